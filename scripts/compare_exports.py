@@ -137,18 +137,18 @@ def of_all(outputs, expected):
 
 
 def runners(folder, what):
-    """The function that runs a whole posterior of one input."""
+    """The function that runs a whole posterior on its inputs, in their order."""
     if what == "torchscript":
         model = torch.jit.load(folder / "posterior.pt")
-        return lambda images: model(images)
+        return model
     import onnx
     import onnxruntime
 
     file = folder / "posterior.onnx"
     onnx.checker.check_model(file, full_check=True)
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images.numpy()})
+    names = [value.name for value in session.get_inputs()]
+    return lambda *inputs: session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs)})
 
 
 def together(place, kind):

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from compare_exports import BOUND, ROOT, Place, coming_back, printed, randomised, started
+from compare_exports import BOUND, ROOT, Place, coming_back, printed, randomised, runners, started
 
 FIXTURES = ROOT / "tests" / "fixtures"
 # Of weights that are stored in bf16 again after merging.
@@ -86,6 +87,8 @@ def leaving(place, network, data, layers, head, package):
     for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
         yield f"{what} {more[0].strip('-')}", printed(place.export("--to", what, *more, *package))
     yield from coming_back(place, config, package)
+    if head != "linear":
+        yield from together(place)
     yield "weights full", printed(train(place, network, data, head, "full = {}") and place.export("--to", "weights", "--particle", 1, *package))
     if head == "answers":
         return
@@ -94,6 +97,31 @@ def leaving(place, network, data, layers, head, package):
         yield f"{what} with a classifier", printed(place.export("--to", what, "--particle", 0, *package))
     train(place, network, data, head, "last-layer = {}")
     yield "weights of the last layer", printed(place.export("--to", "weights", "--particle", 0))
+
+
+def together(place):
+    """The whole posterior in one file at other batch sizes, one particle of which transformers computes from its merged weights."""
+    place.export("--to", "weights", "--particle", 1)
+    merged = place.folder / "merged"
+    shutil.rmtree(merged, ignore_errors=True)
+    shutil.copytree(place.folder / "out", merged)
+    model, posterior = opened(merged).eval(), next(place.folder.glob("results/runs/*/*/posterior.safetensors"))
+    with safe_open(posterior, "pt") as file:
+        rows = json.loads(file.metadata()["head"]).get("rows")
+    for what in ("torchscript", "onnx"):
+        place.export("--to", what)
+        expected = load_file(place.folder / "out" / "expected.safetensors")
+        inputs = {name: expected[name] for name in ("input_ids", "attention_mask", "pixel_values") if name in expected}
+        last, run, worst = expected["attention_mask"].sum(1) - 1, runners(place.folder / "out", what), 0.0
+        with torch.no_grad():
+            theirs = model(**inputs).logits[torch.arange(len(last)), last]
+            for count in (1, 7):
+                index = torch.arange(count) % len(last)
+                logits = torch.as_tensor(run(*[tensor[index] for tensor in inputs.values()])[0])
+                worst = max(worst, ((logits - expected["logits"][:, index]).abs().max() / expected["logits"].abs().max()).item())
+                theirs_now = theirs[index] if rows is None else theirs[index][:, rows]
+                worst = max(worst, ((logits[1] - theirs_now).abs().max() / theirs.abs().max()).item())
+        yield f"{what} with all particles", worst
 
 
 def halves(place, network, data):
@@ -120,7 +148,8 @@ def encoders(place):
 def opened(network):
     import transformers
 
-    kind = transformers.LlavaForConditionalGeneration if "llava" in str(network) else transformers.AutoModelForCausalLM
+    sees = "llava" in (Path(network) / "config.json").read_text()
+    kind = transformers.LlavaForConditionalGeneration if sees else transformers.AutoModelForCausalLM
     return kind.from_pretrained(network, dtype=torch.float32)
 
 

@@ -251,7 +251,7 @@ fn eval_without_a_run_says_what_to_do() {
     let line = error_line(place.command("eval", &["train.epochs=3"]), 1);
     assert_has(&line, &["no finished run"]);
     let line = error_line(place.command("train", &[]), 2);
-    assert_has(&line, &["train needs a config"]);
+    assert_has(&line, &["train needs a config: bella train configs/quickstart.toml"]);
 }
 
 #[test]

@@ -58,6 +58,11 @@ fn low_rank_svgd_trains_and_scores_itself_again() {
     let predictions = run.join("predictions/digits@clean.safetensors");
     let output = bella(&["score", "--csv", predictions.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let of_run = bella(&["score", "--csv", run.to_str().unwrap()]).output().unwrap();
+    assert_eq!(printed(&of_run), printed(&output), "{}", messages(&of_run));
+    let mut by_position = place.command("train", &[]);
+    let again = by_position.arg(place.path("tiny.toml")).output().unwrap();
+    assert_has(&messages(&again), &["this run is finished"]);
     let scored = read(&place.write("scored.csv", &output.stdout)).unwrap();
     assert!(scored.columns.len() > 25);
     assert_eq!(scored.get(0, "file"), predictions.to_str());

@@ -306,3 +306,51 @@ fn a_deep_check_opens_what_training_would_open() {
         assert!(error.starts_with("error: ") && error.contains("x.toml: ") && error.contains(part), "{shown}");
     }
 }
+
+/// The values of the resolved config that `bella check --print` prints for [`tiny`].
+fn resolved(arguments: &[&str]) -> Result<toml::Table, String> {
+    let place = Place::with_tiny();
+    let file = place.path("tiny.toml");
+    let mut command = bella(&["check", "--print", file.to_str().unwrap()]);
+    let output = command.env("BELLA_PLACE", "/somewhere").env("HOME", "/home/me").args(arguments).output().unwrap();
+    if output.status.code() != Some(0) {
+        return Err(messages(&output));
+    }
+    let text = printed(&output);
+    Ok(toml::from_str(text.split_once('\n').unwrap().1).unwrap())
+}
+
+#[test]
+fn the_last_part_of_a_key_is_enough_where_it_is_unique() {
+    let table = resolved(&["--set", "lr=0.125", "--set", "epochs=7"]).unwrap();
+    assert_eq!(table["optimizer"]["adamw"]["lr"].as_float(), Some(0.125));
+    assert_eq!(table["train"]["epochs"].as_integer(), Some(7));
+    let several = resolved(&["--set", "eps=1e-5"]).unwrap_err();
+    assert_eq!(several, "error: --set: `eps` may be checkpoint.eps or optimizer.adamw.eps: write one of them");
+    let unknown = resolved(&["--set", "lrr=1"]).unwrap_err();
+    assert!(unknown.contains("lrr") && unknown.contains("unknown"), "{unknown}");
+}
+
+#[test]
+fn keys_are_left_out() {
+    let with = resolved(&["--set", "train.clip_norm=3"]).unwrap();
+    let without = resolved(&["--set", "train.clip_norm=3", "--unset", "clip_norm"]).unwrap();
+    assert_eq!(with["train"]["clip_norm"].as_float(), Some(3.0));
+    assert_eq!(without, resolved(&[]).unwrap());
+    let missing = resolved(&["--unset", "train.clip_norm"]).unwrap_err();
+    assert_eq!(missing, "error: --unset: `train.clip_norm`: the config does not have this key: leave it out");
+    let needed = resolved(&["--unset", "train.epochs"]).unwrap_err();
+    assert!(needed.contains("train.epochs is required"), "{needed}");
+}
+
+#[test]
+fn paths_may_start_at_home_or_at_a_variable() {
+    let root = |given: &str| {
+        let data = format!("data={{image-folder={{root=\"{given}\",classes=[\"a\",\"b\"]}}}}");
+        resolved(&["--set", &data]).map(|table| table["data"]["image-folder"]["root"].as_str().unwrap().to_string())
+    };
+    assert_eq!(root("~/photos").unwrap(), "/home/me/photos");
+    assert_eq!(root("$BELLA_PLACE/photos").unwrap(), "/somewhere/photos");
+    let unset = root("${BELLA_NOWHERE}/photos").unwrap_err();
+    assert!(unset.contains("the variable BELLA_NOWHERE of the environment is not set"), "{unset}");
+}

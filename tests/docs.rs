@@ -30,6 +30,9 @@ fn keys_are_listed_by_their_beginning() {
     assert!(!text.contains("method.ivon"));
     let common = printed(&bella(&["list", "keys", "data.cifar10.validation"]).output().unwrap());
     common::assert_has(&common, &["data.*.validation", "at least 0 and below 1"]);
+    let last = printed(&bella(&["list", "keys", "lr"]).output().unwrap());
+    common::assert_has(&last, &["optimizer.adamw.lr\n", "optimizer.sgd.lr\n"]);
+    assert!(!last.contains("train.epochs"));
     assert_eq!(bella(&["list", "keys", "methods"]).output().unwrap().status.code(), Some(2));
 }
 

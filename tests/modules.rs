@@ -167,11 +167,11 @@ fn frozen_weights_and_own_samples() {
 #[test]
 fn memory_is_measured() {
     let loaded = loaded();
-    let network = loaded.tower.network();
+    let (network, base) = (loaded.tower.network(), loaded.tower.base());
     let bytes = 4 * (2 * 6 * 64 + 3 * 8 * 16);
-    let need = network.need(Graph::Samples { budgets: 1 }, Kind::Float);
+    let need = network.need(base, Graph::Samples { budgets: 1 }, Kind::Float);
     assert!(need.pair > bytes && need.pair < 100 * bytes, "{need:?}");
-    assert!(network.need(Graph::None, Kind::Float).pair < need.pair);
+    assert!(network.need(base, Graph::None, Kind::Float).pair < need.pair);
 }
 
 /// The columns of the results that are no counts or times.

@@ -15,7 +15,7 @@ use bella::methods::{
 };
 use bella::posterior::Posterior;
 use bella::results::store::read;
-use bella::schema::Bounds;
+use bella::schema::settings;
 use common::{Place, cell};
 use tch::Tensor;
 
@@ -30,20 +30,19 @@ static LANGEVIN: Entry = Entry {
     bench: &[Variant { key: "langevin", sets: &["lr=0.01"], asks_for_mixing: false }],
     names: &[("low-rank", "Low-rank Langevin")],
     names_of_many: &[],
-    read: |reader, _| {
-        Box::new(Spec {
-            particles: reader.count("particles", 1..=8).or(1) as i64,
-            lr: reader.float("lr", Bounds::above(0.0)).required(),
-        })
-    },
+    read: |reader, _| Box::new(Spec::read(reader)),
 };
 
 /// Steps after which training fails, once; below 0 for never.
 static FAILS_AFTER: AtomicI64 = AtomicI64::new(-1);
 
-struct Spec {
-    particles: i64,
-    lr: f64,
+settings! {
+    struct Spec {
+        /// Number of chains.
+        particles: i64 = 1, in 1..=8;
+        /// Step size.
+        lr: f64, in above(0.0);
+    }
 }
 
 impl MethodSpec for Spec {
@@ -54,13 +53,6 @@ impl MethodSpec for Spec {
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         let noise = Noise::new(parts.seed, Purpose::Noise);
         Box::new(Langevin { lr: self.lr, noise, kept: Vec::new() })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        let mut table = toml::Table::new();
-        table.insert("particles".into(), self.particles.into());
-        table.insert("lr".into(), self.lr.into());
-        table
     }
 }
 

@@ -63,6 +63,17 @@ fn list_prints_every_key() {
     }
 }
 
+/// The lists of single registries are the parts of the whole list.
+#[test]
+fn each_registry_is_listed_by_itself() {
+    let list = |words: &[&str]| common::printed(&common::bella(&[&["list"], words].concat()).output().unwrap());
+    let names =
+        ["checkpoints", "heads", "data", "subspaces", "methods", "optimizers", "corruptions", "attacks", "metrics"];
+    assert_eq!(list(&[]).trim(), names.map(|name| list(&[name])).concat().trim());
+    let methods = list(&["methods"]);
+    assert!(methods.starts_with("[method.*]") && methods.contains("  svgd ") && !methods.contains("cifar10"));
+}
+
 /// Everything that runs on a GPU runs on the simulated one, too.
 #[test]
 fn every_entry_has_a_case_on_the_simulated_gpu() {

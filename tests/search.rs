@@ -141,6 +141,9 @@ fn a_plan_is_printed_without_training() {
     let shown = printed(&sweep(&place, &axes).output().unwrap());
     assert_has(&shown, &["9: lr = ", "rung 1: 9 trials up to epoch 1", "rung 2: 3 trials up to epoch 3"]);
     assert_has(&shown, &["rung 3: 1 trials up to epoch 9"]);
+    // The last part of the key names the same search.
+    let short = ["--over", "lr=1e-4..1e-2", "--budget", "9", "--set", "epochs=9", "--dry-run"];
+    assert_eq!(printed(&sweep(&place, &short).output().unwrap()), shown);
     assert!(place.runs().is_empty());
 }
 

@@ -219,6 +219,55 @@ fn whole_models_give_the_same_logits() {
     }
 }
 
+/// The logits `[members, B, C]`, the mean probabilities and the mutual information of an archive, from inputs in their order.
+fn outputs(archive: &Path, inputs: &[Tensor]) -> [Tensor; 3] {
+    let module = tch::CModule::load(archive).unwrap();
+    let inputs: Vec<tch::IValue> = inputs.iter().map(|input| tch::IValue::Tensor(input.shallow_clone())).collect();
+    let output = module.method_is("forward", &inputs).unwrap();
+    let tch::IValue::Tuple(parts) = output else { panic!("no tuple") };
+    let parts: Vec<Tensor> = parts.into_iter().map(|part| Tensor::try_from(part).unwrap()).collect();
+    parts.try_into().unwrap()
+}
+
+/// One archive with all particles gives their logits of texts for any number of them, wherever the padding is.
+#[test]
+fn a_posterior_of_texts_leaves_as_one_archive() {
+    let linear = "head.linear = {}\n";
+    for (network, head, subspace) in
+        [("llama-3", WORDS, ALL), ("llama-3", WORDS, FULL), ("llama-linear", WORDS, ALL), ("qwen2", linear, FULL)]
+    {
+        let place = trained(network, &format!("{head}{subspace}"));
+        done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
+        let (archive, expected) = (place.path("out/posterior.pt"), place.path("out/expected.safetensors"));
+        let [ids, mask] = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+        let logits = tensor(&expected, "logits");
+        assert_eq!(logits.size(), [2, 4, 2]);
+        let found = outputs(&archive, &[ids.shallow_clone(), mask.shallow_clone()]);
+        near(&found[0], &logits, network);
+        near(&found[1], &logits.softmax(-1, Kind::Float).mean_dim([0i64].as_slice(), false, Kind::Float), network);
+        assert_eq!(found[2].size(), [4]);
+        // The last text, which is shorter than the others, with its padding in front.
+        let length = mask.get(3).sum(Kind::Int64).int64_value(&[]);
+        let behind = [&ids, &mask].map(|rows| rows.narrow(0, 3, 1).roll([-length], [1]));
+        assert!(!behind[1].equal(&mask.narrow(0, 3, 1)));
+        near(&outputs(&archive, &behind)[0], &logits.narrow(1, 3, 1), network);
+    }
+    let place = trained("llama", &format!("{WORDS}{ALL}"));
+    let output = export(&place, &place.run(), "out", &["--to", "onnx", "--particle", "1"]).output().unwrap();
+    assert!(output.status.success(), "{}", messages(&output));
+    assert_has(&printed(&output), &["{\"input_ids\": expected[\"input_ids\"], \"attention_mask\": expected["]);
+}
+
+/// A network that sees images leaves as one archive, with the logits of all tokens that may come next.
+#[test]
+fn a_posterior_that_sees_leaves_as_one_archive() {
+    let place = seeing("transformers-5", &[]);
+    done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
+    let expected = place.path("out/expected.safetensors");
+    let inputs = ["input_ids", "attention_mask", "pixel_values"].map(|name| tensor(&expected, name));
+    near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &tensor(&expected, "logits"), "llava");
+}
+
 /// Shards stay shards, with an index of their own; a stored type stays what it is.
 #[test]
 fn shards_and_types_stay_what_they_are() {
@@ -344,9 +393,8 @@ fn stored_embeddings_must_be_those_of_the_checkpoint() {
 fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
     let place = trained("llama-3", &format!("{WORDS}{ALL}"));
     let run = place.run();
-    let cases: [(&[&str], &[&str]); 4] = [
-        (&["--to", "onnx"], &["a network of texts leaves by --to peft or --to weights"]),
-        (&["--to", "torchscript", "--soup"], &["a network of texts leaves by --to peft or --to weights"]),
+    let cases: [(&[&str], &[&str]); 3] = [
+        (&["--to", "onnx", "--preprocess"], &["--preprocess: is for networks of images", "leave it out"]),
         (&["--to", "peft", "--for", "timm"], &["--for timm", "which fit --for transformers-4 or --for transformers-5"]),
         (&["--to", "peft", "--particle", "2"], &["the run has models 0 to 1"]),
     ];

@@ -12,6 +12,7 @@ pub mod hash;
 pub mod logging;
 pub mod mapped;
 pub mod noise;
+pub mod paths;
 pub mod pickle;
 pub mod random;
 pub mod sealed;

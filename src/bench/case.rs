@@ -15,7 +15,6 @@ use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
-use crate::model::vit::Geometry;
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::shapes::Shape;
 use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess, checkpoint_name};
@@ -89,8 +88,8 @@ impl Source<'_> {
                 (found.vit, found.base, checkpoint_bytes(path))
             }
         };
-        let geometry = vit.geometry.clone();
-        let weight = Tensor::randn([CLASSES, geometry.output], (Kind::Float, Device::Cpu));
+        let (side, output) = (vit.geometry.image_size(), vit.geometry.output);
+        let weight = Tensor::randn([CLASSES, output], (Kind::Float, Device::Cpu));
         let norm = weight.norm_scalaropt_dim(2.0, [-1], true);
         let head = Head {
             weight: weight / norm * LOGIT_SCALE,
@@ -101,7 +100,7 @@ impl Source<'_> {
             texts: None,
         };
         let place = (device, kind);
-        let preprocess = Preprocess::new(geometry.image_size(), Normalize::CLIP, Interpolation::Bicubic, place);
+        let preprocess = Preprocess::new(side, Normalize::CLIP, Interpolation::Bicubic, place);
         let model = Model {
             network: Box::new(vit),
             base: base.into_kind(device, kind),
@@ -110,15 +109,13 @@ impl Source<'_> {
             device,
             kind,
         };
-        Ok(Measurable { model, geometry, base_bytes: bytes })
+        Ok(Measurable { model, base_bytes: bytes })
     }
 }
 
 /// A vision transformer to be measured.
 pub struct Measurable {
     pub model: Model,
-    /// The geometry from which floating-point operations are counted.
-    pub geometry: Geometry,
     /// The size of the base on disk in bytes: that of the archive, or of its weights in f32.
     pub base_bytes: u64,
 }

@@ -22,7 +22,7 @@ use crate::train::chunks::posterior_bytes;
 pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -> Result<Measured> {
     let experiment = choices.experiment(source)?;
     let Some(training) = &experiment.training else { bail!("the bench config trains") };
-    let Measurable { model, geometry, base_bytes } = source.model(&experiment, device)?;
+    let Measurable { model, base_bytes } = source.model(&experiment, device)?;
     let base = model.base.to(Device::Cpu, Kind::Float);
     let subspace = training.subspace.spec.build(&*model.network, &base, &model.head)?;
     drop(base);
@@ -44,7 +44,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
         prediction_images: plan.prediction_images,
         ..Measured::default()
     };
-    let setup = Setup { model: &model, geometry: &geometry, subspace: &*subspace, training, plan, particles };
+    let setup = Setup { model: &model, subspace: &*subspace, training, plan, particles };
     setup.run(&mut theta, &mut found)?;
     found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);
     Ok(found)

@@ -4,17 +4,16 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::case::CLASSES;
-use super::flops::{Network, Pass, Work, count};
+use super::flops::{Counting, Pass, Reads, Sample, Work};
 use super::measured::Plan;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
-use crate::model::{Model, vit};
+use crate::model::Model;
 use crate::subspace::Subspace;
 
 /// A case that is ready to run.
 pub struct Setup<'a> {
     pub model: &'a Model,
-    pub geometry: &'a vit::Geometry,
     pub subspace: &'a dyn Subspace,
     pub training: &'a Training,
     pub plan: Plan,
@@ -39,7 +38,9 @@ impl Setup<'_> {
     pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
         let (layout, particles) = (self.subspace.layout(), self.particles);
         let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
-        count(Network::Images(self.geometry), pass)
+        let (network, base) = (&*self.model.network, &self.model.base);
+        let sample = Sample::Image { side: self.model.image_side() };
+        Counting { network, base, sample, reads: Reads::Classes, pass }.work()
     }
 }
 

@@ -9,13 +9,12 @@ use clap::Args;
 use super::options::ComputeArgs;
 use crate::base::small::particles;
 use crate::base::usage::Usage;
-use crate::experiment::{Experiment, is_part, load_config, over};
+use crate::experiment::{Experiment, is_part, load_config, over, unset};
 use crate::machine::memory::Cut;
 use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
-use crate::session::{Session, Settings};
-use crate::train::Material;
-use crate::train::chunks::plan_alone;
+use crate::session::Settings;
+use crate::train::{self, Opening};
 
 /// The experiment over which a partial config is checked.
 const BASE: (&str, &str) = ("configs/quickstart.toml", include_str!("../../configs/quickstart.toml"));
@@ -43,6 +42,10 @@ pub struct CheckArgs {
     /// Override a key in each config.
     #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
+
+    /// Leave out a key in each config.
+    #[arg(long = "unset", value_name = "KEY", conflicts_with = "runs", add = super::completions::of_unset_keys())]
+    unsets: Vec<String>,
 
     /// Print the resolved config.
     #[arg(long)]
@@ -77,7 +80,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
 fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
     let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let shown = shown.join(" + ");
-    let (tree, part) = load(files, &args.sets)?;
+    let (tree, part) = load(files, args)?;
     let experiment = Experiment::read(&tree)?;
     if args.deep {
         if part {
@@ -99,19 +102,14 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
     Ok(())
 }
 
-/// Opens everything that training or evaluation would open, in their order, and prints what a training step would take.
+/// Opens everything that training or evaluation would open, and prints what a training step would take.
 pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
-    let device = settings.device.open()?;
-    let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
-    let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
-    session.test_images(experiment)?;
-    if let Some(material) = material {
-        let Cut { members, images } = plan_alone(experiment, &session, &material)?;
-        let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
-        experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
-        println!("training: {trained} images, validation: {held_out} images");
-        println!("a step: {} x {images} images go through the network at once", particles(members as i64));
-    }
+    let Some(Opening { trained, held_out, cut: Cut { members, images } }) = train::open(experiment, settings)? else {
+        return Ok(());
+    };
+    experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    println!("training: {trained} images, validation: {held_out} images");
+    println!("a step: {} x {images} images go through the network at once", particles(members as i64));
     Ok(())
 }
 
@@ -125,8 +123,9 @@ fn check_runs(results: &Path) -> Result<()> {
 }
 
 /// Returns the config of `files`, and whether it is a part, which is then merged over [`BASE`].
-fn load(files: &[PathBuf], sets: &[String]) -> Result<(Tree, bool), Problems> {
-    let tree = load_config(files, sets)?;
+fn load(files: &[PathBuf], args: &CheckArgs) -> Result<(Tree, bool), Problems> {
+    let mut tree = load_config(files, &args.sets)?;
+    unset(&mut tree, &args.unsets)?;
     if is_part(&tree) {
         return Ok((over(tree, Tree::parse(BASE.0, BASE.1)?), true));
     }

@@ -43,14 +43,24 @@ pub fn of_runs() -> ArgValueCandidates {
 
 /// Completes the key of `--set KEY=VALUE`.
 pub fn of_keys() -> ArgValueCompleter {
-    ArgValueCompleter::new(|typed: &OsStr| {
+    keys_before("=")
+}
+
+/// Completes the key of `--unset KEY`.
+pub fn of_unset_keys() -> ArgValueCompleter {
+    keys_before("")
+}
+
+/// Completes a key, which `end` follows.
+fn keys_before(end: &'static str) -> ArgValueCompleter {
+    ArgValueCompleter::new(move |typed: &OsStr| {
         let typed = typed.to_string_lossy();
         let expanded = keys::all().into_iter().flat_map(|key| match key.path.strip_prefix("data.*.") {
             Some(rest) => DATASETS.iter().map(|set| (format!("data.{}.{rest}", set.key), key.about.clone())).collect(),
             None => vec![(key.path.clone(), key.about.clone())],
         });
         let fitting = expanded.filter(|(path, _)| path.starts_with(&*typed));
-        fitting.map(|(path, about)| CompletionCandidate::new(format!("{path}=")).help(Some(about.into()))).collect()
+        fitting.map(|(path, about)| CompletionCandidate::new(format!("{path}{end}")).help(Some(about.into()))).collect()
     })
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use npyz::WriterBuilder;
 use tch::{Device, Kind};
 
-use crate::base::files::{expect_writable, write_atomic};
+use crate::base::files::expect_writable;
 use crate::base::usage::Usage;
 use crate::data::batches::{SampleSet, in_order};
+use crate::data::read::npy::write_images;
 use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
 use crate::machine::cores;
 use crate::model::{Normalize, Preprocess};
@@ -86,7 +86,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     let files = Files::new(paths, decode).with_cache(&request)?;
     bar.finish_and_clear();
     if let Some(output) = &args.output {
-        write(output, &files, workers)?;
+        write_images(output, &files, workers)?;
         tracing::info!("{}: {} images of {} x {}", output.display(), files.paths.len(), args.size, args.size);
     }
     if args.epochs > 0 { time(args, files, workers) } else { Ok(()) }
@@ -95,22 +95,6 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
 fn parse_share(text: &str) -> Result<f64, String> {
     let share: Option<f64> = text.parse().ok().filter(|share| (0.1..=1.0).contains(share));
     share.ok_or_else(|| "must be a number from 0.1 to 1".to_string())
-}
-
-/// Writes every image as bytes, in order.
-fn write(output: &std::path::Path, files: &Files, workers: usize) -> Result<()> {
-    let indices: Vec<u32> = (0..files.paths.len() as u32).collect();
-    let side = [files.decode.height as u64, files.decode.width as u64];
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build().context("starting threads")?;
-    let images = Inputs::Files(files.clone());
-    write_atomic(output, |out| {
-        let shape = [indices.len() as u64, 3, side[0], side[1]];
-        let mut npy = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(out).begin_nd()?;
-        for some in indices.chunks(256) {
-            npy.extend(pool.install(|| images.gather(some))?)?;
-        }
-        Ok(npy.finish()?)
-    })
 }
 
 /// Prints the images per second of each pass.

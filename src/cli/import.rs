@@ -8,7 +8,6 @@ use clap::Args;
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::usage::Usage;
 use crate::exchange::Import;
-use crate::experiment::load_config;
 
 /// Make a run of adapters or models that were trained elsewhere; each is a particle.
 ///
@@ -44,7 +43,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
         return Err(Usage("--config FILE: names the checkpoint, the head and the data of the run".into()).into());
     }
     let settings = args.compute.settings();
-    let tree = load_config(&args.config.configs, &args.config.sets)?;
+    let tree = args.config.tree(None)?;
     let import = Import { folders: &args.adapters, rank: args.rank, force: args.force };
     println!("{}", import.run(tree, settings)?.path().display());
     Ok(())

@@ -21,7 +21,9 @@ use crate::subspace::SUBSPACES;
 /// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks and metrics, or the keys
 /// of a config.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella list\n  bella list keys\n  bella list keys method.svgd")]
+#[command(
+    after_help = "Examples:\n  bella list\n  bella list methods\n  bella list keys\n  bella list keys method.svgd\n  bella list keys lr"
+)]
 pub struct ListArgs {
     #[command(subcommand)]
     what: Option<What>,
@@ -30,12 +32,51 @@ pub struct ListArgs {
 #[derive(Subcommand)]
 enum What {
     Keys(KeysArgs),
+    #[command(flatten)]
+    Registry(Registry),
+}
+
+#[derive(Clone, Copy, Subcommand)]
+enum Registry {
+    /// List the namings of checkpoints.
+    Checkpoints,
+    /// List the heads and the templates of zero-shot heads.
+    Heads,
+    /// List the data sets.
+    Data,
+    /// List the subspaces.
+    Subspaces,
+    /// List the methods with their papers.
+    Methods,
+    /// List the optimizers.
+    Optimizers,
+    /// List the corruptions that bella makes.
+    Corruptions,
+    /// List the attacks.
+    Attacks,
+    /// List the metrics, and the scores of sets of other classes and of conformal sets.
+    Metrics,
+}
+
+impl Registry {
+    /// All registries, in the order in which they are listed.
+    const ALL: [Registry; 9] = [
+        Registry::Checkpoints,
+        Registry::Heads,
+        Registry::Data,
+        Registry::Subspaces,
+        Registry::Methods,
+        Registry::Optimizers,
+        Registry::Corruptions,
+        Registry::Attacks,
+        Registry::Metrics,
+    ];
 }
 
 /// List the keys of a config with type, range, default and meaning.
 #[derive(Args)]
 struct KeysArgs {
-    /// Key or table to list, such as `train` or `method.svgd` [default: all].
+    /// Key or table to list, such as `train` or `method.svgd`, or the last part of keys, such as `lr` [default: all].
     prefix: Option<String>,
 
     /// Print the page docs/configuration.md instead.
@@ -45,9 +86,11 @@ struct KeysArgs {
 
 pub fn run(args: &ListArgs) -> Result<()> {
     match &args.what {
-        Some(What::Keys(args)) => list_keys(args),
-        None => list_registries(),
+        Some(What::Keys(args)) => return list_keys(args),
+        Some(What::Registry(one)) => list_registry(*one),
+        None => Registry::ALL.into_iter().for_each(list_registry),
     }
+    Ok(())
 }
 
 fn list_keys(args: &KeysArgs) -> Result<()> {
@@ -56,8 +99,11 @@ fn list_keys(args: &KeysArgs) -> Result<()> {
         return Ok(());
     }
     let prefix = args.prefix.as_deref().unwrap_or_default();
-    let found: Vec<_> =
-        keys::all().into_iter().filter(|key| prefix.is_empty() || keys::lies_below(&key.path, prefix)).collect();
+    let all = keys::all();
+    let mut found: Vec<_> = all.iter().filter(|key| prefix.is_empty() || keys::lies_below(&key.path, prefix)).collect();
+    if found.is_empty() {
+        found = all.iter().filter(|key| key.name() == prefix).collect();
+    }
     if found.is_empty() {
         return Err(Usage(format!("no key `{prefix}`; `bella list keys` lists all")).into());
     }
@@ -72,24 +118,37 @@ fn list_keys(args: &KeysArgs) -> Result<()> {
     Ok(())
 }
 
-fn list_registries() -> Result<()> {
-    section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about)));
-    section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
-    println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));
-    section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about)));
-    section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about)));
-    println!("[method.*]");
-    for entry in registered() {
-        println!("  {:18} {} ({})", entry.key, entry.about, entry.paper);
+fn list_registry(registry: Registry) {
+    match registry {
+        Registry::Checkpoints => section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about))),
+        Registry::Heads => {
+            section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
+            println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));
+        }
+        Registry::Data => section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about))),
+        Registry::Subspaces => section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about))),
+        Registry::Methods => {
+            println!("[method.*]");
+            for entry in registered() {
+                println!("  {:18} {} ({})", entry.key, entry.about, entry.paper);
+            }
+            println!();
+        }
+        Registry::Optimizers => section("[optimizer.*]", OPTIMIZERS.iter().map(|e| (e.key, e.about))),
+        Registry::Corruptions => {
+            section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
+        }
+        Registry::Attacks => section("eval --attack", ATTACKS.iter().map(|e| (e.key, e.about))),
+        Registry::Metrics => {
+            section(
+                "out-of-distribution scores (eval --ood, score --ood)",
+                OOD_SCORES.iter().map(|e| (e.key, e.definition)),
+            );
+            section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
+            section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
+            section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
+        }
     }
-    section("\n[optimizer.*]", OPTIMIZERS.iter().map(|e| (e.key, e.about)));
-    section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
-    section("eval --attack", ATTACKS.iter().map(|e| (e.key, e.about)));
-    section("out-of-distribution scores (eval --ood, score --ood)", OOD_SCORES.iter().map(|e| (e.key, e.definition)));
-    section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
-    section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
-    section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
-    Ok(())
 }
 
 fn section(title: &str, entries: impl Iterator<Item = (&'static str, &'static str)>) {

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::experiment::{Experiment, Overrides, load_config};
+use crate::experiment::{Experiment, Overrides, load_config, unset};
 use crate::machine::device::DeviceChoice;
 use crate::machine::{Precision, Wait};
-use crate::schema::Problems;
+use crate::schema::{Problems, Tree};
 use crate::session::{Computing, Settings};
 
 /// The config files and overrides.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ConfigArgs {
     /// TOML experiment; several merge left to right.
     #[arg(short, long = "config", value_name = "FILE")]
@@ -20,13 +20,24 @@ pub struct ConfigArgs {
     /// Override a key, after all files: `--set method.svgd.particles=20`.
     #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     pub sets: Vec<String>,
+
+    /// Leave out a key that a file sets: `--unset train.clip_norm`.
+    #[arg(long = "unset", value_name = "KEY", add = super::completions::of_unset_keys())]
+    pub unsets: Vec<String>,
 }
 
 impl ConfigArgs {
     /// Reads the experiment, with further overrides.
     pub fn read(&self, further: impl IntoIterator<Item = String>) -> Result<Experiment, Problems> {
+        Experiment::read(&self.tree(further)?)
+    }
+
+    /// Returns the merged config, with further overrides.
+    pub fn tree(&self, further: impl IntoIterator<Item = String>) -> Result<Tree, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(further).collect();
-        Experiment::read(&load_config(&self.configs, &sets)?)
+        let mut tree = load_config(&self.configs, &sets)?;
+        unset(&mut tree, &self.unsets)?;
+        Ok(tree)
     }
 }
 

@@ -92,7 +92,7 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
     if configs.is_empty() {
         return Err(Usage("rehearse needs a config: bella rehearse configs/cifar10.toml".into()).into());
     }
-    let experiment = ConfigArgs { configs, sets: args.config.sets.clone() }.read(None)?;
+    let experiment = ConfigArgs { configs, ..args.config.clone() }.read(None)?;
     let options = options(args, &experiment)?;
     // Every error of a plan is a mistake in the command line or in the config.
     let plan = Plan::new(&experiment, &options).map_err(|error| Usage(format!("{error:#}")))?;
@@ -130,7 +130,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
         // Attacks change pixels.
         true if experiment.checkpoint.medium() != Medium::Images => Vec::new(),
-        true => vec![attack(training.method.spec.course().output().is_some())],
+        true => vec![attack(training.method.spec.post_hoc().is_some_and(|method| method.output().is_some()))],
     };
     Ok(Options {
         name: args.name.clone().unwrap_or_else(usual),

@@ -10,21 +10,23 @@ use super::options::TableArgs;
 use super::report::print_csv;
 use crate::base::outside::print_drawn;
 use crate::base::usage::Usage;
-use crate::evaluate::score::{conformal_sets, detect, is_answers, levels, score};
+use crate::evaluate::score::{conformal_sets, detect, files_of, is_answers, levels, score};
 use crate::metrics::ood;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella score results/runs/quickstart/*/predictions/*.safetensors\n  \
+#[command(
+    after_help = "Examples:\n  bella score low-rank-svgd-s1\n  bella score results/runs/quickstart/*/predictions/*.safetensors\n  \
                         bella score cifar10.safetensors --ood cifar100.safetensors --csv\n  \
                         bella score test.safetensors --validation val.safetensors --conformal 0.1\n  \
-                        bella score results/runs/vqa/*/predictions/*.jsonl --levels")]
+                        bella score results/runs/vqa/*/predictions/*.jsonl --levels"
+)]
 pub struct ScoreArgs {
-    /// Predictions files (logits [m, N, C], labels [N]), or files of answers (.jsonl).
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    /// Predictions files (logits [m, N, C], labels [N]), files of answers (.jsonl), or runs, of which all test sets count.
+    #[arg(required = true, value_name = "FILE | RUN", add = super::completions::of_runs())]
+    named: Vec<String>,
 
     /// Predictions to separate from those of FILES by uncertainty, without labels; may be repeated.
     #[arg(long, value_name = "FILE", conflicts_with = "validation")]
@@ -41,25 +43,30 @@ pub struct ScoreArgs {
     #[command(flatten)]
     conformal: ConformalArgs,
 
+    /// Results folder.
+    #[arg(long, value_name = "FOLDER", default_value = "results")]
+    out: PathBuf,
+
     #[command(flatten)]
     table: TableArgs,
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
-    check_answers(args)?;
+    let files = args.named.iter().map(|named| files_of(named, &args.out)).collect::<Result<Vec<_>>>()?.concat();
+    check_answers(args, &files)?;
     if args.levels {
-        return print_csv(&table(&levels(&args.files)?));
+        return print_csv(&table(&levels(&files)?));
     }
     let sets = match args.conformal.plan()? {
         None => Vec::new(),
-        Some(plan) => conformal_sets(&plan, args.calibration()?, &args.files)?,
+        Some(plan) => conformal_sets(&plan, args.calibration()?, &files)?,
     };
     if args.table.csv && !sets.is_empty() {
         return print_csv(&table(&sets));
     }
     let rows: Vec<Row> = match args.ood.as_slice() {
-        [] => args.files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
-        sets => detect(&args.files, sets)?,
+        [] => files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
+        sets => detect(&files, sets)?,
     };
     if args.table.csv {
         return print_csv(&table(&rows));
@@ -96,14 +103,14 @@ fn table(rows: &[Row]) -> Table {
 }
 
 /// Refuses options that mean nothing to answers.
-fn check_answers(args: &ScoreArgs) -> Result<()> {
-    let count = args.files.iter().filter(|file| is_answers(file)).count();
+fn check_answers(args: &ScoreArgs, files: &[PathBuf]) -> Result<()> {
+    let count = files.iter().filter(|file| is_answers(file)).count();
     let logits = [("--ood", !args.ood.is_empty()), ("--validation", args.validation.is_some())];
     let logits = logits.into_iter().find(|(_, given)| *given && count > 0);
     if let Some((option, _)) = logits {
         return Err(Usage(format!("{option} needs logits of classes, and a file holds answers: leave it out")).into());
     }
-    if args.levels && count < args.files.len() {
+    if args.levels && count < files.len() {
         return Err(Usage("--levels is for files of answers (.jsonl): name these alone".into()).into());
     }
     Ok(())

@@ -11,6 +11,7 @@ use super::options::ComputeArgs;
 use super::signals;
 use crate::base::outside::print_drawn;
 use crate::base::usage::Usage;
+use crate::experiment::{full_key, load_config, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::World;
@@ -74,7 +75,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let settings = args.compute.settings();
     let request = Request {
         base: Base { configs: args.configs.clone(), sets: args.sets.clone() },
-        axes: args.over.clone(),
+        axes: args.axes()?,
         budget: args.budget.map(|budget| budget as usize),
         seed: args.search_seed,
         factor: args.halving as usize,
@@ -108,6 +109,21 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl SweepArgs {
+    /// Returns the axes with their keys written in full.
+    fn axes(&self) -> Result<Vec<Axis>> {
+        if !self.over.iter().any(|axis| may_be_short(&axis.key)) {
+            return Ok(self.over.clone());
+        }
+        let tree = load_config(&self.configs, &self.sets)?;
+        let full = |axis: &Axis| match full_key(&tree, &axis.key) {
+            Ok(key) => Ok(Axis { key: key.unwrap_or_else(|| axis.key.clone()), values: axis.values.clone() }),
+            Err(why) => Err(Usage(format!("--over {}: {why}", axis.key)).into()),
+        };
+        self.over.iter().map(full).collect()
+    }
 }
 
 /// Divides the machine among the jobs.

@@ -3,25 +3,23 @@
 //! If several processes train together, only the first one writes; otherwise all of them do the same.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use tch::Device;
 
 use super::failure::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use super::signals;
 use crate::base::files::create_folder;
 use crate::base::usage::Usage;
-use crate::evaluate::{IMAGES, after_training, experiment_csv};
+use crate::evaluate::{after_training, experiment_csv, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
-use crate::machine::memory;
 use crate::machine::parallel::World;
-use crate::results::images::TESTED;
-use crate::results::store::{Row, Table, read};
-use crate::run::{Record, RunFolder, RunLock, open_answers, open_predictions};
+use crate::results::store::Row;
+use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
 use crate::train::{self, Finished, Material, Outcome, Watch, read_resume_file, stored_threads};
 
@@ -29,9 +27,13 @@ use crate::train::{self, Finished, Material, Outcome, Watch, read_resume_file, s
 ///
 /// The same command continues an interrupted run from where it was last saved; a finished run is not repeated.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella train --config configs/quickstart.toml\n  \
-    bella train -c configs/cifar10.toml -s method.svgd.particles=20 -s seed=2")]
+#[command(after_help = "Examples:\n  bella train configs/quickstart.toml\n  \
+    bella train configs/cifar10.toml -s method.svgd.particles=20 -s seed=2")]
 pub struct TrainArgs {
+    /// TOML experiment; several merge left to right, before those of --config.
+    #[arg(value_name = "CONFIG")]
+    files: Vec<PathBuf>,
+
     #[command(flatten)]
     config: ConfigArgs,
 
@@ -71,13 +73,15 @@ pub struct TrainArgs {
 }
 
 pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
-    if args.config.configs.is_empty() {
-        return Err(Usage("train needs a config: bella train --config configs/quickstart.toml".into()).into());
+    let configs: Vec<PathBuf> = args.files.iter().chain(&args.config.configs).cloned().collect();
+    if configs.is_empty() {
+        return Err(Usage("train needs a config: bella train configs/quickstart.toml".into()).into());
     }
     let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
     let formats: Vec<String> = args.log.iter().map(|format| format!("\"{format}\"")).collect();
     let log = (!formats.is_empty()).then(|| format!("train.log=[{}]", formats.join(",")));
-    let experiment = args.config.read(from.into_iter().chain(log))?;
+    let config = ConfigArgs { configs, ..args.config.clone() };
+    let experiment = config.read(from.into_iter().chain(log))?;
     if experiment.training.is_none() {
         let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
         return Err(Usage(missing.into()).into());
@@ -137,10 +141,10 @@ fn train(
 ) -> Result<()> {
     let no_eval = args.no_eval;
     experiment.command().iter().for_each(|command| tracing::info!("{command}"));
-    let device = open_device(&settings, &world)?;
+    let device = settings.open_device(&world)?;
     let state = read_resume_file(run, &world)?;
     settings.threads = stored_threads(settings.threads, state.as_ref(), &world)?;
-    let session = open_session(experiment, settings, device, experiment.data.dataset.classes()?, world)?;
+    let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, world)?;
     let material = Material::read(experiment, &session)?;
     let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
     let stop = signals::stop(&session.world)?;
@@ -179,83 +183,12 @@ fn interrupted(steps: usize, run: &RunFolder, stopped: bool) -> Result<()> {
     Err(Stopped(text).into())
 }
 
-/// Returns the device of this process among those that train together: its own GPU, or a part of the machine's memory.
-/// It must be opened before any tensor is created or read from a file, because libtorch asks only once which devices
-/// exist.
-fn open_device(settings: &Settings, world: &World) -> Result<Device> {
-    let place = world.place();
-    memory::divide_among(place.neighbours);
-    settings.device.open_for(place.local_rank)
-}
-
-/// Returns the session of this process among those that train together, with its share of the cores unless the command
-/// line sets the threads.
-fn open_session(
-    experiment: &Experiment,
-    mut settings: Settings,
-    device: Device,
-    classes: Vec<String>,
-    world: Rc<World>,
-) -> Result<Session> {
-    let place = world.place();
-    if world.size() > 1 {
-        settings.threads = settings.threads.or(Some(place.cores as i32));
-        settings.workers = settings.workers.min(place.cores);
-    }
-    let mut session = Session::open(experiment, settings, device, classes)?;
-    world.agree("the precision", crate::machine::device::precision_name(session.model.kind))?;
-    session.world = world;
-    Ok(session)
-}
-
-/// Prints the results of a finished run if all of them are stored, and returns whether they are. A kill may have come
-/// between the rows of two predictives.
+/// Prints the results of a finished run if all of them are stored, and returns whether they are.
 fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, how: &TableArgs) -> Result<bool> {
-    let csv = experiment_csv(&settings.out, &experiment.name);
-    if !csv.is_file() {
-        return Ok(false);
-    }
-    let own = experiment.predictive();
-    let (table, mut rows) = (read(&csv)?, Vec::new());
-    for predictive in run.read_posterior(Device::Cpu)?.posterior.predictives(own) {
-        for set in experiment.data.test_names() {
-            let Some(row) = stored_row(&table, run, &set, &predictive.name(own)) else { return Ok(false) };
-            rows.push(row);
-        }
-    }
+    let Some(rows) = stored_rows(experiment, &settings.out, run)? else { return Ok(false) };
     super::report::print_rows(&rows, how)?;
-    tracing::info!("results: {}", csv.display());
+    tracing::info!("results: {}", experiment_csv(&settings.out, &experiment.name).display());
     Ok(true)
-}
-
-/// Returns the row of a test set and a predictive, if it and its predictions are stored.
-fn stored_row(table: &Table, run: &RunFolder, set: &str, predictive: &str) -> Option<Row> {
-    let condition = "clean";
-    // The predictions say which images are those of the run's own test split.
-    let (images, samples) = stored_predictions(run, [set, condition, predictive])?;
-    let cells =
-        [("run", run.id()), ("set", set.into()), ("condition", condition.into()), ("predictive", predictive.into())];
-    let of_images = images.map(|images| (TESTED.fingerprint, images));
-    let of_number = (TESTED.count, samples.to_string());
-    table.find(&cells.into_iter().chain([of_number]).chain(of_images).collect::<Vec<_>>())
-}
-
-/// Returns the fingerprint of the images and the number of samples of stored predictions or answers; `None` if there are none.
-fn stored_predictions(run: &RunFolder, name: [&str; 3]) -> Option<(Option<String>, usize)> {
-    let (file, answers) = (run.predictions_of(&name), run.answers_of(&name));
-    let found = match answers.exists() {
-        true => open_answers(&answers).map(|of| (of.metadata.get(IMAGES).cloned(), of.replies.len())),
-        false => open_predictions(&file).map(|of| (of.metadata().get(IMAGES).cloned(), of.samples())),
-    };
-    match found {
-        Ok(found) => Some(found),
-        Err(error) => {
-            if file.exists() || answers.exists() {
-                tracing::warn!("{error:#}: evaluated again");
-            }
-            None
-        }
-    }
 }
 
 /// Evaluates a run that was finished earlier.
@@ -265,9 +198,9 @@ fn evaluate_finished(
     run: &RunFolder,
     table: &TableArgs,
 ) -> Result<()> {
-    let device = open_device(&settings, &world)?;
+    let device = settings.open_device(&world)?;
     let stored = run.read_posterior(device)?;
-    let session = open_session(experiment, settings, device, stored.classes.clone(), world)?;
+    let session = Session::open_among(experiment, settings, device, stored.classes.clone(), world)?;
     session.check_layout(run, &stored)?;
     let posterior = stored.posterior;
     let tests = session.test_images(experiment)?;

@@ -6,26 +6,39 @@ mod randaugment;
 use anyhow::Result;
 use image::RgbImage;
 use rand_chacha::ChaCha12Rng;
-use serde::Serialize;
 
 use super::resize::{Interpolation, Window, resize};
 use crate::base::random::{Purpose, below, stream, uniform};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, limits, settings, words};
 
 use randaugment::RandAugment;
 
-/// The settings of `[data.*.augment]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Augment {
-    crop: Crop,
-    /// The smallest and the largest share of the image's area in a crop.
-    scale: [f64; 2],
-    /// The smallest and the largest ratio of width to height of a crop.
-    ratio: [f64; 2],
-    /// The probability of a horizontal flip.
-    flip: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    randaugment: Option<RandAugment>,
+settings! {
+    /// The settings of `[data.*.augment]`.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Augment {
+        /// Part of the image that is seen: a random crop, or the one that evaluation sees.
+        crop: Crop = Crop::RandomResized;
+        // The smallest and the largest.
+        scale: [f64; 2], by |table| pair(table, "scale", "Least and largest share of the area that a crop takes.", [0.08, 1.0]);
+        ratio: [f64; 2],
+            by |table| pair(table, "ratio", "Least and largest ratio of a crop's width to its height.", [3.0 / 4.0, 4.0 / 3.0]);
+        /// Probability that an image is mirrored.
+        flip: f64 = 0.5, in between(0.0, 1.0);
+        randaugment: Option<RandAugment>, by |table| table.table_if_given("randaugment", RandAugment::read);
+    } then check
+}
+
+/// Reads two numbers, the smaller one first.
+fn pair(table: &Reader, key: &str, about: &'static str, default: [f64; 2]) -> [f64; 2] {
+    let values = table.floats(key, limits::above(0.0)).about(about).or(default.to_vec());
+    match <[f64; 2]>::try_from(values) {
+        Ok([low, high]) if low <= high => [low, high],
+        _ => {
+            table.problem(key, "must be two numbers, the smaller one first");
+            default
+        }
+    }
 }
 
 /// The settings and the seed that determine random views.
@@ -54,40 +67,10 @@ const TRIES: usize = 10;
 type Rectangle = [u32; 4];
 
 impl Augment {
-    /// Reads `[data.*.augment]`. `None` if the section is absent.
-    pub fn read(reader: &Reader) -> Option<Augment> {
-        if !reader.has("augment") {
-            return None;
-        }
-        let table = reader.section("augment");
-        let pair = |key: &str, about, default: [f64; 2]| {
-            let values = table.floats(key, Bounds::above(0.0)).about(about).or(default.to_vec());
-            match <[f64; 2]>::try_from(values) {
-                Ok([low, high]) if low <= high => [low, high],
-                _ => {
-                    table.problem(key, "must be two numbers, the smaller one first");
-                    default
-                }
-            }
-        };
-        let augment = Augment {
-            crop: table
-                .choice("crop")
-                .about("Part of the image that is seen: a random crop, or the one that evaluation sees.")
-                .or(Crop::RandomResized),
-            scale: pair("scale", "Least and largest share of the area that a crop takes.", [0.08, 1.0]),
-            ratio: pair("ratio", "Least and largest ratio of a crop's width to its height.", [3.0 / 4.0, 4.0 / 3.0]),
-            flip: table
-                .float("flip", Bounds::between(0.0, 1.0))
-                .about("Probability that an image is mirrored.")
-                .or(0.5),
-            randaugment: RandAugment::read(&table),
-        };
-        if augment.crop == Crop::Fixed && (table.has("scale") || table.has("ratio")) {
+    fn check(&self, table: &Reader) {
+        if self.crop == Crop::Fixed && (table.has("scale") || table.has("ratio")) {
             table.problem("crop", "scale and ratio belong to crop = \"random-resized\"");
         }
-        table.finish();
-        Some(augment)
     }
 
     /// Returns whether views are crops of the stored images, as opposed to the images that evaluation sees.

@@ -10,7 +10,7 @@ use super::request::Request;
 use super::small::SmallSet;
 use super::split::{Split, SplitName};
 use super::versions::Version;
-use crate::schema::{Reader, Tree};
+use crate::schema::{Reader, Resolved, Tree};
 
 /// An entry of the registry: everything that is said of one kind of data set outside its own file.
 pub struct Entry {
@@ -21,10 +21,10 @@ pub struct Entry {
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
-    pub read: fn(&mut Reader) -> Box<dyn Dataset>,
+    pub read: fn(&Reader) -> Box<dyn Dataset>,
     /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not
     /// rehearsed.
-    pub sample: Option<fn(&mut Reader) -> Box<dyn SmallSet>>,
+    pub sample: Option<fn(&Reader) -> Box<dyn SmallSet>>,
 }
 
 impl Entry {
@@ -50,17 +50,17 @@ impl Entry {
         self.read_by(sample, table)
     }
 
-    fn read_by<T>(&self, read: fn(&mut Reader) -> T, table: &toml::Table) -> Result<T> {
+    fn read_by<T>(&self, read: fn(&Reader) -> T, table: &toml::Table) -> Result<T> {
         let source = format!("data.{}", self.key);
         let tree = Tree::parse(&source, &toml::to_string(table)?).map_err(|problems| anyhow::anyhow!("{problems}"))?;
-        let mut reader = Reader::root(&tree);
-        let set = read(&mut reader);
+        let reader = Reader::root(&tree);
+        let set = read(&reader);
         reader.close(set).map_err(|problems| anyhow::anyhow!("{problems}"))
     }
 }
 
-/// A configured data set. Only methods that return a `Result` touch files.
-pub trait Dataset: Send + Sync {
+/// A configured data set. Only methods that return a `Result` touch files. `root` is its only path.
+pub trait Dataset: Resolved + Send + Sync {
     /// Returns the registry key.
     fn key(&self) -> &'static str;
 
@@ -163,7 +163,4 @@ pub trait Dataset: Send + Sync {
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
     }
-
-    /// Returns the config with its defaults filled in, as stored with the results. `root` is its only path.
-    fn resolved(&self) -> toml::Table;
 }

@@ -10,16 +10,16 @@ use crate::schema::{Reader, Tree};
 /// Returns the data set of a table `root = …` with `extra` lines.
 pub fn set(entry: &Entry, root: &Path, extra: &str) -> Box<dyn Dataset> {
     let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = (entry.read)(&mut reader);
+    let reader = Reader::root(&tree);
+    let set = (entry.read)(&reader);
     reader.close(set).unwrap()
 }
 
 /// Returns the mistakes found in such a table.
 pub fn mistakes(entry: &Entry, extra: &str) -> String {
     let tree = Tree::parse("test.toml", &format!("root = \"x\"\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = (entry.read)(&mut reader);
+    let reader = Reader::root(&tree);
+    let set = (entry.read)(&reader);
     reader.close(set).err().map_or(String::new(), |problems| problems.to_string())
 }
 

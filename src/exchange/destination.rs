@@ -8,9 +8,9 @@ use tch::Tensor;
 
 use super::expected::Expected;
 use super::outgoing::{Loaded, Outgoing};
-use super::python::{lines as python_lines, whole_lines};
+use super::python::lines as python_lines;
 use super::target::{Package, Target};
-use super::whole::{self, Form};
+use super::whole::{Form, Whole};
 use super::{Written, check, module, peft, weights, write_folder};
 use crate::base::files::write_atomic;
 use crate::experiment::Overrides;
@@ -93,11 +93,6 @@ impl Destination {
             );
             return self.as_modules(&outgoing);
         }
-        ensure!(
-            session.vit.is_some() || matches!(self.to, Leaving::Models(..)),
-            "{}: a network of texts leaves by --to peft or --to weights: only vision transformers leave as one file",
-            opened.run.id()
-        );
         match &self.to {
             Leaving::Whole(form) => self.together(*form, &outgoing),
             Leaving::Models(loaded, package) => self.apart((*loaded, *package), &outgoing),
@@ -164,16 +159,10 @@ impl Destination {
 
     /// Writes all models as one file.
     fn together(&self, form: Form, outgoing: &Outgoing) -> Result<String> {
-        let size = outgoing.image_size()?;
-        // Images of another size show that resizing is in the file, too.
-        let expected = if form.prepares {
-            outgoing.expected_of(Some([2 * size, size + size / 2]))?
-        } else {
-            outgoing.expected()?
-        };
-        let python = whole_lines(form, &self.output);
+        let whole = Whole::of(outgoing, form)?;
+        let (expected, python) = (whole.expected()?, whole.lines(&self.output));
         let written = write_folder(&self.output, self.force, |folder| {
-            whole::write(outgoing, form, &expected, folder)?;
+            whole.write(&expected, folder)?;
             self.write_card(outgoing, &python, folder)
         })?;
         self.report(written, &format!("{} in one file", outgoing.names.join(", ")));

@@ -50,12 +50,16 @@ impl Expected {
         self.state(&self.logits.get(model as i64)).write(&folder.join(FILE))
     }
 
-    /// Writes the same with the logits `[k, B, C]` of all models; `images` are bytes `[B, 3, h, w]`, if asked for.
+    /// Writes the same with the logits `[k, B, C]` of all models. `images` are bytes `[B, 3, h, w]`, if asked for; texts are padded to
+    /// `tokens` tokens.
     ///
     /// # Errors
     /// Fails if it cannot be written.
-    pub fn write_all(&self, with_images: bool, folder: &Path) -> Result<()> {
+    pub fn write_all(&self, with_images: bool, tokens: i64, folder: &Path) -> Result<()> {
         let mut state = self.state(&self.logits);
+        for (name, tensor) in self.samples.taken.iter().filter(|(_, tensor)| tensor.dim() == 2) {
+            state.put(name, &tensor.constant_pad_nd([0, tokens - tensor.size()[1]]));
+        }
         if let (true, Some(images)) = (with_images, &self.samples.images) {
             state.put("images", images);
         }

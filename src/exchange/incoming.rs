@@ -209,7 +209,7 @@ impl Reading<'_> {
             let target = Target::new(Some(*package), self.base.path, naming, &names)?;
             target.expect_adapters(&names)?;
             for slot in slots {
-                let stranger = target.family.map_or(TEXTS, |family| family.stranger(slot));
+                let stranger = target.class.map_or(TEXTS, |class| class.stranger(slot));
                 for module in modules::of(slot, &target, &names, gated)? {
                     places.push(Place { path: module.end, stranger, slot, part: module.part, times: module.times });
                 }

@@ -11,7 +11,6 @@ use super::peft::{HeadPlace, head_place};
 use super::target::{Package, Target};
 use super::texts;
 use super::weights::{ARCHIVE, place};
-use super::whole::{Form, Runner};
 use crate::model::archive::Archive;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits.
@@ -23,8 +22,8 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
         Loaded::Adapter => head_place(outgoing, target, 0)?,
         Loaded::Weights => place(outgoing, target, 0)?,
     };
-    if let Some(family) = target.writer() {
-        return Ok(texts::lines(outgoing, family, (folder, &head), loaded));
+    if let Some(class) = target.writer() {
+        return Ok(texts::lines(outgoing, class, (folder, &head), loaded));
     }
     let classes = outgoing.session.model.head.classes();
     let at = outgoing.folder(folder, 0);
@@ -84,7 +83,7 @@ fn create(
     let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
     let size = outgoing.image_size()?;
     let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
-    Ok(match (target.package, target.family) {
+    Ok(match (target.package, target.class) {
         (Package::Timm, _) => {
             let size = if resized { format!(", img_size={size}") } else { String::new() };
             format!("timm.create_model(\"local-dir:{from}\", pretrained=True{size})")
@@ -93,15 +92,15 @@ fn create(
             let size = if resized { format!(", force_image_size={size}") } else { String::new() };
             format!("open_clip.create_model(\"local-dir:{from}\"{size})")
         }
-        (_, family) => {
+        (_, class) => {
             let config = outgoing.config()?.unwrap_or_default();
             // The checkpoint's own class has its classifier.
             let keeps_head = loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some();
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
-            let class = own.or(family.map(|family| family.class)).unwrap_or("AutoModel");
+            let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
             let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
             let count = if new_head { count } else { String::new() };
-            format!("transformers.{class}.from_pretrained(\"{from}\"{count})")
+            format!("transformers.{name}.from_pretrained(\"{from}\"{count})")
         }
     })
 }
@@ -122,39 +121,15 @@ fn archive_call(outgoing: &Outgoing) -> Result<String> {
 
 /// Returns the expression for logits, or for features where the head is beside the model.
 fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
-    match (target.package, target.family) {
+    match (target.package, target.class) {
         (Package::Timm, _) if beside => "model.forward_head(model.forward_features(pixels), pre_logits=True)".into(),
         (Package::Timm, _) => "model(pixels)".into(),
         (Package::OpenClip, _) => "model.encode_image(pixels)".into(),
-        (_, family) => {
-            let feature = family.map_or("logits", |family| family.features);
-            let rope = family.is_some_and(|family| family.model_type == "dinov3_vit");
-            let plain = rope || family.is_some_and(|family| family.model_type.starts_with("dinov2"));
-            let size = if outgoing.is_resized() && !plain { ", interpolate_pos_encoding=True" } else { "" };
+        (_, class) => {
+            let feature = class.map_or("logits", |class| class.features);
+            let asks = class.is_none_or(|class| class.asks_to_resize);
+            let size = if outgoing.is_resized() && asks { ", interpolate_pos_encoding=True" } else { "" };
             format!("model(pixel_values=pixels{size}).{feature}")
         }
-    }
-}
-
-/// Returns the lines that run a whole posterior in one file.
-pub fn whole_lines(form: Form, folder: &Path) -> String {
-    let at = folder.display();
-    let input = if form.prepares { "images" } else { "pixels" };
-    let outputs = "logits, probabilities, mutual_information";
-    match form.runner {
-        Runner::TorchScript => format!(
-            "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
-             expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-             {outputs} = model(expected[\"{input}\"])\n    \
-             print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
-            super::script::FILE
-        ),
-        Runner::Onnx => format!(
-            "import onnxruntime\nfrom safetensors.numpy import load_file\n\
-             model = onnxruntime.InferenceSession(\"{at}/{}\")\nexpected = load_file(\"{at}/expected.safetensors\")\n\
-             {outputs} = model.run(None, {{\"{input}\": expected[\"{input}\"]}})\n\
-             print(abs(logits - expected[\"logits\"]).max() / abs(expected[\"logits\"]).max())\n",
-            super::onnx::FILE
-        ),
     }
 }

@@ -1,16 +1,16 @@
 //! A whole posterior as one TorchScript archive, which Python or C++ runs without bella.
 //!
-//! The code is written, not traced, so that every number of images fits.
+//! The code is written, not traced, so that every number of samples fits.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use super::graph::forward::Built;
-use super::graph::values::{Graph, Node, Operation, Value};
+use super::graph::Built;
 use crate::data::Interpolation;
 use crate::model::archive::write::{Blueprint, Class, Module, number, write as write_archive};
+use crate::model::network::ops::graph::{Graph, Masked, Node, Operation, Value};
 
 /// The name of the archive.
 pub const FILE: &str = "posterior.pt";
@@ -22,13 +22,18 @@ pub const FILE: &str = "posterior.pt";
 pub fn write(Built { graph, outputs }: &Built, folder: &Path) -> Result<()> {
     let tensors: std::collections::BTreeMap<String, &Tensor> =
         graph.stored.values().map(|(name, tensor)| (attribute(name), tensor)).collect();
-    let mut lines = vec!["images = torch.size(x0, 0)".to_string()];
+    let inputs: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
+    let mut lines = vec![format!("samples = torch.size({}, 0)", inputs[0])];
     lines.extend(graph.nodes.iter().map(|node| line(graph, node)));
     let [logits, probabilities, information] = outputs.each_ref().map(|value| expression(graph, value));
     lines.push(format!("return ({logits}, {probabilities}, {information})"));
-    let names: Vec<&str> = tensors.keys().map(String::as_str).collect();
-    let class = Class::new("Posterior").parameters(&names);
-    let class = class.method("forward", "x0: Tensor", "Tuple[Tensor, Tensor, Tensor]", &lines);
+    let named = |is_whole: bool| -> Vec<&str> {
+        let of_kind = tensors.iter().filter(|(_, tensor)| (tensor.kind() == Kind::Int64) == is_whole);
+        of_kind.map(|(name, _)| name.as_str()).collect()
+    };
+    let arguments: Vec<String> = inputs.iter().map(|name| format!("{name}: Tensor")).collect();
+    let class = Class::new("Posterior").parameters(&named(false)).buffers(&named(true));
+    let class = class.method("forward", &arguments.join(", "), "Tuple[Tensor, Tensor, Tensor]", &lines);
     let root = Module::new("Posterior");
     let root = tensors.iter().fold(root, |root, (name, tensor)| root.parameter(name, &tensor.size(), tensor.kind()));
     write_archive(&folder.join(FILE), &Blueprint { root, code: class.code() }, |name, _| {
@@ -42,6 +47,9 @@ fn attribute(name: &str) -> String {
 }
 
 fn expression(graph: &Graph, value: &Value) -> String {
+    if let Some(input) = graph.inputs.iter().find(|input| input.value.id == value.id) {
+        return input.name.to_string();
+    }
     match graph.stored.get(&value.id) {
         Some((name, _)) => format!("self.{}", attribute(name)),
         None => format!("x{}", value.id),
@@ -71,8 +79,12 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
             let scale = if inputs.len() == 3 { inputs[1..].join(", ") } else { "None, None".to_string() };
             format!("torch.layer_norm({x}, [{width}], {scale}, {eps:e})")
         }
+        Operation::RmsNorm { eps } => {
+            let mean = format!("torch.mean(torch.mul({x}, {x}), [-1], True)");
+            format!("torch.mul({x}, torch.rsqrt(torch.add({mean}, {eps:e})))")
+        }
         Operation::Activation(activation) => activation.script(x),
-        Operation::Attention => format!("torch.scaled_dot_product_attention({all})"),
+        Operation::Attention { masked, groups } => attention(*masked, *groups, inputs),
         Operation::Mean { axis } => format!("torch.mean({x}, [{axis}], True)"),
         Operation::Unit => format!(
             "torch.div({x}, torch.clamp_min(torch.linalg_vector_norm({x}, 2., [-1], True), 9.9999999999999998e-13))"
@@ -86,6 +98,15 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
     }
 }
 
+/// Returns the call of attention.
+fn attention(masked: Masked, groups: i64, inputs: &[String]) -> String {
+    let heads = inputs[..3].join(", ");
+    let mask = inputs.get(3).map_or("None", String::as_str);
+    let causal = if masked == Masked::Causal { "True" } else { "False" };
+    let grouped = if groups > 1 { ", scale=None, enable_gqa=True" } else { "" };
+    format!("torch.scaled_dot_product_attention({heads}, {mask}, 0., {causal}{grouped})")
+}
+
 /// Returns the call of an operation that moves values, or makes new pixels of them.
 fn moved(operation: &Operation, value: &Value, inputs: &[String]) -> String {
     let x = &inputs[0];
@@ -96,7 +117,7 @@ fn moved(operation: &Operation, value: &Value, inputs: &[String]) -> String {
         Operation::Concat { axis } => format!("torch.cat([{}], {axis})", inputs.join(", ")),
         Operation::Expand { lead } => {
             let rest = ", -1".repeat(value.shape.len() - 2);
-            format!("torch.expand({x}, [{lead}, images{rest}])")
+            format!("torch.expand({x}, [{lead}, samples{rest}])")
         }
         Operation::Resize { size, interpolation } => {
             let name = match interpolation {
@@ -105,6 +126,23 @@ fn moved(operation: &Operation, value: &Value, inputs: &[String]) -> String {
             };
             format!("torch._upsample_{name}2d_aa({x}, [{size}, {size}], False, None, None)")
         }
-        _ => x.clone(),
+        Operation::Embedding => format!("torch.embedding({})", inputs.join(", ")),
+        Operation::Gather { axis } => format!("torch.gather({x}, {axis}, {})", inputs[1]),
+        Operation::Where => {
+            format!("torch.where(torch.to({}, {}), {x}, {})", inputs[2], number(Kind::Bool), inputs[1])
+        }
+        other => counted(other, x),
+    }
+}
+
+/// Returns the call of an operation on whole numbers.
+fn counted(operation: &Operation, x: &str) -> String {
+    match operation {
+        Operation::Equal(value) => format!("torch.to(torch.eq({x}, {value}), {})", number(Kind::Int64)),
+        Operation::Remainder(of) => format!("torch.remainder({x}, {of})"),
+        Operation::Within(most) => format!("torch.clamp({x}, 0, {most})"),
+        Operation::CumulativeSum { axis } => format!("torch.cumsum({x}, {axis})"),
+        Operation::Sum { axis } => format!("torch.sum({x}, [{axis}], True)"),
+        _ => x.to_string(),
     }
 }

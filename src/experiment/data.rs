@@ -2,23 +2,27 @@
 
 use std::path::PathBuf;
 
-use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, Medium, SplitName};
-use crate::schema::{Bounds, Problems, Reader, Tree, Value};
+use serde::Serialize;
 
-/// The table `[data.*]`: the data set, and the settings that all data sets share.
-pub struct DataSpec {
-    pub key: String,
-    pub dataset: Box<dyn Dataset>,
-    /// The name of the test set in results; the data set's own by default.
-    pub label: String,
-    /// The folder on disk that keeps decoded images; data sets of image files use it.
-    pub cache: Option<PathBuf>,
-    /// The random views of training images.
-    pub augment: Option<Augment>,
-    pub validation: Validation,
-    /// The share of the training images whose label is replaced by another class, to see which methods notice.
-    pub label_noise: f64,
+use crate::data::order::{Holdout, stratified_validation_split};
+use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName};
+use crate::schema::{Problems, Reader, Tree, Value, limits, settings};
+
+settings! {
+    /// The table `[data.*]`: the data set, and the settings that all data sets share.
+    pub struct DataSpec(entry: &'static Entry) {
+        pub key: String, given entry.key.to_string();
+        // The data set's own name is known once its keys are read.
+        /// Name of the data set in results.
+        pub label: String, unset String::new();
+        pub validation: Validation, by Validation::read;
+        /// Share of the training images whose label is replaced by that of another class.
+        pub label_noise: f64 = 0.0, in from_below(0.0, 1.0), omit 0.0;
+        /// Folder that keeps decoded, resized images for later epochs and runs.
+        pub cache: Option<PathBuf>;
+        pub augment: Option<Augment>, by |reader| reader.table_if_given("augment", Augment::read);
+        pub dataset: Box<dyn Dataset>, part entry.read;
+    } then check
 }
 
 /// The images by which epochs and settings are chosen.
@@ -51,7 +55,7 @@ impl Validation {
     fn read(reader: &Reader) -> Validation {
         if !reader.is_text("validation") {
             return Validation::HeldOut(
-                reader.float("validation", Bounds::from_below(0.0, 1.0)).about(ABOUT_VALIDATION).or(0.0),
+                reader.float("validation", limits::from_below(0.0, 1.0)).about(ABOUT_VALIDATION).or(0.0),
             );
         }
         if reader.string("validation").about(ABOUT_VALIDATION).optional().is_some_and(|word| word != "val") {
@@ -60,12 +64,13 @@ impl Validation {
         }
         Validation::Published
     }
+}
 
-    /// Returns the value as the resolved config states it.
-    pub fn resolved(self) -> toml::Value {
+impl Serialize for Validation {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Validation::HeldOut(share) => share.into(),
-            Validation::Published => "val".into(),
+            Validation::HeldOut(share) => serializer.serialize_f64(*share),
+            Validation::Published => serializer.serialize_str("val"),
         }
     }
 }
@@ -80,7 +85,7 @@ impl DataSpec {
             all.retain(|key, _| key == "data");
         }
         let root = Reader::root(&tree);
-        match DataSpec::read(&root) {
+        match DataSpec::of(&root) {
             Some(data) => root.close(data),
             None => Err(root.close(()).err().unwrap_or_default()),
         }
@@ -98,40 +103,34 @@ impl DataSpec {
         if names.is_empty() { vec![self.label.clone()] } else { names }
     }
 
-    /// Reads the table and records mistakes in the reader.
-    pub fn read(root: &Reader) -> Option<DataSpec> {
+    /// Reads the table of a config and records mistakes in the reader.
+    pub fn of(root: &Reader) -> Option<DataSpec> {
         let known: Vec<&str> = DATASETS.iter().map(|e| e.key).collect();
-        let (key, mut reader) = root.one_of("data", &known)?;
-        let entry = DATASETS.iter().find(|e| e.key == key)?;
-        let label = reader.string("label").about("Name of the data set in results.").optional();
-        let validation = Validation::read(&reader);
-        let label_noise = reader
-            .float("label_noise", Bounds::from_below(0.0, 1.0))
-            .about("Share of the training images whose label is replaced by that of another class.")
-            .or(0.0);
-        let cache = reader
-            .path("cache")
-            .about("Folder that keeps decoded, resized images for later epochs and runs.")
-            .optional();
-        let augment = Augment::read(&reader);
-        let dataset = (entry.read)(&mut reader);
-        if cache.is_some() && dataset.resize().is_none() {
+        let (key, reader) = root.one_of("data", &known)?;
+        let mut data = DataSpec::read(&reader, DATASETS.iter().find(|e| e.key == key)?);
+        reader.finish();
+        if data.label.is_empty() {
+            data.label = data.dataset.label();
+        }
+        Some(data)
+    }
+
+    fn check(&self, reader: &Reader, entry: &Entry) {
+        let (key, dataset) = (entry.key, &self.dataset);
+        if self.cache.is_some() && dataset.resize().is_none() {
             reader
                 .problem("cache", format!("{key} is read as it is stored, so there is nothing to keep; leave it out"));
         }
         let medium = dataset.medium();
-        if augment.is_some() && medium != Medium::Images {
+        if self.augment.is_some() && medium != Medium::Images {
             reader.problem("augment", format!("{key} has {medium}, which have no random views; leave it out"));
         }
         let published = dataset.published();
-        if validation == Validation::Published
+        if self.validation == Validation::Published
             && !published.images.is_empty()
             && published.images_of(SplitName::Val).is_none()
         {
             reader.problem("validation", format!("{key} has no split `val` as it is set; give a share, say 0.1"));
         }
-        reader.finish();
-        let label = label.unwrap_or_else(|| dataset.label());
-        Some(DataSpec { key, dataset, label, cache, augment, validation, label_noise })
     }
 }

@@ -2,17 +2,39 @@
 
 use std::path::PathBuf;
 
-use crate::schema::{Problems, Tree};
+use super::short::{full_key, may_be_short};
+use crate::schema::{Origin, Problems, SET, Tree};
 
 /// The tables that hold one variant each, such as `[method.svgd]`. Naming another variant replaces the first.
 const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
-/// Merges `files` left to right, then `sets` (`a.b.c=value` each).
+/// Merges `files` left to right, then `sets` (`a.b.c=value` each). The last part of a key is enough where it is unique among
+/// the keys of the config's tables.
 ///
 /// # Errors
 /// Fails with all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
 pub fn load_config(files: &[PathBuf], sets: &[String]) -> Result<Tree, Problems> {
-    Tree::load(files, sets, &CHOICE_TABLES)
+    Tree::load(files, &full_sets(files, sets)?, &CHOICE_TABLES)
+}
+
+/// Returns overrides with their keys written in full.
+fn full_sets(files: &[PathBuf], sets: &[String]) -> Result<Vec<String>, Problems> {
+    let short = |set: &str| set.split_once('=').map(|(key, _)| key.trim()).filter(|key| may_be_short(key)).is_some();
+    if !sets.iter().any(|set| short(set)) {
+        return Ok(sets.to_vec());
+    }
+    let others: Vec<String> = sets.iter().filter(|set| !short(set)).cloned().collect();
+    let (tree, mut problems) = (Tree::load(files, &others, &CHOICE_TABLES)?, Problems::default());
+    let mut full = Vec::new();
+    for (order, set) in sets.iter().enumerate() {
+        let found = set.split_once('=').map(|(key, value)| (full_key(&tree, key.trim()), value));
+        match found {
+            Some((Ok(Some(key)), value)) => full.push(format!("{key}={value}")),
+            Some((Err(why), _)) => problems.push(Origin::Set { order, option: SET }, why),
+            Some((Ok(None), _)) | None => full.push(set.clone()),
+        }
+    }
+    problems.into_result(full)
 }
 
 /// Merges `part` over `base`, as if it were a later file.

@@ -8,24 +8,26 @@ mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
+mod short;
 mod train_table;
 mod training;
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
 
 use crate::machine::Chunk;
+use crate::methods::PostHoc;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
-use crate::schema::{Problems, Reader, Tree, table};
+use crate::schema::{Problems, Reader, Resolved, Tree};
 
 pub use chosen::Chosen;
 use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
-pub use overrides::{Overrides, data_table, forget, on_other_data};
+pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
+pub use short::{full_key, may_be_short};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Training;
@@ -137,6 +139,11 @@ impl Experiment {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
     }
 
+    /// Returns what is fitted around the particles, if anything is.
+    pub fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        self.training.as_ref()?.method.spec.post_hoc()
+    }
+
     /// Returns the number of members that go through the network at once.
     pub fn particle_chunk(&self) -> Chunk {
         self.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
@@ -160,9 +167,9 @@ impl Experiment {
             .integer("seed", 0..=i64::MAX)
             .about("Seed of every random draw: data order, initial values, noise.")
             .required() as u64;
-        let checkpoint = CheckpointSpec::read(root.section("checkpoint"));
+        let checkpoint = root.table("checkpoint", CheckpointSpec::read);
         let head = choose(&root, "head", HEADS.iter().map(|e| (e.key, e.read)), |read, reader| read(reader));
-        let data = DataSpec::read(&root);
+        let data = DataSpec::of(&root);
         let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
         let head_training = head.as_ref().map(|h| h.spec.training());
         let training = if trains { Training::read(&root, (&data, images), head_training) } else { None };
@@ -187,28 +194,19 @@ impl Experiment {
     /// Returns the settings as a config that reads back to the same experiment.
     pub fn resolved(&self) -> toml::Table {
         let mut all = toml::Table::new();
-        let path = |path: &PathBuf| toml::Value::from(path.to_string_lossy().into_owned());
         let nest = |key: &str, table: toml::Table| {
             toml::Value::Table(toml::Table::from_iter([(key.to_string(), toml::Value::Table(table))]))
         };
         all.insert("name".into(), self.name.clone().into());
         all.insert("seed".into(), (self.seed as i64).into());
-        all.insert("checkpoint".into(), table(&self.checkpoint).into());
+        all.insert("checkpoint".into(), self.checkpoint.resolved().into());
         all.insert("head".into(), nest(&self.head.key, self.head.spec.resolved()));
-        let mut data = self.data.dataset.resolved();
-        data.insert("label".into(), self.data.label.clone().into());
-        data.insert("validation".into(), self.data.validation.resolved());
-        if self.data.label_noise > 0.0 {
-            data.insert("label_noise".into(), self.data.label_noise.into());
-        }
-        self.data.cache.iter().for_each(|cache| drop(data.insert("cache".into(), path(cache))));
-        self.data.augment.iter().for_each(|augment| drop(data.insert("augment".into(), table(augment).into())));
-        all.insert("data".into(), nest(&self.data.key, data));
+        all.insert("data".into(), nest(&self.data.key, self.data.resolved()));
         if let Some(training) = &self.training {
             all.insert("subspace".into(), nest(&training.subspace.key, training.subspace.spec.resolved()));
             all.insert("method".into(), nest(&training.method.key, training.method.spec.resolved()));
             all.insert("optimizer".into(), nest(&training.optimizer.key, training.optimizer.spec.resolved()));
-            all.insert("train".into(), table(&training.train).into());
+            all.insert("train".into(), training.train.resolved().into());
         }
         all
     }

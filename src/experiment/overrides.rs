@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::short::full_key;
 use super::{Experiment, load_config};
+use crate::base::paths::expanded;
 use crate::base::usage::Usage;
 use crate::data::DATASETS;
 use crate::machine::Precision;
-use crate::schema::{Node, Tree, Value};
+use crate::schema::{Node, Origin, Problems, Tree, Value};
 
 /// The settings that may differ from the config.
 #[derive(Clone, Default)]
@@ -126,7 +128,8 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     if root.is_empty() {
         return Err(Usage(format!("{data}: names no folder behind `=`")).into());
     }
-    let root = std::path::absolute(root).with_context(|| format!("{key}={root}: no path"))?;
+    let root = expanded(root).map_err(|why| Usage(format!("{data}: {why}")))?;
+    let root = std::path::absolute(root).with_context(|| format!("{data}: no path"))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
     Ok(load_config(&[], &sets)?)
 }
@@ -135,16 +138,39 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
 fn forget_label(root: &mut Node) {
     let Value::Table(all) = &mut root.value else { return };
     if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {
-        sets.values_mut().for_each(|set| forget(set, &["label"]));
+        for set in sets.values_mut() {
+            forget(set, &["label"]);
+        }
     }
 }
 
-/// Removes the value at `path`, if there is one.
-pub fn forget(node: &mut Node, path: &[&str]) {
-    let Value::Table(table) = &mut node.value else { return };
+/// Removes keys, as if no file had them.
+///
+/// # Errors
+/// Fails with every key that the config does not have, or of which the last part is not enough.
+pub fn unset(tree: &mut Tree, keys: &[String]) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    for (order, key) in keys.iter().enumerate() {
+        let origin = Origin::Set { order, option: "--unset" };
+        match full_key(tree, key) {
+            Err(why) => problems.push(origin, why),
+            Ok(full) => {
+                let full = full.unwrap_or_else(|| key.clone());
+                let path: Vec<&str> = full.split('.').collect();
+                if !forget(&mut tree.root, &path) {
+                    problems.push(origin, format!("`{key}`: the config does not have this key: leave it out"));
+                }
+            }
+        }
+    }
+    problems.into_result(())
+}
+/// Removes the value at `path`, and returns whether there was one.
+pub fn forget(node: &mut Node, path: &[&str]) -> bool {
+    let Value::Table(table) = &mut node.value else { return false };
     match path {
-        [] => {}
-        [last] => drop(table.remove(*last)),
-        [first, rest @ ..] => table.get_mut(*first).into_iter().for_each(|inner| forget(inner, rest)),
+        [] => false,
+        [last] => table.remove(*last).is_some(),
+        [first, rest @ ..] => table.get_mut(*first).is_some_and(|inner| forget(inner, rest)),
     }
 }

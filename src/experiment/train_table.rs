@@ -1,49 +1,57 @@
 //! The table `[train]`: the loop of training, its batches, and how they are cut to fit in memory.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 
 use super::data::Validation;
 use crate::machine::{Chunk, Precision};
-use crate::schema::{Bounds, CommandLine, Reader, words};
+use crate::schema::{CommandLine, Field, Reader, Setting, settings, words};
 
-/// The table `[train]`.
-#[derive(Serialize)]
-pub struct TrainSpec {
-    pub epochs: usize,
-    pub batch_size: usize,
-    pub warmup_steps: usize,
-    pub schedule: Schedule,
-    pub precision: Precision,
-    pub batches: Batches,
-    pub select: Selection,
-    /// The number of particles in one forward pass.
-    pub particle_chunk: Chunk,
-    /// The number of parts that a batch is split into; their gradients are added.
-    pub accumulate: Accumulate,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip_norm: Option<f64>,
-    pub eval_batch_size: usize,
-    /// Whether activations within blocks are recomputed in the backward pass instead of being kept.
-    #[serde(skip_serializing_if = "is_false")]
-    pub recompute: bool,
-    pub prefix_cache: PrefixCache,
-    /// The number of training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub loo_samples: usize,
-    /// The number of minutes between two writings of the resume file within an epoch.
-    pub save_minutes: f64,
-    /// The number of epochs without a lower validation NLL after which training ends; `None` for all epochs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub early_stop: Option<usize>,
-    /// The formats in which training is logged beside `train.csv`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub log: Vec<LogFormat>,
-    /// The command that gets the row of each epoch as JSON on its standard input.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_epoch: Option<CommandLine>,
-    /// The seconds after which that command is stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_epoch_seconds: Option<f64>,
+settings! {
+    /// The table `[train]`; `batches` and `select` are the defaults of these keys.
+    pub struct TrainSpec(batches: Batches, select: Selection) {
+        /// Passes over the training images.
+        pub epochs: usize, in 1..=1_000_000;
+        /// Images in a batch of each particle.
+        pub batch_size: usize, in 1..=1_000_000;
+        /// Steps over which the learning rate rises from 0.
+        pub warmup_steps: usize = 0, in 0..=1_000_000_000;
+        /// Learning rate after the warm-up.
+        pub schedule: Schedule = Schedule::Cosine;
+        /// Number type of forward and backward; masters, kernels and optimizer state are f32.
+        pub precision: Precision = Precision::F32;
+        /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`.
+        pub batches: Batches = batches;
+        /// Epoch whose posterior is kept; `best-epoch`, by validation NLL, where images are held out and the method
+        /// does not gather its posterior along the training, as `swag` and the samplers do.
+        pub select: Selection = select;
+        /// Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.
+        pub particle_chunk: Chunk = Chunk::Auto, in 0..=1_000_000;
+        /// Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as
+        /// memory asks for.
+        pub accumulate: Accumulate = Accumulate::Auto, in 1..=1_000_000;
+        /// Largest norm of a particle's direction.
+        pub clip_norm: Option<f64>, in above(0.0);
+        /// Images in a batch of evaluation.
+        pub eval_batch_size: usize = 256, in 1..=1_000_000;
+        /// Whether activations within blocks are computed again on the way back, instead of being kept.
+        pub recompute: bool = false, omit false;
+        /// Where the output of the blocks below the first trained one is kept.
+        pub prefix_cache: PrefixCache = PrefixCache::Auto;
+        /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
+        pub loo_samples: usize = 0, in 0..=u32::MAX as usize, omit 0;
+        /// Minutes between two writings of the resume file within an epoch.
+        pub save_minutes: f64 = 10.0, in above(0.0);
+        /// Epochs without a lower validation NLL after which training ends before its last epoch.
+        pub early_stop: Option<usize>, in 1..=1_000_000;
+        /// Formats in which training is logged in the run's folder, beside `train.csv`.
+        pub log: Vec<LogFormat>, unset Vec::new(), omit Vec::new();
+        /// Command that gets the row of each epoch as JSON on its standard input.
+        pub on_epoch: Option<CommandLine>;
+        /// Seconds after which the command of `on_epoch` is stopped; 60 if nothing is set.
+        pub on_epoch_seconds: Option<f64>, in above(0.0);
+    }
 }
 
 /// The number of parts that a batch is split into.
@@ -62,6 +70,18 @@ impl Accumulate {
             Accumulate::Auto => 1,
             Accumulate::Parts(count) => count,
         }
+    }
+}
+
+impl Setting for Accumulate {
+    type Range = RangeInclusive<usize>;
+
+    fn field(reader: &Reader, key: &str, range: RangeInclusive<usize>) -> Field<Accumulate> {
+        reader.count_or_auto(key, range).map(|parts| parts.map_or(Accumulate::Auto, Accumulate::Parts))
+    }
+
+    fn stand_in() -> Accumulate {
+        Accumulate::Auto
     }
 }
 
@@ -106,107 +126,9 @@ words! {
         Last = "last-epoch",
     }
 }
-
 impl TrainSpec {
-    /// Reads the table; `batches` and `select` are the defaults of these keys. Without `validation` the rules of training are not
-    /// checked, since nothing is trained.
-    pub(super) fn read(
-        reader: Reader,
-        validation: Option<Validation>,
-        (batches, select): (Batches, Selection),
-    ) -> TrainSpec {
-        let spec = TrainSpec {
-            epochs: reader.count("epochs", 1..=1_000_000).about("Passes over the training images.").required(),
-            batch_size: reader
-                .count("batch_size", 1..=1_000_000)
-                .about("Images in a batch of each particle.")
-                .required(),
-            warmup_steps: reader
-                .count("warmup_steps", 0..=1_000_000_000)
-                .about("Steps over which the learning rate rises from 0.")
-                .or(0),
-            schedule: reader.choice("schedule").about("Learning rate after the warm-up.").or(Schedule::Cosine),
-            precision: reader
-                .choice("precision")
-                .about("Number type of forward and backward; masters, kernels and optimizer state are f32.")
-                .or(Precision::F32),
-            batches: reader
-                .choice("batches")
-                .about("Whether each particle has its own order of the images; `shared` is the default of `ibdr`.")
-                .or(batches),
-            select: reader
-                .choice("select")
-                .about(
-                    "Epoch whose posterior is kept; `best-epoch`, by validation NLL, where images are held out and the \
-                     method does not gather its posterior along the training, as `swag` and the samplers do.",
-                )
-                .or(select),
-            particle_chunk: match reader
-                .count_or_auto("particle_chunk", 0..=1_000_000)
-                .about("Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.")
-                .or(None)
-            {
-                Some(count) => Chunk::Fixed(count),
-                None => Chunk::Auto,
-            },
-            accumulate: reader
-                .count_or_auto("accumulate", 1..=1_000_000)
-                .about(
-                    "Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as \
-                     many passes as memory asks for.",
-                )
-                .or(None)
-                .map_or(Accumulate::Auto, Accumulate::Parts),
-            clip_norm: reader
-                .float("clip_norm", Bounds::above(0.0))
-                .about("Largest norm of a particle's direction.")
-                .optional(),
-            eval_batch_size: reader
-                .count("eval_batch_size", 1..=1_000_000)
-                .about("Images in a batch of evaluation.")
-                .or(256),
-            recompute: reader
-                .boolean("recompute")
-                .about("Whether activations within blocks are computed again on the way back, instead of being kept.")
-                .or(false),
-            prefix_cache: reader
-                .choice("prefix_cache")
-                .about("Where the output of the blocks below the first trained one is kept.")
-                .or(PrefixCache::Auto),
-            loo_samples: reader
-                .count("loo_samples", 0..=u32::MAX as usize)
-                .about("Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.")
-                .or(0),
-            save_minutes: reader
-                .float("save_minutes", Bounds::above(0.0))
-                .about("Minutes between two writings of the resume file within an epoch.")
-                .or(10.0),
-            early_stop: reader
-                .count("early_stop", 1..=1_000_000)
-                .about("Epochs without a lower validation NLL after which training ends before its last epoch.")
-                .optional(),
-            log: reader
-                .choices("log")
-                .about("Formats in which training is logged in the run's folder, beside `train.csv`.")
-                .optional()
-                .unwrap_or_default(),
-            on_epoch: reader
-                .command("on_epoch")
-                .about("Command that gets the row of each epoch as JSON on its standard input.")
-                .optional(),
-            on_epoch_seconds: reader
-                .float("on_epoch_seconds", Bounds::above(0.0))
-                .about("Seconds after which the command of `on_epoch` is stopped; 60 if nothing is set.")
-                .optional(),
-        };
-        if let Some(validation) = validation {
-            spec.check(&reader, validation);
-        }
-        reader.finish();
-        spec
-    }
-
-    fn check(&self, reader: &Reader, validation: Validation) {
+    /// Reports what is wrong with several keys together, in a config that trains.
+    pub(super) fn check(&self, reader: &Reader, validation: Validation) {
         if self.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");
         }
@@ -217,14 +139,4 @@ impl TrainSpec {
             reader.problem("on_epoch_seconds", "has no meaning without on_epoch");
         }
     }
-}
-
-/// Makes serde omit the default, so that runs keep their identity.
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-/// Makes serde omit the default, so that runs keep their identity.
-fn is_zero(count: &usize) -> bool {
-    *count == 0
 }

@@ -46,13 +46,19 @@ impl Training {
         let trains = images == Images::OfTraining;
         let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
         let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
-        let train = TrainSpec::read(root.section("train"), trains.then_some(validation), (batches, select));
+        let train = root.table("train", |table| {
+            let train = TrainSpec::read(table, batches, select);
+            if trains {
+                train.check(table, validation);
+            }
+            train
+        });
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.check_chunk(root);
         // What evaluates a posterior does not train it: the rules of training do not concern it.
         if trains {
             training.cross_check(root);
-            training.check_tuning(root, validation);
+            training.check_post_hoc(root, validation);
             head.iter().for_each(|head| training.check_separation(root, *head));
         }
         Some(training)
@@ -70,14 +76,11 @@ impl Training {
         self.check_method(root);
     }
 
-    /// Checks that there are images to choose the precision of a prior by.
-    fn check_tuning(&self, root: &Reader, validation: Validation) {
-        let tuning = self.method.spec.course().laplace().map(|laplace| laplace.tuning);
-        if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
-            root.problem(
-                "method",
-                "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
-            );
+    /// Checks that a method that is fitted afterwards has the images that it needs.
+    fn check_post_hoc(&self, root: &Reader, validation: Validation) {
+        let problem = self.method.spec.post_hoc().and_then(|method| method.check(!validation.is_none()));
+        if let Some(problem) = problem {
+            root.problem("method", problem);
         }
     }
 

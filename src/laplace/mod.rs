@@ -21,12 +21,11 @@ pub mod factor;
 pub mod fit;
 pub mod memory;
 pub mod pass;
-pub mod post_hoc;
 pub mod predictive;
 mod prior_precision;
 pub mod projections;
 mod seen;
-mod tfb;
+mod settings;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};
@@ -40,10 +39,10 @@ use crate::model::network::Graph;
 use crate::predict::Linear;
 use crate::subspace::Subspace;
 
-pub use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 pub use crate::posterior::curvature::Curvature;
 pub use crate::posterior::{Approximation, Fitted, Output};
 pub use evidence::Evidence;
+pub use settings::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 
 impl Parameters {
     /// Returns the maps that hold these parameters.

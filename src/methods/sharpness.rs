@@ -17,7 +17,7 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Request, Step, Target};
 use crate::posterior::Posterior;
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Reader, Resolved, limits};
 
 /// The key of the radius in the table of a method that takes sharpness-aware steps if it is given.
 pub const KEY: &str = "sharpness";
@@ -35,11 +35,17 @@ pub struct Sharpness {
     pub adaptive: bool,
 }
 
+impl Resolved for Sharpness {
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
 impl Sharpness {
     /// Reads the settings of a method that takes the step if its radius is given.
     pub fn option(reader: &Reader) -> Option<Sharpness> {
         let rho = reader
-            .float(KEY, Bounds::above(0.0))
+            .float(KEY, limits::above(0.0))
             .about("Radius of sharpness-aware steps, for example 0.05; without it there are none.")
             .optional();
         let adaptive = reader

@@ -4,34 +4,23 @@
 use std::collections::VecDeque;
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor_file::State;
-use crate::schema::Reader;
+use crate::schema::settings;
 
-/// The steps after which a snapshot is taken: `start + every`, `start + 2 every`, and so on.
-#[derive(Serialize, Clone, Copy, Debug)]
-pub struct Schedule {
-    pub start: i64,
-    pub every: i64,
+settings! {
+    /// The steps after which a snapshot is taken: `start + every`, `start + 2 every`, and so on.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Schedule {
+        /// Training steps before the first snapshot.
+        pub start: i64, in 0..=1_000_000_000;
+        /// Training steps from one snapshot to the next.
+        pub every: i64, in 1..=1_000_000_000;
+    }
 }
 
 impl Schedule {
-    /// Reads `start` and `every`.
-    pub fn read(reader: &Reader) -> Schedule {
-        Schedule {
-            start: reader
-                .count("start", 0..=1_000_000_000)
-                .about("Training steps before the first snapshot.")
-                .required() as i64,
-            every: reader
-                .count("every", 1..=1_000_000_000)
-                .about("Training steps from one snapshot to the next.")
-                .required() as i64,
-        }
-    }
-
     /// Returns the number of snapshots in the first `steps` steps.
     pub fn snapshots(self, steps: i64) -> i64 {
         (steps - self.start).max(0) / self.every

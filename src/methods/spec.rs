@@ -2,13 +2,14 @@
 
 use anyhow::Result;
 
-use super::fitting::Course;
 use super::method::{Method, Parts};
+use super::post_hoc::{Origin, PostHoc};
 use crate::posterior::Predictive;
+use crate::schema::Resolved;
 use crate::subspace::geometry::Inputs;
 
 /// The largest number of particles in a config.
-pub(super) const MAX_PARTICLES: usize = 100_000;
+pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
 pub struct Circumstances {
@@ -28,7 +29,7 @@ pub struct HeadNumbers {
 }
 
 /// The settings of a method, as read from `[method.*]`.
-pub trait MethodSpec {
+pub trait MethodSpec: Resolved {
     /// Returns the number of particles n.
     fn particles(&self) -> i64;
 
@@ -87,9 +88,14 @@ pub trait MethodSpec {
         Predictive::Particles
     }
 
-    /// Returns where particles come from, and what is fitted around them.
-    fn course(&self) -> Course<'_> {
-        Course::Train
+    /// Returns where particles come from.
+    fn origin(&self) -> Origin<'_> {
+        Origin::Training
+    }
+
+    /// Returns what is fitted around the particles, if anything is.
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        None
     }
 
     /// Returns the number of matrices `[n, P]` that the method keeps from step to step, besides theta and those of the
@@ -130,6 +136,4 @@ pub trait MethodSpec {
     fn matrices_of_the_posterior(&self) -> u64 {
         1
     }
-
-    fn resolved(&self) -> toml::Table;
 }

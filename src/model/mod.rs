@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod described;
+pub mod families;
 pub mod folder;
 pub mod head;
 pub mod laid_out;
@@ -14,6 +15,7 @@ mod preprocess;
 mod spec;
 pub mod stored;
 mod tower;
+pub mod values;
 pub mod vit;
 
 use std::path::Path;
@@ -101,7 +103,7 @@ fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Tra
 /// Opens the configured checkpoint at the configured image size.
 fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
     let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?;
-    let Identified { vit, base, .. } = &mut opened.identified;
+    let Identified { vit, base, fixed_size, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);
     if let Some(size) = spec.image_size.or(usual) {
@@ -112,6 +114,10 @@ fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
             spec.usual.file.unwrap_or("its config"),
             IMAGE_SIDES.end()
         );
+        if let Some(why) = fixed_size.as_ref().filter(|_| size != vit.geometry.image_size()) {
+            let own = vit.geometry.image_size();
+            bail!("{}: images of {size} pixels: {why}: set checkpoint.image_size to {own}", spec.path.display());
+        }
         vit.resize(base, size)?;
     }
     Ok(opened)
@@ -247,7 +253,7 @@ impl Input {
 impl Model {
     /// Returns the memory of a pass, per sample and per sample of each member.
     pub fn need(&self, graph: Graph) -> Need {
-        self.network.need(graph, self.kind)
+        self.network.need(&self.base, graph, self.kind)
     }
 
     /// Plans passes of one member over batches of `samples` samples, beside `fixed` bytes of other data.

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Bounds, Reader, limits, words};
 
 /// The mean and standard deviation of each colour channel, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -60,7 +60,7 @@ impl Normalize {
                 [1.0; 3]
             })
         };
-        let normalize = Normalize { mean: three("mean", Bounds::any()), std: three("std", Bounds::above(0.0)) };
+        let normalize = Normalize { mean: three("mean", limits::any()), std: three("std", limits::above(0.0)) };
         section.finish();
         normalize
     }

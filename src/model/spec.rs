@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use super::folder::{Preprocessing, TOKENIZER, content, home};
 use super::module::tokens;
@@ -15,7 +14,7 @@ use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::vit::identify::Fixed;
-use crate::schema::{Bounds, Reader, hint, words};
+use crate::schema::{Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
 pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
@@ -47,16 +46,6 @@ words! {
 }
 
 impl Kind {
-    fn read(reader: &Reader, path: &Path) -> Kind {
-        reader
-            .choice("kind")
-            .about(
-                "Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those \
-                 that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.",
-            )
-            .or_else(|| Kind::of(path))
-    }
-
     /// Returns the forward pass of a checkpoint that does not name one.
     fn of(path: &Path) -> Kind {
         match path {
@@ -67,90 +56,45 @@ impl Kind {
     }
 }
 
-/// The table `[checkpoint]`.
-#[derive(Serialize)]
-pub struct CheckpointSpec {
-    pub path: PathBuf,
-    #[serde(skip_serializing_if = "is_native")]
-    pub kind: Kind,
-    /// The number of pixels per side; the checkpoint's own by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image_size: Option<i64>,
-    /// The normalisation of pixels; `None` for a language network.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub normalize: Option<Normalize>,
-    /// The filter that resizes images to the network's input.
-    #[serde(skip_serializing_if = "is_bicubic")]
-    pub interpolation: Interpolation,
-    /// The share of the resized shorter side that the centre crop keeps.
-    #[serde(skip_serializing_if = "is_all")]
-    pub crop_pct: f64,
-    /// The folder of the tokenizer of a module that takes texts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokenizer: Option<PathBuf>,
-    /// The most tokens of a text; 512, or what the network reads if that is less, by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<i64>,
-    /// Whether a module's texts are cut at `max_tokens`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub truncate: bool,
-    #[serde(flatten)]
-    pub fixed: Fixed,
-    /// The preparation of images that a folder asks for, used where the config says nothing.
-    #[serde(skip)]
-    pub usual: Preprocessing,
-    /// The SHA-256 of the file, once it has been computed.
-    #[serde(skip)]
-    sha256: OnceCell<String>,
+settings! {
+    /// The table `[checkpoint]`.
+    pub struct CheckpointSpec {
+        /// Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, .pth,
+        /// .bin) or their index, or a TorchScript archive.
+        pub path: PathBuf, because "the folder, the file of weights or the TorchScript archive (.pt) to start from";
+        // The preparation of images that a folder asks for, used where the config says nothing.
+        pub usual: Preprocessing, given Preprocessing::of(&path);
+        /// Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those
+        /// that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.
+        pub kind: Kind = Kind::of(&path), omit Kind::Native;
+        pub tokenizer: Option<PathBuf>, by |reader| read_tokenizer(reader, kind, &path);
+        /// Height and width of the network's input in pixels; the checkpoint's own by default.
+        pub image_size: Option<i64>, in IMAGE_SIDES;
+        // `None` for a network that takes no images.
+        pub normalize: Option<Normalize>,
+            by |reader| read_normalize(reader, &path, (kind, medium(kind, tokenizer.is_some())), &usual);
+        /// Filter by which images get the size of the network's input.
+        pub interpolation: Interpolation =
+            usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
+        /// Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.
+        pub crop_pct: f64 = usual.crop_pct.unwrap_or(1.0), in between(0.1, 1.0), omit 1.0;
+        /// Most tokens of a text; 512, or what the network reads if that is less, by default.
+        pub max_tokens: Option<i64>, in 1..=1 << 20;
+        /// Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first,
+        /// instead of being refused.
+        pub truncate: bool = false, omit false;
+        pub fixed: Fixed, part Fixed::read;
+        // The SHA-256 of the file, once it has been computed.
+        sha256: OnceCell<String>, given OnceCell::new();
+    } then check
 }
 
 impl CheckpointSpec {
-    /// Reads the table.
-    pub fn read(reader: Reader) -> CheckpointSpec {
-        let path = read_path(&reader);
-        let usual = Preprocessing::of(&path);
-        // What a file does not say because it is not there is not asked of the user.
-        let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && !path.exists();
-        let missing = is_missing.then(|| no_such(&path));
-        let kind = Kind::read(&reader, &path);
-        let tokenizer = read_tokenizer(&reader, kind, &path);
-        let medium = medium(kind, tokenizer.is_some());
-        check_module(&reader, (kind, medium), &path);
-        check_medium(&reader, kind, medium);
-        check_preparation(&reader, medium, &usual);
-        let spec = CheckpointSpec {
-            path,
-            kind,
-            image_size: reader
-                .integer("image_size", IMAGE_SIDES)
-                .about("Height and width of the network's input in pixels; the checkpoint's own by default.")
-                .optional(),
-            normalize: match medium {
-                // A module of which nothing says what it takes has been reported.
-                Medium::Images | Medium::Questions if missing.is_some() && !reader.has("normalize") => {
-                    missing.iter().for_each(|why| reader.problem("path", why.as_str()));
-                    None
-                }
-                Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
-                // A normalisation that cannot be computed has been reported, too.
-                _ if usual.refused.iter().any(|refused| refused.key == "normalize") && !reader.has("normalize") => None,
-                Medium::Images | Medium::Questions => Some(Normalize::read(&reader, usual.normalize)),
-                Medium::Texts => None,
-            },
-            interpolation: read_interpolation(&reader, usual.interpolation),
-            crop_pct: read_crop_pct(&reader, usual.crop_pct),
-            tokenizer,
-            max_tokens: reader
-                .integer("max_tokens", 1..=1 << 20)
-                .about("Most tokens of a text; 512, or what the network reads if that is less, by default.")
-                .optional(),
-            truncate: read_truncate(&reader),
-            fixed: Fixed::read(&reader),
-            usual,
-            sha256: OnceCell::new(),
-        };
-        reader.finish();
-        spec
+    fn check(&self, reader: &Reader) {
+        let medium = self.medium();
+        check_module(reader, (self.kind, medium), &self.path);
+        check_medium(reader, self.kind, medium);
+        check_preparation(reader, medium, &self.usual);
     }
 
     /// Returns what the network takes.
@@ -220,38 +164,27 @@ fn no_such(path: &Path) -> String {
     format!("{}: no such file or folder{}", path.display(), hint(&own, names.iter().map(String::as_str)))
 }
 
-fn read_path(reader: &Reader) -> PathBuf {
-    reader
-        .path("path")
-        .about(
-            "Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, \
-             .pth, .bin) or their index, or a TorchScript archive.",
-        )
-        .required_because("the folder, the file of weights or the TorchScript archive (.pt) to start from")
-}
-
-fn read_truncate(reader: &Reader) -> bool {
-    reader
-        .boolean("truncate")
-        .about(
-            "Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first, \
-             instead of being refused.",
-        )
-        .or(false)
-}
-
-fn read_interpolation(reader: &Reader, usual: Option<Interpolation>) -> Interpolation {
-    let field = reader.choice("interpolation");
-    field
-        .about("Filter by which images get the size of the network's input.")
-        .or(usual.unwrap_or(Interpolation::Bicubic))
-}
-
-fn read_crop_pct(reader: &Reader, usual: Option<f64>) -> f64 {
-    reader
-        .float("crop_pct", Bounds::between(0.1, 1.0))
-        .about("Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.")
-        .or(usual.unwrap_or(1.0))
+/// Reads the normalisation of pixels; `None` for a network that takes no images.
+fn read_normalize(
+    reader: &Reader,
+    path: &Path,
+    (kind, medium): (Kind, Medium),
+    usual: &Preprocessing,
+) -> Option<Normalize> {
+    // What a file does not say because it is not there is not asked of the user.
+    let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && !path.exists();
+    match medium {
+        // A module of which nothing says what it takes has been reported.
+        Medium::Images | Medium::Questions if is_missing && !reader.has("normalize") => {
+            reader.problem("path", no_such(path));
+            None
+        }
+        Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
+        // A normalisation that cannot be computed has been reported, too.
+        _ if usual.refused.iter().any(|refused| refused.key == "normalize") && !reader.has("normalize") => None,
+        Medium::Images | Medium::Questions => Some(Normalize::read(reader, usual.normalize)),
+        Medium::Texts => None,
+    }
 }
 
 /// Reads where the tokenizer of a module lies: beside its archive unless the config says otherwise.
@@ -331,19 +264,6 @@ fn check_preparation(reader: &Reader, medium: Medium, usual: &Preprocessing) {
     for refused in usual.refused.iter().filter(|refused| counts(refused.key) && !reader.has(refused.key)) {
         reader.problem(refused.key, &refused.why);
     }
-}
-
-fn is_native(kind: &Kind) -> bool {
-    *kind == Kind::Native
-}
-
-/// Tells serde to omit the default, so that runs keep their identity.
-fn is_all(crop_pct: &f64) -> bool {
-    *crop_pct == 1.0
-}
-
-fn is_bicubic(interpolation: &Interpolation) -> bool {
-    *interpolation == Interpolation::Bicubic
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 pub use entries::{OPTIMIZERS, adam};
 
@@ -37,7 +37,7 @@ pub trait Optimizer {
 }
 
 /// The settings of an optimizer, as read from `[optimizer.*]`.
-pub trait OptimizerSpec {
+pub trait OptimizerSpec: Resolved {
     /// Returns the learning rates: a single one, or one per particle.
     fn rates(&self) -> &[f64];
 
@@ -61,8 +61,6 @@ pub trait OptimizerSpec {
 
     /// Creates the optimizer with zero moments for `theta: [n, P]`.
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
-
-    fn resolved(&self) -> toml::Table;
 }
 
 /// A registered optimizer.

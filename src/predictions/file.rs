@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::bytes::bytes_of;
+use super::read::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
 use crate::base::mapped::Mapped;
 use crate::base::sealed::{self, Part};

@@ -202,6 +202,28 @@ impl RunFolder {
         self.path.join("predictions").join(format!("{stem}.{ending}"))
     }
 
+    /// Returns the files of predictions and answers, sorted.
+    ///
+    /// # Errors
+    /// Fails if their folder cannot be listed.
+    pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.path.join("predictions");
+        let failed = || format!("{}: cannot list the folder", folder.display());
+        let is_kept = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !name.starts_with('.')
+                && ["safetensors", answers::ENDING].iter().any(|end| name.ends_with(&format!(".{end}")))
+        };
+        let entries = std::fs::read_dir(&folder).with_context(failed)?;
+        let mut files = entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<std::io::Result<Vec<PathBuf>>>()
+            .with_context(failed)?;
+        files.retain(is_kept);
+        files.sort();
+        Ok(files)
+    }
+
     /// Returns the path of the file that names the sweep of which the run is a trial and nothing else.
     fn trial_file(&self) -> PathBuf {
         self.path.join("trial")

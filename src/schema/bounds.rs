@@ -63,31 +63,6 @@ pub enum Bounds {
 }
 
 impl Bounds {
-    /// Returns the rule that allows any finite number.
-    pub fn any() -> Bounds {
-        Bounds::Any
-    }
-
-    /// Returns the rule x ≥ `limit`.
-    pub fn at_least(limit: f64) -> Bounds {
-        Bounds::AtLeast(limit)
-    }
-
-    /// Returns the rule x > `limit`.
-    pub fn above(limit: f64) -> Bounds {
-        Bounds::Above(limit)
-    }
-
-    /// Returns the rule `low` ≤ x ≤ `high`.
-    pub fn between(low: f64, high: f64) -> Bounds {
-        Bounds::Between(low, high)
-    }
-
-    /// Returns the rule `low` ≤ x < `high`.
-    pub fn from_below(low: f64, high: f64) -> Bounds {
-        Bounds::FromBelow(low, high)
-    }
-
     fn contains(self, x: f64) -> bool {
         match self {
             Bounds::Any => true,
@@ -123,5 +98,35 @@ impl Bounds {
         } else {
             Ok(x)
         }
+    }
+}
+
+/// The limits of real numbers by their names.
+pub mod limits {
+    use super::Bounds;
+
+    /// Returns the rule that allows any finite number.
+    pub fn any() -> Bounds {
+        Bounds::Any
+    }
+
+    /// Returns the rule x ≥ `limit`.
+    pub fn at_least(limit: f64) -> Bounds {
+        Bounds::AtLeast(limit)
+    }
+
+    /// Returns the rule x > `limit`.
+    pub fn above(limit: f64) -> Bounds {
+        Bounds::Above(limit)
+    }
+
+    /// Returns the rule `low` ≤ x ≤ `high`.
+    pub fn between(low: f64, high: f64) -> Bounds {
+        Bounds::Between(low, high)
+    }
+
+    /// Returns the rule `low` ≤ x < `high`.
+    pub fn from_below(low: f64, high: f64) -> Bounds {
+        Bounds::FromBelow(low, high)
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::suggest::hint;
 
 /// An enum whose variants are named by words. `words!` implements it.
-pub trait Choice: Copy + PartialEq + 'static {
+pub trait Choice: Copy + PartialEq + Serialize + 'static {
     /// Every word with its variant, in the order in which messages list them.
     const CHOICES: &'static [(&'static str, Self)];
 

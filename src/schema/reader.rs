@@ -18,6 +18,7 @@ use super::problems::Problems;
 use super::suggest;
 use super::survey::{Note, Survey};
 use super::tree::Tree;
+use crate::base::paths::expanded;
 pub use field::Field;
 use field::State;
 pub use lists::CommandLine;
@@ -133,11 +134,11 @@ impl<'a> Reader<'a> {
         self.field(key, "a text in quotes".to_owned(), text)
     }
 
-    /// Reads a path that is not empty. It is made absolute from the working folder, so that a stored config can be used
-    /// from any folder.
+    /// Reads a path that is not empty. `~` and variables of the environment are expanded, and it is made absolute from the
+    /// working folder, so that a stored config can be used from any folder.
     pub fn path(&self, key: &str) -> Field<PathBuf> {
-        let absolute = |path: String| std::path::absolute(&path).unwrap_or(PathBuf::from(path));
-        self.field(key, "a path in quotes".to_owned(), text).map(absolute)
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        self.field(key, "a path in quotes".to_owned(), |value| expanded(&text(value)?)).map(absolute)
     }
 
     /// Reads one of the words of `E`.

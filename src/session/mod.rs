@@ -19,12 +19,11 @@ use crate::data::order::replace_labels;
 use crate::data::versions::Version;
 use crate::data::{Dataset, Inputs, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
-use crate::machine::device::{DeviceChoice, compute_kind};
+use crate::machine::device::{DeviceChoice, compute_kind, precision_name};
 use crate::machine::parallel::World;
-use crate::machine::{Precision, wait};
+use crate::machine::{Precision, memory, wait};
 use crate::model::stored::StoredNames;
-use crate::model::vit::forward::Vit;
-use crate::model::{Loaded, Model, Preparation, Tower};
+use crate::model::{Loaded, Model, Preparation};
 use crate::subspace::Subspace;
 
 pub use opened::{Computing, Opened};
@@ -48,6 +47,20 @@ pub struct Settings {
     pub out: PathBuf,
 }
 
+impl Settings {
+    /// Returns the device of this process among those that train together: its own GPU, or a part of the machine's memory.
+    /// It must be opened before any tensor is created or read from a file, because libtorch asks only once which devices
+    /// exist.
+    ///
+    /// # Errors
+    /// Fails if there is no such device.
+    pub fn open_device(&self, world: &World) -> Result<Device> {
+        let place = world.place();
+        memory::divide_among(place.neighbours);
+        self.device.open_for(place.local_rank)
+    }
+}
+
 /// A model ready to compute, with the subspace of the experiment if it has one.
 pub struct Session {
     pub settings: Settings,
@@ -61,8 +74,6 @@ pub struct Session {
     pub naming: &'static str,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
-    /// The network, if it is a vision transformer.
-    pub vit: Option<Vit>,
     /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
@@ -96,10 +107,32 @@ impl Session {
             None => None,
         };
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
-        let vit = if let Tower::Vit(found) = &loaded.tower { Some(found.vit.clone()) } else { None };
         let model = loaded.into_model(device, kind)?;
         let world = Rc::new(World::alone());
-        Ok(Session { settings, world, device, model, subspace, classes, naming, names, vit, self_check_difference })
+        Ok(Session { settings, world, device, model, subspace, classes, naming, names, self_check_difference })
+    }
+
+    /// Returns the session of this process among those that train together, with its share of the cores unless the command
+    /// line sets the threads.
+    ///
+    /// # Errors
+    /// Fails as [`Session::open`] does, or if the processes compute in different number types.
+    pub fn open_among(
+        experiment: &Experiment,
+        mut settings: Settings,
+        device: Device,
+        classes: Vec<String>,
+        world: Rc<World>,
+    ) -> Result<Session> {
+        let place = world.place();
+        if world.size() > 1 {
+            settings.threads = settings.threads.or(Some(place.cores as i32));
+            settings.workers = settings.workers.min(place.cores);
+        }
+        let mut session = Session::open(experiment, settings, device, classes)?;
+        world.agree("the precision", precision_name(session.model.kind))?;
+        session.world = world;
+        Ok(session)
     }
 
     /// Returns the trained subspace.

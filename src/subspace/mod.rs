@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 pub use combine::Space;
 pub use dense::Dense;
@@ -56,7 +56,7 @@ pub trait Subspace {
 }
 
 /// The settings of a subspace, as read from `[subspace.*]`.
-pub trait SubspaceSpec {
+pub trait SubspaceSpec: Resolved {
     fn key(&self) -> &'static str;
 
     /// Lays out the columns for a network with its weights and a head (in f32, on any device).
@@ -65,13 +65,15 @@ pub trait SubspaceSpec {
     /// Fails if the network lacks a layer that the settings name.
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>>;
 
-    /// Returns whether all particles start at the same point when the head is trained in this way.
-    fn equal_starts(&self, head: Training) -> bool;
-
-    fn resolved(&self) -> toml::Table;
+    /// Returns whether all particles start at the same point when the head is trained in this way: that of the checkpoint.
+    fn equal_starts(&self, head: Training) -> bool {
+        head != Training::Always
+    }
 
     /// Returns the rank, if there is one; it is a column of the results.
-    fn rank(&self) -> Option<i64>;
+    fn rank(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// A registered subspace.

@@ -6,9 +6,9 @@ use super::material::Material;
 use super::schedule::Rates;
 use crate::base::small;
 use crate::experiment::{Experiment, TrainSpec, Training};
-use crate::laplace::post_hoc::{PostHoc, Samples};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{Team, World};
+use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
 use crate::session::Session;
 use crate::subspace::Subspace;
@@ -75,9 +75,9 @@ impl<'a> Context<'a> {
     }
 
     /// Returns what a fit around particles is given.
-    pub fn post_hoc(&self) -> PostHoc<'a> {
+    pub fn post_hoc(&self) -> post_hoc::Context<'a> {
         let Material { train, holdout, .. } = self.material;
-        PostHoc {
+        post_hoc::Context {
             model: self.model(),
             subspace: self.subspace,
             train: Samples { set: train, indices: &holdout.train },

@@ -21,8 +21,7 @@ use super::{chunks, history, prefix};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
-use crate::laplace::post_hoc;
-use crate::methods::Course;
+use crate::methods::Origin;
 use crate::posterior::Posterior;
 use crate::run::RunFolder;
 use crate::session::Session;
@@ -66,19 +65,21 @@ pub enum Outcome {
 pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     let Run { experiment, session, material, folder, state } = run;
     let context = Context::new(experiment, session, &material)?;
-    let plan = context.training.method.spec.course();
-    post_hoc::check(&plan, context.model(), context.subspace, context.particles())?;
-    let Finished { record, posterior } = match &plan {
-        Course::Train | Course::TrainThenFit(_) => match train(&context, folder, state, watch)? {
+    let method = &context.training.method.spec;
+    if let Some(post_hoc) = method.post_hoc() {
+        post_hoc.plan(context.model(), context.subspace)?;
+    }
+    let Finished { record, posterior } = match method.origin() {
+        Origin::Training => match train(&context, folder, state, watch)? {
             Outcome::Finished(trained) => *trained,
             interrupted => return Ok(interrupted),
         },
-        Course::Fit { run, .. } => {
+        Origin::Run(run) => {
             let adopted = record::adopted(run, experiment, session)?;
             watch.began.set(true);
             adopted
         }
-        Course::FitCheckpoint(_) => {
+        Origin::Checkpoint => {
             let theta = session.initial_theta(experiment.seed, context.particles())?;
             Finished { record: record::untrained(&context, &theta), posterior: Posterior::Points { theta } }
         }
@@ -87,8 +88,8 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     if context.world().leads() {
         record.write(folder)?;
     }
-    let posterior = match plan.fitting() {
-        Some(fitting) => context.post_hoc().fit(posterior, fitting)?,
+    let posterior = match method.post_hoc() {
+        Some(post_hoc) => post_hoc.fit(posterior.theta(), &context.post_hoc())?,
         None => posterior,
     };
     watch.began.set(true);

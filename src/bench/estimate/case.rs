@@ -6,7 +6,7 @@ use tch::Device;
 use super::lengths::Lengths;
 use super::machine::{Machine, Part};
 use super::network::{Counted, Sized};
-use crate::bench::flops::{Network, Pass, Reads, Work, count};
+use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
 use crate::machine::memory::{Cut, free_bytes};
@@ -80,16 +80,16 @@ impl<'a> Case<'a> {
     /// Returns the operations of a pass over samples, forward and for gradients.
     fn work(&self, particles: i64, samples: &Samples, (from_stage, reads): (Option<usize>, Reads)) -> Work {
         let (layout, classes) = (self.subspace.layout(), self.model.head.classes());
-        let network = match &self.counted {
-            Counted::Images(geometry) => Network::Images(geometry),
+        let sample = match &self.counted {
+            Counted::Images { side } => Sample::Image { side: *side },
             Counted::Texts(texts) => {
                 let known = self.lengths.as_ref();
                 let own = known.map_or(texts.most, |known| known.tokens(samples.split, reads, samples.batch));
-                let tokens = if samples.kept { texts.most } else { own };
-                Network::Texts(texts.prompts(tokens, reads))
+                texts.prompt(if samples.kept { texts.most } else { own })
             }
         };
-        count(network, Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage })
+        let pass = Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage };
+        Counting { network: &*self.model.network, base: &self.model.base, sample, reads, pass }.work()
     }
 
     /// Returns what training and validation read of a sample of a split.

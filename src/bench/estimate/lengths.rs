@@ -87,7 +87,7 @@ impl Lengths {
 
     fn most(texts: &CountedTexts, why: &str) -> Lengths {
         let image = match &texts.sight {
-            Some((_, _, patches, _)) => format!(", {patches} of them of the image, answers of {ANSWER}"),
+            Some((patches, _)) => format!(", {patches} of them of the image, answers of {ANSWER}"),
             None => String::new(),
         };
         let told = format!("{} tokens each{image}: assumed (checkpoint.max_tokens){why}", texts.most);
@@ -137,7 +137,7 @@ fn read(experiment: &Experiment, texts: &CountedTexts) -> Result<Vec<(SplitName,
     let tokenizer = Tokenizer::open(&folder, texts.geometry.vocabulary, texts.most as usize)?;
     let tokenizer = match &texts.sight {
         None => Reader::Prompts(tokenizer),
-        Some((_, _, patches, image)) => {
+        Some((patches, image)) => {
             let (patches, image_side) = (*patches as usize, texts.side);
             Reader::Questions(QuestionTokenizer { tokenizer, image: *image, patches, image_side })
         }

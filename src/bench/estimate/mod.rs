@@ -16,7 +16,7 @@ use crate::bench::case::{Choices, Source};
 use crate::data::{Medium, SplitName};
 use crate::experiment::Experiment;
 use crate::machine::memory::Cut;
-use crate::methods::Course;
+use crate::methods::Origin;
 use crate::rehearse::sizes::{Real, official};
 use case::Case;
 use lengths::Lengths;
@@ -64,7 +64,7 @@ impl Expected {
     /// its checkpoint is not known.
     pub fn new(experiment: &Experiment, machine: &Machine) -> Result<Expected> {
         let training = experiment.training.as_ref().context("the config has nothing to train: nothing to estimate")?;
-        if let Course::FitCheckpoint(_) = training.method.spec.course() {
+        if training.method.spec.origin() == Origin::Checkpoint {
             bail!("method.{}: trains nothing; it takes one prediction of its images", training.method.key);
         }
         let network = Sized::of(experiment, machine.kind(training.train.precision))?;

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use tch::{Device, Kind};
 
 use crate::bench::case::Source;
-use crate::bench::flops;
+use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
 use crate::model::described::{Described, Text};
 use crate::model::laid_out::laid_out;
@@ -13,7 +13,7 @@ use crate::model::network::{Network, Parameters};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::shapes::{Shape, sizes};
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, vit};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::rehearse::models;
 use crate::rehearse::sizes::classes_of;
@@ -32,7 +32,7 @@ pub struct Sized {
 /// The sizes from which operations are counted.
 #[derive(Clone)]
 pub enum Counted {
-    Images(vit::Geometry),
+    Images { side: i64 },
     Texts(CountedTexts),
 }
 
@@ -40,9 +40,8 @@ pub enum Counted {
 #[derive(Clone)]
 pub struct CountedTexts {
     pub geometry: language::Geometry,
-    /// The tower, the number of its blocks that are run, the number of patches, and the token that stands for a patch, where the
-    /// network sees images.
-    pub sight: Option<(vit::Geometry, usize, i64, u32)>,
+    /// The number of patches of an image and the token that stands for one, where the network sees images.
+    pub sight: Option<(i64, u32)>,
     /// The number of pixels per side of an image; 0 without one.
     pub side: i64,
     /// The most tokens of a prompt.
@@ -53,7 +52,7 @@ impl Counted {
     /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
     pub fn side(&self) -> i64 {
         match self {
-            Counted::Images(geometry) => geometry.image_size(),
+            Counted::Images { side } => *side,
             Counted::Texts(texts) => texts.side,
         }
     }
@@ -65,15 +64,16 @@ impl CountedTexts {
         let (geometry, most) = (language.geometry.clone(), language.tokens);
         let Text::Llava(llava) = network else { return CountedTexts { geometry, sight: None, side: 0, most } };
         let eyes = &llava.sight.eyes;
-        let sight = (llava.sight.tower.geometry.clone(), eyes.blocks, llava.sight.patches(), eyes.token as u32);
+        let sight = (llava.sight.patches(), eyes.token as u32);
         CountedTexts { geometry, sight: Some(sight), side: eyes.image_size, most }
     }
 
-    /// Returns prompts of so many tokens of which something is read.
-    pub fn prompts(&self, tokens: i64, reads: flops::Reads) -> flops::Texts<'_> {
-        let seen = self.sight.as_ref();
-        let seen = seen.map(|(tower, blocks, patches, _)| flops::Seen { tower, blocks: *blocks, patches: *patches });
-        flops::Texts { geometry: &self.geometry, seen, tokens, reads }
+    /// Returns a prompt of so many tokens.
+    pub fn prompt(&self, tokens: i64) -> Sample {
+        match self.sight {
+            None => Sample::Text { tokens },
+            Some(_) => Sample::Question { tokens, side: self.side },
+        }
     }
 }
 
@@ -129,7 +129,7 @@ impl Sized {
     }
 
     fn of_vit((name, vit): (String, Vit), base: Parameters, (kind, checkpoint_bytes): (Kind, u64)) -> Sized {
-        let counted = Counted::Images(vit.geometry.clone());
+        let counted = Counted::Images { side: vit.geometry.image_size() };
         Sized { name, network: Box::new(vit), counted, base, kind, checkpoint_bytes }
     }
 

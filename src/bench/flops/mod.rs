@@ -1,41 +1,152 @@
-//! Counts floating-point operations of matrix products from shapes. A product of `[M, K]` and `[K, N]` takes 2·M·K·N.
-//!
-//! Only what a training step must compute counts. The last block computes only the rows that are read after it, causal attention
-//! reads no later tokens, no gradient is needed below the first trained layer, frozen layers need that of their input alone, and
-//! frozen products run once where all particles see the same input. Norms, activations, embeddings, the method, the optimizer,
-//! recomputation, and mixing in weight space do not count.
+//! Counts the floating-point operations of a training step or of a prediction, by the network's own forward pass
+//! ([`Counter`]) and the layer behind its features. The method, the optimizer, recomputation, and mixing in weight space do
+//! not count.
 
-mod images;
+#[cfg(test)]
 mod texts;
-mod walk;
 
-use crate::model::vit;
-pub use texts::{Reads, Seen, Texts};
-use walk::Walk;
-pub use walk::{Pass, Work};
+use tch::Kind;
 
-/// The network that a pass goes through.
+use crate::model::language::{EMBEDDING, OUTPUT};
+use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
+use crate::model::network::{Network, Parameters};
+use crate::subspace::{Layout, Shape};
+
+pub use crate::model::network::ops::Work;
+
+/// A forward pass of n particles through a network.
 #[derive(Clone, Copy)]
-pub enum Network<'a> {
-    Images(&'a vit::Geometry),
-    Texts(Texts<'a>),
+pub struct Pass<'a> {
+    pub layout: &'a Layout,
+    pub classes: i64,
+    pub particles: i64,
+    /// The number of images, or of prompts, per particle.
+    pub images: i64,
+    /// Whether each particle has its own images instead of sharing them with the others.
+    pub own_images: bool,
+    /// The stage at which the pass starts, from cached tokens; `None` to start from samples.
+    pub from_stage: Option<usize>,
 }
 
-/// Counts the operations of a pass through a network and of its gradients.
-pub fn count(network: Network, pass: Pass) -> Work {
-    let mut walk = Walk::new(pass);
-    match network {
-        Network::Images(geometry) => images::count(&mut walk, geometry),
-        Network::Texts(texts) => texts.count(&mut walk),
+/// A sample of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// An image of so many pixels per side.
+    Image { side: i64 },
+    /// A prompt of so many tokens, those of an answer that is learnt among them.
+    Text { tokens: i64 },
+    /// A prompt, the patches of its image among its tokens, with an image of so many pixels per side.
+    Question { tokens: i64, side: i64 },
+}
+
+/// The part of a network's output that is read for a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// The logits of classes, of a prompt at its last token.
+    Classes,
+    /// The logits of all tokens at the places of an answer of so many tokens.
+    Answer(i64),
+    /// The logits of all tokens at the last one of a prompt, and then at so many tokens less one that are written after it.
+    Writes(i64),
+}
+
+impl Sample {
+    /// Returns the shape of a prepared sample.
+    fn shape(self) -> Vec<i64> {
+        match self {
+            Sample::Image { side } => vec![3, side, side],
+            Sample::Text { tokens } => vec![2, tokens],
+            Sample::Question { tokens, side } => vec![2 * tokens + 3 * side * side],
+        }
     }
-    walk.work
+
+    /// Returns the shape of what enters a stage of a network. It has as many tokens as a prompt has.
+    fn entering(self, network: &dyn Network, stage: usize) -> Vec<i64> {
+        let mut shape = network.entering(stage);
+        if let (Sample::Text { tokens } | Sample::Question { tokens, .. }, Some(first)) = (self, shape.first_mut()) {
+            *first = tokens.max(1);
+        }
+        shape
+    }
+}
+
+/// A pass whose operations are counted.
+#[derive(Clone, Copy)]
+pub struct Counting<'a> {
+    pub network: &'a dyn Network,
+    /// The weights, of which sizes matter alone.
+    pub base: &'a Parameters,
+    pub sample: Sample,
+    pub reads: Reads,
+    pub pass: Pass<'a>,
+}
+
+impl Counting<'_> {
+    /// Counts the operations of the pass and of its gradients.
+    ///
+    /// # Panics
+    /// Panics if the network is not written over operations.
+    pub fn work(&self) -> Work {
+        let Counting { network, base, sample, pass, .. } = *self;
+        let Pass { layout, particles, images: samples, own_images, from_stage, .. } = pass;
+        let adapted = |name: &str| adaptation(layout, name);
+        let counted = Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false };
+        let counter = Counter::new(counted);
+        let shape = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
+        let ends = if matches!(self.reads, Reads::Answer(_)) { ops::Reads::Tokens } else { ops::Reads::Samples };
+        let written = network.written().expect("operations are counted of networks that are written over them");
+        let features = written.count(&counter, from_stage, Count::new(&shape, own_images, false), ends);
+        self.read(&counter, &features);
+        counter.work()
+    }
+
+    /// Counts the logits, and the tokens that are written.
+    fn read(&self, counter: &Counter, features: &Count) {
+        let Counting { network, base, pass, .. } = *self;
+        let is_trained = |layer: &str| adaptation(pass.layout, layer).is_some();
+        let name = format!("{OUTPUT}.weight");
+        let tied = base.first_name(&name).starts_with(EMBEDDING);
+        let output = if tied && is_trained(EMBEDDING) { EMBEDDING } else { OUTPUT };
+        let vocabulary = || base.get(&name).map_or(0, |output| output.size()[0]);
+        let last = |features: &Count| counter.reshape(features, &[1, network.feature_width()]);
+        match (self.reads, self.sample) {
+            (Reads::Classes, _) => {
+                let own = if is_trained(output) { output } else { "head" };
+                counter.product(own, &last(features), pass.classes);
+            }
+            (Reads::Answer(tokens), _) => {
+                counter.product(output, &counter.slice(features, 2, 0, tokens), vocabulary());
+            }
+            (Reads::Writes(more), Sample::Text { tokens } | Sample::Question { tokens, .. }) => {
+                counter.product(output, &last(features), vocabulary());
+                let writer = network.autoregressive().expect("tokens are written by a network that writes");
+                for before in 1..more {
+                    let features = writer.count_append(counter, tokens + before);
+                    counter.product(output, &last(&features), vocabulary());
+                }
+            }
+            (Reads::Writes(_), Sample::Image { .. }) => {}
+        }
+    }
+}
+
+/// Returns the way in which particles adapt a layer.
+fn adaptation(layout: &Layout, name: &str) -> Option<Adaptation> {
+    let block = layout.blocks.iter().find(|block| block.name == name)?;
+    Some(match &block.shape {
+        Shape::Dense => Adaptation::Whole,
+        Shape::LowRank { rank, .. } => Adaptation::LowRank { rank: *rank },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::vit::Geometry;
-    use crate::subspace::{Layout, Shape};
+    use crate::model::vit::forward::Vit;
+    use crate::model::vit::parts::Parts;
+    use crate::model::vit::shapes::sizes;
+    use crate::model::vit::{Activation, Geometry, Traits};
+    use crate::subspace::Shape;
 
     const GEOMETRY: Geometry = Geometry { width: 8, blocks: 2, patch: 2, grid: 2, mlp: 16, output: 4 };
 
@@ -48,7 +159,11 @@ mod tests {
     }
 
     fn count(pass: Pass) -> Work {
-        super::count(Network::Images(&GEOMETRY), pass)
+        let traits = Traits { heads: 2, activation: Activation::Gelu, eps: 1e-6 };
+        let vit = Vit::new(GEOMETRY, traits, Parts::PLAIN);
+        let base = Parameters::without_memory(sizes(&GEOMETRY), Kind::Float);
+        let (sample, reads) = (Sample::Image { side: 4 }, Reads::Classes);
+        Counting { network: &vit, base: &base, sample, reads, pass }.work()
     }
 
     fn pass(layout: &Layout) -> Pass<'_> {

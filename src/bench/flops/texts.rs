@@ -1,112 +1,107 @@
-//! The operations of a language network, perhaps one that sees images.
+//! The operations of language networks.
 
-use super::images;
-use super::walk::{Layer, Walk};
-use crate::model::language::{EMBEDDING, Geometry, OUTPUT};
-use crate::model::llava::{PROJECTOR, TOWER};
-use crate::model::vit;
+use super::*;
+use crate::model::described::{Published, Text};
+use crate::model::language::{Geometry, Language, sizes};
+use crate::model::{Normalize, llava};
 
-/// Prompts that go through a language network.
-#[derive(Clone, Copy)]
-pub struct Texts<'a> {
-    pub geometry: &'a Geometry,
-    /// The image in each prompt, if there is one.
-    pub seen: Option<Seen<'a>>,
-    /// The number of tokens of a prompt, those of its image and of an answer that is learnt among them.
-    pub tokens: i64,
-    pub reads: Reads,
+/// Width 16, MLP 24, 4 heads of 4 channels, 2 of keys, 2 blocks, 50 tokens.
+fn geometry() -> Geometry {
+    let of_7b = Published::of_key("llama-7b").unwrap().described(None, Normalize::CLIP).unwrap();
+    let Text::Language(language) = of_7b.network else { panic!("no language network") };
+    let small = Geometry { vocabulary: 50, width: 16, mlp: 24, blocks: 2, heads: 4, key_heads: 2, ..language.geometry };
+    Geometry { channels: 4, ..small }
 }
 
-/// The image in a prompt.
-#[derive(Clone, Copy)]
-pub struct Seen<'a> {
-    pub tower: &'a vit::Geometry,
-    /// The number of the tower's blocks that are run.
-    pub blocks: usize,
-    /// The number of patches that the prompt gets.
-    pub patches: i64,
+/// Updates of rank 2 of the queries and values of all blocks.
+fn layout(geometry: &Geometry) -> Layout {
+    let mut layout = Layout::default();
+    let slots = Language::new(geometry.clone(), 10).slots();
+    for slot in slots.into_iter().filter(|slot| ["attn.q", "attn.v"].contains(&slot.target.as_str())) {
+        let start = layout.parameters();
+        layout.push(format!("{}.A", slot.name), &[2, slot.inputs]);
+        layout.push(format!("{}.B", slot.name), &[slot.outputs, 2]);
+        let shape = Shape::LowRank { rank: 2, inputs: slot.inputs, outputs: slot.outputs, scale: 1.0 };
+        layout.close_block(slot.name, start, shape);
+    }
+    layout
 }
 
-/// The part of a network's output that is read for a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// The logits of classes at its last token.
-    Classes,
-    /// The logits of all tokens at the places of an answer of so many tokens.
-    Answer(i64),
-    /// The logits of all tokens at its last token, and then at so many tokens less one that are written after it.
-    Writes(i64),
+fn work(layout: &Layout, reads: Reads, particles: i64) -> Work {
+    let geometry = geometry();
+    let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
+    let pass = Pass { layout, classes: 3, particles, images: 1, own_images: false, from_stage: None };
+    let network = Language::new(geometry, 10);
+    Counting { network: &network, base: &base, sample: Sample::Text { tokens: 10 }, reads, pass }.work()
 }
 
-impl Texts<'_> {
-    /// Counts a pass from prompts, or from a cached stage.
-    pub fn count(&self, walk: &mut Walk) {
-        let sight = usize::from(self.seen.is_some());
-        if let (Some(seen), None) = (self.seen, walk.pass.from_stage) {
-            self.sight(walk, &seen);
-        }
-        if walk.pass.from_stage.is_none() {
-            walk.passed(EMBEDDING);
-        }
-        let blocks = self.geometry.blocks;
-        let causal = self.tokens * (self.tokens + 1) / 2;
-        let trimmed = !matches!(self.reads, Reads::Answer(_));
-        for index in walk.pass.from_stage.unwrap_or(0).saturating_sub(sight)..blocks {
-            let is_trimmed = trimmed && index + 1 == blocks;
-            let (queries, pairs) = if is_trimmed { (1, self.tokens) } else { (self.tokens, causal) };
-            self.block(walk, index, (queries, self.tokens), pairs);
-        }
-        self.read(walk);
-    }
-
-    /// Counts the image tower and the projector.
-    fn sight(&self, walk: &mut Walk, Seen { tower, blocks, patches }: &Seen) {
-        images::tower(walk, TOWER, tower, *blocks);
-        for (layer, inputs) in PROJECTOR.into_iter().zip([tower.width, self.geometry.width]) {
-            walk.linear(layer, inputs, &[(*patches, self.geometry.width)]);
-        }
-    }
-
-    /// Counts a block on `tokens` new tokens, of which `queries` are read on, with so many pairs of queries and keys.
-    fn block(&self, walk: &mut Walk, index: usize, (queries, tokens): (i64, i64), pairs: i64) {
-        let Geometry { width, mlp, heads, key_heads, channels, .. } = *self.geometry;
-        let (all, keys) = (heads * channels, key_heads * channels);
-        let layer = |name: &str| format!("blocks.{index}.{name}");
-        let flows = ["attn.q", "attn.k", "attn.v"].map(|name| walk.flows(&layer(name)));
-        walk.side_by_side(&[
-            Layer { name: &layer("attn.q"), inputs: width, uses: &[(queries, all)] },
-            Layer { name: &layer("attn.k"), inputs: width, uses: &[(tokens, keys)] },
-            Layer { name: &layer("attn.v"), inputs: width, uses: &[(tokens, keys)] },
-        ]);
-        walk.attention((pairs, all), flows);
-        walk.linear(&layer("attn.proj"), all, &[(queries, width)]);
-        walk.side_by_side(&[
-            Layer { name: &layer("mlp.gate"), inputs: width, uses: &[(queries, mlp)] },
-            Layer { name: &layer("mlp.fc"), inputs: width, uses: &[(queries, mlp)] },
-        ]);
-        walk.linear(&layer("mlp.proj"), mlp, &[(queries, width)]);
-    }
-
-    /// Counts the logits, and the tokens that are written.
-    fn read(&self, walk: &mut Walk) {
-        let Geometry { width, vocabulary, tied, .. } = *self.geometry;
-        let output = if tied && walk.shape(EMBEDDING).is_some() { EMBEDDING } else { OUTPUT };
-        match self.reads {
-            Reads::Classes => {
-                let own = if walk.shape(output).is_some() { output } else { "head" };
-                walk.linear(own, width, &[(1, walk.pass.classes)]);
-            }
-            Reads::Answer(tokens) => walk.linear(output, width, &[(tokens, vocabulary)]),
-            Reads::Writes(tokens) => {
-                walk.linear(output, width, &[(1, vocabulary)]);
-                for before in 1..tokens {
-                    (0..self.geometry.blocks).for_each(|index| self.block(walk, index, (1, 1), self.tokens + before));
-                    walk.linear(output, width, &[(1, vocabulary)]);
-                }
-            }
-        }
-    }
+/// torch's `FlopCounterMode` on transformers' `LlamaForCausalLM` of these sizes, whose eager attention multiplies all 100 pairs of
+/// 10 tokens, where 55 are needed: 105,600 operations, 12,800 of them of attention. With PEFT's LoRA on `q_proj` and `v_proj`,
+/// 110,080 forward; 112,640 backward from the logits of all tokens, 22,400 of them of attention.
+#[test]
+fn a_step_has_the_operations_that_torch_counts() {
+    let needed = |all: f64, attention: f64| all - attention + attention * 0.55;
+    let frozen = work(&Layout::default(), Reads::Answer(10), 1);
+    assert_eq!(frozen, Work { forward: needed(105_600.0, 12_800.0), backward: 0.0 });
+    let adapted = work(&layout(&geometry()), Reads::Answer(10), 1);
+    let expected = Work { forward: needed(110_080.0, 12_800.0), backward: needed(112_640.0, 22_400.0) };
+    assert!((adapted.forward - expected.forward).abs() < 1e-6, "{adapted:?}");
+    assert!((adapted.backward - expected.backward).abs() < 1e-6, "{adapted:?}");
 }
 
-#[cfg(test)]
-mod tests;
+/// In the last block nine of ten queries are not needed, nor is what follows from them: 256 multiply-adds of queries, 256 of the
+/// projection and 1,152 of the MLP for each, and 45 of 55 pairs of 32; of the logits, 3 classes in place of 50 tokens ten times.
+#[test]
+fn classes_need_one_row_of_the_last_block() {
+    let nothing = Layout::default();
+    let all = work(&nothing, Reads::Answer(10), 1).forward;
+    let trimmed = work(&nothing, Reads::Classes, 1).forward;
+    assert_eq!(all - trimmed, 2.0 * (9.0 * (256.0 + 256.0 + 1152.0) + 45.0 * 32.0 + 16.0 * (500.0 - 3.0)));
+}
+
+/// A second particle adds all but the frozen queries, keys and values of the first block.
+#[test]
+fn particles_share_what_comes_before_the_first_update() {
+    let layout = layout(&geometry());
+    let [one, two] = [1, 2].map(|particles| work(&layout, Reads::Classes, particles));
+    let shared = 2.0 * 10.0 * (256.0 + 128.0 + 128.0);
+    assert_eq!(2.0 * one.forward - two.forward, shared);
+    assert_eq!(2.0 * one.backward, two.backward);
+}
+
+/// Each token after the first goes through all blocks, 1,920 multiply-adds each with 16 more for both products of each key, and
+/// gives 50 logits.
+#[test]
+fn written_tokens_go_through_the_network_once() {
+    let nothing = Layout::default();
+    let [one, three] = [1, 3].map(|tokens| work(&nothing, Reads::Writes(tokens), 1).forward);
+    let token = |keys: f64| 2.0 * (2.0 * (1920.0 + 32.0 * keys) + 16.0 * 50.0);
+    assert_eq!(three - one, token(11.0) + token(12.0));
+}
+
+/// LLaVA's image goes through its tower and projector once, and then through the blocks as tokens.
+#[test]
+fn an_image_is_seen_once_for_all_particles() {
+    let of_7b = Published::of_key("llava-1.5-7b").unwrap().described(None, Normalize::CLIP).unwrap();
+    let Text::Llava(llava) = &of_7b.network else { panic!("no eyes") };
+    let (layout, tokens) = (layout(&llava.language.geometry), 600);
+    let base = Parameters::without_memory(llava::sizes(llava), Kind::Float);
+    let pass = |particles, from_stage| Pass {
+        layout: &layout,
+        classes: 0,
+        particles,
+        images: 1,
+        own_images: false,
+        from_stage,
+    };
+    let sample = Sample::Question { tokens, side: 336 };
+    let count = |from| {
+        let (network, reads, pass): (&dyn Network, _, _) = (&**llava, Reads::Answer(4), pass(5, from));
+        Counting { network, base: &base, sample, reads, pass }.work().forward
+    };
+    let [whole, read] = [None, Some(1)].map(count);
+    let eyes = whole - read;
+    let blocks = 23.0 * (577.0 * 12.0 * 1024.0 * 1024.0 + 2.0 * 577.0 * 577.0 * 1024.0);
+    let rest = 576.0 * (588.0 * 1024.0 + 1024.0 * 4096.0 + 4096.0 * 4096.0);
+    assert!((eyes / (2.0 * (blocks + rest)) - 1.0).abs() < 1e-9, "{eyes}");
+}

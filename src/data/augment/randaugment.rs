@@ -4,20 +4,21 @@
 
 use image::{Rgb, RgbImage};
 use rand_chacha::ChaCha12Rng;
-use serde::Serialize;
 
 use crate::base::random::below;
-use crate::schema::Reader;
+use crate::schema::settings;
 
 mod color;
 
-/// The settings of `[data.*.augment.randaugment]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RandAugment {
-    /// The number of operations on each image.
-    operations: usize,
-    /// The strength of each operation, from 0 to 30.
-    magnitude: usize,
+settings! {
+    /// The settings of `[data.*.augment.randaugment]`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RandAugment {
+        /// Number of random operations on each image.
+        operations: usize = 2, in 1..=14;
+        /// Strength of each operation.
+        magnitude: usize = 9, in 0..=STRONGEST as usize;
+    }
 }
 
 /// The largest magnitude: torchvision's `num_magnitude_bins` minus one.
@@ -48,17 +49,6 @@ pub enum Operation {
 }
 
 impl RandAugment {
-    pub fn read(reader: &Reader) -> Option<RandAugment> {
-        if !reader.has("randaugment") {
-            return None;
-        }
-        let table = reader.section("randaugment");
-        let operations = table.count("operations", 1..=14).about("Number of random operations on each image.").or(2);
-        let magnitude = table.count("magnitude", 0..=STRONGEST as usize).about("Strength of each operation.").or(9);
-        table.finish();
-        Some(RandAugment { operations, magnitude })
-    }
-
     pub fn apply(&self, image: RgbImage, rng: &mut ChaCha12Rng) -> RgbImage {
         (0..self.operations).fold(image, |image, _| {
             let which = below(rng, 14);

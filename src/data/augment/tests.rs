@@ -7,7 +7,7 @@ fn read(toml: &str) -> Result<Option<Augment>, String> {
     let sets: Vec<String> = toml.lines().map(str::to_owned).collect();
     let tree = Tree::load(&[], &sets, &[]).map_err(|problems| problems.to_string())?;
     let root = Reader::root(&tree);
-    let augment = Augment::read(&root);
+    let augment = root.table_if_given("augment", Augment::read);
     root.close(augment).map_err(|problems| problems.to_string())
 }
 

@@ -10,14 +10,13 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use md5::{Digest, Md5};
-use serde::Serialize;
 
 use crate::data::read::{cifar, npy};
 use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
 use crate::data::{Dataset, Inputs, Packed, Request, Split, SplitName, Subset, Version};
-use crate::schema::{Reader, suggest};
+use crate::schema::{Reader, settings, suggest};
 
 const SIDE: u64 = 32;
 
@@ -38,54 +37,27 @@ pub struct Published {
     pub sums: &'static [(&'static str, &'static str)],
 }
 
-/// One of the two sets as configured.
-#[derive(Serialize)]
-pub struct CifarC {
-    root: PathBuf,
-    corruptions: Vec<String>,
-    severities: Vec<i64>,
-    /// Whether files are compared with the published checksums.
-    verify: bool,
-    /// The number of images to use of each version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-    #[serde(skip)]
-    published: &'static Published,
-    /// The number of images of each severity in the files.
-    #[serde(skip)]
-    images: u64,
-    /// The files whose checksum was right. Five severities share one file, which is checked once.
-    #[serde(skip)]
-    verified: Mutex<BTreeSet<PathBuf>>,
+settings! {
+    /// One of the two sets as configured.
+    pub struct CifarC(published: &'static Published, images: u64) {
+        root: PathBuf, because &format!("the folder that holds {}", published.folder);
+        /// Corruptions to read; all published ones by default.
+        corruptions: Vec<String> = CORRUPTIONS.map(String::from).to_vec();
+        severities: Vec<i64>, by read_severities;
+        /// Whether the published checksums are compared.
+        verify: bool = true;
+        subset: Option<Subset>, by Subset::read;
+        published: &'static Published, given published;
+        // The number of images of each severity in the files.
+        images: u64, given images;
+        // The files whose checksum was right. Five severities share one file, which is checked once.
+        verified: Mutex<BTreeSet<PathBuf>>, given Mutex::default();
+    } then check
 }
 
 /// Reads `[data.cifar10-c]` or `[data.cifar100-c]`.
-pub fn read(published: &'static Published, reader: &mut Reader) -> CifarC {
-    read_sized(published, IMAGES, reader)
-}
-
-fn read_sized(published: &'static Published, images: u64, reader: &mut Reader) -> CifarC {
-    let root = reader.path("root").required_because(&format!("the folder that holds {}", published.folder));
-    let corruptions = reader
-        .strings("corruptions")
-        .about("Corruptions to read; all published ones by default.")
-        .or_else(|| CORRUPTIONS.map(String::from).to_vec());
-    for (i, name) in corruptions.iter().enumerate() {
-        if !CORRUPTIONS.contains(&name.as_str()) {
-            let hint = suggest(name, CORRUPTIONS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-            reader.problem(
-                "corruptions",
-                format!("unknown corruption `{name}`; known: {}{hint}", CORRUPTIONS.join(", ")),
-            );
-        }
-        if corruptions[..i].contains(name) {
-            reader.problem("corruptions", format!("each corruption may be named once: `{name}` comes twice"));
-        }
-    }
-    let severities = read_severities(reader);
-    let verify = reader.boolean("verify").about("Whether the published checksums are compared.").or(true);
-    let subset = Subset::read(reader);
-    CifarC { root, corruptions, severities, verify, subset, published, images, verified: Mutex::default() }
+pub fn read(published: &'static Published, reader: &Reader) -> CifarC {
+    CifarC::read(reader, published, IMAGES)
 }
 
 /// Reads `severities`, each from 1 to 5 and named once. The default is all of them.
@@ -159,13 +131,24 @@ impl Dataset for CifarC {
         let kept = chosen(self.subset, SplitName::Test, &all.labels).with_context(|| format!("data.{key}"))?;
         Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 impl CifarC {
+    fn check(&self, reader: &Reader, _: &'static Published, _: u64) {
+        for (i, name) in self.corruptions.iter().enumerate() {
+            if !CORRUPTIONS.contains(&name.as_str()) {
+                let hint = suggest(name, CORRUPTIONS).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                reader.problem(
+                    "corruptions",
+                    format!("unknown corruption `{name}`; known: {}{hint}", CORRUPTIONS.join(", ")),
+                );
+            }
+            if self.corruptions[..i].contains(name) {
+                reader.problem("corruptions", format!("each corruption may be named once: `{name}` comes twice"));
+            }
+        }
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         cifar::folder(&self.root, self.published.folder).join(format!("{name}.npy"))
     }

@@ -5,36 +5,26 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::held_out;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, put};
 use crate::data::{Request, Resize, Split, SplitName};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
-/// The settings by which class folders become a split.
-#[derive(Serialize)]
-pub struct ClassFolders {
-    /// The class folders in the order of their labels. If absent, the sorted names of all folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
-    /// The registry key, for messages.
-    #[serde(skip)]
-    key: &'static str,
+settings! {
+    /// The settings by which class folders become a split of the data set `key`.
+    pub struct ClassFolders(key: &'static str) {
+        pub classes: Option<Vec<String>>, by read_classes;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, key, Resize::ShorterSideCrop);
+        // The registry key, for messages.
+        key: &'static str, given key;
+    }
 }
 
 impl ClassFolders {
     pub fn resize(&self) -> Resize {
         self.files.resize()
-    }
-
-    /// Reads `classes`, `resize`, `skip_corrupt` and `subset` of `[data.<key>]`.
-    pub fn read(key: &'static str, reader: &Reader) -> ClassFolders {
-        let classes = read_classes(reader);
-        ClassFolders { classes, files: ImageFiles::read(key, reader, Resize::ShorterSideCrop), key }
     }
 
     /// Returns the configured names of classes, or made-up ones.

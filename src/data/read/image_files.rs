@@ -7,22 +7,23 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use serde::Serialize;
 
 use crate::data::subset::chosen;
 use crate::data::{Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
-/// The settings `resize`, `skip_corrupt` and `subset` of `[data.<key>]`, by which files become a split.
-#[derive(Clone, Serialize)]
-pub struct ImageFiles {
-    resize: Resize,
-    skip_corrupt: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-    /// The registry key, for messages.
-    #[serde(skip)]
-    key: &'static str,
+settings! {
+    /// The settings by which files become a split of the data set `key`. Papers on the set resize in the way `usual`.
+    #[derive(Clone)]
+    pub struct ImageFiles(key: &'static str, usual: Resize) {
+        /// The way in which images get the size of the network's input.
+        resize: Resize = usual;
+        /// Whether images that cannot be decoded are left out with a warning, instead of ending the run.
+        skip_corrupt: bool = false;
+        subset: Option<Subset>, by Subset::read;
+        // The registry key, for messages.
+        key: &'static str, given key;
+    }
 }
 
 /// A list of N files, each with its label and its group if the set has groups.
@@ -49,17 +50,6 @@ impl Listing {
 }
 
 impl ImageFiles {
-    /// Reads the settings. `resize` is the default, which follows the papers on the set.
-    pub fn read(key: &'static str, reader: &Reader, resize: Resize) -> ImageFiles {
-        let resize =
-            reader.choice("resize").about("The way in which images get the size of the network's input.").or(resize);
-        let skip_corrupt = reader
-            .boolean("skip_corrupt")
-            .about("Whether images that cannot be decoded are left out with a warning, instead of ending the run.")
-            .or(false);
-        ImageFiles { resize, skip_corrupt, subset: Subset::read(reader), key }
-    }
-
     /// Creates the settings for all images of a set, none of which may be damaged.
     pub fn whole(key: &'static str, resize: Resize) -> ImageFiles {
         ImageFiles { resize, skip_corrupt: false, subset: None, key }

@@ -8,7 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use npyz::{DType, Deserialize, NpyFile, NpyHeader, Order};
+use npyz::{DType, Deserialize, NpyFile, NpyHeader, Order, WriteOptions, WriterBuilder};
+
+use crate::base::files::{open_file, write_atomic};
+use crate::data::{Files, Inputs};
 
 /// Returns the rows `rows` of the u8 array of `shape` in `path`. The rest of the file is not read.
 ///
@@ -59,7 +62,7 @@ where
 /// Opens a file whose array must have `shape`, positioned at the first element.
 fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
     let at = path.display();
-    let mut file = crate::base::files::open_file(path).with_context(|| format!("{at}: cannot open"))?;
+    let mut file = open_file(path).with_context(|| format!("{at}: cannot open"))?;
     // The package multiplies the sides of a shape without looking, which panics in a build with checks.
     let header = catch_unwind(AssertUnwindSafe(|| NpyHeader::from_reader(&mut file).ok())).ok().flatten();
     let header = header.with_context(|| format!("{at}: not a .npy file: fetch it again"))?;
@@ -84,6 +87,25 @@ fn kind(dtype: &DType) -> String {
         DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),
         other => other.descr(),
     }
+}
+
+/// Writes the images of files as bytes `[N, 3, h, w]`, decoded by so many threads.
+///
+/// # Errors
+/// Fails if an image cannot be decoded, or if the file cannot be written.
+pub fn write_images(output: &Path, files: &Files, workers: usize) -> Result<()> {
+    let indices: Vec<u32> = (0..files.paths.len() as u32).collect();
+    let side = [files.decode.height as u64, files.decode.width as u64];
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(workers).build().context("starting threads")?;
+    let images = Inputs::Files(files.clone());
+    write_atomic(output, |out| {
+        let shape = [indices.len() as u64, 3, side[0], side[1]];
+        let mut npy = WriteOptions::new().default_dtype().shape(&shape).writer(out).begin_nd()?;
+        for some in indices.chunks(256) {
+            npy.extend(pool.install(|| images.gather(some))?)?;
+        }
+        Ok(npy.finish()?)
+    })
 }
 
 /// Returns the header that `numpy.save` writes before an array: its type with its quotes, such as `'|u1'`, and its shape,

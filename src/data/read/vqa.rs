@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::files::read_file;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, Reader, settings};
 
 mod dataset;
 mod small;
@@ -30,20 +30,21 @@ const PROMPT: &str = "A chat between a curious user and an artificial intelligen
                       detailed, and polite answers to the user's questions. USER: <image>\n{question}\nAnswer the question \
                       using a single word or phrase. ASSISTANT:";
 
-/// The settings of a set.
-#[derive(Serialize)]
-pub struct Vqa {
-    root: PathBuf,
-    prompt: String,
-    answer_types: Vec<String>,
-    /// The answers that are the classes; `None` where answers are free.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    labels: Option<Vec<String>>,
-    resize: Resize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-    #[serde(skip)]
-    of: &'static Source,
+settings! {
+    /// The settings of a set.
+    pub struct Vqa(of: &'static Source) {
+        root: PathBuf, because "the folder that holds questions, annotations and images";
+        /// Template of the prompt, in which `<image>` stands for the image and `{question}` for the question.
+        prompt: String = PROMPT.into();
+        /// Types of answers whose questions are used.
+        answer_types: Vec<String> = KINDS.map(String::from).into();
+        /// Answers that are the classes, such as `["yes", "no"]`; other questions are left out. Free answers by default.
+        labels: Option<Vec<String>>;
+        /// The way in which images get the size of the network's input.
+        resize: Resize = Resize::Pad;
+        subset: Option<Subset>, by Subset::read;
+        of: &'static Source, given of;
+    } then check
 }
 
 /// A published set of questions in this form.
@@ -93,38 +94,19 @@ struct Answer {
 }
 
 impl Vqa {
-    /// Reads the table of a set.
-    pub fn read(of: &'static Source, reader: &Reader) -> Vqa {
-        let root = reader.path("root").required_because("the folder that holds questions, annotations and images");
-        let prompt = reader
-            .string("prompt")
-            .about("Template of the prompt, in which `<image>` stands for the image and `{question}` for the question.")
-            .or_else(|| PROMPT.into());
-        for part in [IMAGE, QUESTION].into_iter().filter(|part| prompt.matches(part).count() != 1) {
+    fn check(&self, reader: &Reader, _: &'static Source) {
+        for part in [IMAGE, QUESTION].into_iter().filter(|part| self.prompt.matches(part).count() != 1) {
             reader.problem("prompt", format!("must have `{part}` once"));
         }
-        let answer_types = reader
-            .strings("answer_types")
-            .about("Types of answers whose questions are used.")
-            .or_else(|| KINDS.map(String::from).into());
-        for kind in answer_types.iter().filter(|kind| !KINDS.contains(&kind.as_str())) {
+        for kind in self.answer_types.iter().filter(|kind| !KINDS.contains(&kind.as_str())) {
             reader.problem("answer_types", format!("`{kind}` is no type of answers; known: {}", KINDS.join(", ")));
         }
-        let labels = reader
-            .strings("labels")
-            .about("Answers that are the classes, such as `[\"yes\", \"no\"]`; other questions are left out. Free answers by default.")
-            .optional();
-        if labels.as_ref().is_some_and(|labels| labels.len() < 2) {
+        if self.labels.as_ref().is_some_and(|labels| labels.len() < 2) {
             reader.problem("labels", "must be two answers or more");
         }
-        let resize = reader
-            .choice("resize")
-            .about("The way in which images get the size of the network's input.")
-            .or(Resize::Pad);
-        if resize == Resize::None {
+        if self.resize == Resize::None {
             reader.problem("resize", "the images of COCO differ in size: choose another word");
         }
-        Vqa { root, prompt, answer_types, labels, resize, subset: Subset::read(reader), of }
     }
 
     fn questions(&self, part: &str) -> PathBuf {

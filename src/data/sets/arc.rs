@@ -3,21 +3,20 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Choice, Reader, words};
+use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "arc",
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Arc::read(reader)),
+    sample: Some(|reader| Box::new(Arc::read(reader))),
 };
 
 words! {
@@ -25,21 +24,15 @@ words! {
     enum Part { Easy = "easy", Challenge = "challenge" }
 }
 
-#[derive(Serialize)]
-struct Arc {
-    root: PathBuf,
-    part: Part,
-    prompts: Wording,
-    test_on: TestOn,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Arc {
-    let root = reader.path("root").required_because("the folder that holds ARC-Easy and ARC-Challenge");
-    let part = reader.choice("part").about("Part of the set.").or(Part::Easy);
-    let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    Arc { root, part, prompts, test_on, subset: Subset::read(reader) }
+settings! {
+    struct Arc {
+        root: PathBuf, because "the folder that holds ARC-Easy and ARC-Challenge";
+        /// Part of the set.
+        part: Part = Part::Easy;
+        prompts: Wording, by Wording::read;
+        test_on: TestOn, by TestOn::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Arc {
@@ -88,10 +81,6 @@ impl Dataset for Arc {
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let part = self.test_on.part(ENTRY.key, split)?;
         read_split((ENTRY.key, split), &self.file(part), (self.prompts, "Choices"), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::data::lines::{Line, read_lines, write_lines};
@@ -12,30 +11,25 @@ use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "boolq",
     about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
     fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(BoolQ::read(reader)),
+    sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };
 
 /// The first characters of a passage that enter the prompt.
 const PASSAGE: usize = 1024;
 
-#[derive(Serialize)]
-struct BoolQ {
-    root: PathBuf,
-    prompts: Wording,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> BoolQ {
-    let root = reader.path("root").required_because("the folder that holds train.jsonl and dev.jsonl");
-    BoolQ { root, prompts: Wording::read(reader), subset: Subset::read(reader) }
+settings! {
+    struct BoolQ {
+        root: PathBuf, because "the folder that holds train.jsonl and dev.jsonl";
+        prompts: Wording, by Wording::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl BoolQ {
@@ -99,10 +93,6 @@ impl Dataset for BoolQ {
         let lines = read_lines(&self.file(split))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
@@ -15,15 +14,15 @@ use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Bounds, Choice, Reader, words};
+use crate::schema::{Choice, Reader, limits, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "camelyon17",
     about: "CAMELYON17-WILDS: tumour in 96x96 patches; train centers 0, 3, 4, val center 1, test center 2",
     fetch: "camelyon17_v1.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/camelyon17_v1.0/metadata.csv and ROOT/camelyon17_v1.0/patches/patient_…_node_…/…png",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Camelyon17::read(reader)),
+    sample: Some(|reader| Box::new(Camelyon17::read(reader))),
 };
 
 /// The folder in the published archive.
@@ -46,44 +45,29 @@ words! {
     enum GroupBy { Slide = "slide", Center = "center" }
 }
 
-#[derive(Serialize)]
-struct Camelyon17 {
-    root: PathBuf,
-    /// The table of patches: the one from WILDS, or one with fewer rows.
-    metadata: String,
-    val: Validation,
-    group_by: GroupBy,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct Camelyon17 {
+        root: PathBuf, because "the folder that holds camelyon17_v1.0";
+        /// Metadata file below `camelyon17_v1.0`.
+        metadata: String = "metadata.csv".into();
+        classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| vec!["normal".into(), "tumor".into()]);
+        /// Published split that serves as validation: other hospitals, or the hospitals of training.
+        val: Validation = Validation::Val;
+        /// The groups of the test images: slides or hospitals.
+        group_by: GroupBy = GroupBy::Slide;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Camelyon17 {
-    let root = reader.path("root").required_because("the folder that holds camelyon17_v1.0");
-    let metadata =
-        reader.string("metadata").about("Metadata file below `camelyon17_v1.0`.").or_else(|| "metadata.csv".into());
-    let classes = read_classes(reader).unwrap_or_else(|| ["normal", "tumor"].map(str::to_string).to_vec());
-    if classes.len() != 2 {
-        reader.problem("classes", "must be two names: without tumour, with tumour");
-    }
-    let val = reader
-        .choice("val")
-        .about("Published split that serves as validation: other hospitals, or the hospitals of training.")
-        .or(Validation::Val);
-    let share = !reader.is_text("validation") && reader.float("validation", Bounds::at_least(0.0)).or(0.0) > 0.0;
-    if val != Validation::Val && share {
-        reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
-    }
-    Camelyon17 {
-        root,
-        metadata,
-        val,
-        group_by: reader
-            .choice("group_by")
-            .about("The groups of the test images: slides or hospitals.")
-            .or(GroupBy::Slide),
-        classes,
-        files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop),
+impl Camelyon17 {
+    fn check(&self, reader: &Reader) {
+        if self.classes.len() != 2 {
+            reader.problem("classes", "must be two names: without tumour, with tumour");
+        }
+        let share = !reader.is_text("validation") && reader.float("validation", limits::at_least(0.0)).or(0.0) > 0.0;
+        if self.val != Validation::Val && share {
+            reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
+        }
     }
 }
 
@@ -128,10 +112,6 @@ impl Dataset for Camelyon17 {
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
         self.files.load(Listing { paths, labels, groups: Some(groups) }, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -3,20 +3,19 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar10",
     about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
     fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Cifar10::read(reader)),
+    sample: Some(|reader| Box::new(Cifar10::read(reader))),
 };
 
 const LAYOUT: Layout = Layout { label_bytes: 1, label_at: 0, label_key: "labels", classes: 10 };
@@ -25,31 +24,25 @@ const FOLDERS: [&str; 2] = ["cifar-10-batches-bin", "cifar-10-batches-py"];
 pub static CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-#[derive(Serialize)]
-struct Cifar10 {
-    root: PathBuf,
-    /// The numbers of the training files that are used, in this order.
-    batches: Vec<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Cifar10 {
-    let root = reader.path("root").required_because("the folder that holds cifar-10-batches-bin");
-    let batches = reader
-        .integers("batches", 1..=5)
-        .about("Numbers of the training batches to use.")
-        .or_else(|| (1..=5).collect());
-    let mut distinct = batches.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if distinct.len() < batches.len() {
-        reader.problem("batches", "each training file may be named once");
-    }
-    Cifar10 { root, batches, subset: Subset::read(reader) }
+settings! {
+    struct Cifar10 {
+        root: PathBuf, because "the folder that holds cifar-10-batches-bin";
+        /// Numbers of the training batches to use.
+        batches: Vec<i64> = (1..=5).collect(), in 1..=5;
+        subset: Option<Subset>, by Subset::read;
+    } then check
 }
 
 impl Cifar10 {
+    fn check(&self, reader: &Reader) {
+        let mut distinct = self.batches.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() < self.batches.len() {
+            reader.problem("batches", "each training file may be named once");
+        }
+    }
+
     fn folder(&self) -> PathBuf {
         cifar::folder(&self.root, FOLDERS[0])
     }
@@ -83,10 +76,6 @@ impl Dataset for Cifar10 {
         }
         let files: Vec<PathBuf> = self.stems(split).iter().map(|stem| cifar::file(&self.root, FOLDERS, stem)).collect();
         cifar::load(self.key(), &files, &LAYOUT, split, self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,20 +4,19 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Reader, words};
+use crate::schema::{settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar100",
     about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
     fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Cifar100::read(reader)),
+    sample: Some(|reader| Box::new(Cifar100::read(reader))),
 };
 
 /// The folders of the binary and the Python version.
@@ -28,18 +27,13 @@ words! {
     enum Labels { Fine = "fine", Coarse = "coarse" }
 }
 
-#[derive(Serialize)]
-struct Cifar100 {
-    root: PathBuf,
-    labels: Labels,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Cifar100 {
-    let root = reader.path("root").required_because("the folder that holds cifar-100-binary");
-    let labels = reader.choice("labels").about("The 100 fine classes or the 20 coarse ones.").or(Labels::Fine);
-    Cifar100 { root, labels, subset: Subset::read(reader) }
+settings! {
+    struct Cifar100 {
+        root: PathBuf, because "the folder that holds cifar-100-binary";
+        /// The 100 fine classes or the 20 coarse ones.
+        labels: Labels = Labels::Fine;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Cifar100 {
@@ -78,10 +72,6 @@ impl Dataset for Cifar100 {
             SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
         };
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

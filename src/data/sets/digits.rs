@@ -3,19 +3,18 @@
 //! testing.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
 
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "digits",
     about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
     fetch: "nothing: the images are in the binary",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Digits::read(reader)),
+    sample: Some(|reader| Box::new(Digits::read(reader))),
 };
 
 /// Records of one label byte and 64 gray bytes, in scikit-learn's order.
@@ -25,14 +24,10 @@ const RECORD: usize = 1 + SIDE * SIDE;
 const COUNT: usize = 1797;
 const TRAIN: usize = 1000;
 
-#[derive(Serialize)]
-struct Digits {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Digits {
-    Digits { subset: Subset::read(reader) }
+settings! {
+    struct Digits {
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Dataset for Digits {
@@ -71,10 +66,6 @@ impl Dataset for Digits {
             Some(indices) => all.select(&indices),
             None => all,
         })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "domainnet",
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(DomainNet::read(reader)),
+    sample: Some(|reader| Box::new(DomainNet::read(reader))),
 };
 
 /// The numbers of images in the cleaned version: domain, train, test.
@@ -34,35 +33,29 @@ const PUBLISHED: [(&str, usize, usize); 6] = [
     ("sketch", 48_212, 20_916),
 ];
 
-#[derive(Clone, Serialize)]
-struct DomainNet {
-    root: PathBuf,
-    /// The domain to train on.
-    train: String,
-    /// The domains to test on.
-    test: Vec<String>,
-    /// The names of the classes in the order of the labels. If absent, the names of their folders.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    #[derive(Clone)]
+    struct DomainNet {
+        root: PathBuf, because "the folder that holds real_train.txt, real_test.txt and real/";
+        /// Domain to train on.
+        train: String = "real".into();
+        /// Domains to test on, each a test set of its own; by default the domain of training.
+        test: Vec<String> = vec![train.clone()];
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    } then check
 }
 
-fn read(reader: &mut Reader) -> DomainNet {
-    let root = reader.path("root").required_because("the folder that holds real_train.txt, real_test.txt and real/");
-    let train = reader.string("train").about("Domain to train on.").or_else(|| "real".into());
-    let test = reader
-        .strings("test")
-        .about("Domains to test on, each a test set of its own; by default the domain of training.")
-        .or_else(|| vec![train.clone()]);
-    if let Some(twice) = repeated(&test) {
-        reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
+impl DomainNet {
+    fn check(&self, reader: &Reader) {
+        let DomainNet { train, test, .. } = self;
+        if let Some(twice) = repeated(test) {
+            reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
+        }
+        for name in [train].into_iter().chain(test).filter(|name| name.contains(['/', '\\'])) {
+            reader.problem(if name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
+        }
     }
-    for name in [&train].into_iter().chain(&test).filter(|name| name.contains(['/', '\\'])) {
-        reader.problem(if *name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
-    }
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    DomainNet { root, train, test, classes: read_classes(reader), files }
 }
 
 impl Dataset for DomainNet {
@@ -141,10 +134,6 @@ impl Dataset for DomainNet {
             (domain.clone(), Box::new(DomainNet { test: vec![domain.clone()], ..self.clone() }))
         };
         if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

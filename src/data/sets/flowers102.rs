@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
@@ -13,7 +12,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::mat::{self, Array};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "flowers102",
@@ -21,8 +20,8 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Flowers102::read(reader)),
+    sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };
 
 /// The folder that some archives have, and the files with the labels and the splits.
@@ -30,21 +29,20 @@ const FOLDER: &str = "flowers-102";
 const LABELS: &str = "imagelabels.mat";
 const SPLITS: &str = "setid.mat";
 
-#[derive(Serialize)]
-struct Flowers102 {
-    root: PathBuf,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct Flowers102 {
+        root: PathBuf, because "the folder that holds jpg, imagelabels.mat and setid.mat";
+        classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Flowers102 {
-    let root = reader.path("root").required_because("the folder that holds jpg, imagelabels.mat and setid.mat");
-    let classes = read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
-    if classes.len() != CLASSES.len() {
-        reader.problem("classes", "must be 102 names");
+impl Flowers102 {
+    fn check(&self, reader: &Reader) {
+        if self.classes.len() != CLASSES.len() {
+            reader.problem("classes", "must be 102 names");
+        }
     }
-    Flowers102 { root, classes, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) }
 }
 
 impl Dataset for Flowers102 {
@@ -98,10 +96,6 @@ impl Dataset for Flowers102 {
             listing.labels.push(label - 1);
         }
         self.files.load(listing, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -7,14 +7,13 @@ mod tasks;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Reader, words};
+use crate::schema::{Reader, settings, words};
 use tasks::{Layout, Task};
 
 pub static ENTRY: Entry = Entry {
@@ -23,8 +22,8 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Glue::read(reader)),
+    sample: Some(|reader| Box::new(Glue::read(reader))),
 };
 
 words! {
@@ -37,30 +36,25 @@ words! {
     }
 }
 
-#[derive(Clone, Serialize)]
-struct Glue {
-    root: PathBuf,
-    task: Task,
-    /// The test sets of MNLI; empty for other tasks.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    test: Vec<Genres>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Glue {
-    let root = reader.path("root").required_because("the folder that holds one folder a task");
-    let task = reader.choice("task").about("Name of the task.").required_or(Task::Cola, "the task, say \"rte\"");
-    let test = reader.choices("test").about("Test sets of the task mnli, each evaluated by itself; both by default.");
-    let test: Option<Vec<Genres>> = test.optional();
-    if test.is_some() && task != Task::Mnli {
-        reader.problem("test", format!("is for mnli alone, and {task} has one test set: leave it out"));
-    }
-    let both = || if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() };
-    Glue { root, task, test: test.unwrap_or_else(both), subset: Subset::read(reader) }
+settings! {
+    #[derive(Clone)]
+    struct Glue {
+        root: PathBuf, because "the folder that holds one folder a task";
+        /// Name of the task.
+        task: Task, because "the task, say \"rte\"";
+        /// Test sets of the task mnli, each evaluated by itself; both by default.
+        test: Vec<Genres>, unset if task == Task::Mnli { vec![Genres::Matched, Genres::Mismatched] } else { Vec::new() }, omit Vec::new();
+        subset: Option<Subset>, by Subset::read;
+    } then check
 }
 
 impl Glue {
+    fn check(&self, reader: &Reader) {
+        if !self.test.is_empty() && self.task != Task::Mnli {
+            reader.problem("test", format!("is for mnli alone, and {} has one test set: leave it out", self.task));
+        }
+    }
+
     fn layout(&self) -> &'static Layout {
         self.task.layout()
     }
@@ -170,10 +164,6 @@ impl Dataset for Glue {
             (genres.to_string(), Box::new(Glue { test: vec![*genres], ..self.clone() }))
         };
         if self.test.len() > 1 { self.test.iter().map(alone).collect() } else { Vec::new() }
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -10,31 +10,28 @@ use serde::Serialize;
 use crate::data::read::class_folders::{self, ClassFolders};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
-use crate::schema::{Bounds, Choice, Reader};
+use crate::schema::{Choice, Reader, limits, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(ImageFolder::read(reader)),
+    sample: Some(|reader| Box::new(ImageFolder::read(reader))),
 };
 
-#[derive(Serialize)]
-struct ImageFolder {
-    root: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    train: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    val: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    test: Option<TestImages>,
-    /// The seed by which test images are drawn. It is not that of the experiment, so that all seeds of an experiment have
-    /// the same test images.
-    #[serde(skip_serializing_if = "is_zero")]
-    split_seed: u64,
-    #[serde(flatten)]
-    folders: ClassFolders,
+settings! {
+    struct ImageFolder {
+        root: PathBuf, because "the folder that holds the class folders, or train and test";
+        /// Folder of this split below `root`.
+        train: Option<String>;
+        /// Folder of this split below `root`.
+        val: Option<String>;
+        test: Option<TestImages>, by read_test;
+        /// Seed by which test images are drawn where `test` is a share; every `seed` has the same ones.
+        split_seed: i64 = 0, in 0..=i64::MAX, omit 0;
+        folders: ClassFolders, part |reader| ClassFolders::read(reader, ENTRY.key);
+    } then check
 }
 
 /// The images to report on.
@@ -47,34 +44,22 @@ enum TestImages {
     Share(f64),
 }
 
-/// Makes serde omit the default.
-fn is_zero(seed: &u64) -> bool {
-    *seed == 0
-}
-
 const ABOUT_TEST: &str = "Folder of this split below `root`, or the share of each class that is drawn for it from class \
                           folders without a split.";
 
-fn read(reader: &mut Reader) -> ImageFolder {
-    let root = reader.path("root").required_because("the folder that holds the class folders, or train and test");
-    let [train, val] = [SplitName::Train, SplitName::Val]
-        .map(|split| reader.string(split.word()).about("Folder of this split below `root`.").optional());
-    let test = read_test(reader);
-    let split_seed = reader
-        .integer("split_seed", 0..=i64::MAX)
-        .about("Seed by which test images are drawn where `test` is a share; every `seed` has the same ones.")
-        .or(0) as u64;
-    if split_seed != 0 && !matches!(test, Some(TestImages::Share(_))) {
-        reader.problem("split_seed", "has no meaning unless test is a share, such as test = 0.2");
+impl ImageFolder {
+    fn check(&self, reader: &Reader) {
+        if self.split_seed != 0 && !matches!(self.test, Some(TestImages::Share(_))) {
+            reader.problem("split_seed", "has no meaning unless test is a share, such as test = 0.2");
+        }
     }
-    ImageFolder { root, train, val, test, split_seed, folders: ClassFolders::read(ENTRY.key, reader) }
 }
 
 fn read_test(reader: &Reader) -> Option<TestImages> {
     if reader.is_text("test") {
         return reader.string("test").about(ABOUT_TEST).optional().map(TestImages::Folder);
     }
-    reader.float("test", Bounds::between(0.01, 0.9)).about(ABOUT_TEST).optional().map(TestImages::Share)
+    reader.float("test", limits::between(0.01, 0.9)).about(ABOUT_TEST).optional().map(TestImages::Share)
 }
 
 impl Dataset for ImageFolder {
@@ -111,14 +96,10 @@ impl Dataset for ImageFolder {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         if let Some((folder, share)) = self.drawn()?.filter(|_| split != SplitName::Val) {
-            let (classes, drawn) = (self.classes()?, (share, self.split_seed));
+            let (classes, drawn) = (self.classes()?, (share, self.split_seed as u64));
             return self.folders.load_drawn(&folder, &classes, drawn, (split, request));
         }
         self.folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,44 +4,39 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::cifar_c;
 use crate::data::read::class_folders::{self, ClassFolders, repeated};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::versions::CORRUPTIONS;
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName, Version};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder-c",
     about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
     fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
             ROOT/<corruption>/<severity>/<class>/<images>",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(ImageFolderC::read(reader)),
+    sample: Some(|reader| Box::new(ImageFolderC::read(reader))),
 };
 
-#[derive(Serialize)]
-struct ImageFolderC {
-    root: PathBuf,
-    /// The corruptions to use. If absent, all folders of the root, sorted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    corruptions: Option<Vec<String>>,
-    severities: Vec<i64>,
-    #[serde(flatten)]
-    folders: ClassFolders,
+settings! {
+    struct ImageFolderC {
+        root: PathBuf, because "the folder that holds <corruption>/<severity>/<class>";
+        /// Corruptions to read; all folders below `root` by default.
+        corruptions: Option<Vec<String>>;
+        severities: Vec<i64>, by cifar_c::read_severities;
+        folders: ClassFolders, part |reader| ClassFolders::read(reader, ENTRY.key);
+    } then check
 }
 
-fn read(reader: &mut Reader) -> ImageFolderC {
-    let root = reader.path("root").required_because("the folder that holds <corruption>/<severity>/<class>");
-    let corruptions =
-        reader.strings("corruptions").about("Corruptions to read; all folders below `root` by default.").optional();
-    if let Some(twice) = corruptions.as_ref().and_then(|names| repeated(names)) {
-        reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
+impl ImageFolderC {
+    fn check(&self, reader: &Reader) {
+        if let Some(twice) = self.corruptions.as_ref().and_then(|names| repeated(names)) {
+            reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
+        }
     }
-    let severities = cifar_c::read_severities(reader);
-    ImageFolderC { root, corruptions, severities, folders: ClassFolders::read(ENTRY.key, reader) }
 }
 
 impl Dataset for ImageFolderC {
@@ -111,10 +106,6 @@ impl Dataset for ImageFolderC {
         let folder = self.folder(version);
         ensure!(folder.is_dir(), "{}: no such folder, so there is no version `{version}`", folder.display());
         self.folders.load(&folder, &self.classes()?, (SplitName::Test, version.to_string()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

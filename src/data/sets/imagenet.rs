@@ -8,50 +8,33 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::wordnet;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "imagenet",
     about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(ImageNet::read(reader)),
+    sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };
 
-#[derive(Serialize)]
-struct ImageNet {
-    root: PathBuf,
-    /// The file with the labels of the images in val, if they are not in class folders; see [`ground_truth`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ground_truth: Option<String>,
-    /// A file of `<wnid> <names>` below the root, such as LOC_synset_mapping.txt. Without it, classes are named by
-    /// their wnids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<String>,
-    /// The wnids to use, in the order of their labels. If absent, all of them, sorted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
-}
-
-fn read(reader: &mut Reader) -> ImageNet {
-    let root = reader.path("root").required_because("the folder that holds train and val");
-    let ground_truth = reader
-        .string("ground_truth")
-        .about("File with the labels of validation images that lie in one folder.")
-        .optional();
-    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    ImageNet { root, ground_truth, words, classes: read_classes(reader), files }
+settings! {
+    struct ImageNet {
+        root: PathBuf, because "the folder that holds train and val";
+        /// File with the labels of validation images that lie in one folder.
+        ground_truth: Option<String>;
+        /// File with the name of each WordNet number.
+        words: Option<String>;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    }
 }
 
 impl Dataset for ImageNet {
@@ -95,10 +78,6 @@ impl Dataset for ImageNet {
             ),
         };
         self.files.load(listing, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::base::files::is_there;
@@ -12,63 +11,49 @@ use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::Pairs;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "jsonl",
     about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Jsonl::read(reader)),
+    sample: Some(|reader| Box::new(Jsonl::read(reader))),
 };
 
-#[derive(Serialize)]
-struct Jsonl {
-    root: PathBuf,
-    /// The prompt, in which `{key}` stands for the value at that key.
-    prompt: String,
-    /// The template of the second text of a pair.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    second: Option<String>,
-    /// The key of the label.
-    label_key: String,
-    labels: Vec<String>,
-    train: String,
-    val: String,
-    test: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Jsonl {
-    let root = reader.path("root").required_because("the folder that holds the files");
-    let prompt = reader
-        .string("prompt")
-        .about("Template of the prompt, in which `{key}` stands for a line's value at that key, and `{{` for a brace.")
-        .required_because("the template of the prompt, such as \"Text: {text}\\nLabel:\"");
-    let second =
-        reader.string("second").about("Template of the second text, if text encoders shall read pairs.").optional();
-    for (key, template) in [("prompt", Some(&prompt)), ("second", second.as_ref())] {
-        if let Some(Err(why)) = template.map(|template| Template::parse(template)) {
-            reader.problem(key, why);
-        }
-    }
-    let label_key = reader.string("label_key").about("Key of the label in each line.").or_else(|| "label".into());
-    let labels = reader
-        .strings("labels")
-        .about("Label words, which are the classes. A line's label is one of them, or its number from 0 on.")
-        .required_because("the label words, such as [\"no\", \"yes\"]");
-    if labels.len() == 1 {
-        reader.problem("labels", "must be two words or more");
-    }
-    let file = |key: &str, about: &'static str| reader.string(key).about(about).or_else(|| format!("{key}.jsonl"));
-    let train = file("train", "File with the training texts, below `root`.");
-    let val = file("val", "File with texts for validation, if there is one.");
-    let test = file("test", "File with the test texts, below `root`.");
-    Jsonl { root, prompt, second, label_key, labels, train, val, test, subset: Subset::read(reader) }
+settings! {
+    struct Jsonl {
+        root: PathBuf, because "the folder that holds the files";
+        /// Template of the prompt, in which `{key}` stands for a line's value at that key, and `{{` for a brace.
+        prompt: String, because "the template of the prompt, such as \"Text: {text}\\nLabel:\"";
+        /// Template of the second text, if text encoders shall read pairs.
+        second: Option<String>;
+        /// Key of the label in each line.
+        label_key: String = "label".into();
+        /// Label words, which are the classes. A line's label is one of them, or its number from 0 on.
+        labels: Vec<String>, because "the label words, such as [\"no\", \"yes\"]";
+        /// File with the training texts, below `root`.
+        train: String = "train.jsonl".into();
+        /// File with texts for validation, if there is one.
+        val: String = "val.jsonl".into();
+        /// File with the test texts, below `root`.
+        test: String = "test.jsonl".into();
+        subset: Option<Subset>, by Subset::read;
+    } then check
 }
 
 impl Jsonl {
+    fn check(&self, reader: &Reader) {
+        for (key, template) in [("prompt", Some(&self.prompt)), ("second", self.second.as_ref())] {
+            if let Some(Err(why)) = template.map(|template| Template::parse(template)) {
+                reader.problem(key, why);
+            }
+        }
+        if self.labels.len() == 1 {
+            reader.problem("labels", "must be two words or more");
+        }
+    }
+
     fn path(&self, split: SplitName) -> PathBuf {
         self.root.join(match split {
             SplitName::Train => &self.train,
@@ -133,10 +118,6 @@ impl Dataset for Jsonl {
             samples.push(&template.fill(&line)?, second.as_deref(), class);
         }
         samples.split((ENTRY.key, split), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

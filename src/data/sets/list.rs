@@ -6,67 +6,52 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "list",
     about: "any image files by a CSV list: path, label, split (train, val, test), group",
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
             like, split and group",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(List::read(reader)),
+    sample: Some(|reader| Box::new(List::read(reader))),
 };
 
-#[derive(Serialize)]
-struct List {
-    root: PathBuf,
-    /// The path of the CSV file below the root.
-    list: String,
-    columns: ColumnNames,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(flatten)]
-    files: ImageFiles,
+settings! {
+    struct List {
+        root: PathBuf, because "the folder that holds the list and the images";
+        /// CSV file with a row per image, below `root`.
+        list: String = "list.csv".into();
+        columns: ColumnNames, by |reader| reader.table("columns", ColumnNames::read);
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+        classes: Option<Vec<String>>, by read_classes;
+    }
 }
 
-/// The names of the columns. Without a column for the split, every image is a test image; without one for the group,
-/// there are no groups.
-#[derive(Serialize)]
-struct ColumnNames {
-    path: String,
-    label: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    split: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<String>,
+settings! {
+    /// The names of the columns. Without a column for the split, every image is a test image; without one for the group,
+    /// there are no groups.
+    struct ColumnNames {
+        /// Column with the image's path.
+        path: String = "path".into();
+        /// Column with the label.
+        label: String = "label".into();
+        /// Column with the split: train, val or test.
+        split: Option<String>;
+        /// Column with the group.
+        group: Option<String>;
+    }
 }
 
 /// The usual names of the columns that need not be there.
 const SPLIT: &str = "split";
 const GROUP: &str = "group";
-
-fn read(reader: &mut Reader) -> List {
-    let root = reader.path("root").required_because("the folder that holds the list and the images");
-    let list =
-        reader.string("list").about("CSV file with a row per image, below `root`.").or_else(|| "list.csv".into());
-    let of = reader.section("columns");
-    let columns = ColumnNames {
-        path: of.string("path").about("Column with the image's path.").or_else(|| "path".into()),
-        label: of.string("label").about("Column with the label.").or_else(|| "label".into()),
-        split: of.string("split").about("Column with the split: train, val or test.").optional(),
-        group: of.string("group").about("Column with the group.").optional(),
-    };
-    of.finish();
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop);
-    List { root, list, columns, classes: read_classes(reader), files }
-}
 
 /// The rows of the list as read.
 struct Rows {
@@ -129,10 +114,6 @@ impl Dataset for List {
         let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
         self.files.load(Listing { paths, labels, groups }, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -13,6 +13,6 @@ pub static ENTRY: Entry = Entry {
     fetch: "questions, annotations and images of https://okvqa.allenai.org: \
             ROOT/OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
-    read: |reader| Box::new(Vqa::read(&SOURCE, reader)),
-    sample: Some(|reader| Box::new(Vqa::read(&SOURCE, reader))),
+    read: |reader| Box::new(Vqa::read(reader, &SOURCE)),
+    sample: Some(|reader| Box::new(Vqa::read(reader, &SOURCE))),
 };

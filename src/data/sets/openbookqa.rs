@@ -3,35 +3,28 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(OpenBookQa::read(reader)),
+    sample: Some(|reader| Box::new(OpenBookQa::read(reader))),
 };
 
-#[derive(Serialize)]
-struct OpenBookQa {
-    root: PathBuf,
-    prompts: Wording,
-    test_on: TestOn,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> OpenBookQa {
-    let root = reader.path("root").required_because("the folder that holds Data/Main");
-    let (prompts, test_on) = (Wording::read(reader), TestOn::read(reader));
-    OpenBookQa { root, prompts, test_on, subset: Subset::read(reader) }
+settings! {
+    struct OpenBookQa {
+        root: PathBuf, because "the folder that holds Data/Main";
+        prompts: Wording, by Wording::read;
+        test_on: TestOn, by TestOn::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl OpenBookQa {
@@ -77,10 +70,6 @@ impl Dataset for OpenBookQa {
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let file = self.file(self.test_on.part(ENTRY.key, split)?);
         read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
@@ -13,15 +12,15 @@ use crate::data::read::mat::row_major;
 use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Reader, words};
+use crate::schema::{Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "stl10",
     about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
     fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
             train_y.bin, test_X.bin, test_y.bin",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Stl10::read(reader)),
+    sample: Some(|reader| Box::new(Stl10::read(reader))),
 };
 
 /// The folder in the published archive.
@@ -70,38 +69,34 @@ impl Labels {
     }
 }
 
-#[derive(Serialize)]
-struct Stl10 {
-    root: PathBuf,
-    labels: Labels,
-    /// The classes to use, in the order of their labels. Images of other classes are left out. Bella (arXiv 2407.20891,
-    /// appendix B) uses eight of the nine shared ones, 6,400 test images, and does not say which eight. The default
-    /// here is all nine.
-    classes: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
+settings! {
+    struct Stl10 {
+        root: PathBuf, because "the folder that holds stl10_binary";
+        /// The classes shared with CIFAR-10, or STL-10's own ten.
+        labels: Labels = Labels::Cifar10;
+        // Images of other classes are left out. Bella (arXiv 2407.20891, appendix B) uses eight of the nine shared ones,
+        // 6,400 test images, and does not say which eight. The default here is all nine.
+        /// Names of the classes to use, in the order of their labels; by default all of `labels`.
+        classes: Vec<String> = labels.all();
+        subset: Option<Subset>, by Subset::read;
+    } then check
 }
 
-fn read(reader: &mut Reader) -> Stl10 {
-    let root = reader.path("root").required_because("the folder that holds stl10_binary");
-    let labels =
-        reader.choice("labels").about("The classes shared with CIFAR-10, or STL-10's own ten.").or(Labels::Cifar10);
-    let classes = reader
-        .strings("classes")
-        .about("Names of the classes to use, in the order of their labels; by default all of `labels`.")
-        .or_else(|| labels.all());
-    let known = labels.all();
-    for name in classes.iter().filter(|name| !known.contains(name)) {
-        let other = if labels == Labels::Cifar10 { "; labels = \"stl10\" has STL-10's own ten" } else { "" };
-        reader.problem("classes", format!("unknown class `{name}`; known: {}{other}", known.join(", ")));
+impl Stl10 {
+    fn check(&self, reader: &Reader) {
+        let Stl10 { labels, classes, .. } = self;
+        let known = labels.all();
+        for name in classes.iter().filter(|name| !known.contains(name)) {
+            let other = if *labels == Labels::Cifar10 { "; labels = \"stl10\" has STL-10's own ten" } else { "" };
+            reader.problem("classes", format!("unknown class `{name}`; known: {}{other}", known.join(", ")));
+        }
+        if let Some(twice) = repeated(classes) {
+            reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
+        }
+        if classes.len() < 2 {
+            reader.problem("classes", "at least two classes must be named");
+        }
     }
-    if let Some(twice) = repeated(&classes) {
-        reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
-    }
-    if classes.len() < 2 {
-        reader.problem("classes", "at least two classes must be named");
-    }
-    Stl10 { root, labels, classes, subset: Subset::read(reader) }
 }
 
 impl Dataset for Stl10 {
@@ -131,10 +126,6 @@ impl Dataset for Stl10 {
         ensure!(!all.is_empty(), "{}: no image of the classes {}", labels.display(), self.classes.join(", "));
         let kept = chosen(self.subset, split, &all.labels).context("data.stl10")?;
         Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

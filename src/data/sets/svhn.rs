@@ -5,35 +5,29 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "svhn",
     about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
     fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Svhn::read(reader)),
+    sample: Some(|reader| Box::new(Svhn::read(reader))),
 };
 
 const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
-#[derive(Serialize)]
-struct Svhn {
-    root: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Svhn {
-    let root = reader.path("root").required_because("the folder that holds train_32x32.mat and test_32x32.mat");
-    Svhn { root, subset: Subset::read(reader) }
+settings! {
+    struct Svhn {
+        root: PathBuf, because "the folder that holds train_32x32.mat and test_32x32.mat";
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Dataset for Svhn {
@@ -69,10 +63,6 @@ impl Dataset for Svhn {
             Some(indices) => all.select(&indices),
             None => all,
         })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

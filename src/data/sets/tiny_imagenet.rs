@@ -6,22 +6,21 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::class_folders::{folders, is_image, scan};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::{cifar, wordnet};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader};
+use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "tiny-imagenet",
     about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(TinyImageNet::read(reader)),
+    sample: Some(|reader| Box::new(TinyImageNet::read(reader))),
 };
 
 /// The folder in the published archive, and places in it.
@@ -30,20 +29,13 @@ const WNIDS: &str = "wnids.txt";
 const ANNOTATIONS: &str = "val/val_annotations.txt";
 const VAL_IMAGES: &str = "val/images";
 
-#[derive(Serialize)]
-struct TinyImageNet {
-    root: PathBuf,
-    /// A file of `<wnid> <names>` below the root, such as words.txt. Without it, classes are named by their wnids.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
-}
-
-fn read(reader: &mut Reader) -> TinyImageNet {
-    let root = reader.path("root").required_because("the folder that holds tiny-imagenet-200");
-    let words = reader.string("words").about("File with the name of each WordNet number.").optional();
-    TinyImageNet { root, words, files: ImageFiles::read(ENTRY.key, reader, Resize::ShorterSideCrop) }
+settings! {
+    struct TinyImageNet {
+        root: PathBuf, because "the folder that holds tiny-imagenet-200";
+        /// File with the name of each WordNet number.
+        words: Option<String>;
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
+    }
 }
 
 impl Dataset for TinyImageNet {
@@ -82,10 +74,6 @@ impl Dataset for TinyImageNet {
             ),
         };
         self.files.load(listing, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

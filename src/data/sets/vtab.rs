@@ -6,21 +6,20 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader, words};
+use crate::schema::{Choice, Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "vtab",
     about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
             ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Vtab::read(reader)),
+    sample: Some(|reader| Box::new(Vtab::read(reader))),
 };
 
 /// The lists in the folder of a task: the training images, the validation images, both, and the test images.
@@ -52,37 +51,37 @@ words! {
     }
 }
 
-#[derive(Serialize)]
-struct Vtab {
-    root: PathBuf,
-    task: String,
-    train: Train,
-    classes: Vec<String>,
-    #[serde(flatten)]
-    files: ImageFiles,
+/// Returns the number of classes of a task, 0 for one that there is not.
+fn classes_of(task: &str) -> usize {
+    TASKS.iter().find(|(name, ..)| *name == task).map_or(0, |(_, classes, _)| *classes)
 }
 
-fn read(reader: &mut Reader) -> Vtab {
-    let root = reader.path("root").required_because("the folder that holds one folder a task");
-    let task = reader
-        .string("task")
-        .about("Name of the task, one of 19, such as `cifar`.")
-        .required_because("one of the 19 tasks, say \"cifar\"");
-    let known = TASKS.iter().find(|(name, ..)| *name == task);
-    if known.is_none() && !task.is_empty() {
-        let all: Vec<&str> = TASKS.iter().map(|(name, ..)| *name).collect();
-        reader.problem("task", format!("unknown task; known: {}", all.join(", ")));
+settings! {
+    struct Vtab {
+        root: PathBuf, because "the folder that holds one folder a task";
+        /// Name of the task, one of 19, such as `cifar`.
+        task: String, because "one of the 19 tasks, say \"cifar\"";
+        classes: Vec<String>, by |reader| {
+            read_classes(reader).unwrap_or_else(|| (0..classes_of(&task)).map(|class| class.to_string()).collect())
+        };
+        /// List of training images: the 800 or all 1,000.
+        train: Train = Train::Train800Val200;
+        // The benchmark resizes to 224 x 224 whatever the aspect ratio.
+        files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::Stretch);
+    } then check
+}
+
+impl Vtab {
+    fn check(&self, reader: &Reader) {
+        let (task, count) = (&self.task, classes_of(&self.task));
+        if count == 0 && !task.is_empty() {
+            let all: Vec<&str> = TASKS.iter().map(|(name, ..)| *name).collect();
+            reader.problem("task", format!("unknown task; known: {}", all.join(", ")));
+        }
+        if count > 0 && self.classes.len() != count {
+            reader.problem("classes", format!("must be {count} names for the task {task}"));
+        }
     }
-    let count = known.map_or(0, |(_, classes, _)| *classes);
-    let classes = read_classes(reader).unwrap_or_else(|| (0..count).map(|class| class.to_string()).collect());
-    if known.is_some() && classes.len() != count {
-        reader.problem("classes", format!("must be {count} names for the task {task}"));
-    }
-    let train =
-        reader.choice("train").about("List of training images: the 800 or all 1,000.").or(Train::Train800Val200);
-    // The benchmark resizes to 224 x 224 whatever the aspect ratio.
-    let files = ImageFiles::read(ENTRY.key, reader, Resize::Stretch);
-    Vtab { root, task, train, classes, files }
 }
 
 impl Dataset for Vtab {
@@ -132,10 +131,6 @@ impl Dataset for Vtab {
             }
         };
         self.files.load(self.listing(list)?, (split, split.word()), request)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::data::lines::{Line, read_lines, write_lines};
@@ -12,14 +11,14 @@ use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Choice, Reader, words};
+use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "winogrande",
     about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
-    read: |reader| Box::new(read(reader)),
-    sample: Some(|reader| Box::new(read(reader))),
+    read: |reader| Box::new(Winogrande::read(reader)),
+    sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };
 
 words! {
@@ -27,19 +26,14 @@ words! {
     enum Size { Xs = "xs", S = "s", M = "m", L = "l", Xl = "xl" }
 }
 
-#[derive(Serialize)]
-struct Winogrande {
-    root: PathBuf,
-    size: Size,
-    prompts: Wording,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subset: Option<Subset>,
-}
-
-fn read(reader: &mut Reader) -> Winogrande {
-    let root = reader.path("root").required_because("the folder that holds train_s.jsonl and dev.jsonl");
-    let size = reader.choice("size").about("Size of the training set.").or(Size::S);
-    Winogrande { root, size, prompts: Wording::read(reader), subset: Subset::read(reader) }
+settings! {
+    struct Winogrande {
+        root: PathBuf, because "the folder that holds train_s.jsonl and dev.jsonl";
+        /// Size of the training set.
+        size: Size = Size::S;
+        prompts: Wording, by Wording::read;
+        subset: Option<Subset>, by Subset::read;
+    }
 }
 
 impl Winogrande {
@@ -107,10 +101,6 @@ impl Dataset for Winogrande {
         let lines = read_lines(&self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -103,7 +103,7 @@ fn random_views_are_the_same_for_any_number_of_workers() {
         Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 8, width: 8, shorter_side: 8 };
     let tree = crate::schema::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()], &[]).unwrap();
     let root = crate::schema::Reader::root(&tree);
-    let augment = Augment::read(&root);
+    let augment = root.table_if_given("augment", Augment::read);
     let augment = root.close(augment).unwrap().unwrap();
     let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });
     let source = |images| Arc::new(Source { images, views });

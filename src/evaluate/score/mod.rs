@@ -13,9 +13,33 @@ use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
 use crate::predictions::Predictions;
 use crate::results::conformal;
 use crate::results::store::Row;
-use crate::run::{open_answers, open_predictions};
+use crate::run::{RunFolder, open_answers, open_predictions};
 
 pub use answers::is_answers;
+
+/// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
+/// on sets of other classes have no labels, and are left out.
+///
+/// # Errors
+/// Fails if there is no such run, if it has no such file, or if a file cannot be read.
+pub fn files_of(named: &str, out: &Path) -> Result<Vec<PathBuf>> {
+    let path = PathBuf::from(named);
+    let is_file = path.is_file() || is_answers(&path) || path.extension().is_some_and(|ending| ending == "safetensors");
+    if is_file {
+        return Ok(vec![path]);
+    }
+    let run = RunFolder::find(out, Some(named))?;
+    let mut files = Vec::new();
+    for file in run.predicted_files()? {
+        let is_foreign = |of: &Predictions| of.metadata().get("condition").is_some_and(|one| one.starts_with("ood "));
+        if is_answers(&file) || !is_foreign(&open_predictions(&file)?) {
+            files.push(file);
+        }
+    }
+    let id = run.id();
+    ensure!(!files.is_empty(), "{id}: has no predictions on a test set: evaluate it first: bella eval {id}");
+    Ok(files)
+}
 
 /// Returns how the answers in files depend on the agreement of people, and that on the entropy.
 ///
@@ -186,6 +210,27 @@ mod tests {
         assert!(format!("{:#}", score(&outside, None).unwrap_err()).contains("have no labels"));
         let other = detect(std::slice::from_ref(&inside), &[foreign]).unwrap_err();
         assert!(format!("{other:#}").contains("the runs r1 and r2: must be of one run"), "{other:#}");
+    }
+
+    #[test]
+    fn a_run_stands_for_its_test_sets() {
+        let out = tempfile::tempdir().unwrap();
+        let run = out.path().join("runs/mine/low-rank-svgd-s1-0123456789");
+        std::fs::create_dir_all(run.join("predictions")).unwrap();
+        std::fs::write(run.join("config.toml"), "").unwrap();
+        let error = files_of("low-rank", out.path()).unwrap_err().to_string();
+        assert!(error.ends_with("evaluate it first: bella eval low-rank-svgd-s1-0123456789"), "{error}");
+        for (name, condition) in [("b@clean", "clean"), ("a@fgsm", "fgsm 0.1"), ("a@ood-c", "ood c")] {
+            let shape = Shape { members: 1, samples: 1, classes: 2 };
+            let predictions = Predictions::unlabelled(shape, vec![0.0, 1.0]).unwrap();
+            let facts = [("condition".to_string(), condition.to_string())];
+            let file = run.join(format!("predictions/{name}.safetensors"));
+            predictions.with_metadata(facts.into()).unwrap().save(&file).unwrap();
+        }
+        let found = files_of("low-rank", out.path()).unwrap();
+        let names: Vec<_> = found.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["a@fgsm", "b@clean"]);
+        assert_eq!(files_of("x/absent.safetensors", out.path()).unwrap(), [PathBuf::from("x/absent.safetensors")]);
     }
 
     #[test]

@@ -6,31 +6,24 @@ use tch::{Device, Kind, Tensor};
 
 use crate::exchange::lora::{Lora, updates};
 use crate::exchange::outgoing::Outgoing;
+use crate::model::language::OUTPUT;
+use crate::model::network::ops::members::{Factors, Members};
 
-/// The low-rank updates of a layer of all members.
-pub struct Factors {
-    /// A of all members, `[n, r, in]`.
-    pub a: Tensor,
-    /// s B of all members, `[n, out, r]`.
-    pub b: Tensor,
-}
-
-/// The parameters of all members by their canonical names, f32 on the CPU.
-pub struct Members {
-    pub count: i64,
+/// The members that leave, and how they predict together.
+pub struct Leaving {
+    pub members: Members,
     /// The weights of the members in averages, times their number; `None` if all weigh the same.
     pub weights: Option<Tensor>,
-    /// The parameters in which members differ, `[n, …]`. There are none of one member alone.
-    pub own: BTreeMap<String, Tensor>,
-    pub factors: BTreeMap<String, Factors>,
-    pub shared: BTreeMap<String, Tensor>,
     /// Whether features are L2-normalised before the head.
     pub normalised: bool,
 }
 
-impl Members {
-    pub fn of(outgoing: &Outgoing) -> Members {
-        let host = |tensor: &Tensor| tensor.detach().to_device(Device::Cpu).to_kind(Kind::Float);
+fn host(tensor: &Tensor) -> Tensor {
+    tensor.detach().to_device(Device::Cpu).to_kind(Kind::Float)
+}
+
+impl Leaving {
+    pub fn of(outgoing: &Outgoing) -> Leaving {
         let (base, head) = (&outgoing.session.model.base, &outgoing.session.model.head);
         let mut shared: BTreeMap<String, Tensor> =
             base.all().iter().map(|(name, tensor)| (name.clone(), host(tensor))).collect();
@@ -47,23 +40,38 @@ impl Members {
         }
         with_key_bias(&mut shared, 0);
         with_key_bias(&mut own, 1);
+        let mut members = Members { count: outgoing.count() as i64, own, factors, shared };
+        let ends_in_output = outgoing.head_is_output(&outgoing.head(0));
+        if ends_in_output {
+            read_by_output(outgoing, &mut members);
+        }
         let count = outgoing.count() as f64;
         let weights = outgoing.weights.as_ref().map(|weights| Tensor::from_slice(weights).to_kind(Kind::Float) * count);
-        Members { count: outgoing.count() as i64, weights, own, factors, shared, normalised: head.normalised }
+        Leaving { members, weights, normalised: head.normalised }
     }
+}
 
-    pub fn has(&self, name: &str) -> bool {
-        self.shared.contains_key(name)
+/// Makes a language network's output matrix, or its rows of the label words, the head.
+fn read_by_output(outgoing: &Outgoing, members: &mut Members) {
+    let (base, rows) = (&outgoing.session.model.base, outgoing.session.model.head.rows.as_ref());
+    let picked = |tensor: &Tensor, axis: i64| match rows {
+        Some(rows) => tensor.index_select(axis, &rows.to_device(Device::Cpu)),
+        None => tensor.shallow_clone(),
+    };
+    let name = format!("{OUTPUT}.weight");
+    // Of a tied network, this is the matrix of embeddings.
+    let first = base.first_name(&name).to_string();
+    let merged = (members.count == 1).then(|| outgoing.value(0, &name)).flatten();
+    let weight = picked(&merged.unwrap_or_else(|| members.shared[&first].shallow_clone()), 0);
+    members.shared.insert("head.bias".into(), Tensor::zeros([weight.size()[0]], (Kind::Float, Device::Cpu)));
+    members.shared.insert("head.weight".into(), weight);
+    if let Some(all) = members.own.get(&name).or_else(|| members.own.get(&first)) {
+        let all = picked(all, 1);
+        members.own.insert("head.weight".into(), all);
     }
-
-    /// Returns a parameter with a leading axis of members, 1 or n.
-    pub fn led(&self, name: &str) -> Tensor {
-        self.own.get(name).map_or_else(|| self.shared[name].unsqueeze(0), Tensor::shallow_clone)
-    }
-
-    /// Returns whether members differ in one of these parameters.
-    pub fn differ(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.own.contains_key(*name))
+    if let Some(Factors { a, b }) = members.factors.get(OUTPUT) {
+        let factors = Factors { a: a.shallow_clone(), b: picked(b, 1) };
+        members.factors.insert("head".into(), factors);
     }
 }
 

@@ -14,8 +14,8 @@ use tch::{Kind, Tensor};
 
 use self::nodes::{Nodes, axes, element_of};
 use self::proto::{Entry, Model, OperatorSet, ValueInfo, element};
-use super::graph::forward::Built;
-use super::graph::values::IMAGES;
+use super::graph::Built;
+use crate::model::network::ops::graph::{Input, SAMPLES, Value};
 
 /// The name of the file.
 pub const FILE: &str = "posterior.onnx";
@@ -33,24 +33,13 @@ pub const MOST_INSIDE: u64 = 1 << 30;
 /// Where external tensors start: at multiples of a page, so that they can be memory-mapped.
 const ALIGNMENT: u64 = 4096;
 
-/// Whether the graph takes stored bytes in place of prepared images.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    Pixels,
-    Bytes,
-}
-
 /// Writes a graph into an existing folder. `described` are entries of the file's metadata. Above `most_inside` bytes, the
 /// tensors are in a file beside it.
 ///
 /// # Errors
 /// Fails if a file cannot be written.
-pub fn write(built: &Built, takes: Takes, described: &[(&str, String)], most_inside: u64, folder: &Path) -> Result<()> {
-    let input = match takes {
-        Takes::Pixels => "pixels",
-        Takes::Bytes => "images",
-    };
-    let mut nodes = Nodes::of(&built.graph, input);
+pub fn write(built: &Built, described: &[(&str, String)], most_inside: u64, folder: &Path) -> Result<()> {
+    let mut nodes = Nodes::of(&built.graph);
     for (value, name) in built.outputs.iter().zip(OUTPUTS) {
         nodes.rename(value, name);
     }
@@ -65,7 +54,7 @@ pub fn write(built: &Built, takes: Takes, described: &[(&str, String)], most_ins
         node: nodes.nodes,
         name: Some("posterior".into()),
         initializer,
-        input: vec![input_of(input, takes, built)],
+        input: built.graph.inputs.iter().map(input_of).collect(),
         output: outputs_of(built),
     };
     let model = Model {
@@ -87,19 +76,15 @@ pub fn write(built: &Built, takes: Takes, described: &[(&str, String)], most_ins
 /// The names of the outputs.
 const OUTPUTS: [&str; 3] = ["logits", "probabilities", "mutual_information"];
 
-fn input_of(name: &str, takes: Takes, built: &Built) -> ValueInfo {
-    let shape = &built.graph.input;
-    let element = if takes == Takes::Bytes { element::UINT8 } else { element::FLOAT };
-    ValueInfo::new(name, element, &axes(shape, &["batch", "channels", "height", "width"]))
+fn input_of(Input { name, kind, value, axes: names }: &Input) -> ValueInfo {
+    ValueInfo::new(name, element_of(*kind), &axes(&value.shape, names))
 }
 
 fn outputs_of(built: &Built) -> Vec<ValueInfo> {
     let axes_of = |shape: &[i64]| -> Vec<Result<i64, &'static str>> {
-        shape.iter().map(|length| if *length == IMAGES { Err("batch") } else { Ok(*length) }).collect()
+        shape.iter().map(|length| if *length == SAMPLES { Err("batch") } else { Ok(*length) }).collect()
     };
-    let one = |(value, name): (&super::graph::values::Value, &str)| {
-        ValueInfo::new(name, element::FLOAT, &axes_of(&value.shape))
-    };
+    let one = |(value, name): (&Value, &str)| ValueInfo::new(name, element::FLOAT, &axes_of(&value.shape));
     built.outputs.iter().zip(OUTPUTS).map(one).collect()
 }
 
@@ -168,18 +153,19 @@ impl Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::graph::values::{Graph, Operation};
+    use crate::model::network::ops::graph::{Graph, Operation};
 
     /// Writes x Wᵀ + b, expanded to two members, and reads the file back.
     fn written(most_inside: u64, folder: &Path) -> Model {
-        let (mut graph, x) = Graph::new(&[1, IMAGES, 3]);
+        let mut graph = Graph::default();
+        let x = graph.input("pixels", Kind::Float, &["one", "batch", "width"], &[1, SAMPLES, 3]);
         let weight = graph.stored("layer.weight", || Tensor::arange(6, (Kind::Float, tch::Device::Cpu)).view([2, 3]));
         let y = graph.linear(&x, &weight, None);
         let y = graph.expand(&y, 2);
         let mean = graph.mean(&y, 0);
         let last = graph.keep(Operation::Negate, &[&mean]);
         let built = Built { graph, outputs: [y, mean, last] };
-        write(&built, Takes::Pixels, &[("classes", "[]".to_string())], most_inside, folder).unwrap();
+        write(&built, &[("classes", "[]".to_string())], most_inside, folder).unwrap();
         Model::decode(std::fs::read(folder.join(FILE)).unwrap().as_slice()).unwrap()
     }
 

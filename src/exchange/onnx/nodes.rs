@@ -6,8 +6,8 @@ use tch::{Kind, Tensor};
 
 use super::proto::{Attribute, Node, element};
 use crate::data::Interpolation;
-use crate::exchange::graph::values::{Graph, IMAGES, Node as Step, Operation, Value};
-use crate::model::vit::Activation;
+use crate::model::network::ops::Activation;
+use crate::model::network::ops::graph::{Graph, Masked, Node as Step, Operation, SAMPLES, Value};
 
 /// Nodes and the tensors that they use.
 pub struct Nodes {
@@ -20,7 +20,7 @@ pub struct Nodes {
     scope: String,
 }
 
-/// The name of the number of images, as a list of one.
+/// The name of the number of samples, as a list of one.
 const BATCH: &str = "batch_size";
 
 /// Returns the number of an element type.
@@ -30,22 +30,23 @@ pub fn element_of(kind: Kind) -> i32 {
         Kind::BFloat16 => element::BFLOAT16,
         Kind::Int64 => element::INT64,
         Kind::Uint8 => element::UINT8,
+        Kind::Bool => element::BOOL,
         _ => element::FLOAT,
     }
 }
 
 impl Nodes {
-    /// Returns the nodes of a graph, whose input is called `input`.
-    pub fn of(graph: &Graph, input: &str) -> Nodes {
+    /// Returns the nodes of a graph.
+    pub fn of(graph: &Graph) -> Nodes {
         let mut own = Nodes {
             nodes: Vec::new(),
             tensors: BTreeMap::new(),
-            names: HashMap::from([(0, input.to_string())]),
-            kinds: HashMap::from([(0, Kind::Float)]),
+            names: graph.inputs.iter().map(|input| (input.value.id, input.name.to_string())).collect(),
+            kinds: graph.inputs.iter().map(|input| (input.value.id, input.kind)).collect(),
             scope: String::new(),
         };
         let images = [Attribute::int("start", 0), Attribute::int("end", 1)];
-        own.push("Shape", &[input], &images, BATCH.to_string());
+        own.push("Shape", &[graph.inputs[0].name], &images, BATCH.to_string());
         for (value, (name, tensor)) in &graph.stored {
             own.names.insert(*value, name.clone());
             own.kinds.insert(*value, tensor.kind());
@@ -132,10 +133,15 @@ impl Nodes {
             Operation::Negate => self.node("Neg", &inputs, &[]),
             Operation::LayerNorm { eps } => self.layer_norm(&inputs, &values[0], *eps),
             Operation::Activation(activation) => self.activation(*activation, x, kind),
-            Operation::Attention => self.attention(&inputs, &values[0]),
+            Operation::RmsNorm { eps } => self.rms_norm(x, *eps, kind),
+            Operation::Attention { masked, .. } => self.attention(*masked, &inputs, values),
             Operation::Mean { axis } => {
                 let axes = self.whole(&[*axis as i64]);
                 self.node("ReduceMean", &[x, &axes], &[])
+            }
+            Operation::Sum { axis } => {
+                let axes = self.whole(&[*axis as i64]);
+                self.node("ReduceSum", &[x, &axes], &[])
             }
             Operation::Unit => {
                 let (axes, least) = (self.whole(&[-1]), self.number(1e-12, kind));
@@ -145,7 +151,7 @@ impl Nodes {
             }
             Operation::Softmax => self.node("Softmax", &[x], &[last]),
             Operation::Entropy => self.entropy(x, kind),
-            Operation::Cast(kind) => self.node("Cast", &[x], &[Attribute::int("to", i64::from(element_of(*kind)))]),
+            Operation::Cast(kind) => self.cast(x, *kind),
             Operation::Clamp { most: None } => self.node("Relu", &[x], &[]),
             Operation::Clamp { most: Some(most) } => {
                 let (least, most) = (self.number(0.0, kind), self.number(*most, kind));
@@ -178,8 +184,51 @@ impl Nodes {
                 let sizes = self.whole(&[*size, *size]);
                 self.node("Resize", &[x, "", "", &sizes], &resizing(*interpolation))
             }
+            Operation::Embedding => self.node("Gather", inputs, &[Attribute::int("axis", 0)]),
+            Operation::Gather { axis } => self.node("GatherElements", inputs, &[Attribute::int("axis", *axis as i64)]),
+            Operation::Where => {
+                let condition = self.cast(inputs[2], Kind::Bool);
+                self.node("Where", &[&condition, x, inputs[1]], &[])
+            }
+            other => self.counted(other, x),
+        }
+    }
+
+    /// Adds an operation on whole numbers.
+    fn counted(&mut self, operation: &Operation, x: &str) -> String {
+        match operation {
+            Operation::Equal(value) => {
+                let value = self.number(*value as f64, Kind::Int64);
+                let equal = self.node("Equal", &[x, &value], &[]);
+                self.cast(&equal, Kind::Int64)
+            }
+            Operation::Remainder(of) => {
+                let of = self.number(*of as f64, Kind::Int64);
+                self.node("Mod", &[x, &of], &[])
+            }
+            Operation::Within(most) => {
+                let [least, most] = [0, *most].map(|bound| self.number(bound as f64, Kind::Int64));
+                self.node("Clip", &[x, &least, &most], &[])
+            }
+            Operation::CumulativeSum { axis } => {
+                let axis = self.number(*axis as f64, Kind::Int64);
+                self.node("CumSum", &[x, &axis], &[])
+            }
             _ => x.to_string(),
         }
+    }
+
+    fn cast(&mut self, x: &str, kind: Kind) -> String {
+        self.node("Cast", &[x], &[Attribute::int("to", i64::from(element_of(kind)))])
+    }
+
+    fn rms_norm(&mut self, x: &str, eps: f64, kind: Kind) -> String {
+        let (axes, eps) = (self.whole(&[-1]), self.number(eps, kind));
+        let squares = self.node("Mul", &[x, x], &[]);
+        let mean = self.node("ReduceMean", &[&squares, &axes], &[]);
+        let mean = self.node("Add", &[&mean, &eps], &[]);
+        let root = self.node("Sqrt", &[&mean], &[]);
+        self.node("Div", &[x, &root], &[])
     }
 
     /// Adds x Wᵀ + b. The file holds Wᵀ, so that nothing has to be transposed when it runs.
@@ -223,18 +272,52 @@ impl Nodes {
         }
     }
 
-    /// Adds softmax(Q Kᵀ / √D + scores) V. Q is divided first, so that products stay small in half precision.
-    fn attention(&mut self, inputs: &[&str], query: &Value) -> String {
-        let channels = query.shape.last().copied().unwrap_or(1) as f64;
-        let scale = self.number(1.0 / channels.sqrt(), self.kind(query));
-        let query = self.node("Mul", &[inputs[0], &scale], &[]);
-        let key = self.node("Transpose", &[inputs[1]], &[Attribute::ints("perm", &[0, 1, 3, 2])]);
-        let mut scores = self.node("MatMul", &[&query, &key], &[]);
-        if let Some(more) = inputs.get(3) {
-            scores = self.node("Add", &[&scores, more], &[]);
-        }
+    /// Adds softmax(Q Kᵀ / √D) V, of scores that a mask changes. Q is divided first, so that products stay small in half precision.
+    fn attention(&mut self, masked: Masked, inputs: &[&str], values: &[Value]) -> String {
+        let ([query, key], kind) = ([&values[0], &values[1]], self.kind(&values[0]));
+        let scale = self.number(1.0 / (query.shape[3] as f64).sqrt(), kind);
+        let scaled = self.node("Mul", &[inputs[0], &scale], &[]);
+        let [keys, shown] = [1, 2].map(|part| self.repeated(inputs[part], &key.shape, query.shape[1]));
+        let keys = self.node("Transpose", &[&keys], &[Attribute::ints("perm", &[0, 1, 3, 2])]);
+        let scores = self.node("MatMul", &[&scaled, &keys], &[]);
+        let scores = match masked {
+            Masked::No => scores,
+            Masked::Added => self.node("Add", &[&scores, inputs[3]], &[]),
+            Masked::Seen => {
+                let never = self.number(f64::NEG_INFINITY, kind);
+                self.node("Where", &[inputs[3], &scores, &never], &[])
+            }
+            Masked::Causal => {
+                let later = self.later(query.shape[2], kind);
+                self.node("Add", &[&scores, &later], &[])
+            }
+        };
         let shares = self.node("Softmax", &[&scores], &[Attribute::int("axis", -1)]);
-        self.node("MatMul", &[&shares, inputs[2]], &[])
+        self.node("MatMul", &[&shares, &shown], &[])
+    }
+
+    /// Repeats each head of keys or values `[B, k, T, D]`, so that there are `heads`.
+    fn repeated(&mut self, x: &str, shape: &[i64], heads: i64) -> String {
+        let (own, tokens, channels) = (shape[1], shape[2], shape[3]);
+        if own == heads {
+            return x.to_string();
+        }
+        let [apart, groups, together] = [
+            self.whole(&[SAMPLES, own, 1, tokens, channels]),
+            self.whole(&[1, 1, heads / own, 1, 1]),
+            self.whole(&[SAMPLES, heads, tokens, channels]),
+        ];
+        let x = self.node("Reshape", &[x, &apart], &[]);
+        let x = self.node("Expand", &[&x, &groups], &[]);
+        self.node("Reshape", &[&x, &together], &[])
+    }
+
+    /// Returns the name of what forbids T queries to read later keys: −∞ there, and 0 elsewhere.
+    fn later(&mut self, tokens: i64, kind: Kind) -> String {
+        let name = format!("constant.later.{tokens}.{kind:?}").to_lowercase();
+        let made = || Tensor::full([tokens, tokens], f64::NEG_INFINITY, (Kind::Float, tch::Device::Cpu)).triu(1);
+        self.tensors.entry(name.clone()).or_insert_with(|| made().to_kind(kind));
+        name
     }
 
     /// Adds −Σ p ln p, where 0 ln 0 is 0: the logarithm is that of at least the smallest normal number.
@@ -269,6 +352,6 @@ fn resizing(interpolation: Interpolation) -> Vec<Attribute> {
 
 /// Returns the axes of a value for the description of an input or output.
 pub fn axes(shape: &[i64], names: &[&'static str]) -> Vec<Result<i64, &'static str>> {
-    let named = |(length, name): (&i64, &&'static str)| if *length == IMAGES { Err(*name) } else { Ok(*length) };
+    let named = |(length, name): (&i64, &&'static str)| if *length == SAMPLES { Err(*name) } else { Ok(*length) };
     shape.iter().zip(names).map(named).collect()
 }

@@ -8,6 +8,7 @@ pub mod element {
     pub const FLOAT: i32 = 1;
     pub const UINT8: i32 = 2;
     pub const INT64: i32 = 7;
+    pub const BOOL: i32 = 9;
     pub const FLOAT16: i32 = 10;
     pub const BFLOAT16: i32 = 16;
 }

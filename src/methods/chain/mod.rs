@@ -36,7 +36,7 @@ use crate::base::tensor_file::State;
 use crate::methods::snapshots::Last;
 use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};
 use crate::posterior::Posterior;
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 pub use settings::{Cycles, Settings, Weights};
 
@@ -63,15 +63,13 @@ pub trait Dynamics {
 }
 
 /// The settings of a rule.
-pub trait DynamicsSpec {
+pub trait DynamicsSpec: Resolved {
     fn build(&self, theta: &Tensor) -> Box<dyn Dynamics>;
 
     /// Returns the number of matrices `[n, P]` that the rule keeps from step to step.
     fn kept_matrices(&self) -> u64 {
         0
     }
-
-    fn resolved(&self) -> toml::Table;
 }
 
 /// The settings of a method that is a chain.
@@ -139,9 +137,11 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
     fn matrices_of_the_posterior(&self) -> u64 {
         self.settings.samples as u64
     }
+}
 
+impl<D: DynamicsSpec> Resolved for Spec<D> {
     fn resolved(&self) -> toml::Table {
-        let mut table = crate::schema::table(&self.settings);
+        let mut table = self.settings.resolved();
         table.extend(self.dynamics.resolved());
         table
     }

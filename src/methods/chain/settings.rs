@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::methods::sharpness::Sharpness;
 use crate::methods::snapshots::Schedule;
 use crate::methods::{MAX_PARTICLES, keys};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, Resolved, limits, settings, words};
 
 words! {
     /// The weights of the kept states in every average.
@@ -19,23 +19,26 @@ words! {
     }
 }
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Settings {
-    pub particles: i64,
-    pub lr: f64,
-    pub ess: f64,
-    pub temperature: f64,
-    pub weight_decay: f64,
-    #[serde(flatten)]
-    pub schedule: Schedule,
-    #[serde(flatten)]
-    pub cycles: Option<Cycles>,
-    /// The number of states that are kept per chain, the last ones.
-    pub samples: usize,
-    #[serde(skip_serializing_if = "is_equal")]
-    pub weights: Weights,
-    #[serde(flatten)]
-    pub sharpness: Option<Sharpness>,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Settings {
+        /// Number of chains.
+        pub particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Step size on the mean loss, times the schedule.
+        pub lr: f64, in above(0.0);
+        pub ess: f64, by keys::ess;
+        /// Temperature of the posterior; below 1 it is colder than Bayes' rule says.
+        pub temperature: f64 = 1.0, in at_least(0.0);
+        /// Weight decay: the prior's precision over the effective sample size.
+        pub weight_decay: f64 = 1e-4, in at_least(0.0);
+        pub schedule: Schedule, part Schedule::read;
+        pub cycles: Option<Cycles>, part Cycles::read;
+        /// Snapshots that are kept per chain, the last ones: each is a member that predicts.
+        pub samples: usize = 20, in 1..=100_000;
+        /// Weights of the snapshots in every average: equal, or the size of the step that led to each.
+        pub weights: Weights = Weights::Equal, omit Weights::Equal;
+        pub sharpness: Option<Sharpness>, part Sharpness::option;
+    } then check
 }
 
 /// A cyclical step size.
@@ -46,40 +49,7 @@ pub struct Cycles {
     /// The share of a cycle without noise and without states that are kept, β.
     pub exploration: f64,
 }
-
 impl Settings {
-    pub fn read(reader: &Reader) -> Settings {
-        let settings = Settings {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of chains.").or(1) as i64,
-            lr: reader
-                .float("lr", Bounds::above(0.0))
-                .about("Step size on the mean loss, times the schedule.")
-                .required(),
-            ess: keys::ess(reader),
-            temperature: reader
-                .float("temperature", Bounds::at_least(0.0))
-                .about("Temperature of the posterior; below 1 it is colder than Bayes' rule says.")
-                .or(1.0),
-            weight_decay: reader
-                .float("weight_decay", Bounds::at_least(0.0))
-                .about("Weight decay: the prior's precision over the effective sample size.")
-                .or(1e-4),
-            schedule: Schedule::read(reader),
-            cycles: Cycles::read(reader),
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Snapshots that are kept per chain, the last ones: each is a member that predicts.")
-                .or(20),
-            weights: reader
-                .choice("weights")
-                .about("Weights of the snapshots in every average: equal, or the size of the step that led to each.")
-                .or(Weights::Equal),
-            sharpness: Sharpness::option(reader),
-        };
-        settings.check(reader);
-        settings
-    }
-
     fn check(&self, reader: &Reader) {
         let Some(cycles) = &self.cycles else { return };
         let (every, sampling) = (self.schedule.every, cycles.cycle - cycles.explored());
@@ -117,6 +87,12 @@ impl Settings {
     }
 }
 
+impl Resolved for Cycles {
+    fn resolved(&self) -> toml::Table {
+        crate::schema::table(self)
+    }
+}
+
 impl Cycles {
     fn read(reader: &Reader) -> Option<Cycles> {
         let cycle = reader
@@ -124,7 +100,7 @@ impl Cycles {
             .about("Training steps of a cycle of the step size, from `lr` down to 0; without it there are no cycles.")
             .optional();
         let exploration = reader
-            .float("exploration", Bounds::from_below(0.0, 1.0))
+            .float("exploration", limits::from_below(0.0, 1.0))
             .about("Share of a cycle, its first steps, without noise and without snapshots.")
             .or(0.8);
         if cycle.is_none() && reader.has("exploration") {
@@ -147,9 +123,4 @@ impl Cycles {
     fn factor(&self, done: i64) -> f64 {
         0.5 * ((PI * (done % self.cycle) as f64 / self.cycle as f64).cos() + 1.0)
     }
-}
-
-/// Makes serde omit the default, so that runs keep their identity.
-fn is_equal(weights: &Weights) -> bool {
-    *weights == Weights::Equal
 }

@@ -5,6 +5,7 @@ use crate::base::golden::{Golden, near};
 use crate::methods::snapshots::Schedule;
 use crate::methods::{Answer, Request};
 use crate::optimizers::Optimizer;
+use crate::schema::settings;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -91,16 +92,14 @@ pub fn check_law(dynamics: &dyn DynamicsSpec, law: &Law, expected: impl Fn(f64) 
     }
 }
 
-/// Langevin dynamics without settings, for the tests of what all chains share.
-struct Plain;
+settings! {
+    /// Langevin dynamics without settings, for the tests of what all chains share.
+    struct Plain;
+}
 
 impl DynamicsSpec for Plain {
     fn build(&self, _: &Tensor) -> Box<dyn Dynamics> {
         Box::new(Plain)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }
 

@@ -17,7 +17,6 @@
 //! implicitly, as a soft threshold, since its sign jumps at Δ = 0; and a drift of u is at most 1 in a step.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
@@ -26,7 +25,7 @@ use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "bayestune",
@@ -48,67 +47,36 @@ pub static ENTRY: Entry = Entry {
 /// The range of the scales λ.
 const SCALES: (f64, f64) = (1e-8, 1e4);
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    pub search_steps: i64,
-    pub burn_in: i64,
-    pub lr: f64,
-    pub ess: f64,
-    pub temperature: f64,
-    pub scale_lr: f64,
-    /// λ at the start.
-    pub scale_init: f64,
-    pub alpha: f64,
-    pub beta: f64,
-    pub share: f64,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec {
+        /// Training steps in which parameters and scales are sampled; the steps after them fine-tune.
+        pub search_steps: i64, in 1..=1_000_000_000;
+        /// Number of particles.
+        pub particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Steps of the search that do not count in the mean of the scales; half of them by default.
+        pub burn_in: i64, unset search_steps / 2, in 0..=1_000_000_000;
+        /// Step size of the search on the mean loss, times the schedule.
+        pub lr: f64, in above(0.0);
+        /// Effective sample size N: far more than there are images, so that the prior's pull 1 / (N λ) does not swallow
+        /// the gradients.
+        pub ess: f64 = 1e12, in above(0.0);
+        /// Temperature of the parameters' noise in the search.
+        pub temperature: f64 = 1.0, in at_least(0.0);
+        /// Step size of the logarithms of the scales.
+        pub scale_lr: f64 = 0.01, in above(0.0);
+        /// Scale λ at the start.
+        pub scale_init: f64 = 1e-4, in above(0.0);
+        /// Shape α of the scales' Gamma prior.
+        pub alpha: f64 = 0.01, in above(0.0);
+        /// Rate β of the scales' Gamma prior.
+        pub beta: f64 = 100.0, in above(0.0);
+        /// Share of each particle's parameters that is fine-tuned, rounded down to at least one.
+        pub share: f64 = 0.05, in between(0.0, 1.0);
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        let search_steps = reader
-            .count("search_steps", 1..=1_000_000_000)
-            .about("Training steps in which parameters and scales are sampled; the steps after them fine-tune.")
-            .required() as i64;
-        let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").or(1) as i64,
-            search_steps,
-            burn_in: reader
-                .count("burn_in", 0..=1_000_000_000)
-                .about("Steps of the search that do not count in the mean of the scales; half of them by default.")
-                .optional()
-                .map_or(search_steps / 2, |steps| steps as i64),
-            lr: reader
-                .float("lr", Bounds::above(0.0))
-                .about("Step size of the search on the mean loss, times the schedule.")
-                .required(),
-            ess: reader
-                .float("ess", Bounds::above(0.0))
-                .about(
-                    "Effective sample size N: far more than there are images, so that the prior's pull 1 / (N λ) does not swallow \
-                     the gradients.",
-                )
-                .or(1e12),
-            temperature: reader
-                .float("temperature", Bounds::at_least(0.0))
-                .about("Temperature of the parameters' noise in the search.")
-                .or(1.0),
-            scale_lr: reader
-                .float("scale_lr", Bounds::above(0.0))
-                .about("Step size of the logarithms of the scales.")
-                .or(0.01),
-            scale_init: reader.float("scale_init", Bounds::above(0.0)).about("Scale λ at the start.").or(1e-4),
-            alpha: reader.float("alpha", Bounds::above(0.0)).about("Shape α of the scales' Gamma prior.").or(0.01),
-            beta: reader.float("beta", Bounds::above(0.0)).about("Rate β of the scales' Gamma prior.").or(100.0),
-            share: reader
-                .float("share", Bounds::between(0.0, 1.0))
-                .about("Share of each particle's parameters that is fine-tuned, rounded down to at least one.")
-                .or(0.05),
-        };
-        spec.check(reader);
-        spec
-    }
-
     fn check(&self, reader: &Reader) {
         let Spec { burn_in, search_steps, .. } = *self;
         if burn_in >= search_steps && search_steps > 0 {
@@ -155,10 +123,6 @@ impl MethodSpec for Spec {
     /// The gradients, the noise, the deviations and their thresholds.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
         4
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

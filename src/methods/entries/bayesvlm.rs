@@ -3,13 +3,17 @@
 //! [`crate::laplace::cosine`] predicts with it.
 
 use anyhow::{Result, bail};
-use serde::Serialize;
+use tch::Tensor;
 
+use crate::laplace::cosine::Cosines;
+use crate::laplace::fit::Fitter;
+use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
-use crate::methods::projections::Settings;
-use crate::methods::{Circumstances, Course, Entry, Fitting, Method, MethodSpec, Particles, Parts, RowsAre, Update};
-use crate::posterior::{Output, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::{Circumstances, Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::posterior::{Output, Posterior, Predictive};
+use crate::predict::Linear;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "bayesvlm",
@@ -24,52 +28,32 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-#[derive(Serialize)]
-struct Spec {
-    images: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pseudo_count: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prior_precision: Option<f64>,
-    predictive: Output,
-    samples: usize,
+settings! {
+    struct Spec(circumstances: &Circumstances) {
+        /// Most training images in the curvature; their labels are not used.
+        images: usize = 10_000, in 2..=1_000_000_000;
+        /// Factor on the curvature: how many times the images and the texts are counted; by default the one with the
+        /// lowest NLL of held-out images, or 10 where none are held out.
+        pseudo_count: Option<f64>, in above(0.0);
+        /// Precision λ of the prior; by default the one with the lowest NLL of held-out images, or with the largest
+        /// evidence where none are held out.
+        prior_precision: Option<f64>, in above(0.0);
+        /// How Gaussian logits or weights become predictions.
+        predictive: Output = Output::Probit;
+        /// Draws of the predictives that draw.
+        samples: usize = 64, in 1..=100_000;
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
         if !["projections", ""].contains(&circumstances.subspace) {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
-        let spec = Spec {
-            images: reader
-                .count("images", 2..=1_000_000_000)
-                .about("Most training images in the curvature; their labels are not used.")
-                .or(10_000),
-            pseudo_count: reader
-                .float("pseudo_count", Bounds::above(0.0))
-                .about(
-                    "Factor on the curvature: how many times the images and the texts are counted; by default the one with \
-                     the lowest NLL of held-out images, or 10 where none are held out.",
-                )
-                .optional(),
-            prior_precision: reader
-                .float("prior_precision", Bounds::above(0.0))
-                .about(
-                    "Precision λ of the prior; by default the one with the lowest NLL of held-out images, or with the \
-                     largest evidence where none are held out.",
-                )
-                .optional(),
-            predictive: reader
-                .choice("predictive")
-                .about("How Gaussian logits or weights become predictions.")
-                .or(Output::Probit),
-            samples: reader.count("samples", 1..=100_000).about("Draws of the predictives that draw.").or(64),
-        };
-        if spec.predictive == Output::Bridge {
+        if self.predictive == Output::Bridge {
             let why = "the Laplace bridge needs the covariance of the logits; use probit, mc or sampled";
             reader.problem("predictive", why);
         }
-        spec
     }
 }
 
@@ -94,12 +78,40 @@ impl MethodSpec for Spec {
         Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn course(&self) -> Course<'_> {
-        let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
-        Course::FitCheckpoint(Fitting::Projections(Settings { images, pseudo_count, prior_precision, output, samples }))
+    fn origin(&self) -> Origin<'_> {
+        Origin::Checkpoint
     }
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        Some(self)
+    }
+}
+
+impl PostHoc for Spec {
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
+        let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
+        let &Context { model, subspace, train, validation, batch_size, seed } = context;
+        let fitter = Fitter {
+            model,
+            subspace,
+            settings: Settings { images, pseudo_count, prior_precision, output, samples },
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        };
+        let fitted = fitter.fit(theta)?;
+        Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
+    }
+
+    fn output(&self) -> Option<(Output, usize)> {
+        Some((self.predictive, self.samples))
+    }
+
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let Predicted { subspace, posterior, output, samples, seed } = predicted;
+        let Posterior::Laplace { fitted, .. } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
+        Ok(Box::new(Cosines::new(subspace, fitted, (output, samples), seed)?))
     }
 }

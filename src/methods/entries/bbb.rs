@@ -16,7 +16,6 @@
 //! its own, so that more parts make the gradient less noisy.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
@@ -27,7 +26,7 @@ use crate::methods::{
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "bbb",
@@ -42,48 +41,24 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-struct Spec {
-    particles: i64,
-    lr: f64,
-    ess: f64,
-    weight_decay: f64,
-    temperature: f64,
-    std_init: f64,
-    mc_samples: i64,
-    samples: usize,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        let ess = keys::ess(reader);
-        Spec {
-            particles: keys::gaussians(reader),
-            lr: reader
-                .float("lr", Bounds::above(0.0))
-                .about("Learning rate of Adam, for means and deviations.")
-                .required(),
-            ess,
-            weight_decay: reader
-                .float("weight_decay", Bounds::above(0.0))
-                .about("Weight decay: the prior's precision over the effective sample size.")
-                .or(1e-4),
-            temperature: reader
-                .float("temperature", Bounds::above(0.0))
-                .about("Temperature of the posterior: the factor of the KL divergence.")
-                .or(1.0),
-            std_init: reader
-                .float("std_init", Bounds::above(0.0))
-                .about("Initial standard deviation; by default 1.5 / √ess.")
-                .optional()
-                // A reader without a config gives the sample size 0.
-                .unwrap_or(1.5 / ess.max(f64::MIN_POSITIVE).sqrt()),
-            mc_samples: reader.count("mc_samples", 1..=10_000).about("Noisy weights per training step.").or(1) as i64,
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(8),
-        }
+settings! {
+    #[derive(Clone, Debug)]
+    struct Spec {
+        ess: f64, by keys::ess;
+        particles: i64, by keys::gaussians;
+        /// Learning rate of Adam, for means and deviations.
+        lr: f64, in above(0.0);
+        /// Weight decay: the prior's precision over the effective sample size.
+        weight_decay: f64 = 1e-4, in above(0.0);
+        /// Temperature of the posterior: the factor of the KL divergence.
+        temperature: f64 = 1.0, in above(0.0);
+        // A reader without a config gives the sample size 0.
+        /// Initial standard deviation; by default 1.5 / √ess.
+        std_init: f64, unset 1.5 / ess.max(f64::MIN_POSITIVE).sqrt(), in above(0.0);
+        /// Noisy weights per training step.
+        mc_samples: i64 = 1, in 1..=10_000;
+        /// Draws per particle that predict after training.
+        samples: usize = 8, in 1..=100_000;
     }
 }
 
@@ -113,10 +88,6 @@ impl MethodSpec for Spec {
 
     fn matrices_of_the_posterior(&self) -> u64 {
         2
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

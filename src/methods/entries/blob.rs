@@ -19,7 +19,6 @@
 //! M and B has eps = 10⁻⁶, and `kl_lr` is 0.02 in the parser, 0.01 (Llama) and 0.002 (RoBERTa) in the published scripts.
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
@@ -31,7 +30,7 @@ use crate::methods::{
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "blob",
@@ -46,59 +45,33 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    pub std_lr: f64,
-    pub kl_lr: f64,
-    /// β.
-    pub prior_std: f64,
-    /// ε.
-    pub init: f64,
-    /// m.
-    pub cycle: i64,
-    pub flipout: bool,
-    pub samples: usize,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(circumstances: &Circumstances) {
+        pub particles: i64, by keys::gaussians;
+        /// Learning rate of Adam for the roots G of the standard deviations.
+        pub std_lr: f64 = 1e-4, in above(0.0);
+        /// Learning rate of the gradient step on the KL divergence.
+        pub kl_lr: f64 = 0.02, in at_least(0.0);
+        /// Standard deviation β of the prior on the factors A.
+        pub prior_std: f64 = 0.2, in above(0.0);
+        /// Largest start ε of the roots of the standard deviations.
+        pub init: f64 = 0.05, in above(0.0);
+        /// Steps over which the KL weights double again and again.
+        pub cycle: i64, in 1..=1_000_000_000,
+            because "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
+                     size for N training images";
+        /// Whether each image sees the noise with random signs of its own.
+        pub flipout: bool = true;
+        /// Draws per particle that predict after training.
+        pub samples: usize = 10, in 1..=100_000;
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
+    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
         if !["low-rank", ""].contains(&circumstances.subspace) {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
-        }
-        Spec {
-            particles: keys::gaussians(reader),
-            std_lr: reader
-                .float("std_lr", Bounds::above(0.0))
-                .about("Learning rate of Adam for the roots G of the standard deviations.")
-                .or(1e-4),
-            kl_lr: reader
-                .float("kl_lr", Bounds::at_least(0.0))
-                .about("Learning rate of the gradient step on the KL divergence.")
-                .or(0.02),
-            prior_std: reader
-                .float("prior_std", Bounds::above(0.0))
-                .about("Standard deviation β of the prior on the factors A.")
-                .or(0.2),
-            init: reader
-                .float("init", Bounds::above(0.0))
-                .about("Largest start ε of the roots of the standard deviations.")
-                .or(0.05),
-            cycle: reader
-                .count("cycle", 1..=1_000_000_000)
-                .about("Steps over which the KL weights double again and again.")
-                .required_because(
-                    "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
-                     size for N training images",
-                ) as i64,
-            flipout: reader
-                .boolean("flipout")
-                .about("Whether each image sees the noise with random signs of its own.")
-                .or(true),
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(10),
         }
     }
 }
@@ -128,10 +101,6 @@ impl MethodSpec for Spec {
 
     fn matrices_of_the_posterior(&self) -> u64 {
         2
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -1,10 +1,9 @@
 //! `[method.ensemble]`: n particles trained independently (Lakshminarayanan et al. 2017, arXiv 1612.01474).
 
-use serde::Serialize;
-
 use crate::methods::independent::Independent;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "ensemble",
@@ -16,19 +15,15 @@ pub static ENTRY: Entry = Entry {
     bench: &[Variant { key: "ensemble", sets: &[], asks_for_mixing: false }],
     names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
     names_of_many: &[],
-    read: |reader, _| {
-        Box::new(Spec {
-            particles: reader.count("particles", 2..=MAX_PARTICLES).about("Number of particles.").required() as i64,
-            sharpness: Sharpness::option(reader),
-        })
-    },
+    read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize)]
-struct Spec {
-    particles: i64,
-    #[serde(flatten)]
-    sharpness: Option<Sharpness>,
+settings! {
+    struct Spec {
+        /// Number of particles.
+        particles: i64, in 2..=MAX_PARTICLES;
+        sharpness: Option<Sharpness>, part Sharpness::option;
+    }
 }
 
 impl MethodSpec for Spec {
@@ -46,9 +41,5 @@ impl MethodSpec for Spec {
 
     fn gradients_of_a_step(&self) -> u64 {
         sharpness::gradients(self.sharpness)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }

@@ -40,7 +40,7 @@ use crate::methods::{
 };
 use crate::optimizers::clip_rows;
 use crate::posterior::Posterior;
-use settings::{Cost, Form, Rule, Spec};
+use settings::{Cost, Form, Paper, Released, Rule, Spec};
 
 pub static ENTRY: Entry = Entry {
     key: "ibdr",
@@ -98,13 +98,9 @@ impl MethodSpec for Spec {
     /// One for each ascent, and one at the worst case.
     fn gradients_of_a_step(&self) -> u64 {
         match self.rule {
-            Rule::Paper { ascent_steps, .. } => 1 + ascent_steps as u64,
-            Rule::Released { .. } => 2,
+            Rule::Paper(Paper { ascent_steps, .. }) => 1 + ascent_steps as u64,
+            Rule::Released(_) => 2,
         }
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 
@@ -167,7 +163,7 @@ impl Ibdr {
         let lambda = self.lambda.to_kind(theta.kind());
         let gradients = objective.pull_back(theta, Output::Logits, &look.by_logits)?;
         match self.spec.rule {
-            Rule::Paper { ascent_lr, ascent_steps, .. } => {
+            Rule::Paper(Paper { ascent_lr, ascent_steps, .. }) => {
                 let mut worst = theta + gradients * ascent_lr;
                 for _ in 1..ascent_steps {
                     let look = self.look(&objective.outputs(&worst, Output::Logits)?)?;
@@ -176,7 +172,7 @@ impl Ibdr {
                 }
                 Ok(worst)
             }
-            Rule::Released { cost, damping, ascent_clip_norm, .. } => {
+            Rule::Released(Released { cost, damping, ascent_clip_norm, .. }) => {
                 let gradients = clip_rows(&gradients.view([1, -1]), ascent_clip_norm).view_as(theta);
                 Ok(theta
                     + match (cost, damping) {
@@ -194,8 +190,8 @@ impl Ibdr {
         const SCALE: f64 = 0.01;
         let rate = self.spec.lambda_lr;
         self.lambda = match self.spec.rule {
-            Rule::Paper { radius, .. } => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
-            Rule::Released { bound, .. } => {
+            Rule::Paper(Paper { radius, .. }) => (&self.lambda + (cost - radius) * rate).clamp_min(0.0),
+            Rule::Released(Released { bound, .. }) => {
                 let moved = ((cost - bound).clamp_min(0.0) / SCALE).exp() * cost;
                 (&self.lambda + (moved - bound) * (rate * factor)).clamp(LIMITS.0, LIMITS.1)
             }
@@ -206,8 +202,8 @@ impl Ibdr {
     fn cost(&self, (theta, before): (&Tensor, &Look), (worst, after): (&Tensor, &Look)) -> Tensor {
         let last = [-1i64];
         match self.spec.rule {
-            Rule::Paper { .. } => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
-            Rule::Released { cost, .. } => {
+            Rule::Paper(_) => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
+            Rule::Released(Released { cost, .. }) => {
                 let of = |look: &Look| look.mean_logits.log_softmax(-1, Kind::Double);
                 let (p, q) = (of(before), of(after));
                 let distances = match cost {
@@ -236,7 +232,7 @@ impl Method for Ibdr {
         let mut direction = objective.pull_back(&worst, Output::Logits, &there.by_logits)?;
         let cost = self.cost((&drawn, &here), (&worst, &there));
         self.update_lambda(&cost, factor);
-        if let Rule::Paper { kl_weight, .. } = self.spec.rule {
+        if let Rule::Paper(Paper { kl_weight, .. }) = self.spec.rule {
             direction += &*theta * (2.0 * kl_weight);
         }
         drop((drawn, worst));

@@ -1,10 +1,9 @@
 //! `[method.imported]`: particles that were trained elsewhere. `bella import` writes such runs; nothing trains them.
 
-use anyhow::{Result, bail};
-use serde::Serialize;
-
 use crate::methods::independent::Independent;
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::schema::settings;
+use anyhow::{Result, bail};
 
 pub static ENTRY: Entry = Entry {
     key: "imported",
@@ -16,21 +15,16 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("full", "Imported models"), ("low-rank", "Imported adapters")],
     names_of_many: &[],
-    read: |reader, _| {
-        Box::new(Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
-            sources: reader
-                .strings("sources")
-                .about("SHA-256 of each imported adapter or model; `bella import` writes this.")
-                .or_else(Vec::new),
-        })
-    },
+    read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize)]
-struct Spec {
-    particles: i64,
-    sources: Vec<String>,
+settings! {
+    struct Spec {
+        /// Number of particles.
+        particles: i64, in 1..=MAX_PARTICLES;
+        /// SHA-256 of each imported adapter or model; `bella import` writes this.
+        sources: Vec<String> = Vec::new();
+    }
 }
 
 impl MethodSpec for Spec {
@@ -44,9 +38,5 @@ impl MethodSpec for Spec {
 
     fn check_steps(&self, _: usize) -> Result<()> {
         bail!("method.imported: such particles are trained elsewhere: `bella import` makes a run of them")
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }

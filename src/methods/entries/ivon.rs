@@ -72,10 +72,6 @@ impl MethodSpec for Spec {
     fn matrices_of_the_posterior(&self) -> u64 {
         2
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }
 
 pub struct Ivon {

@@ -1,14 +1,18 @@
-//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::methods::laplace`]).
+//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::laplace`]).
 
-use serde::Serialize;
+use anyhow::{Result, bail, ensure};
+use tch::Tensor;
 
+use crate::laplace::fit::Fitter;
+use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::independent::Independent;
-use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tuning};
-use crate::methods::{
-    Circumstances, Course, Entry, Fitting, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
-};
-use crate::posterior::{Output, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::model::Model;
+use crate::posterior::{Output, Posterior, Predictive};
+use crate::predict::Linear;
+use crate::schema::{Reader, settings};
+use crate::subspace::Subspace;
 
 pub static ENTRY: Entry = Entry {
     key: "laplace",
@@ -23,66 +27,30 @@ pub static ENTRY: Entry = Entry {
     read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
 };
 
-#[derive(Serialize)]
-struct Spec {
-    particles: i64,
-    /// A finished run whose particles are used: its folder, the start of its id, or settings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
-    parameters: Parameters,
-    #[serde(flatten)]
-    shape: Shape,
-    tuning: Tuning,
-    /// The prior precision τ, if it is fixed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prior_precision: Option<f64>,
-    predictive: Output,
-    /// The number of draws per particle.
-    samples: usize,
-    memory_gib: f64,
+settings! {
+    struct Spec(circumstances: &Circumstances) {
+        /// Precision τ of the prior, where it is fixed.
+        prior_precision: Option<f64>, in above(0.0);
+        /// Number of particles, each with a Gaussian around it.
+        particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Finished run whose particles are taken: its folder, the start of its id, or settings.
+        from: Option<String>;
+        /// Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.
+        parameters: Parameters =
+            if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
+        shape: Shape, part Shape::read;
+        /// How the precision of the prior is chosen; `fixed` where `prior_precision` is given.
+        tuning: Tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
+        /// How Gaussian logits or weights become predictions.
+        predictive: Output = Output::Mc;
+        /// Draws per particle.
+        samples: usize = 64, in 1..=100_000;
+        /// Most memory for the curvature, in GiB; a larger one is refused before training.
+        memory_gib: f64 = 8.0, in above(0.0);
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        let all = if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
-        let prior_precision = reader
-            .float("prior_precision", Bounds::above(0.0))
-            .about("Precision τ of the prior, where it is fixed.")
-            .optional();
-        let tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
-        let spec = Spec {
-            particles: reader
-                .count("particles", 1..=MAX_PARTICLES)
-                .about("Number of particles, each with a Gaussian around it.")
-                .or(1) as i64,
-            from: reader
-                .string("from")
-                .about("Finished run whose particles are taken: its folder, the start of its id, or settings.")
-                .optional(),
-            parameters: reader
-                .choice("parameters")
-                .about("Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.")
-                .or(all),
-            shape: Shape::read(reader),
-            tuning: reader
-                .choice("tuning")
-                .about("How the precision of the prior is chosen; `fixed` where `prior_precision` is given.")
-                .or(tuning),
-            prior_precision,
-            predictive: reader
-                .choice("predictive")
-                .about("How Gaussian logits or weights become predictions.")
-                .or(Output::Mc),
-            samples: reader.count("samples", 1..=100_000).about("Draws per particle.").or(64),
-            memory_gib: reader
-                .float("memory_gib", Bounds::above(0.0))
-                .about("Most memory for the curvature, in GiB; a larger one is refused before training.")
-                .or(8.0),
-        };
-        spec.check(reader, circumstances);
-        spec
-    }
-
     fn check(&self, reader: &Reader, circumstances: &Circumstances) {
         match (self.tuning, self.prior_precision) {
             (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
@@ -118,9 +86,19 @@ impl MethodSpec for Spec {
         Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn course(&self) -> Course<'_> {
+    fn origin(&self) -> Origin<'_> {
+        self.from.as_deref().map_or(Origin::Training, Origin::Run)
+    }
+
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        Some(self)
+    }
+}
+
+impl Spec {
+    fn settings(&self) -> Settings {
         const GIB: f64 = (1u64 << 30) as f64;
-        let fitting = Fitting::Laplace(Settings {
+        Settings {
             parameters: self.parameters,
             shape: self.shape,
             tuning: self.tuning,
@@ -128,14 +106,52 @@ impl MethodSpec for Spec {
             output: self.predictive,
             samples: self.samples,
             memory_bytes: (self.memory_gib * GIB) as u64,
-        });
-        match &self.from {
-            Some(run) => Course::Fit { run, fitting },
-            None => Course::TrainThenFit(fitting),
         }
     }
+}
 
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
+impl PostHoc for Spec {
+    /// Checks that there are images to choose the precision of a prior by.
+    fn check(&self, holds_out: bool) -> Option<&'static str> {
+        let misses = self.tuning == Tuning::Validation && !holds_out;
+        misses.then_some("laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1")
+    }
+
+    fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
+        ensure!(
+            self.parameters == Parameters::LastLayer || model.network.records_layers(),
+            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which a module (checkpoint.kind = \
+             \"module\") does not show: set method.laplace.parameters = \"last-layer\", with a head \
+             that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
+        );
+        let estimate = self.settings().estimate(subspace, self.particles, model.head.classes())?;
+        tracing::info!("laplace: {estimate}");
+        Ok(())
+    }
+
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
+        let &Context { model, subspace, train, validation, batch_size, seed } = context;
+        let fitter = Fitter {
+            model,
+            subspace,
+            settings: self.settings(),
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        };
+        let fitted = fitter.fit(theta)?;
+        Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
+    }
+
+    fn output(&self) -> Option<(Output, usize)> {
+        Some((self.predictive, self.samples))
+    }
+
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let Predicted { subspace, posterior, output, samples, seed } = predicted;
+        let Posterior::Laplace { mode, fitted } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
+        Ok(Box::new(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::methods::independent::Independent;
 use crate::methods::{Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "map",
@@ -16,7 +17,9 @@ pub static ENTRY: Entry = Entry {
     read: |_, _| Box::new(Spec),
 };
 
-struct Spec;
+settings! {
+    struct Spec;
+}
 
 impl MethodSpec for Spec {
     fn particles(&self) -> i64 {
@@ -25,9 +28,5 @@ impl MethodSpec for Spec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Independent { parts })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }

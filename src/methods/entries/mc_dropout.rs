@@ -16,7 +16,6 @@
 //! saved predictions make again bit for bit. The gradient is unbiased for the same objective, with more noise from step to step.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::At;
@@ -26,7 +25,7 @@ use crate::methods::{
     Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
 use crate::posterior::{Masks, Place, Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "mc-dropout",
@@ -41,27 +40,15 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-struct Spec {
-    particles: i64,
-    rate: f64,
-    /// The number of masks of each particle that predict.
-    samples: usize,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").or(1) as i64,
-            rate: reader
-                .float("rate", Bounds::from_below(0.0, 1.0))
-                .about("Probability that an input of a trained layer is dropped.")
-                .or(0.1),
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Masks per particle that predict after training.")
-                .or(10),
-        }
+settings! {
+    #[derive(Clone, Debug)]
+    struct Spec {
+        /// Number of particles.
+        particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Probability that an input of a trained layer is dropped.
+        rate: f64 = 0.1, in from_below(0.0, 1.0);
+        /// Masks per particle that predict after training.
+        samples: usize = 10, in 1..=100_000;
     }
 }
 
@@ -82,10 +69,6 @@ impl MethodSpec for Spec {
     /// The masks, the particles without the dropped inputs, the gradients and their sum.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
         4
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

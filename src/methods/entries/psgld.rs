@@ -13,13 +13,12 @@
 //! from the paper: V is divided by 1 − αᵗ, since the first steps would otherwise be 1 / √(1 − α) times too long.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "psgld",
@@ -34,24 +33,13 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read("psgld", reader, Preconditioner::read(reader))),
 };
 
-#[derive(Serialize, Clone)]
-struct Preconditioner {
-    decay: f64,
-    eps: f64,
-}
-
-impl Preconditioner {
-    fn read(reader: &Reader) -> Preconditioner {
-        Preconditioner {
-            decay: reader
-                .float("decay", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the squared gradient's running mean.")
-                .or(0.99),
-            eps: reader
-                .float("eps", Bounds::above(0.0))
-                .about("Number added to the root of the squared gradient's mean.")
-                .or(1e-5),
-        }
+settings! {
+    #[derive(Clone)]
+    struct Preconditioner {
+        /// Decay of the squared gradient's running mean.
+        decay: f64 = 0.99, in from_below(0.0, 1.0);
+        /// Number added to the root of the squared gradient's mean.
+        eps: f64 = 1e-5, in above(0.0);
     }
 }
 
@@ -62,10 +50,6 @@ impl DynamicsSpec for Preconditioner {
 
     fn kept_matrices(&self) -> u64 {
         1
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -2,12 +2,10 @@
 //! 2102.11600). Particles are trained independently; the optimizer follows ∇L(θ + e) with e = ρ g / ‖g‖
 //! ([`crate::methods::sharpness`]).
 
-use serde::Serialize;
-
 use crate::methods::independent::Independent;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
-use crate::schema::Bounds;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "sam",
@@ -19,26 +17,18 @@ pub static ENTRY: Entry = Entry {
     bench: &[Variant { key: "sam", sets: &[], asks_for_mixing: false }],
     names: &[("full", "SAM"), ("low-rank", "SAM, low-rank")],
     names_of_many: &[("full", "SAM ensemble"), ("low-rank", "SAM ensemble, low-rank")],
-    read: |reader, _| {
-        Box::new(Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").or(1) as i64,
-            rho: reader
-                .float("rho", Bounds::above(0.0))
-                .about("Radius of the ball around each particle whose worst point gives the gradient.")
-                .or(0.05),
-            adaptive: reader
-                .boolean("adaptive")
-                .about("Whether the ball is scaled by each parameter's size.")
-                .or(false),
-        })
-    },
+    read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize)]
-struct Spec {
-    particles: i64,
-    rho: f64,
-    adaptive: bool,
+settings! {
+    struct Spec {
+        /// Number of particles.
+        particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Radius of the ball around each particle whose worst point gives the gradient.
+        rho: f64 = 0.05, in above(0.0);
+        /// Whether the ball is scaled by each parameter's size.
+        adaptive: bool = false;
+    }
 }
 
 impl Spec {
@@ -62,9 +52,5 @@ impl MethodSpec for Spec {
 
     fn gradients_of_a_step(&self) -> u64 {
         sharpness::gradients(self.sharpness())
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }

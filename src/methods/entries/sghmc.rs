@@ -11,13 +11,12 @@
 //! the step. With α = 1 this is SGLD, step by step. Minibatch noise is not estimated (β̂ = 0), as in the paper's experiments.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "sghmc",
@@ -32,15 +31,11 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read("sghmc", reader, Friction::read(reader))),
 };
 
-#[derive(Serialize, Clone)]
-struct Friction {
-    friction: f64,
-}
-
-impl Friction {
-    fn read(reader: &Reader) -> Friction {
-        let bounds = Bounds::between(1e-6, 1.0);
-        Friction { friction: reader.float("friction", bounds).about("Friction; one less it is the momentum.").or(0.1) }
+settings! {
+    #[derive(Clone)]
+    struct Friction {
+        /// Friction; one less it is the momentum.
+        friction: f64 = 0.1, in between(1e-6, 1.0);
     }
 }
 
@@ -51,10 +46,6 @@ impl DynamicsSpec for Friction {
 
     fn kept_matrices(&self) -> u64 {
         1
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

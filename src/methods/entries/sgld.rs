@@ -12,6 +12,7 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "sgld",
@@ -26,16 +27,14 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read("sgld", reader, Langevin)),
 };
 
-/// The dynamics, which have neither settings nor a state.
-struct Langevin;
+settings! {
+    /// The dynamics, which have neither settings nor a state.
+    struct Langevin;
+}
 
 impl DynamicsSpec for Langevin {
     fn build(&self, _: &Tensor) -> Box<dyn Dynamics> {
         Box::new(Langevin)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }
 

@@ -23,7 +23,6 @@
 //! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
@@ -33,7 +32,7 @@ use crate::methods::{
     Circumstances, Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts,
     Request, RowsAre, Step, Update, Variant, advised,
 };
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, settings, words};
 use crate::subspace::geometry::Pairs;
 
 pub static ENTRY: Entry = Entry {
@@ -66,6 +65,13 @@ words! {
     }
 }
 
+impl Drive {
+    /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
+    fn usual(circumstances: &Circumstances) -> Drive {
+        if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared }
+    }
+}
+
 words! {
     /// The columns that share one kernel.
     pub enum Domain {
@@ -76,54 +82,32 @@ words! {
     }
 }
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    pub gamma: f64,
-    pub drive: Drive,
-    pub kernel: Domain,
-    /// The fixed 2σ²; if absent, the median rule sets it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bandwidth: Option<f64>,
-    pub median: Median,
-    pub log_n: LogN,
-    #[serde(flatten)]
-    pub sharpness: Option<Sharpness>,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(circumstances: &Circumstances) {
+        /// Number of particles.
+        pub particles: i64, in 1..=MAX_PARTICLES;
+        /// Strength of the repulsion between particles.
+        pub gamma: f64, in at_least(0.0);
+        /// Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.
+        pub drive: Drive = Drive::usual(circumstances);
+        /// One kernel for each layer, or one for all of theta.
+        pub kernel: Domain = Domain::Layer;
+        /// Fixed 2σ² of the kernel; by default the median rule sets it.
+        pub bandwidth: Option<f64>, in above(0.0);
+        /// Distances whose median is taken: those between different particles, or all.
+        pub median: Median = Median::OffDiagonal;
+        /// The number whose logarithm divides the median.
+        pub log_n: LogN = LogN::NPlusOne;
+        pub sharpness: Option<Sharpness>, part Sharpness::option;
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        // The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
-        let drive = if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared };
-        let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of particles.").required() as i64,
-            gamma: reader
-                .float("gamma", Bounds::at_least(0.0))
-                .about("Strength of the repulsion between particles.")
-                .required(),
-            drive: reader
-                .choice("drive")
-                .about("Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.")
-                .or(drive),
-            kernel: reader
-                .choice("kernel")
-                .about("One kernel for each layer, or one for all of theta.")
-                .or(Domain::Layer),
-            bandwidth: reader
-                .float("bandwidth", Bounds::above(0.0))
-                .about("Fixed 2σ² of the kernel; by default the median rule sets it.")
-                .optional(),
-            median: reader
-                .choice("median")
-                .about("Distances whose median is taken: those between different particles, or all.")
-                .or(Median::OffDiagonal),
-            log_n: reader.choice("log_n").about("The number whose logarithm divides the median.").or(LogN::NPlusOne),
-            sharpness: Sharpness::option(reader),
-        };
-        if spec.bandwidth.is_some() && (spec.median != Median::OffDiagonal || spec.log_n != LogN::NPlusOne) {
+    fn check(&self, reader: &Reader, _: &Circumstances) {
+        if self.bandwidth.is_some() && (self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne) {
             reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
         }
-        spec
     }
 
     fn rule(&self) -> Bandwidth {
@@ -152,10 +136,6 @@ impl MethodSpec for Spec {
 
     fn compares_particles(&self) -> bool {
         true
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -13,7 +13,6 @@
 //! squared mean cancels in f32.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
@@ -21,7 +20,7 @@ use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, keys};
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "swag",
@@ -36,34 +35,16 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    #[serde(flatten)]
-    pub schedule: Schedule,
-    /// K.
-    pub columns: usize,
-    /// Draws a particle that predict.
-    pub samples: usize,
-    #[serde(flatten)]
-    pub sharpness: Option<Sharpness>,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            particles: keys::gaussians(reader),
-            schedule: Schedule::read(reader),
-            columns: reader
-                .count("columns", 2..=10_000)
-                .about("Number of the last snapshots whose deviations span the low-rank part of the covariance.")
-                .or(20),
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(30),
-            sharpness: Sharpness::option(reader),
-        }
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec {
+        pub particles: i64, by keys::gaussians;
+        pub schedule: Schedule, part Schedule::read;
+        /// Number of the last snapshots whose deviations span the low-rank part of the covariance.
+        pub columns: usize = 20, in 2..=10_000;
+        /// Draws per particle that predict after training.
+        pub samples: usize = 30, in 1..=100_000;
+        pub sharpness: Option<Sharpness>, part Sharpness::option;
     }
 }
 
@@ -120,10 +101,6 @@ impl MethodSpec for Spec {
 
     fn matrices_of_the_posterior(&self) -> u64 {
         2 + self.columns as u64
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -22,7 +22,6 @@
 //! their random starts; W̄ starts as the head does; KL has its constants.
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 use tch::{Kind, Tensor, with_grad};
 
 use crate::base::noise::{At, Noise};
@@ -33,7 +32,7 @@ use crate::methods::{
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::{Reader, settings};
 use crate::subspace::geometry::Inputs;
 
 use spread::{Covariance, Spread};
@@ -56,67 +55,36 @@ pub static ENTRY: Entry = Entry {
 /// The starting value of ln σ, as the mean of the authors' starting values.
 const LOG_NOISE_INIT: f64 = -1.0;
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    pub ess: f64,
-    pub std_lr: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prior_std: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub std_init: Option<f64>,
-    pub covariance: Covariance,
-    pub rank: i64,
-    /// ν.
-    pub noise_dof: f64,
-    /// ψ.
-    pub noise_scale: f64,
-    pub samples: usize,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec {
+        pub particles: i64, by keys::gaussians;
+        pub ess: f64, by keys::ess;
+        /// Learning rate of Adam for the spread.
+        pub std_lr: f64 = 1e-3, in above(0.0);
+        /// Standard deviation of the prior on the head's weights; by default √(2 / d) for d features.
+        pub prior_std: Option<f64>, in above(0.0);
+        /// Initial standard deviation of the head's weights; by default 1 / d for d features.
+        pub std_init: Option<f64>, in above(0.0);
+        /// Which entries of the covariance of the head's weights are learnt: the diagonal, or all within a class (d²
+        /// numbers for each class and d features).
+        pub covariance: Covariance = Covariance::Diagonal;
+        /// Rank of the covariance beside its diagonal, over all weights of the head; 0 for none.
+        pub rank: i64 = 0, in 0..=1000;
+        /// Degrees of freedom of the inverse Wishart prior on the variances of the logits' noise.
+        pub noise_dof: f64 = 1.0, in above(0.0);
+        /// Scale of the inverse Wishart prior on the variances of the logits' noise.
+        pub noise_scale: f64 = 1.0, in above(0.0);
+        /// Draws per particle that predict after training.
+        pub samples: usize = 10, in 1..=100_000;
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        let above = || Bounds::above(0.0);
-        let spec = Spec {
-            particles: keys::gaussians(reader),
-            ess: keys::ess(reader),
-            std_lr: reader.float("std_lr", above()).about("Learning rate of Adam for the spread.").or(1e-3),
-            prior_std: reader
-                .float("prior_std", above())
-                .about("Standard deviation of the prior on the head's weights; by default √(2 / d) for d features.")
-                .optional(),
-            std_init: reader
-                .float("std_init", above())
-                .about("Initial standard deviation of the head's weights; by default 1 / d for d features.")
-                .optional(),
-            covariance: reader
-                .choice("covariance")
-                .about(
-                    "Which entries of the covariance of the head's weights are learnt: the diagonal, or all within a class (d² numbers for \
-                     each class and d features).",
-                )
-                .or(Covariance::Diagonal),
-            rank: reader
-                .count("rank", 0..=1000)
-                .about("Rank of the covariance beside its diagonal, over all weights of the head; 0 for none.")
-                .or(0) as i64,
-            noise_dof: reader
-                .float("noise_dof", above())
-                .about("Degrees of freedom of the inverse Wishart prior on the variances of the logits' noise.")
-                .or(1.0),
-            noise_scale: reader
-                .float("noise_scale", above())
-                .about("Scale of the inverse Wishart prior on the variances of the logits' noise.")
-                .or(1.0),
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(10),
-        };
-        if spec.covariance == Covariance::Dense && spec.rank > 0 {
+    fn check(&self, reader: &Reader) {
+        if self.covariance == Covariance::Dense && self.rank > 0 {
             reader.problem("rank", "is for a diagonal covariance: leave it out, or set covariance = \"diagonal\"");
         }
-        spec
     }
 
     /// Returns KL(q(W) ‖ p(W)) and −ln p(σ²) without its constant, `[n]` each, for means `[n, C, d]`.
@@ -175,10 +143,6 @@ impl MethodSpec for Spec {
         let factors = Spread::others(self.covariance, self.rank, head) as u64;
         let along = (head.outputs * head.inputs) as u64 * images as u64;
         HeadNumbers { kept: 3 * factors, step: 6 * factors + 3 * along, posterior: factors }
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -23,7 +23,6 @@
 //! weight of the prior and the noise rise over the first 1,000 steps. Without momentum the steps are the same.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::base::noise::{At, Noise};
@@ -34,7 +33,7 @@ use crate::methods::{
     Update, Variant, keys,
 };
 use crate::posterior::{Posterior, Predictive};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "vogn",
@@ -49,53 +48,28 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone, Debug)]
-struct Spec {
-    particles: i64,
-    lr: f64,
-    ess: f64,
-    hess_init: f64,
-    beta1: f64,
-    beta2: f64,
-    weight_decay: f64,
-    damping: f64,
-    /// The number of noisy weights per training step.
-    mc_samples: i64,
-    /// The number of draws per particle that predict after training.
-    samples: usize,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            particles: keys::gaussians(reader),
-            lr: reader.float("lr", Bounds::above(0.0)).about("Learning rate.").required(),
-            ess: reader
-                .float("ess", Bounds::above(0.0))
-                .about("Effective sample size: the number of training images, or more for a cold posterior.")
-                .required_because(
-                    "the effective sample size: the number of training images, or more for a cold posterior",
-                ),
-            hess_init: reader.float("hess_init", Bounds::above(0.0)).about("Initial value of the Hessian.").or(1.0),
-            beta1: crate::optimizers::keys::beta1(reader),
-            beta2: reader
-                .float("beta2", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the Hessian's running mean.")
-                .or(0.999),
-            weight_decay: reader
-                .float("weight_decay", Bounds::above(0.0))
-                .about("Weight decay: the prior's precision over the effective sample size.")
-                .or(1e-4),
-            damping: reader
-                .float("damping", Bounds::at_least(0.0))
-                .about("Number added to the Hessian, in the step and in the variance.")
-                .or(0.0),
-            mc_samples: reader.count("mc_samples", 1..=10_000).about("Noisy weights per training step.").or(1) as i64,
-            samples: reader
-                .count("samples", 1..=100_000)
-                .about("Draws per particle that predict after training.")
-                .or(8),
-        }
+settings! {
+    #[derive(Clone, Debug)]
+    struct Spec {
+        particles: i64, by keys::gaussians;
+        /// Learning rate.
+        lr: f64, in above(0.0);
+        /// Effective sample size: the number of training images, or more for a cold posterior.
+        ess: f64, in above(0.0),
+            because "the effective sample size: the number of training images, or more for a cold posterior";
+        /// Initial value of the Hessian.
+        hess_init: f64 = 1.0, in above(0.0);
+        beta1: f64, by crate::optimizers::keys::beta1;
+        /// Decay of the Hessian's running mean.
+        beta2: f64 = 0.999, in from_below(0.0, 1.0);
+        /// Weight decay: the prior's precision over the effective sample size.
+        weight_decay: f64 = 1e-4, in above(0.0);
+        /// Number added to the Hessian, in the step and in the variance.
+        damping: f64 = 0.0, in at_least(0.0);
+        /// Noisy weights per training step.
+        mc_samples: i64 = 1, in 1..=10_000;
+        /// Draws per particle that predict after training.
+        samples: usize = 8, in 1..=100_000;
     }
 }
 
@@ -128,10 +102,6 @@ impl MethodSpec for Spec {
 
     fn matrices_of_the_posterior(&self) -> u64 {
         2
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

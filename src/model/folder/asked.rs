@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::values::Values;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
+use crate::model::values::Values;
 
 /// The preparation of images that a folder asks for. Keys that it leaves out are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]

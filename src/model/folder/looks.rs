@@ -3,17 +3,15 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use super::classes::{IMAGE_SIZE, LANGUAGE};
 use super::weights::Place;
-use crate::model::vit::architecture::of_sizes;
+use crate::model::families::{IMAGE_SIZE, LANGUAGE};
+use crate::model::vit::architecture::{EXPORT, of_sizes};
+use crate::model::vit::arguments::Arguments;
 use crate::model::vit::rope::Rope;
-use crate::model::vit::{Named, recognise};
+use crate::model::vit::{Expected, Named, recognise};
 
 /// The most architectures that a message names.
 const NAMED: usize = 4;
-
-/// The program that writes other networks as modules.
-pub const EXPORT: &str = "scripts/export_torchscript.py";
 
 /// Networks that are no vision transformers, by parts of names that only their weights have.
 const OTHERS: [(&str, &[&str]); 5] = [
@@ -36,7 +34,7 @@ pub fn advice(place: &Place) -> Result<String> {
             "its tensors look like a PEFT adapter, which belongs on another network: `bella import` reads it".into()
         );
     }
-    Ok(match recognise(&tensors, Some(IMAGE_SIZE)) {
+    Ok(match recognise(&tensors, Expected { image_size: Some(IMAGE_SIZE), ..Expected::default() }) {
         Ok(named) => transformer(&named),
         Err(why) => other(&tensors, &why),
     })
@@ -50,7 +48,7 @@ fn transformer(named: &Named) -> String {
          {naming}, but nothing beside them tells its heads, activation and epsilon"
     );
     let known: Vec<&str> = of_sizes(width, blocks, patch)
-        .filter(|known| positions_fit(known.rope, named))
+        .filter(|known| positions_fit(Arguments::of(known).rope().ok().flatten(), named))
         .map(|known| known.name)
         .collect();
     let first = known[..known.len().min(NAMED)].join(", ");

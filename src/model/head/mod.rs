@@ -21,7 +21,7 @@ use crate::model::llava;
 use crate::model::network::{Parameters, Weights};
 use crate::model::vit::OwnHead;
 use crate::model::vit::identify::IdentifiedText;
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 pub use answers::{token_log_probabilities, tokens_of_answers};
 pub use entries::HEADS;
@@ -74,7 +74,7 @@ pub struct Checkpoint<'a> {
 }
 
 /// The settings of a head, as read from `[head.*]`.
-pub trait HeadSpec {
+pub trait HeadSpec: Resolved {
     fn build(&self, surroundings: &Surroundings) -> Result<Head>;
 
     /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
@@ -87,9 +87,6 @@ pub trait HeadSpec {
     fn answer_tokens(&self) -> Option<usize> {
         None
     }
-
-    /// Returns the resolved settings.
-    fn resolved(&self) -> toml::Table;
 
     /// Returns the files whose content is part of the experiment's identity.
     fn files(&self) -> Vec<PathBuf> {

@@ -1,25 +1,21 @@
-//! The memory of passes through a language network, counted from what each block keeps.
-//!
-//! Let d be the width, m the width of the MLP, and q and k those of all queries and of all keys. With a graph, a block
-//! keeps for each token: the inputs of both norms in f32 (2 d), the turned queries and keys, the values and what attention read
-//! (2 q + 2 k), and the gate, its activation and its other factor (3 m). A trained linear layer also keeps its input, which
-//! layers side by side share; a norm with weights per particle keeps the normalised values. The last block computes the last
-//! token alone behind its keys and values.
+//! The memory of passes through a language network: what its operations keep and use at once, as [`Counter`] counts them.
 
 use tch::Kind;
 
-use super::Geometry;
-use crate::base::tensor::wide;
+use super::{EMBEDDING, Geometry};
 use crate::machine::memory::Need;
-use crate::model::network::{Graph, Trained};
+use crate::model::network::ops::{Adaptation, Count, Counted, Counter, Kept, Written};
+use crate::model::network::{Graph, Parameters};
 
 /// A pass through a language network in a compute type.
 pub struct Pass<'a> {
+    pub network: &'a dyn Written,
     pub geometry: &'a Geometry,
     /// The number of tokens of a prompt.
     pub tokens: i64,
-    /// The first block that is trained, where the graph leads down to weights.
-    pub first: usize,
+    pub base: &'a Parameters,
+    /// Whether gradients flow through what enters the first block, such as those of a tower that sees.
+    pub flows: bool,
     pub kind: Kind,
     pub graph: Graph<'a>,
 }
@@ -32,8 +28,7 @@ impl Pass<'_> {
         /// The bytes of an id and of its place in the mask, as stored and as they are looked up.
         const ID: u64 = 2 * (4 + 3 * 8);
         let number = self.kind.elt_size_in_bytes() as u64;
-        let numbers = self.kept() + self.live();
-        let pair = (HOLES * (number * self.tokens as u64 * numbers) as f64) as u64;
+        let pair = (HOLES * (number * self.entries()) as f64) as u64;
         let ids = ID * self.tokens as u64;
         match self.graph {
             Graph::Weights { own_samples: true, .. } => Need { pair: pair + ids, ..Need::default() },
@@ -41,45 +36,28 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the number of values per token that all blocks keep.
-    fn kept(&self) -> u64 {
-        let blocks = self.geometry.blocks;
-        match self.graph {
-            Graph::None => 0,
-            Graph::Samples { .. } => (0..blocks).map(|block| self.block(block, None)).sum(),
-            Graph::Weights { trained, recompute, .. } => {
-                let kept = (self.first..blocks).map(|block| self.block(block, Some(trained)));
-                let entered = (blocks - self.first) as u64 * (self.geometry.width as u64 + 1);
-                if recompute { entered + kept.max().unwrap_or(0) } else { kept.sum() }
-            }
-        }
+    /// Returns the number of entries that a pass of one prompt keeps and uses at once.
+    fn entries(&self) -> u64 {
+        let (trained, recompute) = match self.graph {
+            Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
+            Graph::None | Graph::Samples { .. } => (None, false),
+        };
+        let reached = |layer: &str| trained.filter(|trained| trained.reaches_layer(layer)).map(|_| Adaptation::Whole);
+        let graph = !matches!(self.graph, Graph::None);
+        let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
+        let counter = Counter::new(counted);
+        let moves = matches!(self.graph, Graph::Samples { .. });
+        let flows = self.flows || moves || trained.is_some_and(|trained| trained.reaches_layer(EMBEDDING));
+        let entered = Count::new(&[self.tokens, self.geometry.width + 1], true, flows);
+        let stages: Vec<Kept> = self.network.stages_kept(&counter, 0..self.geometry.blocks, entered);
+        let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
+        Kept::of_all(&stages[first..], recompute) + counter.widest() + self.beside()
     }
 
-    /// Returns the number of values per token that one block keeps, given the layers that are trained.
-    fn block(&self, block: usize, trained: Option<&dyn Trained>) -> u64 {
-        let Geometry { width, mlp, heads, key_heads, channels, blocks, .. } = *self.geometry;
-        let (queries, keys) = ((heads * channels) as u64, (key_heads * channels) as u64);
-        let (width, mlp) = (width as u64, mlp as u64);
-        let trains = |layer: &str| trained.is_some_and(|trained| trained.reaches(&format!("blocks.{block}.{layer}.")));
-        let when = |layers: &[&str], amount: u64| if layers.iter().any(|layer| trains(layer)) { amount } else { 0 };
-        // A norm computes in f32 or wider, and keeps its input so.
-        let norm = width * (wide(self.kind).elt_size_in_bytes() / self.kind.elt_size_in_bytes()) as u64;
-        let attended = when(&["attn.q", "attn.k", "attn.v"], width) + when(&["ln_1"], width);
-        if block + 1 == blocks {
-            return norm + 2 * keys + attended;
-        }
-        let layers = when(&["attn.proj"], queries)
-            + when(&["ln_2"], width)
-            + when(&["mlp.gate", "mlp.fc"], width)
-            + when(&["mlp.proj"], mlp);
-        2 * norm + 2 * queries + 2 * keys + 3 * mlp + attended + layers
-    }
-
-    /// Returns the number of values per token in use at once within a block.
-    fn live(&self) -> u64 {
-        let Geometry { width, mlp, heads, channels, .. } = *self.geometry;
-        let back = if matches!(self.graph, Graph::None) { 0 } else { 2 * mlp };
-        (6 * width + 3 * heads * channels + 3 * mlp + back) as u64
+    /// Returns the number of entries in use beside those of one operation: hidden states and norms, and heads that are turned.
+    fn beside(&self) -> u64 {
+        let Geometry { width, heads, channels, .. } = *self.geometry;
+        (self.tokens * (6 * width + 3 * heads * channels)) as u64
     }
 }
 
@@ -88,6 +66,8 @@ mod tests {
     use super::*;
     use crate::model::language::config::Biases;
     use crate::model::language::rope::{Rope, Scaling};
+    use crate::model::language::{Language, sizes};
+    use crate::model::network::Trained;
 
     struct Queries;
     impl Trained for Queries {
@@ -96,9 +76,9 @@ mod tests {
         }
     }
 
-    /// The counts are made by hand: width 16, MLP 24, 4 heads of 6 channels, 2 of keys, 3 blocks.
+    /// The counts are made by hand: width 16, MLP 24, 4 heads of 6 channels, 2 of keys, 3 blocks, 10 tokens.
     #[test]
-    fn kept_numbers_are_counted_a_block() {
+    fn entries_are_counted_an_operation() {
         let geometry = Geometry {
             vocabulary: 50,
             width: 16,
@@ -113,17 +93,34 @@ mod tests {
             tied: false,
             biases: Biases { qkv: false, attention_proj: false, mlp: false },
         };
-        let pass = |graph| Pass { geometry: &geometry, tokens: 10, first: 1, kind: Kind::Float, graph };
-        assert_eq!(pass(Graph::None).kept(), 0);
-        let (whole, last) = (2 * 16 + 2 * 24 + 2 * 12 + 3 * 24, 16 + 2 * 12);
-        assert_eq!(pass(Graph::Samples { budgets: 1 }).kept(), 2 * whole + last);
+        let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
+        let language = Language::new(geometry, 10);
+        let pass = |graph| Pass {
+            network: &language,
+            geometry: &language.geometry,
+            tokens: 10,
+            base: &base,
+            flows: false,
+            kind: Kind::Float,
+            graph,
+        };
+        let alone = 10 * (3 * 24 + 6 * 16 + 3 * 24);
+        assert_eq!(pass(Graph::None).entries(), alone);
+        let with_graph = alone + 10 * 2 * 24;
+        // What enters a block has the mask beside it, which is kept with it and once more where attention is masked. The last
+        // block reads one token behind its keys and values, which is turned by the angles of its place.
+        let whole = 10 * (17 + 16 + 2 * 24 + 2 * 12 + 3 * 24 + 1);
+        let last = 10 * (17 + 2 * 12) + 16 + 2 * 24 + 3 * 24 + 2 * 6;
+        assert_eq!(pass(Graph::Samples { budgets: 1 }).entries(), with_graph + 2 * whole + last);
+        // Gradients begin at the queries of the second block: neither its first norm nor its keys and values have some.
         let weights = |recompute| Graph::Weights { trained: &Queries, recompute, own_samples: true };
-        let second = whole + 16 + 24;
-        assert_eq!(pass(weights(false)).kept(), second + last + 16);
-        assert_eq!(pass(weights(true)).kept(), 2 * 17 + second);
+        let second = 10 * (16 + 2 * 24 + 2 * 12 + 1 + 16 + 3 * 24 + 24);
+        let found = pass(weights(false)).entries();
+        assert_eq!(found, with_graph + second + last + 160);
+        assert_eq!(pass(weights(true)).entries(), with_graph + 2 * 170 + second);
         assert_eq!(pass(weights(false)).need().image, 0);
-        // In bf16 the inputs of norms take two values each: those of the second block's two, and of the last block's one.
+        // In bf16 the inputs of norms take two entries each.
         let half = Pass { kind: Kind::BFloat16, ..pass(weights(false)) };
-        assert_eq!(half.kept(), pass(weights(false)).kept() + 3 * 16);
+        assert!(half.entries() > found);
     }
 }

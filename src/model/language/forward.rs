@@ -4,17 +4,15 @@
 //! What travels between stages is `[p, B, T, d + 1]`, whose last column is the mask. After the last block it is
 //! `[p, B, 1, d + 1]`: the last token alone.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::block::{Block, Rows, Texts};
 use super::footprint::Pass;
-use super::rope::Table;
+use super::rope::{Angles, Table};
 use super::{EMBEDDING, Geometry, OUTPUT};
 use crate::machine::memory::Need;
-use crate::model::network::{Autoregressive, Graph, Network, Slot, SlotKind, Weights};
+use crate::model::network::ops::{Eager, Forward, Ops, Reads, Written};
+use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights};
 
 /// A network of the Llama family.
 #[derive(Debug)]
@@ -22,8 +20,7 @@ pub struct Language {
     pub geometry: Geometry,
     /// The most tokens of a prompt.
     pub tokens: i64,
-    /// The latest table of rotary positions, which all blocks share.
-    table: RefCell<Option<Rc<Table>>>,
+    angles: Angles,
 }
 
 impl Network for Language {
@@ -48,7 +45,7 @@ impl Network for Language {
 
     /// Returns the number of blocks; each block is a stage.
     fn stages(&self) -> usize {
-        self.geometry.blocks
+        self.depth()
     }
 
     fn stage_of(&self, name: &str) -> usize {
@@ -69,84 +66,97 @@ impl Network for Language {
         vec![tokens, self.geometry.width + 1]
     }
 
-    /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of prompts `[p, B, 2, T]`.
     fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
-        let (ids, mask) = aligned(samples);
-        self.entered(weights, &ids, &mask)
+        self.enter_by(&Eager::of(weights), samples)
     }
 
-    /// Runs one block. The last block computes nothing but the last token.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        let rows = if stage + 1 == self.geometry.blocks { Rows::Last } else { Rows::All };
-        self.block(weights, (stage, rows), &x)
+        self.stage_by(&Eager::of(weights), stage, x)
     }
 
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        self.normed(weights, x).select(2, 0)
+        self.features_by(&Eager::of(weights), x)
+    }
+
+    fn written(&self) -> Option<&dyn Written> {
+        Some(self)
     }
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
         Some(self)
     }
 
-    fn need(&self, graph: Graph, kind: Kind) -> Need {
-        let first = match graph {
-            Graph::Weights { trained, .. } => self.first_stage(trained),
-            Graph::None | Graph::Samples { .. } => 0,
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+        self.need_where(false, base, graph, kind)
+    }
+}
+
+impl Forward for Language {
+    fn depth(&self) -> usize {
+        self.geometry.blocks
+    }
+
+    /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of prompts `[p, B, 2, T]`.
+    fn enter_by<O: Ops>(&self, ops: &O, samples: &O::Value) -> O::Value {
+        let [ids, mask] = ops.aligned(samples);
+        self.entered(ops, &ids, &mask).joined(ops)
+    }
+
+    /// Runs one block. The last block computes nothing but the last token.
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+        let rows = if stage + 1 == self.geometry.blocks { Rows::Last } else { Rows::All };
+        self.block(ops, (stage, rows), &x)
+    }
+
+    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        ops.reshape(&self.normed(ops, x), &[self.geometry.width])
+    }
+
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: O::Value, reads: Reads) -> O::Value {
+        let rows = |stage| match reads {
+            Reads::Samples if stage + 1 == self.geometry.blocks => Rows::Last,
+            Reads::Samples | Reads::Tokens => Rows::All,
         };
-        self.need_from(first, graph, kind)
+        let x = (from..self.geometry.blocks).fold(x, |x, stage| self.block(ops, (stage, rows(stage)), &x));
+        if reads == Reads::Samples { self.features_by(ops, &x) } else { self.normed(ops, &x) }
     }
 }
 
 impl Language {
     /// Takes a network for prompts of at most `tokens` tokens.
     pub fn new(geometry: Geometry, tokens: i64) -> Language {
-        Language { geometry, tokens, table: RefCell::new(None) }
+        let angles = Angles::new(geometry.rope, geometry.channels);
+        Language { geometry, tokens, angles }
     }
 
-    /// Returns the memory of a pass whose first trained block is `first`.
-    pub fn need_from(&self, first: usize, graph: Graph, kind: Kind) -> Need {
-        Pass { geometry: &self.geometry, tokens: self.tokens, first, kind, graph }.need()
+    /// Returns the memory of a pass; `flows` says whether gradients flow through what enters the first block.
+    pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+        let (geometry, tokens) = (&self.geometry, self.tokens);
+        Pass { network: self, geometry, tokens, base, flows, kind, graph }.need()
     }
 
     /// Runs one block on some rows of what enters it, `x: [p, B, T, d + 1]`.
-    pub fn block(&self, weights: &Weights, (index, rows): (usize, Rows), x: &Tensor) -> Tensor {
-        let table = self.table(x.size()[2], (x.kind(), x.device()));
-        let block = Block { geometry: &self.geometry, table: &table, index, rows };
-        block.forward(weights, Texts::split(x, self.geometry.width)).joined()
+    pub fn block<O: Ops>(&self, ops: &O, (index, rows): (usize, Rows), x: &O::Value) -> O::Value {
+        let texts = Texts::split(ops, x, self.geometry.width);
+        let table = self.table(ops, ops.length(x, 2), &texts.hidden);
+        Block { ops, geometry: &self.geometry, table: &table, index, rows }.forward(texts).joined(ops)
     }
 
     /// Returns the hidden states after the last norm, `[p', B, T, d]`, of what leaves the last block.
-    pub fn normed(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        let Texts { hidden, .. } = Texts::split(x, self.geometry.width);
-        weights.rms_norm("ln_post").forward(&hidden, self.geometry.eps)
+    pub fn normed<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        let Texts { hidden, .. } = Texts::split(ops, x, self.geometry.width);
+        ops.rms_norm("ln_post", &hidden, self.geometry.eps)
     }
 
-    /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of tokens with their mask, `[p, B, T]` each.
-    pub fn entered(&self, weights: &Weights, ids: &Tensor, mask: &Tensor) -> Tensor {
-        let table = weights.param(&format!("{EMBEDDING}.weight"));
-        let offsets = Tensor::arange(table.size()[0], (Kind::Int64, ids.device())).view([-1, 1, 1]);
-        let ids = ids + offsets * self.geometry.vocabulary;
-        let rows = Tensor::embedding(&table.flatten(0, 1), &ids, -1, false, false);
-        let mask = mask.unsqueeze(3).to_kind(rows.kind());
-        Texts { hidden: rows * &mask, mask }.joined()
+    /// Returns the embeddings of tokens with their mask, `[p, B, T]` each.
+    pub fn entered<O: Ops>(&self, ops: &O, ids: &O::Value, mask: &O::Value) -> Texts<O::Value> {
+        let rows = ops.embedding(EMBEDDING, ids);
+        let mask = ops.column(mask, &rows);
+        Texts { hidden: ops.mul(rows, ops.again(&mask)), mask }
     }
 
-    /// Returns a table of at least `positions` rotary positions; it is made anew only for longer texts.
-    pub(super) fn table(&self, positions: i64, options: (Kind, Device)) -> Rc<Table> {
-        let Geometry { rope, channels, .. } = self.geometry;
-        let mut latest = self.table.borrow_mut();
-        let table = latest.take().filter(|table| table.reaches(positions, channels, options));
-        Rc::clone(latest.insert(table.unwrap_or_else(|| Rc::new(rope.table(positions, channels, options)))))
+    /// Returns a table of at least `positions` rotary positions; it is made anew only for longer texts than prompts are.
+    pub fn table<O: Ops>(&self, ops: &O, positions: i64, like: &O::Value) -> Table<O::Value> {
+        self.angles.table(ops, positions.max(self.tokens), like)
     }
-}
-
-/// Returns ids and mask, `[p, B, T]` each, of prompts `[p, B, 2, T]`, with the padding in front of a text moved behind it.
-pub fn aligned(samples: &Tensor) -> (Tensor, Tensor) {
-    let samples = samples.to_kind(Kind::Int64);
-    let (ids, mask) = (samples.select(2, 0), samples.select(2, 1));
-    let length = mask.size()[2];
-    let before = mask.cumsum(2, Kind::Int64).eq(0).sum_dim_intlist([2i64].as_slice(), true, Kind::Int64);
-    let index = (Tensor::arange(length, (Kind::Int64, mask.device())) + before).remainder(length);
-    (ids.gather(2, &index, false), mask.gather(2, &index, false))
 }

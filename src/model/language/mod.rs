@@ -16,10 +16,10 @@ pub mod rope;
 pub mod tokens;
 mod writing;
 
-pub use block::Rows;
+pub use block::{Rows, Texts};
 pub use config::{FAMILIES, Family, Geometry, family};
 pub use folder::{Opened, TOKENS, described, is_language, open, parameters, placed, sizes};
-pub use forward::{Language, aligned};
+pub use forward::Language;
 pub use names::{published, stored_names};
 pub use tokens::Tokenizer;
 

@@ -4,6 +4,8 @@
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
+use crate::model::network::ops::{Constant, Ops, Pairs};
+
 /// Rotary positions with the base θ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rope {
@@ -29,13 +31,6 @@ pub enum Scaling {
     },
 }
 
-/// The cosines and sines of the angles of the first positions, `[T, D]` each.
-#[derive(Debug)]
-pub struct Table {
-    cos: Tensor,
-    sin: Tensor,
-}
-
 impl Rope {
     /// Returns the frequencies, `[D/2]`.
     pub fn frequencies(self, channels: i64) -> Vec<f64> {
@@ -43,13 +38,43 @@ impl Rope {
         plain.map(|frequency| self.scaling.apply(frequency)).collect()
     }
 
-    /// Returns the table of `positions` positions. Angles are computed in f32, as the networks were trained with.
-    pub fn table(self, positions: i64, channels: i64, (kind, device): (Kind, Device)) -> Table {
+    /// Returns the angles of `positions` positions, `[T, D]`. They are computed in f32, as the networks were trained with.
+    fn angles(self, positions: i64, channels: i64, device: Device) -> Tensor {
         let frequencies: Vec<f32> = self.frequencies(channels).into_iter().map(|frequency| frequency as f32).collect();
         let half = Tensor::arange(positions, (Kind::Float, device)).unsqueeze(1)
             * Tensor::from_slice(&frequencies).to_device(device);
-        let angles = Tensor::cat(&[&half, &half], 1);
-        Table { cos: angles.cos().to_kind(kind), sin: angles.sin().to_kind(kind) }
+        Tensor::cat(&[&half, &half], 1)
+    }
+}
+
+/// The rotary positions of a network.
+#[derive(Debug)]
+pub struct Angles {
+    rope: Rope,
+    channels: i64,
+    cos: Constant,
+    sin: Constant,
+}
+
+/// The cosines and sines of the angles of the first positions, `[T, D]` each.
+pub struct Table<V> {
+    cos: V,
+    sin: V,
+}
+
+impl Angles {
+    /// Returns those of heads of `channels` channels.
+    pub fn new(rope: Rope, channels: i64) -> Angles {
+        Angles { rope, channels, cos: Constant::new("rope.cos"), sin: Constant::new("rope.sin") }
+    }
+
+    /// Returns the table of so many positions for values like `x`.
+    pub fn table<O: Ops>(&self, ops: &O, positions: i64, like: &O::Value) -> Table<O::Value> {
+        let of = [positions];
+        let angles = |device| self.rope.angles(positions, self.channels, device);
+        let cos = ops.constant(&self.cos, &of, like, |(kind, device)| angles(device).cos().to_kind(kind));
+        let sin = ops.constant(&self.sin, &of, like, |(kind, device)| angles(device).sin().to_kind(kind));
+        Table { cos, sin }
     }
 }
 
@@ -67,31 +92,22 @@ impl Scaling {
     }
 }
 
-impl Table {
-    /// Returns whether this table has at least `positions` positions for heads of `channels` channels.
-    pub fn reaches(&self, positions: i64, channels: i64, options: (Kind, Device)) -> bool {
-        let size = self.cos.size();
-        size[0] >= positions && size[1] == channels && (self.cos.kind(), self.cos.device()) == options
+impl<V> Table<V> {
+    /// Turns queries or keys `[p, B, heads, T, D]` at the first positions.
+    pub fn turn<O: Ops<Value = V>>(&self, ops: &O, x: &V) -> V {
+        let tokens = ops.length(x, 3);
+        turned(ops, x, [&self.cos, &self.sin].map(|table| ops.slice(table, 0, 0, tokens)))
     }
 
-    /// Turns queries or keys `[p, B, heads, T, D]` at the positions from `first` on.
-    pub fn turn(&self, x: &Tensor, first: i64) -> Tensor {
-        let tokens = x.size()[3];
-        let rows = |of: &Tensor| of.narrow(0, first, tokens);
-        turned(x, &rows(&self.cos), &rows(&self.sin))
-    }
-
-    /// Turns queries `[p, B, heads, 1, D]` at the positions `[q, B]`, with q = 1 or p.
-    pub fn turn_at(&self, x: &Tensor, positions: &Tensor) -> Tensor {
-        let size = positions.size();
-        let rows = |of: &Tensor| of.index_select(0, &positions.reshape([-1])).view([size[0], size[1], 1, 1, -1]);
-        turned(x, &rows(&self.cos), &rows(&self.sin))
+    /// Turns queries or keys `[p, B, heads, 1, D]` at the positions `[q, B]`, with q = 1 or p.
+    pub fn turn_at<O: Ops<Value = V>>(&self, ops: &O, x: &V, positions: &V) -> V {
+        turned(ops, x, [&self.cos, &self.sin].map(|table| ops.rows_at(table, positions)))
     }
 }
 
-fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
-    let halves = x.chunk(2, -1);
-    x * cos + Tensor::cat(&[&-&halves[1], &halves[0]], -1) * sin
+fn turned<O: Ops>(ops: &O, x: &O::Value, [cos, sin]: [O::Value; 2]) -> O::Value {
+    let rotated = ops.rotated(x, Pairs::Halves);
+    ops.add(ops.mul(ops.again(x), cos), ops.mul(rotated, sin))
 }
 
 #[cfg(test)]

@@ -4,10 +4,21 @@
 use tch::{Kind, Tensor};
 
 use super::block::{Block, Places, Rows, Texts};
-use super::forward::{Language, aligned};
+use super::forward::Language;
+use super::rope::Table;
 use super::{Geometry, OUTPUT};
 use crate::model::network::autoregressive::Memory;
+use crate::model::network::ops::{Count, Counter, Eager, Forward, Mask, Ops};
 use crate::model::network::{Autoregressive, Network, Weights};
+
+/// The place of one more token of each text.
+struct Place<'a, V> {
+    table: &'a Table<V>,
+    /// Its positions, `[p, B]`.
+    positions: &'a V,
+    /// The tokens that it sees, `[p, B, T, 1]`.
+    seen: &'a V,
+}
 
 impl Autoregressive for Language {
     fn context(&self) -> i64 {
@@ -15,8 +26,9 @@ impl Autoregressive for Language {
     }
 
     fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory) {
-        let (ids, mask) = aligned(prompts);
-        self.read_entered(weights, &self.entered(weights, &ids, &mask), &mask, more)
+        let ops = Eager::of(weights);
+        let [ids, mask] = ops.aligned(prompts);
+        self.read_entered(&ops, self.entered(&ops, &ids, &mask), &mask, more)
     }
 
     fn longest_prompt(&self) -> i64 {
@@ -28,26 +40,32 @@ impl Autoregressive for Language {
     }
 
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor {
-        let (place, geometry) = (memory.taken, &self.geometry);
+        let (place, ops) = (memory.taken, &Eager::of(weights));
         let _ = memory.mask.narrow(2, place, 1).fill_(1);
-        let seen = memory.mask.narrow(2, 0, place + 1).to_kind(Kind::Bool).unsqueeze(2).unsqueeze(3);
+        let seen = memory.mask.narrow(2, 0, place + 1).unsqueeze(3);
         let one = tokens.unsqueeze(2);
-        let mut texts = Texts::split(&self.entered(weights, &one, &one.ones_like()), geometry.width);
-        let table = self.table(memory.mask.size()[2], (texts.hidden.kind(), texts.hidden.device()));
-        for (index, [keys, values]) in memory.blocks.iter().enumerate() {
-            let block = Block { geometry, table: &table, index, rows: Rows::All };
-            let normed = block.normed(weights, &texts.hidden);
-            let places = Places::At(&memory.lengths);
-            let [key, value] = block.keys_and_values(weights, &normed, places);
+        let texts = self.entered(ops, &one, &one.ones_like());
+        let table = self.table(ops, memory.mask.size()[2], &texts.hidden);
+        let (positions, seen) = (&memory.lengths, &seen);
+        let texts = self.continued(ops, texts, Place { table: &table, positions, seen }, |index, now| {
+            let [keys, values] = &memory.blocks[index];
+            let [key, value] = now;
             keys.narrow(3, place, 1).copy_(&key);
             values.narrow(3, place, 1).copy_(&value);
-            let all = |of: &Tensor| of.narrow(3, 0, place + 1);
-            let read = block.read(&block.query(weights, &normed, places), (&all(keys), &all(values)), Some(&seen));
-            texts.hidden = block.rest(weights, &texts.hidden, &read);
-        }
+            [keys, values].map(|all| all.narrow(3, 0, place + 1))
+        });
         memory.taken += 1;
         memory.lengths = &memory.lengths + 1;
-        self.features(weights, &texts.joined())
+        self.features(weights, &texts.joined(ops))
+    }
+
+    fn count_append(&self, counter: &Counter, tokens: i64) -> Count {
+        let one = |numbers: &[i64]| Count::new(numbers, false, false);
+        let texts = self.entered(counter, &one(&[1]), &one(&[1]));
+        let (table, positions, seen) = (self.table(counter, tokens, &texts.hidden), one(&[]), one(&[tokens, 1]));
+        let place = Place { table: &table, positions: &positions, seen: &seen };
+        let texts = self.continued(counter, texts, place, |_, now| now.map(|one| counter.longer(&one, 3, tokens)));
+        self.features_by(counter, &texts.joined(counter))
     }
 
     fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
@@ -61,23 +79,41 @@ impl Autoregressive for Language {
 }
 
 impl Language {
-    /// Reads what enters the first block, `entered: [p, B, T, d + 1]`, of texts with their mask, `[p, B, T]`, as
-    /// [`Autoregressive::read`] reads prompts.
-    pub fn read_entered(&self, weights: &Weights, entered: &Tensor, mask: &Tensor, more: i64) -> (Tensor, Memory) {
-        let mut texts = Texts::split(entered, self.geometry.width);
-        let (tokens, blocks) = (entered.size()[2], self.geometry.blocks);
-        let table = self.table(tokens + more, (texts.hidden.kind(), texts.hidden.device()));
+    /// Runs all blocks on one more token of each text, at a place. `known` keeps its keys and values in a block and returns those of
+    /// all tokens.
+    fn continued<O: Ops>(
+        &self,
+        ops: &O,
+        mut texts: Texts<O::Value>,
+        Place { table, positions, seen }: Place<O::Value>,
+        known: impl Fn(usize, [O::Value; 2]) -> [O::Value; 2],
+    ) -> Texts<O::Value> {
+        for index in 0..self.geometry.blocks {
+            let block = Block { ops, geometry: &self.geometry, table, index, rows: Rows::All };
+            let (normed, places) = (block.normed(&texts.hidden), &Places::At(positions));
+            let [keys, values] = known(index, block.keys_and_values(&normed, places));
+            let query = block.query(&normed, places);
+            let read = ops.attention([&query, &keys, &values], Mask::Seen(ops.again(seen)));
+            texts.hidden = block.rest(texts.hidden, &read);
+        }
+        texts
+    }
+
+    /// Reads what enters the first block of texts with their mask, `[p, B, T]`, as [`Autoregressive::read`] reads prompts.
+    pub fn read_entered(&self, ops: &Eager, mut texts: Texts<Tensor>, mask: &Tensor, more: i64) -> (Tensor, Memory) {
+        let (tokens, blocks) = (texts.hidden.size()[2], self.geometry.blocks);
+        let table = self.table(ops, tokens + more, &texts.hidden);
         let mut kept = Vec::new();
         for index in 0..blocks {
             let rows = if index + 1 == blocks { Rows::Last } else { Rows::All };
-            let block = Block { geometry: &self.geometry, table: &table, index, rows };
-            let normed = block.normed(weights, &texts.hidden);
-            let now = block.keys_and_values(weights, &normed, Places::From(0));
-            texts = block.forward_with(weights, texts, &normed, &now);
+            let block = Block { ops, geometry: &self.geometry, table: &table, index, rows };
+            let normed = block.normed(&texts.hidden);
+            let now = block.keys_and_values(&normed, &Places::First);
+            texts = block.forward_with(texts, &normed, &now);
             kept.push(now.map(|all| all.constant_pad_nd([0, 0, 0, more])));
         }
         let lengths = mask.sum_dim_intlist([2i64].as_slice(), false, Kind::Int64);
         let mask = mask.constant_pad_nd([0, more]);
-        (self.features(weights, &texts.joined()), Memory { blocks: kept, mask, lengths, taken: tokens })
+        (self.features_by(ops, &texts.joined(ops)), Memory { blocks: kept, mask, lengths, taken: tokens })
     }
 }

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::model::folder::Values;
+use crate::model::families;
 use crate::model::language::{FAMILIES, Family, Geometry, family};
+use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
 
 /// The model type of transformers.
@@ -64,6 +65,9 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
         class == "clip_vision_model",
         "{shown}: vision_config.model_type = \"{class}\" is no tower that bella computes in LLaVA; known: clip_vision_model"
     );
+    if let Some(family) = families::family(class) {
+        families::Tower { family, values: vision, outer: Some(values) }.check_keys().context("vision_config")?;
+    }
     let activation = values.text("projector_hidden_act").unwrap_or("gelu");
     ensure!(
         activation == "gelu",

@@ -14,13 +14,14 @@ use super::sight::Sight;
 use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
-use crate::model::folder::{Place, Values, check_preparation, config_file, home};
+use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed, stored_names};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
+use crate::model::values::Values;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::{self, recognise};
+use crate::model::vit::{self, Expected, recognise};
 
 /// The start of the names of a tower that stands alone, by which CLIP's is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -210,7 +211,8 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Resul
 
 /// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<Seen> {
-    let vit::Named { mut geometry, parts, base, names, .. } = recognise(tensors, Some(eyes.image_size))?;
+    let vit::Named { mut geometry, parts, base, names, .. } =
+        recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
     ensure!(
         geometry.blocks >= eyes.blocks
             && geometry.image_size() == eyes.image_size

@@ -10,9 +10,10 @@ use tch::{Kind, Tensor};
 use super::sight::Sight;
 use super::{PROJECTOR, TOWER};
 use crate::machine::memory::Need;
-use crate::model::language::{Language, Rows, aligned};
+use crate::model::language::{Language, Rows, Texts};
 use crate::model::network::autoregressive::Memory;
-use crate::model::network::{Autoregressive, Graph, Network, Slot, SlotKind, Trained, Weights};
+use crate::model::network::ops::{Count, Counter, Eager, Forward, Ops, Reads, Written};
+use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights};
 
 /// The number of tokens of an answer for which memory is planned.
 const ANSWER: u64 = 8;
@@ -26,37 +27,18 @@ pub struct Llava {
     pub reads: Rows,
 }
 
-/// The trained parameters of the image tower, by their names there.
-struct InTower<'a>(&'a dyn Trained);
-
-impl Trained for InTower<'_> {
-    fn names(&self) -> Vec<&str> {
-        self.0.names().into_iter().filter_map(|name| name.strip_prefix(TOWER)).collect()
-    }
-}
-
 impl Llava {
-    /// Splits samples `[p, B, 2 T + 3 S²]` into ids and mask, `[p, B, T]`, and bytes, `[p, B, 3 S²]`.
-    fn split(&self, samples: &Tensor) -> (Tensor, Tensor, Tensor) {
-        let (pixels, tokens) = (self.sight.pixels(), self.prompt_tokens(samples));
-        let text = samples.narrow(2, 0, 2 * tokens).unflatten(2, [2, tokens].as_slice());
-        let (ids, mask) = aligned(&text);
-        (ids, mask, samples.narrow(2, 2 * tokens, pixels).to_kind(Kind::Float))
-    }
-
-    /// Returns the embeddings of the prompt with the patches at the places of their tokens, `[p', B, T, d + 1]`, and the mask,
-    /// `[p, B, T]`.
-    fn entered(&self, weights: &Weights, samples: &Tensor) -> (Tensor, Tensor) {
-        let (ids, mask, bytes) = self.split(samples);
-        let patches = self.sight.patch_embeddings(weights, &bytes);
-        let words = self.language.entered(weights, &ids, &mask);
-        let width = self.language.geometry.width;
-        let here = ids.eq(self.sight.eyes.token).logical_and(&mask.to_kind(Kind::Bool));
-        let number = (here.cumsum(2, Kind::Int64) - 1).clamp(0, self.sight.patches() - 1).unsqueeze(3);
-        let particles = patches.size()[0];
-        let index = number.expand([particles, -1, -1, width], false);
-        let placed = Tensor::cat(&[patches.gather(2, &index, false), mask_column(&mask, particles, patches.kind())], 3);
-        (placed.where_self(&here.unsqueeze(3), &words), mask)
+    /// Returns the embeddings of the prompts in samples `[p, B, 2 T + 3 S²]`, with the patches at the places of their tokens, and the
+    /// mask of tokens, `[p, B, T]`.
+    fn entered<O: Ops>(&self, ops: &O, samples: &O::Value) -> (Texts<O::Value>, O::Value) {
+        let pixels = self.sight.pixels();
+        let tokens = (ops.length(samples, 2) - pixels) / 2;
+        let text = ops.aligned(&ops.reshape(&ops.slice(samples, 2, 0, 2 * tokens), &[2, tokens]));
+        let patches = self.sight.patch_embeddings(ops, &ops.slice(samples, 2, 2 * tokens, pixels));
+        let words = self.language.entered(ops, &text[0], &text[1]);
+        let hidden = ops.filled(words.hidden, patches, &text, self.sight.eyes.token);
+        let [_, mask] = text;
+        (Texts { hidden, mask: words.mask }, mask)
     }
 
     /// Returns whether the image tower or the projector is trained.
@@ -66,9 +48,34 @@ impl Llava {
     }
 }
 
-/// Returns the mask as the last column of what travels between stages, `[particles, B, T, 1]`.
-fn mask_column(mask: &Tensor, particles: i64, kind: Kind) -> Tensor {
-    mask.unsqueeze(3).to_kind(kind).expand([particles, -1, -1, -1], false)
+impl Forward for Llava {
+    fn depth(&self) -> usize {
+        self.language.stages() + 1
+    }
+
+    fn enter_by<O: Ops>(&self, ops: &O, samples: &O::Value) -> O::Value {
+        ops.again(samples)
+    }
+
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+        match stage.checked_sub(1) {
+            None => self.entered(ops, &x).0.joined(ops),
+            Some(block) => {
+                let rows = if block + 1 == self.blocks() { self.reads } else { Rows::All };
+                self.language.block(ops, (block, rows), &x)
+            }
+        }
+    }
+
+    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        let hidden = self.language.normed(ops, x);
+        if self.reads == Rows::Last { ops.reshape(&hidden, &[self.feature_width()]) } else { hidden }
+    }
+
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: O::Value, reads: Reads) -> O::Value {
+        let x = if from == 0 { self.stage_by(ops, 0, x) } else { x };
+        self.language.read_by(ops, from.saturating_sub(1), x, reads)
+    }
 }
 
 impl Network for Llava {
@@ -92,7 +99,7 @@ impl Network for Llava {
     }
 
     fn stages(&self) -> usize {
-        self.language.stages() + 1
+        self.depth()
     }
 
     fn blocks(&self) -> usize {
@@ -122,53 +129,41 @@ impl Network for Llava {
         }
     }
 
-    fn enter(&self, _: &Weights, samples: &Tensor) -> Tensor {
-        samples.to_kind(Kind::Float)
+    fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
+        self.enter_by(&Eager::of(weights), &samples.to_kind(Kind::Float))
     }
 
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        match stage.checked_sub(1) {
-            None => self.entered(weights, &x).0,
-            Some(block) => {
-                let rows = if block + 1 == self.blocks() { self.reads } else { Rows::All };
-                self.language.block(weights, (block, rows), &x)
-            }
-        }
+        self.stage_by(&Eager::of(weights), stage, x)
     }
 
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        let hidden = self.language.normed(weights, x);
-        if self.reads == Rows::Last { hidden.select(2, 0) } else { hidden }
+        self.features_by(&Eager::of(weights), x)
+    }
+
+    fn written(&self) -> Option<&dyn Written> {
+        Some(self)
     }
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
         Some(self)
     }
 
-    fn need(&self, graph: Graph, kind: Kind) -> Need {
-        let first = match graph {
-            Graph::Weights { trained, .. } => self.first_stage(trained).saturating_sub(1),
-            Graph::None | Graph::Samples { .. } => 0,
-        };
-        let read = self.language.need_from(first, graph, kind);
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+        let trains_sight = Llava::trains_sight(graph);
+        let read = self.language.need_where(trains_sight, base, graph, kind);
         let float = Kind::Float.elt_size_in_bytes() as u64;
         let pixels = 2 * self.sight.pixels() as u64 * float;
         // The logits of an answer's tokens, their logarithms and the gradient of these.
         let logits = 3 * ANSWER * self.language.geometry.vocabulary as u64 * float;
         let read = Need { image: read.image + pixels, pair: read.pair + logits, ..read };
-        match graph {
-            Graph::Weights { trained, recompute, own_samples } if Llava::trains_sight(graph) => {
-                let inner = InTower(trained);
-                let seen = Graph::Weights { trained: &inner, recompute, own_samples };
-                let seen = self.sight.tower.need(seen, kind);
-                Need { image: read.image + seen.image, pair: read.pair + seen.pair, ..read }
-            }
-            // Frozen eyes see each image once for all members.
-            _ => {
-                let seen = self.sight.tower.need(Graph::None, kind);
-                Need { image: read.image + seen.image + seen.pair, ..read }
-            }
+        if trains_sight {
+            let seen = self.sight.need(base, graph, kind);
+            return Need { image: read.image + seen.image, pair: read.pair + seen.pair, ..read };
         }
+        // Frozen eyes see each image once for all members.
+        let seen = self.sight.need(base, Graph::None, kind);
+        Need { image: read.image + seen.image + seen.pair, ..read }
     }
 }
 
@@ -186,8 +181,13 @@ impl Autoregressive for Llava {
     }
 
     fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory) {
-        let (entered, mask) = self.entered(weights, &prompts.to_kind(Kind::Float));
-        self.language.read_entered(weights, &entered, &mask, more)
+        let ops = Eager::of(weights);
+        let (entered, mask) = self.entered(&ops, &prompts.to_kind(Kind::Float));
+        self.language.read_entered(&ops, entered, &mask, more)
+    }
+
+    fn count_append(&self, counter: &Counter, tokens: i64) -> Count {
+        self.language.count_append(counter, tokens)
     }
 
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor {

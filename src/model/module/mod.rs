@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use tch::{Kind, Tensor};
 
 use crate::machine::memory::Need;
-use crate::model::network::{Graph, Network, Slot, SlotKind, Trained, Weights};
+use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Trained, Weights};
 use copies::Copies;
 
 pub use intake::{Intake, Texts};
@@ -141,7 +141,7 @@ impl Network for Module {
         false
     }
 
-    fn need(&self, graph: Graph, _: Kind) -> Need {
+    fn need(&self, _: &Parameters, graph: Graph, _: Kind) -> Need {
         /// The gradients of activations, and holes in memory, relative to what the graph keeps.
         const BACKWARD: f64 = 1.5;
         let values = self.intake().shape().iter().product::<i64>() as u64;

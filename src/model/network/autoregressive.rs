@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::Weights;
+use super::ops::{Count, Counter};
 
 /// A network that reads a text token by token and says which token comes next.
 pub trait Autoregressive {
@@ -21,6 +22,9 @@ pub trait Autoregressive {
 
     /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;
+
+    /// Counts one more token of a text that then has so many, up to its features.
+    fn count_append(&self, counter: &Counter, tokens: i64) -> Count;
 
     /// Returns the logits of all tokens, `[p', B, V]`, from features `[p, B, d]`.
     fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor;

@@ -8,12 +8,13 @@
 //! in which particles differ and p = n after it. The input of a stage can be cached (if nothing below it is trained) or
 //! kept for recomputation.
 //!
-//! A new network implements the trait, reads its weights by name through [`Weights`], and lists the layers that can be
-//! adapted as [`Slot`]s.
+//! A new network implements the trait and lists the layers that can be adapted as [`Slot`]s. One that writes its pass over
+//! [operations](ops) is exported, planned and counted by it; any other reads its weights by name through [`Weights`].
 
 pub mod autoregressive;
 mod layers;
 pub mod low_rank;
+pub mod ops;
 mod parameters;
 mod tape;
 mod weights;
@@ -24,6 +25,7 @@ use crate::machine::memory::Need;
 
 pub use autoregressive::Autoregressive;
 pub use layers::{Linear, Norm, Param, RmsNorm};
+use ops::Written;
 pub use parameters::Parameters;
 pub use tape::{Tap, Tape};
 pub use weights::Weights;
@@ -87,6 +89,13 @@ pub trait Trained {
     fn reaches(&self, prefix: &str) -> bool {
         self.names().iter().any(|name| name.starts_with(prefix))
     }
+
+    /// Returns whether a layer, or the parameter of that name, is trained.
+    fn reaches_layer(&self, layer: &str) -> bool {
+        let in_layer =
+            |name: &str| name.strip_prefix(layer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        self.names().into_iter().any(in_layer)
+    }
 }
 
 /// A network that turns weights and samples into features, for all particles at once.
@@ -142,8 +151,13 @@ pub trait Network {
         None
     }
 
-    /// Returns the memory of a pass in a compute type, per sample and per sample of each member.
-    fn need(&self, graph: Graph, kind: Kind) -> Need;
+    /// Returns the network as one whose pass other interpreters can run, if it is written over [operations](ops).
+    fn written(&self) -> Option<&dyn Written> {
+        None
+    }
+
+    /// Returns the memory of a pass with the frozen weights `base` in a compute type, per sample and per sample of each member.
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need;
 
     /// Returns the input of stage `stage`, `[p', B, …]`, from prepared samples `[p, B, …]`.
     fn enter_at(&self, weights: &Weights, stage: usize, samples: &Tensor) -> Tensor {

@@ -3,19 +3,17 @@
 //!
 //! Activations are `[p, B, T, d]` with p = 1 until particles differ, so frozen products run once on all rows.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use anyhow::{Result, ensure};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::block::{Attention, Blocks, Places, Rows};
 use super::footprint::Pass;
 use super::parts::{Parts, Readout, Resize};
 use super::relative::{self, Distances};
-use super::rope::{Rope, Table};
+use super::rope::Angles;
 use super::{Geometry, Traits, pool};
 use crate::machine::memory::Need;
+use crate::model::network::ops::{Eager, Forward, Ops, Written};
 use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
 
 /// A pre-norm vision transformer.
@@ -24,10 +22,8 @@ pub struct Vit {
     pub geometry: Geometry,
     pub traits: Traits,
     pub parts: Parts,
-    /// The latest table of rotary positions, which all blocks share.
-    table: RefCell<Option<Rc<Table>>>,
-    /// The latest distances between tokens, which all blocks share.
-    distances: RefCell<Option<Rc<Distances>>>,
+    angles: Option<Angles>,
+    distances: Option<Distances>,
 }
 
 impl Network for Vit {
@@ -44,7 +40,7 @@ impl Network for Vit {
 
     /// Returns the number of blocks; each block is a stage.
     fn stages(&self) -> usize {
-        self.geometry.blocks
+        self.depth()
     }
 
     fn stage_of(&self, name: &str) -> usize {
@@ -70,56 +66,58 @@ impl Network for Vit {
         vec![self.tokens(), self.geometry.width]
     }
 
-    /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
     fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
-        let x = self.embed(weights, images);
-        if weights.has("ln_pre.weight") { weights.norm("ln_pre").forward(&x, self.traits.eps) } else { x }
+        self.enter_by(&Eager::of(weights), images)
     }
 
-    /// Runs one block. If only the class token is read, the last block computes nothing else.
     fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        let Geometry { width, blocks, .. } = self.geometry;
-        let Parts { block: parts, readout, .. } = self.parts;
-        let first = stage + 1 == blocks && readout == Readout::Class;
-        let table = self.parts.rope.map(|rope| self.table(rope, (x.kind(), x.device())));
-        let distances = self.parts.relative.then(|| self.distances(x.device()));
-        let places = Places { rope: table.as_deref(), relative: distances.as_deref() };
-        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full, parts, places };
-        stack.block(weights, stage, x, if first { Rows::First } else { Rows::All })
+        self.stage_by(&Eager::of(weights), stage, x)
     }
 
     fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
-        pool::features(weights, x, (&self.traits, &self.parts))
+        self.features_by(&Eager::of(weights), x)
     }
 
-    fn need(&self, graph: Graph, kind: Kind) -> Need {
-        let first = match graph {
-            Graph::Weights { trained, .. } => self.first_stage(trained),
-            Graph::None | Graph::Samples { .. } => 0,
-        };
-        Pass { geometry: &self.geometry, traits: self.traits, parts: self.parts, first, kind, graph }.need()
+    fn written(&self) -> Option<&dyn Written> {
+        Some(self)
+    }
+
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+        Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need()
+    }
+}
+
+impl Forward for Vit {
+    fn depth(&self) -> usize {
+        self.geometry.blocks
+    }
+
+    /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
+    fn enter_by<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
+        let x = self.embed(ops, images);
+        if ops.has("ln_pre.weight") { ops.norm("ln_pre", &x, self.traits.eps) } else { x }
+    }
+
+    /// Runs one block. If only the class token is read, the last block computes nothing else.
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+        let Geometry { width, blocks, .. } = self.geometry;
+        let Parts { block: parts, readout, .. } = self.parts;
+        let first = stage + 1 == blocks && readout == Readout::Class;
+        let places = Places { rope: self.angles.as_ref(), relative: self.distances.as_ref() };
+        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full, parts, places };
+        stack.block(ops, stage, x, if first { Rows::First } else { Rows::All })
+    }
+
+    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        pool::features(ops, x, (&self.traits, &self.parts))
     }
 }
 
 impl Vit {
     pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
-        Vit { geometry, traits, parts, table: RefCell::new(None), distances: RefCell::new(None) }
-    }
-
-    /// Returns the table of rotary positions for a compute type and a device; it is made once.
-    fn table(&self, rope: Rope, options: (Kind, Device)) -> Rc<Table> {
-        let (grid, channels) = (self.geometry.grid, self.geometry.width / self.traits.heads);
-        let mut latest = self.table.borrow_mut();
-        let table = latest.take().filter(|table| table.is_of(grid, channels, options));
-        Rc::clone(latest.insert(table.unwrap_or_else(|| Rc::new(rope.table(grid, channels, options)))))
-    }
-
-    /// Returns the distances between tokens on a device; they are listed once.
-    fn distances(&self, device: Device) -> Rc<Distances> {
-        let grid = self.geometry.grid;
-        let mut latest = self.distances.borrow_mut();
-        let distances = latest.take().filter(|distances| distances.is_of(grid, device));
-        Rc::clone(latest.insert(distances.unwrap_or_else(|| Rc::new(Distances::of(grid, device)))))
+        let angles = parts.rope.map(|rope| Angles::new(rope, geometry.grid));
+        let distances = parts.relative.then(|| Distances::new(geometry.grid));
+        Vit { geometry, traits, parts, angles, distances }
     }
 
     /// Returns the number of tokens of an image.
@@ -160,49 +158,42 @@ impl Vit {
             }
         }
         self.geometry.grid = new_grid;
+        *self = Vit::new(self.geometry.clone(), self.traits, self.parts);
         Ok(())
     }
 
     /// Returns the patches with the tokens in front of them and the positions, `[p, B, prefix + grid², d]`.
-    fn embed(&self, weights: &Weights, images: &Tensor) -> Tensor {
-        let Geometry { patch, grid, width, .. } = self.geometry;
-        let (particles, batch) = (images.size()[0], images.size()[1]);
-        let patches = images
-            .reshape([particles, batch, 3, grid, patch, grid, patch])
-            .permute([0, 1, 3, 5, 2, 4, 6])
-            .reshape([particles, batch, grid * grid, 3 * patch * patch]);
-        let tokens = weights.linear("patch").forward(&patches);
-        // [p, k, d] of k tokens in front, the ones with positions first.
-        let front = |names: &[&str]| -> Vec<Tensor> {
-            let present = names.iter().filter(|name| weights.has(name));
-            present.map(|name| weights.param(name)).map(|t| if t.dim() == 2 { t.unsqueeze(1) } else { t }).collect()
-        };
-        let positions = || weights.param("position").unsqueeze(1);
-        let (lead, rest) = match self.parts.positioned {
-            0 => (vec![], front(&["class_token", "distillation_token", "registers"])),
-            all if all == self.parts.prefix => (front(&["class_token", "distillation_token", "registers"]), vec![]),
-            _ => (front(&["class_token", "distillation_token"]), front(&["registers"])),
-        };
-        let x = in_front(lead, tokens, batch, width);
-        let x = if weights.has("position") { x + positions() } else { x };
-        if rest.is_empty() {
+    fn embed<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
+        let Geometry { patch, grid, .. } = self.geometry;
+        let patches = ops.reshape(images, &[3, grid, patch, grid, patch]);
+        let patches = ops.permute(&patches, &[0, 1, 3, 5, 2, 4, 6]);
+        let patches = ops.reshape(&patches, &[grid * grid, 3 * patch * patch]);
+        let tokens = ops.linear("patch", &patches);
+        let positioned = self.parts.positioned;
+        let (lead, rest) = TOKENS.split_at(match positioned {
+            0 => 0,
+            all if all == self.parts.prefix => TOKENS.len(),
+            _ => 2,
+        });
+        let x = in_front(ops, lead, tokens);
+        let x = if ops.has("position") { ops.add(x, ops.param("position")) } else { x };
+        if !rest.iter().any(|name| ops.has(name)) {
             return x;
         }
-        let positioned = self.parts.positioned;
-        let (lead, patches) = (x.narrow(2, 0, positioned), x.narrow(2, positioned, grid * grid));
-        let x = in_front(rest, patches, batch, width);
-        if positioned == 0 { x } else { Tensor::cat(&[lead.expand([x.size()[0], -1, -1, -1], false), x], 2) }
+        let patches = in_front(ops, rest, ops.slice(&x, 2, positioned, grid * grid));
+        if positioned == 0 { patches } else { ops.concat(vec![ops.slice(&x, 2, 0, positioned), patches], 2) }
     }
 }
 
-/// Puts tokens `[p, k, d]` that all images share in front of `x: [p, B, T, d]`.
-fn in_front(shared: Vec<Tensor>, x: Tensor, batch: i64, width: i64) -> Tensor {
-    if shared.is_empty() {
+/// The tokens that may stand in front of the patches, in their order.
+const TOKENS: [&str; 3] = ["class_token", "distillation_token", "registers"];
+
+/// Puts those of some tokens that the network has in front of `x: [p, B, T, d]`.
+fn in_front<O: Ops>(ops: &O, names: &[&str], x: O::Value) -> O::Value {
+    let mut all: Vec<O::Value> = names.iter().filter(|name| ops.has(name)).map(|name| ops.param(name)).collect();
+    if all.is_empty() {
         return x;
     }
-    let lifted = shared.iter().map(|token| token.size()[0]).chain([x.size()[0]]).max().unwrap_or(1);
-    let expand = |token: &Tensor| token.unsqueeze(1).expand([lifted, batch, token.size()[1], width], false);
-    let mut all: Vec<Tensor> = shared.iter().map(expand).collect();
-    all.push(x.expand([lifted, -1, -1, -1], false));
-    Tensor::cat(&all, 2)
+    all.push(x);
+    ops.concat(all, 2)
 }

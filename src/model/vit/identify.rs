@@ -5,10 +5,11 @@ use rand::RngExt;
 use tch::{Kind, Tensor};
 
 use super::architecture::architecture;
+use super::arguments::Arguments;
 use super::forward::Vit;
 use super::settle::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
-use super::{Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
+use super::{Expected, Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
@@ -33,6 +34,8 @@ pub struct Identified {
     pub stored: Kind,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
+    /// Why images must have the size of the position embeddings, if they must.
+    pub fixed_size: Option<String>,
 }
 
 /// Recognises an archive and settles its traits.
@@ -42,10 +45,11 @@ pub struct Identified {
 /// gives the best difference.
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, geometry, mut parts, base, head, names } =
-        recognise(&archive.parameters()?, None).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
+    let Named { naming, geometry, mut parts, base, head, names, .. } =
+        recognise(&archive.parameters()?, Expected::default())
+            .map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
     if let Some(name) = &fixed.architecture {
-        parts.rope = architecture(name).context("checkpoint.architecture")?.rope;
+        parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }
     check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
     fixed.heads = fixed.heads.or(table_heads(&base));
@@ -79,7 +83,8 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored: archive.kind(), names })
+    let (naming, stored) = (naming.key, archive.kind());
+    Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size: None })
 }
 
 /// A recognised and self-checked text tower.
@@ -95,7 +100,7 @@ pub struct IdentifiedText {
 /// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
-    let Some(weights) = TextWeights::recognise(&archive.parameters()?).with_context(|| shown.clone())? else {
+    let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
         return Ok(None);
     };
     let geometry = weights.geometry.clone();

@@ -6,6 +6,7 @@
 //! is kept separately. A new family of checkpoints needs a naming and its line in [`NAMINGS`].
 
 pub mod architecture;
+pub mod arguments;
 mod block;
 mod complete;
 pub mod footprint;
@@ -18,6 +19,7 @@ pub mod parts;
 mod pool;
 mod recognise;
 pub mod relative;
+pub mod required;
 pub mod rope;
 pub mod settle;
 pub mod shapes;
@@ -26,13 +28,13 @@ pub mod text;
 use serde::Serialize;
 use tch::Tensor;
 
-use crate::schema::words;
-
+pub use super::network::ops::Activation;
 pub use super::stored::Form;
 pub use complete::{check_readout, table_heads};
 pub use hints::Hints;
 pub use namings::NAMINGS;
-pub use recognise::{Named, recognise};
+pub use recognise::{Expected, Named, recognise};
+use required::Required;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {
@@ -51,28 +53,13 @@ pub struct Naming {
     pub canonical: fn(&str) -> Option<(String, Form)>,
     /// Returns the same for a parameter outside the prefix.
     pub beside: fn(&str) -> Option<(String, Form)>,
+    /// The parameters of a network with these names where no config decides them.
+    pub required: Option<Required>,
 }
 
 /// Ignores a parameter, for namings whose archives may hold anything beside the image tower.
 pub fn anything_beside(_: &str) -> Option<(String, Form)> {
     Some((String::new(), Form::Ignored))
-}
-
-words! {
-    /// The activation between the two MLP layers.
-    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
-}
-
-impl Activation {
-    /// Returns the activation of an expression as a TorchScript expression.
-    pub fn script(self, x: &str) -> String {
-        match self {
-            Activation::Gelu => format!("torch.gelu({x})"),
-            Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
-            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
-            Activation::Silu => format!("torch.silu({x})"),
-        }
-    }
 }
 
 /// The properties of a vision transformer that names and shapes reveal.

@@ -8,20 +8,26 @@
 use tch::{Device, Kind, Tensor};
 
 use super::parts::Resize;
+use crate::model::network::ops::{Constant, Ops};
 
 /// The number of rows for pairs with the class token.
 const CLASS_ROWS: i64 = 3;
 
-/// The rows of a table for all pairs of tokens of a grid.
-#[derive(Debug)]
+/// The distances between the tokens of a grid.
+#[derive(Clone, Debug)]
 pub struct Distances {
-    /// The row for each pair, `[T · T]`, with T = 1 + grid².
-    rows: Tensor,
     grid: i64,
+    rows: Constant,
 }
 
 impl Distances {
-    pub fn of(grid: i64, device: Device) -> Distances {
+    pub fn new(grid: i64) -> Distances {
+        Distances { grid, rows: Constant::new("relative.rows") }
+    }
+
+    /// Returns the row of a table for each pair of tokens, `[T · T]`, with T = 1 + grid².
+    fn rows(&self, device: Device) -> Tensor {
+        let grid = self.grid;
         let side = 2 * grid - 1;
         let class = side * side;
         let row = |query: i64, key: i64| match (query, key) {
@@ -35,19 +41,17 @@ impl Distances {
         };
         let tokens = 1 + grid * grid;
         let rows: Vec<i64> = (0..tokens).flat_map(|query| (0..tokens).map(move |key| row(query, key))).collect();
-        Distances { rows: Tensor::from_slice(&rows).to_device(device), grid }
+        Tensor::from_slice(&rows).to_device(device)
     }
 
-    /// Returns whether these are the distances of such a grid.
-    pub fn is_of(&self, grid: i64, device: Device) -> bool {
-        self.grid == grid && self.rows.device() == device
-    }
-
-    /// Returns what is added to the scores, `[p, heads, T, T]` for queries and keys, from tables `[p, rows, heads]`.
-    pub fn scores(&self, table: &Tensor) -> Tensor {
-        let (particles, heads) = (table.size()[0], table.size()[2]);
+    /// Returns what is added to the scores, `[p, 1, heads, T, T]` for queries and keys, from the sum of those tables `[rows, heads]`
+    /// that there are.
+    pub fn scores<O: Ops>(&self, ops: &O, tables: &[String], like: &O::Value) -> Option<O::Value> {
+        let rows = ops.constant(&self.rows, &[self.grid], like, |(_, device)| self.rows(device));
+        let scores = ops.picked(tables, &rows)?;
         let tokens = 1 + self.grid * self.grid;
-        table.index_select(1, &self.rows).view([particles, tokens, tokens, heads]).permute([0, 3, 1, 2])
+        let scores = ops.reshape(&scores, &[tokens, tokens, ops.length(&scores, 3)]);
+        Some(ops.permute(&scores, &[0, 1, 4, 2, 3]))
     }
 }
 
@@ -126,14 +130,20 @@ fn progression_weights(grid: i64, to: i64) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::network::ops::Eager;
+    use crate::model::network::{Parameters, Weights};
 
     /// A grid of 2 × 2: rows 0 to 8 are the distances (−1, −1) to (1, 1), 9 to 11 those of the class token.
     #[test]
     fn rows_of_a_small_grid() {
-        let table = Tensor::arange(24, tch::kind::FLOAT_CPU).view([1, 12, 2]);
-        let scores = Distances::of(2, Device::Cpu).scores(&table);
-        assert_eq!(scores.size(), [1, 2, 5, 5]);
-        let row = |query: i64| Vec::<f32>::try_from(scores.select(1, 0).select(1, query).view(-1) / 2.0).unwrap();
+        let table = Tensor::arange(24, tch::kind::FLOAT_CPU).view([12, 2]);
+        let base = Parameters::new(vec![("table".to_string(), table.shallow_clone())]);
+        let weights = Weights::frozen(&base);
+        let scores = Distances::new(2).scores(&Eager::of(&weights), &["table".to_string()], &table).unwrap();
+        assert_eq!(scores.size(), [1, 1, 2, 5, 5]);
+        let row = |query: i64| {
+            Vec::<f32>::try_from(scores.squeeze_dim(0).select(1, 0).select(1, query).view(-1) / 2.0).unwrap()
+        };
         assert_eq!(row(0), [11.0, 9.0, 9.0, 9.0, 9.0]);
         assert_eq!(row(1), [10.0, 4.0, 3.0, 1.0, 0.0]);
         assert_eq!(row(4), [10.0, 8.0, 7.0, 5.0, 4.0]);

@@ -12,6 +12,8 @@
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
+use crate::model::network::ops::{Constant, Ops, Pairs};
+
 /// Rotary positions. θ is the ratio of the largest to the smallest frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum Rope {
@@ -21,21 +23,13 @@ pub enum Rope {
     Indexed { theta: f64, reference: f64 },
 }
 
-/// The channels that one angle rotates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairs {
-    /// k and k + D/2.
-    Halves,
-    /// 2k and 2k + 1.
-    Neighbours,
-}
-
-/// The cosines and sines of the angles, `[grid², D]` each.
-#[derive(Debug)]
-pub struct Table {
-    cos: Tensor,
-    sin: Tensor,
-    pairs: Pairs,
+/// The rotary positions of a grid for a network's heads.
+#[derive(Clone, Debug)]
+pub struct Angles {
+    rope: Rope,
+    grid: i64,
+    cos: Constant,
+    sin: Constant,
 }
 
 impl Rope {
@@ -47,11 +41,10 @@ impl Rope {
         }
     }
 
-    /// Returns the table of a grid for heads of `channels` channels.
-    pub fn table(self, grid: i64, channels: i64, (kind, device): (Kind, Device)) -> Table {
+    /// Returns the angles of a grid, `[grid², D]` for heads of D channels.
+    fn angles(self, grid: i64, channels: i64, device: Device) -> Tensor {
         let options = (Kind::Double, device);
         let index = Tensor::arange(grid, options);
-        let pairs = self.pairs();
         let (theta, coordinates) = match self {
             Rope::Centred { theta } => {
                 let centres = (index + 0.5) / grid as f64 * 2.0 - 1.0;
@@ -64,42 +57,28 @@ impl Rope {
         let angles = |coordinate: Tensor| coordinate.reshape([-1, 1]) * &frequencies;
         let y = angles(coordinates.unsqueeze(1).expand([grid, grid], false));
         let x = angles(coordinates.unsqueeze(0).expand([grid, grid], false));
-        let all = match pairs {
+        match self.pairs() {
             Pairs::Halves => Tensor::cat(&[&y, &x, &y, &x], 1),
             Pairs::Neighbours => Tensor::cat(&[y, x], 1).repeat_interleave_self_int(2, 1, None),
-        };
-        Table { cos: all.cos().to_kind(kind), sin: all.sin().to_kind(kind), pairs }
+        }
     }
 }
 
-impl Table {
-    /// Returns whether this is the table of such a grid, for heads of `channels` channels.
-    pub fn is_of(&self, grid: i64, channels: i64, options: (Kind, Device)) -> bool {
-        self.cos.size() == [grid * grid, channels] && (self.cos.kind(), self.cos.device()) == options
+impl Angles {
+    pub fn new(rope: Rope, grid: i64) -> Angles {
+        Angles { rope, grid, cos: Constant::new("rope.cos"), sin: Constant::new("rope.sin") }
     }
 
-    /// Returns the cosines and sines, `[grid², D]` each.
-    pub fn parts(&self) -> [&Tensor; 2] {
-        [&self.cos, &self.sin]
-    }
-
-    /// Rotates queries or keys `[B, heads, T, D]`. Only those of the patches, which come last, are rotated.
-    pub fn turn(&self, x: &Tensor) -> Tensor {
-        let (tokens, channels) = (x.size()[2], x.size()[3]);
-        let patches = self.cos.size()[0];
-        let turned = x.narrow(2, tokens - patches, patches);
-        let rotated = match self.pairs {
-            Pairs::Halves => {
-                let halves = turned.chunk(2, 3);
-                Tensor::cat(&[&-&halves[1], &halves[0]], 3)
-            }
-            Pairs::Neighbours => {
-                let pairs = turned.unflatten(3, [-1, 2]).unbind(4);
-                Tensor::stack(&[&-&pairs[1], &pairs[0]], 4).flatten(3, 4)
-            }
-        };
-        let turned = turned * &self.cos + rotated * &self.sin;
-        debug_assert_eq!(self.cos.size()[1], channels);
-        Tensor::cat(&[x.narrow(2, 0, tokens - patches), turned], 2)
+    /// Rotates queries or keys `[p, B, heads, T, D]`. Only those of the patches, which come last, are rotated.
+    pub fn turn<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        let (front, channels) = (ops.length(x, 3) - self.grid * self.grid, ops.length(x, 4));
+        let of = [self.grid, channels];
+        let angles = |device| self.rope.angles(self.grid, channels, device);
+        let cos = ops.constant(&self.cos, &of, x, |(kind, device)| angles(device).cos().to_kind(kind));
+        let sin = ops.constant(&self.sin, &of, x, |(kind, device)| angles(device).sin().to_kind(kind));
+        let own = ops.slice(x, 3, front, self.grid * self.grid);
+        let rotated = ops.rotated(&own, self.rope.pairs());
+        let turned = ops.add(ops.mul(own, cos), ops.mul(rotated, sin));
+        ops.concat(vec![ops.slice(x, 3, 0, front), turned], 3)
     }
 }

@@ -2,56 +2,30 @@
 //! smallest difference wins, and none above the bound is accepted.
 
 use anyhow::{Result, bail};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use super::{Activation, Hints, Traits};
 use crate::base::small::push_new;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{settings, words};
 
 /// The largest relative difference between the native features and others' that is accepted in f32.
 pub const MAX_DIFFERENCE_F32: f64 = 1e-5;
 const MAX_DIFFERENCE_HALF: f64 = 1e-2;
 const MIN_COSINE_HALF: f64 = 0.9999;
 
-/// The traits that the user may fix in `[checkpoint]`.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Fixed {
-    /// timm's name of the network, where no config beside the weights tells it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<String>,
-    /// The number of attention heads, where the self-check cannot find it. `activation` and `eps` are set for the same
-    /// reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heads: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub activation: Option<Activation>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eps: Option<f64>,
-}
-
-impl Fixed {
-    /// Reads the keys of `[checkpoint]` that fix a trait.
-    pub fn read(reader: &Reader) -> Fixed {
-        Fixed {
-            architecture: reader
-                .string("architecture")
-                .about("Name of the network in timm, where no config beside the weights tells it.")
-                .optional(),
-            heads: reader
-                .integer("heads", 1..=1024)
-                .about("Number of attention heads, where the self-check cannot find it.")
-                .optional(),
-            activation: reader
-                .choice("activation")
-                .about("Activation of the MLP layers, where the self-check cannot find it.")
-                .optional(),
-            eps: reader
-                .float("eps", Bounds::above(0.0))
-                .about("Epsilon of LayerNorm, where the self-check cannot find it.")
-                .optional(),
-        }
+settings! {
+    /// The traits that the user may fix in `[checkpoint]`.
+    #[derive(Clone, Debug, Default)]
+    pub struct Fixed {
+        /// Name of the network in timm, where no config beside the weights tells it.
+        pub architecture: Option<String>;
+        /// Number of attention heads, where the self-check cannot find it.
+        pub heads: Option<i64>, in 1..=1024;
+        /// Activation of the MLP layers, where the self-check cannot find it.
+        pub activation: Option<Activation>;
+        /// Epsilon of LayerNorm, where the self-check cannot find it.
+        pub eps: Option<f64>, in above(0.0);
     }
 }
 

@@ -12,12 +12,11 @@
 //! relative error of D was above 1), so `precision = "auto"` is f32 here, and bf16 is refused.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "adahessian",
@@ -25,39 +24,20 @@ pub static ENTRY: Entry = Entry {
     read: |reader| Box::new(Spec::read(reader)),
 };
 
-#[derive(Serialize, Clone)]
-struct Spec {
-    /// One learning rate, or one per particle.
-    lr: Vec<f64>,
-    weight_decay: f64,
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-    hessian_power: f64,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
-            weight_decay: reader
-                .float("weight_decay", Bounds::at_least(0.0))
-                .about("Weight decay, apart from the gradient.")
-                .or(0.0),
-            beta1: keys::beta1(reader),
-            beta2: reader
-                .float("beta2", Bounds::from_below(0.0, 1.0))
-                .about("Decay of the squared curvature's running mean.")
-                .or(0.999),
-            eps: reader
-                .float("eps", Bounds::above(0.0))
-                .about("Number added to the root of the squared curvature's mean.")
-                .or(1e-4),
-            hessian_power: reader
-                .float("hessian_power", Bounds::between(0.0, 1.0))
-                .about("Power of the curvature that a step is divided by; 0 is gradient descent with momentum.")
-                .or(1.0),
-        }
+settings! {
+    #[derive(Clone)]
+    struct Spec {
+        /// Learning rate, or one per particle.
+        lr: Vec<f64>, in above(0.0);
+        /// Weight decay, apart from the gradient.
+        weight_decay: f64 = 0.0, in at_least(0.0);
+        beta1: f64, by keys::beta1;
+        /// Decay of the squared curvature's running mean.
+        beta2: f64 = 0.999, in from_below(0.0, 1.0);
+        /// Number added to the root of the squared curvature's mean.
+        eps: f64 = 1e-4, in above(0.0);
+        /// Power of the curvature that a step is divided by; 0 is gradient descent with momentum.
+        hessian_power: f64 = 1.0, in between(0.0, 1.0);
     }
 }
 
@@ -87,10 +67,6 @@ impl OptimizerSpec for Spec {
         let rates = rate_column(&self.lr, theta);
         let (first, second) = (theta.zeros_like(), theta.zeros_like());
         Box::new(AdaHessian { spec: self.clone(), rates, first, second, steps: 0 })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

@@ -5,11 +5,14 @@ use tch::Tensor;
 
 use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
+use crate::schema::settings;
 
 pub static ENTRY: Entry =
     Entry { key: "none", about: "no optimizer: the method has its own update (ivon)", read: |_| Box::new(Spec) };
 
-struct Spec;
+settings! {
+    struct Spec;
+}
 
 impl OptimizerSpec for Spec {
     fn rates(&self) -> &[f64] {
@@ -22,10 +25,6 @@ impl OptimizerSpec for Spec {
 
     fn build(&self, _: &Tensor) -> Box<dyn Optimizer> {
         Box::new(Still)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }
 

@@ -1,37 +1,27 @@
 //! `[optimizer.sgd]`: gradient descent with momentum and coupled weight decay, as `torch.optim.SGD` computes it.
 
 use anyhow::Result;
-use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
-use crate::schema::{Bounds, Reader};
+use crate::schema::settings;
 
 pub static ENTRY: Entry =
     Entry { key: "sgd", about: "gradient descent with momentum", read: |reader| Box::new(Spec::read(reader)) };
 
-#[derive(Serialize, Clone)]
-struct Spec {
-    /// One learning rate, or one per particle.
-    lr: Vec<f64>,
-    momentum: f64,
-    weight_decay: f64,
-    nesterov: bool,
-}
-
-impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        Spec {
-            lr: reader.floats_or_one("lr", Bounds::above(0.0)).about("Learning rate, or one per particle.").required(),
-            momentum: reader.float("momentum", Bounds::from_below(0.0, 1.0)).about("Momentum.").or(0.9),
-            weight_decay: reader
-                .float("weight_decay", Bounds::at_least(0.0))
-                .about("Weight decay, added to the gradient.")
-                .or(0.0),
-            nesterov: reader.boolean("nesterov").about("Whether the momentum is Nesterov's.").or(false),
-        }
+settings! {
+    #[derive(Clone)]
+    struct Spec {
+        /// Learning rate, or one per particle.
+        lr: Vec<f64>, in above(0.0);
+        /// Momentum.
+        momentum: f64 = 0.9, in from_below(0.0, 1.0);
+        /// Weight decay, added to the gradient.
+        weight_decay: f64 = 0.0, in at_least(0.0);
+        /// Whether the momentum is Nesterov's.
+        nesterov: bool = false;
     }
 }
 
@@ -46,10 +36,6 @@ impl OptimizerSpec for Spec {
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         Box::new(Sgd { spec: self.clone(), rates: rate_column(&self.lr, theta), velocity: theta.zeros_like() })
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }
 

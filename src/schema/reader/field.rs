@@ -82,8 +82,14 @@ impl<T> Field<T> {
     where
         T: Default,
     {
+        self.required_by_rule(T::default())
+    }
+
+    /// Returns the value like `required`, for types without a default. `stand_in` has the meaning that it has in
+    /// [`required_or`](Self::required_or).
+    pub fn required_by_rule(self, stand_in: T) -> T {
         let why = self.rule.clone();
-        self.required_because(&why)
+        self.required_or(stand_in, &why)
     }
 
     /// Returns the value. An absent key is a mistake, explained by `why`.

@@ -50,6 +50,19 @@ impl<'a> Reader<'a> {
         self.below(path, source)
     }
 
+    /// Reads the table at `key`.
+    pub fn table<T>(&self, key: &str, read: impl FnOnce(&Reader) -> T) -> T {
+        let table = self.section(key);
+        let value = read(&table);
+        table.finish();
+        value
+    }
+
+    /// Reads the table at `key`, if it is given.
+    pub fn table_if_given<T>(&self, key: &str, read: impl FnOnce(&Reader) -> T) -> Option<T> {
+        self.has(key).then(|| self.table(key, read))
+    }
+
     /// Reads the only sub-table of `key`, such as `[method.svgd]` of `method`. Returns its name, which is one of
     /// `known`, and a reader. A mistake is recorded if there is no sub-table, several, one of another name, or
     /// something other than a table.

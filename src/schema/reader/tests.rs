@@ -1,4 +1,5 @@
 use super::*;
+use crate::schema::limits;
 
 mod garbage;
 mod variants;
@@ -32,14 +33,14 @@ fn values_are_read() {
     let done = read(text, |r| {
         assert_eq!(r.integer("i", -5..=5).required(), -3);
         assert_eq!(r.count("n", 2..=usize::MAX).required(), 5);
-        assert_eq!(r.float("x", Bounds::above(1.0)).required(), 2.0);
-        assert_eq!(r.float("y", Bounds::any()).or(0.0), 1e-3);
+        assert_eq!(r.float("x", limits::above(1.0)).required(), 2.0);
+        assert_eq!(r.float("y", limits::any()).or(0.0), 1e-3);
         assert!(r.boolean("b").required());
         assert_eq!(r.string("s").required(), "hi");
         assert_eq!(r.path("p").required(), std::path::absolute("a/b").unwrap());
-        assert_eq!(r.floats("xs", Bounds::any()).required(), [1.0, 2.5]);
-        assert_eq!(r.floats_or_one("one", Bounds::any()).required(), [4.0]);
-        assert_eq!(r.floats_or_one("xs", Bounds::any()).required(), [1.0, 2.5]);
+        assert_eq!(r.floats("xs", limits::any()).required(), [1.0, 2.5]);
+        assert_eq!(r.floats_or_one("one", limits::any()).required(), [4.0]);
+        assert_eq!(r.floats_or_one("xs", limits::any()).required(), [1.0, 2.5]);
         assert_eq!(r.integers("is", 0..=9).required(), [1, 2]);
         assert_eq!(r.strings("ss").required(), ["u"]);
         assert_eq!(drive(r, "c"), Drive::Shared);
@@ -86,14 +87,14 @@ x.toml:6: f = inf: must be a finite number
 x.toml:7: g = 'x': must be a number
 x.toml:8: h = true: must be a number, above 0.5";
     let found = complaints(text, |r| {
-        r.float("a", Bounds::above(0.0)).required();
-        r.float("b", Bounds::at_least(0.0)).required();
-        r.float("c", Bounds::between(0.0, 1.0)).required();
-        r.float("d", Bounds::from_below(0.0, 1.0)).required();
-        r.float("e", Bounds::any()).required();
-        r.float("f", Bounds::above(0.0)).required();
-        r.float("g", Bounds::any()).required();
-        r.float("h", Bounds::above(0.5)).required();
+        r.float("a", limits::above(0.0)).required();
+        r.float("b", limits::at_least(0.0)).required();
+        r.float("c", limits::between(0.0, 1.0)).required();
+        r.float("d", limits::from_below(0.0, 1.0)).required();
+        r.float("e", limits::any()).required();
+        r.float("f", limits::above(0.0)).required();
+        r.float("g", limits::any()).required();
+        r.float("h", limits::above(0.5)).required();
     });
     assert_eq!(found, expected);
 }
@@ -133,13 +134,13 @@ x.toml:7: f[0] = '': must not be empty
 x.toml:7: f[1] = 1: must be a text in quotes
 x.toml:8: g = -1: must be above 0";
     let found = complaints(text, |r| {
-        r.floats("a", Bounds::at_least(0.0)).required();
-        r.floats("b", Bounds::any()).required();
-        r.floats("c", Bounds::any()).required();
-        r.floats_or_one("d", Bounds::above(0.0)).required();
+        r.floats("a", limits::at_least(0.0)).required();
+        r.floats("b", limits::any()).required();
+        r.floats("c", limits::any()).required();
+        r.floats_or_one("d", limits::above(0.0)).required();
         r.integers("e", 0..=9).required();
         r.strings("f").required();
-        r.floats_or_one("g", Bounds::above(0.0)).required();
+        r.floats_or_one("g", limits::above(0.0)).required();
     });
     assert_eq!(found, expected);
 }
@@ -157,7 +158,7 @@ x.toml: train.steps.warm is required: true or false";
         let method = r.section("method");
         let svgd = method.section("svgd");
         svgd.count("particles", 2..=usize::MAX).required();
-        svgd.floats("lr", Bounds::above(0.0)).required();
+        svgd.floats("lr", limits::above(0.0)).required();
         svgd.choice::<Drive>("drive").required_or(Drive::Own, "own or shared");
         svgd.finish();
         method.finish();
@@ -175,7 +176,7 @@ fn a_value_in_place_of_a_table_is_reported_once() {
     let found = complaints("train = 3\n", |r| {
         let train = r.section("train");
         train.count("epochs", 1..=9).required();
-        train.floats("lr", Bounds::any()).required();
+        train.floats("lr", limits::any()).required();
         train.problem("epochs", "never shown");
         assert!(train.section("inner").one_of_is_none());
         train.finish();
@@ -200,7 +201,7 @@ x.toml:3: a.\"o\\\\dd k\" = [1]: unknown key: this table takes none
 x.toml:4: b: unknown key; known: a, gamma, train; did you mean `a`?
 x.toml:7: train.epoch = 3: unknown key; known: epochs; did you mean `epochs`?";
     let found = complaints(text, |r| {
-        let _ = r.float("gamma", Bounds::any()).optional();
+        let _ = r.float("gamma", limits::any()).optional();
         r.section("a").finish();
         let train = r.section("train");
         let _ = train.count("epochs", 1..=9).optional();
@@ -237,7 +238,7 @@ fn all_layers_are_reported_in_order() {
     let root = Reader::root(&tree);
     let train = root.section("train");
     train.count("epochs", 1..=9).required();
-    train.float("lr", Bounds::above(0.0)).required();
+    train.float("lr", limits::above(0.0)).required();
     drive(&train, "drive");
     train.count("steps", 1..=9).required();
     train.finish();

@@ -7,29 +7,20 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
+use crate::schema::settings;
 use crate::subspace::head_columns::{flat_head, initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry =
     Entry { key: "full", about: "every weight of the network, per particle", read: |_| Box::new(Spec) };
 
-struct Spec;
+settings! {
+    struct Spec;
+}
 
 impl SubspaceSpec for Spec {
     fn key(&self) -> &'static str {
         ENTRY.key
-    }
-
-    fn equal_starts(&self, head: Training) -> bool {
-        head != Training::Always
-    }
-
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {

@@ -6,29 +6,20 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
+use crate::schema::settings;
 use crate::subspace::head_columns::{flat_head, initial_head, push_head};
 use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry =
     Entry { key: "last-layer", about: "the head alone; the network stays as it is", read: |_| Box::new(Spec) };
 
-struct Spec;
+settings! {
+    struct Spec;
+}
 
 impl SubspaceSpec for Spec {
     fn key(&self) -> &'static str {
         ENTRY.key
-    }
-
-    fn equal_starts(&self, head: Training) -> bool {
-        head != Training::Always
-    }
-
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 
     fn build(&self, _: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {

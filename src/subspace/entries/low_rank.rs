@@ -4,13 +4,12 @@
 //! how different its members become.
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Network, Parameters, Slot, SlotKind, Weights};
-use crate::schema::{Bounds, Choice, Reader, words};
+use crate::schema::{Choice, Reader, settings, words};
 use crate::subspace::head_columns::{initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
@@ -43,47 +42,31 @@ words! {
     }
 }
 
-#[derive(Serialize)]
-struct Spec {
-    rank: usize,
-    alpha: f64,
-    targets: Vec<Target>,
-    /// The ranges of block numbers, such as "0-5,11"; all blocks by default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocks: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gain: Option<f64>,
+settings! {
+    struct Spec {
+        /// Rank of the update of each layer.
+        rank: usize, in 1..=4096;
+        /// Scale of the update, which is alpha / rank times B A.
+        alpha: f64 = 16.0, in above(0.0);
+        /// Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of
+        /// one that sees images, `projector.*` and `vision.*`; of a module, `linear` and `pointwise` (1 × 1
+        /// convolutions).
+        targets: Vec<Target> = vec![Target::Fc, Target::Proj];
+        /// Blocks that get updates, such as `"6-11"`; all by default.
+        blocks: Option<String>;
+        /// Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).
+        gain: Option<f64>, in above(0.0);
+    } then check
 }
 
 impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        let spec = Spec {
-            rank: reader.count("rank", 1..=4096).about("Rank of the update of each layer.").required(),
-            alpha: reader
-                .float("alpha", Bounds::above(0.0))
-                .about("Scale of the update, which is alpha / rank times B A.")
-                .or(16.0),
-            targets: reader
-                .choices("targets")
-                .about("Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of one \
-                     that sees images, `projector.*` and `vision.*`; of a module, `linear` and `pointwise` (1 × 1 convolutions).")
-                .or(vec![Target::Fc, Target::Proj]),
-            blocks: reader
-                .string("blocks")
-                .about("Blocks that get updates, such as `\"6-11\"`; all by default.")
-                .optional(),
-            gain: reader
-                .float("gain", Bounds::above(0.0))
-                .about("Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).")
-                .optional(),
-        };
-        if spec.targets.is_empty() {
+    fn check(&self, reader: &Reader) {
+        if self.targets.is_empty() {
             reader.problem("targets", "must name at least one layer");
         }
-        if let Some(Err(error)) = spec.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
+        if let Some(Err(error)) = self.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
             reader.problem("blocks", format!("{error}"));
         }
-        spec
     }
 
     /// Returns the layers that get an update, in the order of the forward pass.
@@ -153,10 +136,6 @@ impl SubspaceSpec for Spec {
 
     fn rank(&self) -> Option<i64> {
         Some(self.rank as i64)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 
     fn build(&self, network: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {

@@ -2,14 +2,13 @@
 //! text tower, whose embeddings are the classifier. Their biases stay as they are.
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::model::head::{Head, Texts, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::text::PROJECTION;
-use crate::schema::{Reader, words};
+use crate::schema::{settings, words};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry = Entry {
@@ -23,22 +22,14 @@ words! {
     pub enum Modalities { Both = "both", Image = "image" }
 }
 
-#[derive(Serialize)]
-struct Spec {
-    modalities: Modalities,
+settings! {
+    struct Spec {
+        /// Towers whose projections are trained: both, or the image tower alone, where the head is a ready file.
+        modalities: Modalities = Modalities::Both;
+    }
 }
 
 impl Spec {
-    fn read(reader: &Reader) -> Spec {
-        let modalities = reader
-            .choice("modalities")
-            .about(
-                "Towers whose projections are trained: both, or the image tower alone, where the head is a ready file.",
-            )
-            .or(Modalities::Both);
-        Spec { modalities }
-    }
-
     /// Returns the texts of the head, if their projection is trained.
     fn texts(&self, head: &Head) -> Result<Option<Texts>> {
         if self.modalities == Modalities::Image {
@@ -60,14 +51,6 @@ impl SubspaceSpec for Spec {
 
     fn equal_starts(&self, _: Training) -> bool {
         true
-    }
-
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::testing::REQUEST;
-use crate::schema::Tree;
+use crate::schema::{Resolved, Tree};
 
 /// The set [`crate::data::sets::cifar10_c`] with the checksum of [`pixels`].
 static TINY: Published = Published {
@@ -42,8 +42,8 @@ fn folder(files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
 
 fn set(root: &Path, extra: &str) -> CifarC {
     let tree = Tree::parse("test.toml", &format!("root = {root:?}\n{extra}")).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read_sized(&TINY, FEW, &mut reader);
+    let reader = Reader::root(&tree);
+    let set = CifarC::read(&reader, &TINY, FEW);
     reader.close(set).unwrap()
 }
 
@@ -158,8 +158,8 @@ fn labels_may_be_any_integers_below_the_number_of_classes() {
 fn config_mistakes_are_reported() {
     let text = "corruptions = [\"gausian_noise\", \"fog\", \"fog\"]\nseverities = [1, 6, 1]\nverify = \"yes\"";
     let tree = Tree::parse("test.toml", text).unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read_sized(&TINY, FEW, &mut reader);
+    let reader = Reader::root(&tree);
+    let set = CifarC::read(&reader, &TINY, FEW);
     let problems = reader.close(set).err().unwrap().to_string();
     for part in
         ["root is required", "did you mean `gaussian_noise`?", "`fog` comes twice", "severities[1] = 6", "verify"]

@@ -85,8 +85,4 @@ impl Dataset for Vqa {
         };
         self.with_images(asking, (SplitName::Test, format!("{} of the files", self.of.key)), request)
     }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
-    }
 }

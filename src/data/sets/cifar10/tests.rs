@@ -68,8 +68,8 @@ fn broken_files_are_refused() {
 #[test]
 fn config_mistakes_are_reported() {
     let tree = Tree::parse("test.toml", "batches = [1, 6, 1]\nsubset = { test = 0, dev = 1 }").unwrap();
-    let mut reader = Reader::root(&tree);
-    let set = read(&mut reader);
+    let reader = Reader::root(&tree);
+    let set = (ENTRY.read)(&reader);
     let problems = reader.close(set).err().unwrap().to_string();
     for part in ["root is required", "batches[1] = 6", "subset.test = 0", "subset.dev = 1: unknown key"] {
         assert!(problems.contains(part), "{part} not in: {problems}");

@@ -84,8 +84,8 @@ fn config_mistakes_are_reported() {
         ("", "root is required"),
     ] {
         let tree = Tree::parse("test.toml", text).unwrap();
-        let mut reader = Reader::root(&tree);
-        let set = read(&mut reader);
+        let reader = Reader::root(&tree);
+        let set = (ENTRY.read)(&reader);
         let problems = reader.close(set).err().unwrap().to_string();
         assert!(problems.contains(part), "{part} not in: {problems}");
     }

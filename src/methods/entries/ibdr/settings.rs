@@ -1,9 +1,7 @@
 //! The table `[method.ibdr]`: the keys of both forms, and those that only one of them has.
 
-use serde::Serialize;
-
 use crate::methods::{Circumstances, MAX_PARTICLES};
-use crate::schema::{Bounds, Reader, words};
+use crate::schema::{Reader, Resolved, limits, settings, words};
 
 words! {
     /// The form of the method.
@@ -25,45 +23,68 @@ words! {
     }
 }
 
-#[derive(Serialize, Clone, Debug)]
-pub struct Spec {
-    pub particles: i64,
-    /// The weight α of the diversity.
-    pub diversity: f64,
-    /// The standard deviation σ of the Gaussians.
-    pub std: f64,
-    /// The dual variable λ at the start.
-    pub lambda: f64,
-    /// The learning rate α_λ of λ.
-    pub lambda_lr: f64,
-    pub variant: Form,
-    #[serde(flatten)]
-    pub rule: Rule,
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(circumstances: &Circumstances) {
+        /// Algorithm 1 of the paper, or the rules of the released code.
+        pub variant: Form = Form::Paper;
+        pub std: f64, by |reader| std(reader, variant);
+        /// Number of Gaussians K.
+        pub particles: i64, in 1..=MAX_PARTICLES;
+        /// Weight α of the diversity of predictions.
+        pub diversity: f64 = 0.02, in at_least(0.0);
+        /// Dual variable λ of the transport cost at the start.
+        pub lambda: f64 = 3.0, in above(0.0);
+        /// Learning rate of λ; in `released`, where it follows the schedule, the optimizer's in their scripts.
+        pub lambda_lr: f64 = 0.01, in at_least(0.0);
+        pub rule: Rule, part |reader| Rule::read(reader, variant);
+    } then check
+}
+
+settings! {
+    /// The keys that only the form of the paper has.
+    #[derive(Clone, Debug)]
+    pub struct Paper {
+        /// Step size of the ascent to the worst case (`paper`).
+        pub ascent_lr: f64 = 0.05, in above(0.0);
+        /// Ascents in a step (`paper`); λ acts from the second on.
+        pub ascent_steps: usize = 1, in 1..=1000;
+        /// Radius ρ: the mean squared distance of the worst cases that λ keeps (`paper`).
+        pub radius: f64 = 0.05, in at_least(0.0);
+        /// Weight β of the divergence from the prior N(0, I) (`paper`).
+        pub kl_weight: f64 = 1e-4, in at_least(0.0);
+    }
+}
+
+settings! {
+    /// The keys that only the released form has.
+    #[derive(Clone, Debug)]
+    pub struct Released {
+        /// Cost of moving a particle (`released`).
+        pub cost: Cost = Cost::Euclidean;
+        /// Number added to the squared gradients of the Fisher cost (`released`, `cost = "fisher"`).
+        pub damping: Option<f64>, in above(0.0);
+        /// Distance of the worst case's predictions that λ keeps (`released`).
+        pub bound: f64 = 0.03, in above(0.0);
+        /// Largest norm of the gradient of the ascent, over all particles (`released`).
+        pub ascent_clip_norm: f64 = 0.2, in above(0.0);
+    }
 }
 
 /// The settings that only one form has.
-#[derive(Serialize, Clone, Debug)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub enum Rule {
-    Paper {
-        /// The step size α_1 of the ascent.
-        ascent_lr: f64,
-        ascent_steps: usize,
-        /// The radius ρ.
-        radius: f64,
-        /// The weight β of the divergence from the prior.
-        kl_weight: f64,
-    },
-    Released {
-        cost: Cost,
-        /// The distance of predictions that λ keeps.
-        bound: f64,
-        /// The largest L2 norm of the gradient of the ascent, over all particles.
-        ascent_clip_norm: f64,
-        /// The number that is added to the squared gradients of the Fisher cost.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        damping: Option<f64>,
-    },
+    Paper(Paper),
+    Released(Released),
+}
+
+impl Resolved for Rule {
+    fn resolved(&self) -> toml::Table {
+        match self {
+            Rule::Paper(keys) => keys.resolved(),
+            Rule::Released(keys) => keys.resolved(),
+        }
+    }
 }
 
 /// The keys of each form, beyond those of both.
@@ -71,42 +92,18 @@ const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"]
 const OF_RELEASED: [&str; 4] = ["cost", "bound", "ascent_clip_norm", "damping"];
 
 impl Spec {
-    pub fn read(reader: &Reader, circumstances: &Circumstances) -> Spec {
-        let variant = reader
-            .choice("variant")
-            .about("Algorithm 1 of the paper, or the rules of the released code.")
-            .or(Form::Paper);
-        let std = std(reader, variant);
-        let spec = Spec {
-            particles: reader.count("particles", 1..=MAX_PARTICLES).about("Number of Gaussians K.").required() as i64,
-            diversity: reader
-                .float("diversity", Bounds::at_least(0.0))
-                .about("Weight α of the diversity of predictions.")
-                .or(0.02),
-            std,
-            lambda: reader
-                .float("lambda", Bounds::above(0.0))
-                .about("Dual variable λ of the transport cost at the start.")
-                .or(3.0),
-            lambda_lr: reader
-                .float("lambda_lr", Bounds::at_least(0.0))
-                .about("Learning rate of λ; in `released`, where it follows the schedule, the optimizer's in their scripts.")
-                .or(0.01),
-            variant,
-            rule: Rule::read(reader, variant),
-        };
-        if spec.std == 0.0 && circumstances.subspace == "full" && spec.particles > 1 {
+    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
+        if self.std == 0.0 && circumstances.subspace == "full" && self.particles > 1 {
             reader
                 .problem("std", "0 in [subspace.full] keeps particles that start equal alike: give it a value above 0");
         }
-        spec
     }
 }
 
 /// Reads the standard deviation of the Gaussians, which only the released form has a default for.
 fn std(reader: &Reader, variant: Form) -> f64 {
     let std = reader
-        .float("std", Bounds::at_least(0.0))
+        .float("std", limits::at_least(0.0))
         .about("Standard deviation σ of the Gaussians; required for `paper`, 0 for `released`.")
         .optional();
     if variant == Form::Paper && std.is_none() {
@@ -121,7 +118,7 @@ fn std(reader: &Reader, variant: Form) -> f64 {
 impl Rule {
     /// Reads the keys of both forms, so that those of the other form are reported with the way out.
     fn read(reader: &Reader, variant: Form) -> Rule {
-        let (paper, released) = (Rule::paper(reader), Rule::released(reader));
+        let (paper, released) = (Rule::Paper(Paper::read(reader)), Rule::Released(Released::read(reader)));
         let (own, other) = match variant {
             Form::Paper => (paper, &OF_RELEASED[..]),
             Form::Released => (released, &OF_PAPER[..]),
@@ -130,53 +127,14 @@ impl Rule {
             reader.problem(key, format!("is no key of variant = \"{variant}\": leave it out"));
         }
         match own {
-            Rule::Released { cost: Cost::Fisher, damping: None, .. } => {
+            Rule::Released(Released { cost: Cost::Fisher, damping: None, .. }) => {
                 reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
             }
-            Rule::Released { cost: Cost::Euclidean, damping: Some(_), .. } => {
+            Rule::Released(Released { cost: Cost::Euclidean, damping: Some(_), .. }) => {
                 reader.problem("damping", "belongs to cost = \"fisher\": leave it out");
             }
             _ => {}
         }
         own
-    }
-
-    fn paper(reader: &Reader) -> Rule {
-        Rule::Paper {
-            ascent_lr: reader
-                .float("ascent_lr", Bounds::above(0.0))
-                .about("Step size of the ascent to the worst case (`paper`).")
-                .or(0.05),
-            ascent_steps: reader
-                .count("ascent_steps", 1..=1000)
-                .about("Ascents in a step (`paper`); λ acts from the second on.")
-                .or(1),
-            radius: reader
-                .float("radius", Bounds::at_least(0.0))
-                .about("Radius ρ: the mean squared distance of the worst cases that λ keeps (`paper`).")
-                .or(0.05),
-            kl_weight: reader
-                .float("kl_weight", Bounds::at_least(0.0))
-                .about("Weight β of the divergence from the prior N(0, I) (`paper`).")
-                .or(1e-4),
-        }
-    }
-
-    fn released(reader: &Reader) -> Rule {
-        Rule::Released {
-            cost: reader.choice("cost").about("Cost of moving a particle (`released`).").or(Cost::Euclidean),
-            damping: reader
-                .float("damping", Bounds::above(0.0))
-                .about("Number added to the squared gradients of the Fisher cost (`released`, `cost = \"fisher\"`).")
-                .optional(),
-            bound: reader
-                .float("bound", Bounds::above(0.0))
-                .about("Distance of the worst case's predictions that λ keeps (`released`).")
-                .or(0.03),
-            ascent_clip_norm: reader
-                .float("ascent_clip_norm", Bounds::above(0.0))
-                .about("Largest norm of the gradient of the ascent, over all particles (`released`).")
-                .or(0.2),
-        }
     }
 }

@@ -100,12 +100,12 @@ fn spec(variant: Form, rule: Rule) -> Spec {
 }
 
 fn paper(ascent_steps: usize) -> Spec {
-    spec(Form::Paper, Rule::Paper { ascent_lr: 0.4, ascent_steps, radius: 0.05, kl_weight: 0.03 })
+    spec(Form::Paper, Rule::Paper(Paper { ascent_lr: 0.4, ascent_steps, radius: 0.05, kl_weight: 0.03 }))
 }
 
 fn code(cost: Cost) -> Spec {
     let damping = (cost == Cost::Fisher).then_some(1e-2);
-    spec(Form::Released, Rule::Released { cost, bound: 0.03, ascent_clip_norm: 0.2, damping })
+    spec(Form::Released, Rule::Released(Released { cost, bound: 0.03, ascent_clip_norm: 0.2, damping }))
 }
 
 fn start() -> Tensor {
@@ -196,12 +196,12 @@ fn a_released_step_is_that_of_the_authors_code() {
     let (features, labels) = (golden.tensor("x"), golden.tensor("labels").to_kind(Kind::Int64));
     let mut theta = golden.tensor("start").flatten(1, 2);
     let particles = theta.size()[0];
-    let rule = Rule::Released {
+    let rule = Rule::Released(Released {
         cost: Cost::Euclidean,
         bound: golden.number("bound"),
         ascent_clip_norm: golden.number("clip"),
         damping: None,
-    };
+    });
     let spec = Spec {
         particles,
         diversity: golden.number("alpha_div"),

@@ -5,8 +5,10 @@ use tch::Kind;
 /// Returns a type as TorchScript writes it: the number of libtorch's ScalarType.
 pub fn number(kind: Kind) -> i32 {
     match kind {
+        Kind::Int64 => 4,
         Kind::Half => 5,
         Kind::Double => 7,
+        Kind::Bool => 11,
         Kind::BFloat16 => 15,
         _ => 6,
     }
@@ -16,6 +18,8 @@ pub fn number(kind: Kind) -> i32 {
 pub struct Class {
     name: String,
     parameters: Vec<String>,
+    /// The tensors that are no parameters, such as whole numbers.
+    buffers: Vec<String>,
     /// The lines that declare submodules.
     modules: Vec<String>,
     methods: String,
@@ -23,7 +27,8 @@ pub struct Class {
 
 impl Class {
     pub fn new(name: &str) -> Class {
-        Class { name: name.to_string(), parameters: Vec::new(), modules: Vec::new(), methods: String::new() }
+        let (parameters, buffers) = (Vec::new(), Vec::new());
+        Class { name: name.to_string(), parameters, buffers, modules: Vec::new(), methods: String::new() }
     }
 
     pub fn parameters(mut self, names: &[&str]) -> Class {
@@ -33,6 +38,12 @@ impl Class {
 
     pub fn module(mut self, name: &str, class: &str) -> Class {
         self.modules.push(format!("  {name} : __torch__.bella.{class}\n"));
+        self
+    }
+
+    /// Adds tensors that are no parameters.
+    pub fn buffers(mut self, names: &[&str]) -> Class {
+        self.buffers.extend(names.iter().map(|name| name.to_string()));
         self
     }
 
@@ -50,10 +61,13 @@ impl Class {
     }
 
     pub fn code(&self) -> String {
-        let quoted: String = self.parameters.iter().map(|name| format!("\"{name}\", ")).collect();
-        let declared: String = self.parameters.iter().map(|name| format!("  {name} : Tensor\n")).collect();
+        let quoted = |names: &[String]| names.iter().map(|name| format!("\"{name}\", ")).collect::<String>();
+        let (parameters, buffers) = (quoted(&self.parameters), quoted(&self.buffers));
+        let all = self.parameters.iter().chain(&self.buffers);
+        let declared: String = all.map(|name| format!("  {name} : Tensor\n")).collect();
         format!(
-            "class {}(Module):\n  __parameters__ = [{quoted}]\n  __buffers__ = []\n{declared}  training : bool\n{}{}",
+            "class {}(Module):\n  __parameters__ = [{parameters}]\n  __buffers__ = [{buffers}]\n{declared}  \
+             training : bool\n{}{}",
             self.name,
             self.modules.concat(),
             self.methods

@@ -86,7 +86,8 @@ impl Pickle {
         self.integer(0);
         self.integers(&parameter.shape);
         self.integers(&strides(&parameter.shape));
-        self.bytes.push(TRUE);
+        // Whole numbers have no gradients.
+        self.bytes.push(if parameter.kind == Kind::Int64 { FALSE } else { TRUE });
         self.global("collections", "OrderedDict");
         self.bytes.extend([EMPTY_TUPLE, REDUCE, TUPLE, REDUCE]);
         self.tensors += 1;

@@ -1,11 +1,10 @@
 //! `[head.answers]`: the whole output matrix of a language network, which learns and writes answers token by token.
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "answers",
@@ -14,14 +13,10 @@ pub static ENTRY: Entry = Entry {
     read: |reader| Box::new(Answers::read(reader)),
 };
 
-#[derive(Serialize)]
-struct Answers {
-    tokens: usize,
-}
-
-impl Answers {
-    fn read(reader: &Reader) -> Answers {
-        Answers { tokens: reader.count("tokens", 1..=4096).about("Most tokens of an answer that is written.").or(16) }
+settings! {
+    struct Answers {
+        /// Most tokens of an answer that is written.
+        tokens: usize = 16, in 1..=4096;
     }
 }
 
@@ -46,9 +41,5 @@ impl HeadSpec for Answers {
 
     fn answer_tokens(&self) -> Option<usize> {
         Some(self.tokens)
-    }
-
-    fn resolved(&self) -> toml::Table {
-        crate::schema::table(self)
     }
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::base::tensor::snapshot;
 use crate::model::folder::class_names::{Agreement, class_names};
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "checkpoint",
@@ -12,7 +13,9 @@ pub static ENTRY: Entry = Entry {
     read: |_| Box::new(Own),
 };
 
-struct Own;
+settings! {
+    struct Own;
+}
 
 /// Checks that the classifier's classes are the data set's, as far as the checkpoint's folder names them.
 fn check_order(surroundings: &Surroundings) -> Result<()> {
@@ -62,9 +65,5 @@ impl HeadSpec for Own {
 
     fn training(&self) -> Training {
         Training::WithBackbone
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }

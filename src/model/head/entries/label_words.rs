@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
-use crate::schema::Reader;
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "label-words",
@@ -14,17 +14,10 @@ pub static ENTRY: Entry = Entry {
     read: |reader| Box::new(LabelWords::read(reader)),
 };
 
-struct LabelWords {
-    leading_space: bool,
-}
-
-impl LabelWords {
-    fn read(reader: &Reader) -> LabelWords {
-        let leading_space = reader
-            .boolean("leading_space")
-            .about("Whether a space in front belongs to each word, as byte-level tokenizers (Llama 3, Qwen) have it.")
-            .or(false);
-        LabelWords { leading_space }
+settings! {
+    struct LabelWords {
+        /// Whether a space in front belongs to each word, as byte-level tokenizers (Llama 3, Qwen) have it.
+        leading_space: bool = false;
     }
 }
 
@@ -59,9 +52,5 @@ impl HeadSpec for LabelWords {
 
     fn training(&self) -> Training {
         Training::OfNetwork
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::from_iter([("leading_space".to_string(), self.leading_space.into())])
     }
 }

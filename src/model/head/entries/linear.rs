@@ -4,11 +4,14 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::schema::settings;
 
 pub static ENTRY: Entry =
     Entry { key: "linear", about: "a new linear layer with bias, trained per particle", read: |_| Box::new(Linear) };
 
-struct Linear;
+settings! {
+    struct Linear;
+}
 
 impl HeadSpec for Linear {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
@@ -26,9 +29,5 @@ impl HeadSpec for Linear {
 
     fn training(&self) -> Training {
         Training::Always
-    }
-
-    fn resolved(&self) -> toml::Table {
-        toml::Table::new()
     }
 }

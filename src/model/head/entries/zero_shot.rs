@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use crate::model::head::names::ClassNames;
 use crate::model::head::prompts::Prompts;
 use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
-use crate::schema::Reader;
+use crate::schema::{Reader, Resolved};
 
 pub static ENTRY: Entry = Entry {
     key: "zero-shot",
@@ -43,6 +43,17 @@ impl ZeroShot {
     }
 }
 
+impl Resolved for ZeroShot {
+    fn resolved(&self) -> toml::Table {
+        match self {
+            ZeroShot::Weights(path) => {
+                toml::Table::from_iter([("weights".to_string(), path.display().to_string().into())])
+            }
+            ZeroShot::Prompts(prompts) => prompts.resolved(),
+        }
+    }
+}
+
 impl HeadSpec for ZeroShot {
     fn build(&self, surroundings: &Surroundings) -> Result<Head> {
         let (weight, bias, texts) = match self {
@@ -67,15 +78,6 @@ impl HeadSpec for ZeroShot {
 
     fn training(&self) -> Training {
         Training::Never
-    }
-
-    fn resolved(&self) -> toml::Table {
-        match self {
-            ZeroShot::Weights(path) => {
-                toml::Table::from_iter([("weights".to_string(), path.display().to_string().into())])
-            }
-            ZeroShot::Prompts(prompts) => prompts.resolved(),
-        }
     }
 
     fn files(&self) -> Vec<PathBuf> {

@@ -8,7 +8,7 @@ fn read_everything(tree: &Tree) -> String {
     if let Some((_, svgd)) = root.one_of("method", &["map", "svgd"]) {
         svgd.count("particles", 2..=9).required();
         drive(&svgd, "drive");
-        svgd.floats_or_one("lr", Bounds::above(0.0)).required();
+        svgd.floats_or_one("lr", limits::above(0.0)).required();
         svgd.finish();
     }
     let train = root.section("train");

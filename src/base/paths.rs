@@ -1,0 +1,77 @@
+//! Paths as users write them.
+
+use std::path::{Path, PathBuf};
+
+/// Returns a path in which `~` at the start stands for the home folder, and `$NAME` or `${NAME}` for a variable of the
+/// environment, as shells read it. `~name` and a `$` before anything else are kept, and so is a path that exists as it is
+/// written: names may have such characters.
+///
+/// # Errors
+/// Fails with the reason if a variable is not set.
+pub fn expanded(path: &str) -> Result<PathBuf, String> {
+    if Path::new(path).exists() {
+        return Ok(PathBuf::from(path));
+    }
+    expanded_by(path, &|name| std::env::var(name).ok())
+}
+
+fn expanded_by(path: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
+    let value = |name: &str| variable(name).ok_or_else(|| format!("the variable {name} of the environment is not set"));
+    let (mut done, mut rest) = (String::new(), path);
+    if let Some(below) = path.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/')) {
+        done = value("HOME")?;
+        rest = below;
+    }
+    while let Some((before, after)) = rest.split_once('$') {
+        done += before;
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let plain = after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len()));
+        let (name, behind) = braced.unwrap_or(plain);
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(is_part) {
+            done.push('$');
+            rest = after;
+            continue;
+        }
+        done += &value(name)?;
+        rest = behind;
+    }
+    Ok(PathBuf::from(done + rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_expanded_as_in_a_shell() {
+        let variable = |name: &str| match name {
+            "HOME" => Some("/home/me".to_string()),
+            "DATA" => Some("/data".to_string()),
+            _ => None,
+        };
+        let expand = |path: &str| expanded_by(path, &variable).map(|path| path.to_string_lossy().into_owned());
+        for (path, expected) in [
+            ("~/a", "/home/me/a"),
+            ("~", "/home/me"),
+            ("~you/a", "~you/a"),
+            ("a~/b", "a~/b"),
+            ("$DATA/x", "/data/x"),
+            ("${DATA}-2/$HOME", "/data-2//home/me"),
+            ("a$/b", "a$/b"),
+            ("cost$5", "cost$5"),
+            ("${DA TA}", "${DA TA}"),
+        ] {
+            assert_eq!(expand(path).as_deref(), Ok(expected), "{path}");
+        }
+        assert_eq!(expand("$NONE/x").unwrap_err(), "the variable NONE of the environment is not set");
+    }
+    #[test]
+    fn a_path_that_exists_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let odd = place.path().join("$BELLA_NOWHERE");
+        assert!(expanded(odd.to_str().unwrap()).is_err());
+        std::fs::create_dir(&odd).unwrap();
+        assert_eq!(expanded(odd.to_str().unwrap()).unwrap(), odd);
+    }
+}

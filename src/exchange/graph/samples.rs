@@ -1,0 +1,123 @@
+//! The inputs of a graph, and the prepared samples that they become.
+
+use tch::{Kind, Tensor};
+
+use crate::data::Interpolation;
+use crate::model::Normalize;
+use crate::model::network::ops::graph::{Operation, SAMPLES, Value};
+use crate::model::network::ops::{Ops, Writer};
+
+/// What a graph takes.
+pub enum Taken {
+    /// Normalised images `pixels` of so many pixels per side.
+    Pixels(i64),
+    /// Bytes `images` of any size, which the graph prepares for so many pixels per side.
+    Bytes(i64, Preparing),
+    /// `input_ids` and `attention_mask` of so many tokens.
+    Texts(i64),
+    /// These with normalised images `pixel_values` of so many pixels per side.
+    Questions { tokens: i64, side: i64, normalize: Normalize },
+}
+
+/// The way from stored bytes to prepared images.
+#[derive(Clone, Copy)]
+pub struct Preparing {
+    pub normalize: Normalize,
+    pub interpolation: Interpolation,
+}
+
+const IMAGE: [&str; 4] = ["batch", "channels", "height", "width"];
+const TEXT: [&str; 2] = ["batch", "tokens"];
+
+impl Taken {
+    /// Returns the names of the inputs, in their order.
+    pub fn names(&self) -> &'static [&'static str] {
+        match self {
+            Taken::Pixels(_) => &["pixels"],
+            Taken::Bytes(..) => &["images"],
+            Taken::Texts(_) => &["input_ids", "attention_mask"],
+            Taken::Questions { .. } => &["input_ids", "attention_mask", "pixel_values"],
+        }
+    }
+
+    /// Adds the inputs, and returns prepared samples `[1, B, …]`.
+    pub fn samples(&self, writer: &Writer) -> Value {
+        match *self {
+            Taken::Pixels(side) => {
+                let pixels = writer.graph().input("pixels", Kind::Float, &IMAGE, &[SAMPLES, 3, side, side]);
+                images(writer, &pixels)
+            }
+            Taken::Bytes(side, preparing) => {
+                let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
+                images(writer, &prepared(writer, &bytes, side, preparing))
+            }
+            Taken::Texts(tokens) => {
+                let rows = text(writer, tokens).map(|row| writer.reshape(&row, &[1, tokens]));
+                writer.graph().concat(&rows.each_ref(), 2)
+            }
+            Taken::Questions { tokens, side, normalize } => {
+                let [ids, mask] = text(writer, tokens).map(|row| as_float(writer, &row));
+                let axes = &[SAMPLES, 3, side, side];
+                let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
+                let bytes = unnormalised(writer, &pixels, normalize);
+                let mut graph = writer.graph();
+                let bytes = graph.reshape(&bytes, &[1, SAMPLES, 3 * side * side]);
+                graph.concat(&[&ids, &mask, &bytes], 2)
+            }
+        }
+    }
+}
+
+/// Returns images `[B, 3, S, S]` as `[1, B, 3, S, S]` in the type of the network.
+fn images(writer: &Writer, pixels: &Value) -> Value {
+    let pixels = writer.cast(pixels.clone());
+    let shape = [&[1], &pixels.shape[..]].concat();
+    writer.graph().reshape(&pixels, &shape)
+}
+
+fn as_float(writer: &Writer, x: &Value) -> Value {
+    writer.graph().keep(Operation::Cast(Kind::Float), &[x])
+}
+
+/// Adds ids and mask, `[1, B, T]` each.
+fn text(writer: &Writer, tokens: i64) -> [Value; 2] {
+    ["input_ids", "attention_mask"].map(|name| {
+        let mut graph = writer.graph();
+        let row = graph.input(name, Kind::Int64, &TEXT, &[SAMPLES, tokens]);
+        graph.reshape(&row, &[1, SAMPLES, tokens])
+    })
+}
+
+/// Returns prepared images of bytes, as [`Preprocess::images`](crate::model::Preprocess::images) makes them.
+fn prepared(writer: &Writer, bytes: &Value, side: i64, Preparing { normalize, interpolation }: Preparing) -> Value {
+    let [most, mean, std] = scales(writer, normalize);
+    let x = as_float(writer, bytes);
+    let mut graph = writer.graph();
+    graph.enter("preprocessing");
+    let x = graph.pair(Operation::Divide, &x, &most);
+    let x = graph.resize(&x, side, interpolation);
+    let x = graph.keep(Operation::Clamp { most: Some(1.0) }, &[&x]);
+    let x = graph.pair(Operation::Subtract, &x, &mean);
+    graph.pair(Operation::Divide, &x, &std)
+}
+
+/// Returns the bytes of normalised images, as numbers.
+fn unnormalised(writer: &Writer, pixels: &Value, normalize: Normalize) -> Value {
+    let [most, mean, std] = scales(writer, normalize);
+    let mut graph = writer.graph();
+    graph.enter("preprocessing");
+    let x = graph.times(pixels, &std);
+    let x = graph.plus(&x, &mean);
+    graph.times(&x, &most)
+}
+
+/// Returns the largest byte, and mean and deviation of the channels.
+fn scales(writer: &Writer, normalize: Normalize) -> [Value; 3] {
+    let own = writer.in_kind(Kind::Float);
+    let channels = |values: [f64; 3]| move || Tensor::from_slice(&values).to_kind(Kind::Float).view([1, 3, 1, 1]);
+    [
+        own.stored("preprocessing.most", || Tensor::from_slice(&[255f32])),
+        own.stored("preprocessing.channel_mean", channels(normalize.mean)),
+        own.stored("preprocessing.channel_std", channels(normalize.std)),
+    ]
+}

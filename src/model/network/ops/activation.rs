@@ -1,0 +1,32 @@
+//! The activations of networks.
+
+use tch::Tensor;
+
+use crate::schema::words;
+
+words! {
+    /// The activation between the two MLP layers.
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
+}
+
+impl Activation {
+    /// Applies the activation elementwise.
+    pub fn apply(self, x: &Tensor) -> Tensor {
+        match self {
+            Activation::Gelu => x.gelu("none"),
+            Activation::GeluTanh => x.gelu("tanh"),
+            Activation::QuickGelu => x * (x * 1.702).sigmoid(),
+            Activation::Silu => x.silu(),
+        }
+    }
+
+    /// Returns the activation of an expression as a TorchScript expression.
+    pub fn script(self, x: &str) -> String {
+        match self {
+            Activation::Gelu => format!("torch.gelu({x})"),
+            Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
+            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
+            Activation::Silu => format!("torch.silu({x})"),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Operations that libtorch computes at once. Values are tensors.
+
+use tch::{Device, Kind, Tensor};
+
+use super::{Activation, Constant, Layer, Mask, Ops, Pairs};
+use crate::base::tensor::upload;
+use crate::model::network::Weights;
+
+/// Computes a pass with some weights.
+pub struct Eager<'a, 'w> {
+    weights: Read<'a, 'w>,
+}
+
+/// The weights of a network, or those of a part of it.
+enum Read<'a, 'w> {
+    Whole(&'a Weights<'w>),
+    Part(Box<Weights<'w>>),
+}
+
+impl<'a, 'w> Eager<'a, 'w> {
+    pub fn of(weights: &'a Weights<'w>) -> Eager<'a, 'w> {
+        Eager { weights: Read::Whole(weights) }
+    }
+
+    fn weights(&self) -> &Weights<'w> {
+        match &self.weights {
+            Read::Whole(weights) => weights,
+            Read::Part(weights) => weights,
+        }
+    }
+}
+
+/// Repeats a value of one particle, or of one sample, for those of more.
+fn repeated(x: &Tensor, particles: i64, samples: i64) -> Tensor {
+    let size = x.size();
+    if size[0] == particles && size[1] == samples {
+        return x.shallow_clone();
+    }
+    let lengths: Vec<i64> = [particles, samples].into_iter().chain(size[2..].iter().map(|_| -1)).collect();
+    x.expand(&lengths, false)
+}
+
+/// Returns the largest numbers of particles and of samples.
+fn largest<'t>(all: impl Iterator<Item = &'t Tensor>) -> (i64, i64) {
+    all.map(Tensor::size).fold((1, 1), |(p, b), size| (p.max(size[0]), b.max(size[1])))
+}
+
+impl Ops for Eager<'_, '_> {
+    type Value = Tensor;
+
+    fn within(&self, part: &'static str) -> Self {
+        Eager { weights: Read::Part(Box::new(self.weights().within(part))) }
+    }
+
+    fn again(&self, x: &Tensor) -> Tensor {
+        x.shallow_clone()
+    }
+
+    fn length(&self, x: &Tensor, axis: usize) -> i64 {
+        x.size()[axis]
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.weights().has(name)
+    }
+
+    fn layer(&self, Layer { name, rows, keyless_bias }: Layer, x: &Tensor) -> Tensor {
+        let weights = self.weights();
+        let layer = if keyless_bias { weights.linear_without_key_bias(name) } else { weights.linear(name) };
+        match rows {
+            Some((start, length)) => layer.rows(start, length).forward(x),
+            None => layer.forward(x),
+        }
+    }
+
+    fn norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {
+        self.weights().norm(layer).forward(x, eps)
+    }
+
+    fn rms_norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {
+        self.weights().rms_norm(layer).forward(x, eps)
+    }
+
+    fn embedding(&self, layer: &str, ids: &Tensor) -> Tensor {
+        let table = self.weights().param(&format!("{layer}.weight"));
+        let offsets = Tensor::arange(table.size()[0], (Kind::Int64, ids.device())).view([-1, 1, 1]);
+        let ids = ids + offsets * table.size()[1];
+        Tensor::embedding(&table.flatten(0, 1), &ids, -1, false, false)
+    }
+
+    fn param(&self, name: &str) -> Tensor {
+        let value = self.weights().param(name);
+        (value.dim()..4).fold(value, |value, _| value.unsqueeze(1))
+    }
+
+    fn picked(&self, names: &[String], rows: &Tensor) -> Option<Tensor> {
+        let weights = self.weights();
+        let tables = names.iter().filter(|name| weights.has(name)).map(|name| weights.param(name));
+        Some(tables.reduce(|all, own| all + own)?.index_select(1, rows).unsqueeze(1))
+    }
+
+    fn constant(
+        &self,
+        constant: &Constant,
+        of: &[i64],
+        like: &Tensor,
+        make: impl Fn((Kind, Device)) -> Tensor,
+    ) -> Tensor {
+        constant.get(of, (like.kind(), like.device()), make)
+    }
+
+    fn add(&self, a: Tensor, b: Tensor) -> Tensor {
+        a + b
+    }
+
+    fn mul(&self, a: Tensor, b: Tensor) -> Tensor {
+        a * b
+    }
+
+    fn activation(&self, activation: Activation, x: Tensor) -> Tensor {
+        activation.apply(&x)
+    }
+
+    fn cast(&self, x: Tensor) -> Tensor {
+        x.to_kind(self.weights().kind())
+    }
+
+    fn normalised(&self, pixels: Tensor, mean: [f64; 3], std: [f64; 3]) -> Tensor {
+        let device = pixels.device();
+        let of =
+            |three: [f64; 3]| upload(&Tensor::from_slice(&three).to_kind(Kind::Float).view([1, 1, 3, 1, 1]), device);
+        (pixels / 255.0 - of(mean)) / of(std)
+    }
+
+    fn slice(&self, x: &Tensor, axis: usize, start: i64, length: i64) -> Tensor {
+        x.narrow(axis as i64, start, length)
+    }
+
+    fn concat(&self, parts: Vec<Tensor>, axis: usize) -> Tensor {
+        let (particles, samples) = largest(parts.iter());
+        let all: Vec<Tensor> = parts.iter().map(|part| repeated(part, particles, samples)).collect();
+        Tensor::cat(&all, axis as i64)
+    }
+
+    fn reshape(&self, x: &Tensor, lengths: &[i64]) -> Tensor {
+        let size = x.size();
+        x.reshape([&size[..2], lengths].concat())
+    }
+
+    fn permute(&self, x: &Tensor, axes: &[i64]) -> Tensor {
+        x.permute(axes)
+    }
+
+    fn mean(&self, x: &Tensor, axis: usize) -> Tensor {
+        x.mean_dim([axis as i64].as_slice(), true, None::<Kind>)
+    }
+
+    fn heads(&self, x: &Tensor, parts: i64, heads: i64) -> Vec<Tensor> {
+        let size = x.size();
+        let channels = size[3] / (parts * heads);
+        if parts == 1 {
+            return vec![x.unflatten(3, [heads, channels].as_slice()).transpose(2, 3)];
+        }
+        let x = x.reshape([size[0], size[1], size[2], parts, heads, channels]);
+        x.permute([3, 0, 1, 4, 2, 5]).unbind(0)
+    }
+
+    fn rotated(&self, x: &Tensor, pairs: Pairs) -> Tensor {
+        match pairs {
+            Pairs::Halves => {
+                let halves = x.chunk(2, -1);
+                Tensor::cat(&[&-&halves[1], &halves[0]], -1)
+            }
+            Pairs::Neighbours => {
+                let pairs = x.unflatten(-1, [-1, 2].as_slice()).unbind(-1);
+                Tensor::stack(&[&-&pairs[1], &pairs[0]], -1).flatten(-2, -1)
+            }
+        }
+    }
+
+    fn attention(&self, [query, key, value]: [&Tensor; 3], mask: Mask<Tensor>) -> Tensor {
+        let (particles, samples) = match &mask {
+            Mask::Scores(scores) => largest([query, key, value, scores].into_iter()),
+            _ => largest([query, key, value].into_iter()),
+        };
+        let flat = |x: &Tensor| repeated(x, particles, samples).flatten(0, 1);
+        let causal = matches!(mask, Mask::Causal);
+        let mask = match mask {
+            Mask::None | Mask::Causal => None,
+            // Scores that all particles share spread over images by themselves.
+            Mask::Scores(scores) if scores.size()[0] == 1 => Some(scores.squeeze_dim(0)),
+            Mask::Scores(scores) => Some(flat(&scores)),
+            Mask::Seen(mask) => Some(flat(&mask.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4))),
+        };
+        let shared = key.size()[2] < query.size()[2];
+        let (query, key, value) = (flat(query), flat(key), flat(value));
+        let read = Tensor::scaled_dot_product_attention(&query, &key, &value, mask.as_ref(), 0.0, causal, None, shared);
+        let size = read.size();
+        read.transpose(1, 2).reshape([particles, samples, size[2], size[1] * size[3]])
+    }
+
+    fn aligned(&self, prompts: &Tensor) -> [Tensor; 2] {
+        let prompts = prompts.to_kind(Kind::Int64);
+        let (ids, mask) = (prompts.select(2, 0), prompts.select(2, 1));
+        let length = mask.size()[2];
+        let before = mask.cumsum(2, Kind::Int64).eq(0).sum_dim_intlist([2i64].as_slice(), true, Kind::Int64);
+        let index = (Tensor::arange(length, (Kind::Int64, mask.device())) + before).remainder(length);
+        [ids.gather(2, &index, false), mask.gather(2, &index, false)]
+    }
+
+    fn column(&self, mask: &Tensor, like: &Tensor) -> Tensor {
+        mask.unsqueeze(3).to_kind(like.kind())
+    }
+
+    fn mask_of(&self, x: &Tensor, width: i64) -> Tensor {
+        x.narrow(3, width, 1).detach()
+    }
+
+    fn last(&self, mask: &Tensor) -> Tensor {
+        mask.sum_dim_intlist([2i64, 3].as_slice(), false, Kind::Int64) - 1
+    }
+
+    fn at(&self, x: &Tensor, positions: &Tensor) -> Tensor {
+        let size = x.size();
+        let index = positions.unsqueeze(2).unsqueeze(3).expand([size[0], size[1], 1, size[3]], false);
+        x.gather(2, &index, false)
+    }
+
+    fn rows_at(&self, table: &Tensor, positions: &Tensor) -> Tensor {
+        let size = positions.size();
+        table.index_select(0, &positions.reshape([-1])).view([size[0], size[1], 1, 1, -1])
+    }
+
+    fn filled(&self, words: Tensor, patches: Tensor, [ids, mask]: &[Tensor; 2], id: i64) -> Tensor {
+        let (last, width) = (patches.size()[2] - 1, patches.size()[3]);
+        let here = ids.eq(id).logical_and(&mask.to_kind(Kind::Bool));
+        let number = (here.cumsum(2, Kind::Int64) - 1).clamp(0, last).unsqueeze(3);
+        let index = number.expand([patches.size()[0], -1, -1, width], false);
+        patches.gather(2, &index, false).where_self(&here.unsqueeze(3), &words)
+    }
+}

@@ -1,0 +1,146 @@
+//! The interface of operations.
+
+use tch::{Device, Kind, Tensor};
+
+use super::{Activation, Constant};
+
+/// A linear layer, whole or in part.
+#[derive(Clone, Copy)]
+pub struct Layer<'a> {
+    pub name: &'a str,
+    /// The output rows that are computed: the first one and their number; `None` for all.
+    pub rows: Option<(i64, i64)>,
+    /// Whether it computes queries, keys and values of which keys have no bias (`<name>.keyless_bias`).
+    pub keyless_bias: bool,
+}
+
+/// The tokens that a query reads, and what is added to its scores.
+pub enum Mask<V> {
+    /// All tokens.
+    None,
+    /// Query t reads the keys up to t.
+    Causal,
+    /// All tokens, with numbers `[p, 1, heads, queries, T]` added to the scores.
+    Scores(V),
+    /// The tokens that exist: 1 in `[p, B, T, 1]`.
+    Seen(V),
+}
+
+/// The channels that one angle rotates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// k and k + D/2.
+    Halves,
+    /// 2k and 2k + 1.
+    Neighbours,
+}
+
+/// The operations of a forward pass.
+pub trait Ops: Sized {
+    /// A value `[p, B, …]`.
+    type Value;
+
+    /// Returns the operations on a part of the network, whose parameters' names begin with `part`, by the rest of their names.
+    fn within(&self, part: &'static str) -> Self;
+
+    /// Returns the same value once more.
+    fn again(&self, x: &Self::Value) -> Self::Value;
+
+    /// Returns the length of an axis of which it is known: any but that of samples.
+    fn length(&self, x: &Self::Value, axis: usize) -> i64;
+
+    /// Returns whether the network has the parameter `name`.
+    fn has(&self, name: &str) -> bool;
+
+    /// Maps `[p, B, T, in]` to `[p', B, T, out]` by a linear layer or some of its rows.
+    fn layer(&self, layer: Layer, x: &Self::Value) -> Self::Value;
+
+    /// Maps `[p, B, T, in]` to `[p', B, T, out]` by the linear layer `name`.
+    fn linear(&self, name: &str, x: &Self::Value) -> Self::Value {
+        self.layer(Layer { name, rows: None, keyless_bias: false }, x)
+    }
+
+    /// Normalises the last axis of `[p, B, T, d]` by the layer norm `layer`.
+    fn norm(&self, layer: &str, x: &Self::Value, eps: f64) -> Self::Value;
+
+    /// Normalises the last axis of `[p, B, T, d]` by its root mean square in f32, and by the weight of `layer`.
+    fn rms_norm(&self, layer: &str, x: &Self::Value, eps: f64) -> Self::Value;
+
+    /// Returns the rows of the matrix `<layer>.weight` for ids `[p, B, T]`, `[p', B, T, d]`.
+    fn embedding(&self, layer: &str, ids: &Self::Value) -> Self::Value;
+
+    /// Returns a parameter of one or two axes with axes of length 1 in front of these, `[p, 1, …]` of four axes.
+    fn param(&self, name: &str) -> Self::Value;
+
+    /// Returns the sum of those of some matrices that the network has, of which it takes rows `[k]`: `[p, 1, k, d]`; `None` if it has none
+    /// of them.
+    fn picked(&self, names: &[String], rows: &Self::Value) -> Option<Self::Value>;
+
+    /// Returns a tensor that follows from the numbers `of`, in the type and on the device of `like` unless `make` chooses others. It
+    /// has no axes of particles and samples.
+    fn constant(
+        &self,
+        constant: &Constant,
+        of: &[i64],
+        like: &Self::Value,
+        make: impl Fn((Kind, Device)) -> Tensor,
+    ) -> Self::Value;
+
+    fn add(&self, a: Self::Value, b: Self::Value) -> Self::Value;
+
+    fn mul(&self, a: Self::Value, b: Self::Value) -> Self::Value;
+
+    fn activation(&self, activation: Activation, x: Self::Value) -> Self::Value;
+
+    /// Returns a value in the type of the weights.
+    fn cast(&self, x: Self::Value) -> Self::Value;
+
+    /// Returns pixels `[p, B, 3, S, S]` from 0 to 255 divided by 255, less a mean, and divided by a deviation.
+    fn normalised(&self, pixels: Self::Value, mean: [f64; 3], std: [f64; 3]) -> Self::Value;
+
+    /// Returns `length` entries of an axis from `start` on.
+    fn slice(&self, x: &Self::Value, axis: usize, start: i64, length: i64) -> Self::Value;
+
+    /// Joins values along an axis. Values of one particle, or of one sample, are repeated for those of more.
+    fn concat(&self, parts: Vec<Self::Value>, axis: usize) -> Self::Value;
+
+    /// Gives the axes after the first two other lengths.
+    fn reshape(&self, x: &Self::Value, lengths: &[i64]) -> Self::Value;
+
+    fn permute(&self, x: &Self::Value, axes: &[i64]) -> Self::Value;
+
+    /// Returns the mean over an axis, which stays with length 1.
+    fn mean(&self, x: &Self::Value, axis: usize) -> Self::Value;
+
+    /// Splits `[p, B, T, k · heads · D]` into k of `[p, B, heads, T, D]`.
+    fn heads(&self, x: &Self::Value, parts: i64, heads: i64) -> Vec<Self::Value>;
+
+    /// Returns each pair (a, b) of channels of heads as (−b, a).
+    fn rotated(&self, x: &Self::Value, pairs: Pairs) -> Self::Value;
+
+    /// Returns what queries read, `[p, B, Tq, heads · D]`, from heads of queries, keys and values. Fewer heads of keys serve several
+    /// heads of queries each.
+    fn attention(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>) -> Self::Value;
+
+    /// Returns ids and mask, `[p, B, T]` each, of prompts `[p, B, 2, T]`, with the padding in front of a text moved behind it.
+    fn aligned(&self, prompts: &Self::Value) -> [Self::Value; 2];
+
+    /// Returns a mask `[p, B, T]` as `[p, B, T, 1]` in the type of `like`.
+    fn column(&self, mask: &Self::Value, like: &Self::Value) -> Self::Value;
+
+    /// Returns the mask `[p, B, T, 1]` in column `width` of what travels between stages, through which no gradient flows.
+    fn mask_of(&self, x: &Self::Value, width: i64) -> Self::Value;
+
+    /// Returns the position `[p, B]` of the last token of each text, from a mask `[p, B, T, 1]`.
+    fn last(&self, mask: &Self::Value) -> Self::Value;
+
+    /// Returns the values `[p, B, 1, d]` of `[p, B, T, d]` at positions `[p, B]`.
+    fn at(&self, x: &Self::Value, positions: &Self::Value) -> Self::Value;
+
+    /// Returns the rows `[p, B, 1, 1, D]` of a constant `[T, D]` at positions `[p, B]`.
+    fn rows_at(&self, table: &Self::Value, positions: &Self::Value) -> Self::Value;
+
+    /// Returns the embeddings `words: [p, B, T, d]` with the rows of `patches: [p, B, P, d]`, one after the other, in place of those of
+    /// the token `id`. Ids and mask are `[p, B, T]`.
+    fn filled(&self, words: Self::Value, patches: Self::Value, text: &[Self::Value; 2], id: i64) -> Self::Value;
+}
