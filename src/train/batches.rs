@@ -7,10 +7,10 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::context::Context;
+use super::gradient::Passes;
 use super::material::Material;
+use super::particles::Progress;
 use super::prefix::Prefix;
-use super::progress::Progress;
-use super::slice::Passes;
 use crate::data::order::epoch_order;
 use crate::experiment::{self, TrainSpec};
 use crate::machine::parallel::Share;

@@ -6,9 +6,8 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use super::gradient::Root;
+use super::gradient::{Passes, Root};
 use super::mixing::Mixing;
-use super::slice::Passes;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
 use crate::machine::memory::{Cut, Cutter};

@@ -7,11 +7,10 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::gradient::{Backward, Gradient, Pass, Plain, Root};
+use super::gradient::{Backward, Gradient, Pass, Plain, Root, Slice};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
 use super::recompute::Segments;
-use super::slice::Slice;
 use crate::machine::memory::Cut;
 use crate::methods::{Evaluation, Output, Outputs};
 use crate::model::Input;

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-use super::adopt::adopt;
 use super::batches::Batches;
 use super::context::Context;
 use super::material::Material;
@@ -76,7 +75,7 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
             interrupted => return Ok(interrupted),
         },
         Origin::Run(run) => {
-            let adopted = adopt(run, experiment, session)?;
+            let adopted = record::adopted(run, experiment, session)?;
             watch.began.set(true);
             adopted
         }

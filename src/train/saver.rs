@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::context::Context;
 use super::history;
-use super::particles::{ADVICE, Particles};
-use super::progress::Progress;
+use super::particles::{ADVICE, Particles, Progress};
 use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;

@@ -7,9 +7,8 @@ use tch::{Device, Kind, Tensor};
 
 use super::batches::TrainBatch;
 use super::context::Context;
-use super::gradient::Root;
+use super::gradient::{Passes, Root};
 use super::likelihood::Likelihood;
-use super::slice::Passes;
 use crate::base::tensor::upload;
 use crate::machine::memory::Cutter;
 use crate::machine::parallel::Team;

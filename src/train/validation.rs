@@ -6,8 +6,7 @@ use tch::no_grad_guard;
 
 use super::context::Context;
 use super::material::Material;
-use super::particles::Particles;
-use super::progress::EpochRow;
+use super::particles::{EpochRow, Particles};
 use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
 use crate::experiment::TrainSpec;

@@ -10,7 +10,7 @@ use self::events::EventFile;
 use self::hook::Hook;
 use super::context::Context;
 use super::history::values;
-use super::progress::{EpochRow, Progress};
+use super::particles::{EpochRow, Progress};
 use super::schedule::Rates;
 use crate::experiment::LogFormat;
 use crate::run::RunFolder;
