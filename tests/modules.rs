@@ -6,7 +6,7 @@ mod common;
 use bella::experiment::Experiment;
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
-use bella::model::{CheckpointKind, Loaded, Tower};
+use bella::model::{Backbone, CheckpointKind, Loaded};
 use bella::schema::Tree;
 use common::{
     Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
@@ -52,7 +52,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 /// Weights of two particles that need gradients: those of the reference under the names of `base`, head included.
-fn particles(tower: &Tower) -> Vec<(String, Tensor)> {
+fn particles(tower: &Backbone) -> Vec<(String, Tensor)> {
     let base = tower.base().all().iter().map(|(name, _)| (name.clone(), name.clone()));
     let head = ["weight", "bias"].map(|part| (format!("head.{part}"), format!("linear.{part}")));
     let leaf = |(name, stored): (String, String)| {
@@ -62,7 +62,7 @@ fn particles(tower: &Tower) -> Vec<(String, Tensor)> {
     base.chain(head).map(leaf).collect()
 }
 
-fn weights<'a>(tower: &'a Tower, own: &[(String, Tensor)]) -> Weights<'a> {
+fn weights<'a>(tower: &'a Backbone, own: &[(String, Tensor)]) -> Weights<'a> {
     let mut weights = Weights::frozen(tower.base());
     own.iter().for_each(|(name, tensor)| weights.replace(name, tensor.shallow_clone()));
     weights

@@ -24,8 +24,11 @@ pub struct Entry {
     pub read: fn(&Reader) -> Box<dyn Dataset>,
     /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not
     /// rehearsed.
-    pub sample: Option<fn(&Reader) -> Box<dyn SmallSet>>,
+    pub sample: Option<ReadSmall>,
 }
+
+/// Reads a table of a data set for the writer of a small set.
+pub type ReadSmall = fn(&Reader) -> Box<dyn SmallSet>;
 
 impl Entry {
     /// Returns the data set of a table.

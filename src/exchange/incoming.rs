@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::target::{Package, Target};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
-use crate::model::Tower;
+use crate::model::Backbone;
 use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
 
@@ -31,7 +31,7 @@ const TEXTS: &str = "text_model";
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub tower: &'a Tower,
+    pub tower: &'a Backbone,
 }
 
 /// One adapter.

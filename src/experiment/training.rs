@@ -1,20 +1,20 @@
 //! The settings of training, `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]`, and the rules that connect
 //! them.
 
-use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
+use super::selected::{Selected, choose};
 use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::{Chunk, Precision};
-use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
+use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
 use crate::schema::{Choice, Reader};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
 /// The settings of training: the subspace, the method, the optimizer and the table `[train]`.
 pub struct Training {
-    pub subspace: Chosen<dyn SubspaceSpec>,
-    pub method: Chosen<dyn MethodSpec>,
-    pub optimizer: Chosen<dyn OptimizerSpec>,
+    pub subspace: Selected<dyn SubspaceSpec>,
+    pub method: Selected<dyn MethodSpec>,
+    pub optimizer: Selected<dyn OptimizerSpec>,
     pub train: TrainSpec,
 }
 
@@ -35,10 +35,9 @@ impl Training {
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
-        let method = choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| {
-            (entry.read)(r, &circumstances)
-        });
+        let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let method =
+            choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());

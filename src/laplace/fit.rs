@@ -101,7 +101,7 @@ impl Fitter<'_, Settings> {
         let graph = super::jacobian_graph(self.subspace);
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
         let sizes = (self.batch_size.min(most).min(indices.len()), estimate.peak);
-        let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
-        Ok(images.batches(in_order(indices, cutter.cut().images)))
+        let chunker = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
+        Ok(images.batches(in_order(indices, chunker.cut().images)))
     }
 }

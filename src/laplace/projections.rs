@@ -24,10 +24,10 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::collected::Collected;
 use super::cosine::Cosines;
 use super::factor::Sum;
 use super::fit::Fitter;
-use super::seen::Seen;
 use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
@@ -212,8 +212,8 @@ impl Fitter<'_, Settings> {
         Ok((pair, Tensor::cat(&kept, 0)))
     }
 
-    fn see(&self, layer: &'static str, batch: &Batch) -> Result<Seen> {
-        Seen::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
+    fn see(&self, layer: &'static str, batch: &Batch) -> Result<Collected> {
+        Collected::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
     }
 
     /// Returns batches with as many images as fit in memory.
@@ -223,8 +223,8 @@ impl Fitter<'_, Settings> {
         images: &'b SampleSet,
         indices: &[u32],
     ) -> Result<impl Iterator<Item = Result<Batch>> + 'b> {
-        let cutter = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
-        Ok(images.batches(in_order(indices, cutter.cut().images)))
+        let chunker = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
+        Ok(images.batches(in_order(indices, chunker.cut().images)))
     }
 }
 

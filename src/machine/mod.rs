@@ -5,10 +5,10 @@ mod computing;
 pub mod device;
 pub mod exit;
 mod gpu_memory;
+pub mod linear_kernels;
 pub mod memory;
 pub mod memory_file;
 pub mod parallel;
-pub mod products;
 pub mod wait;
 
 pub use computing::{Chunk, Precision};

@@ -26,4 +26,4 @@ pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective,
 pub use post_hoc::{Origin, PostHoc};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
-pub use spec::{Circumstances, HeadNumbers, MethodSpec};
+pub use spec::{HeadNumbers, MethodContext, MethodSpec};

@@ -12,7 +12,7 @@ use crate::subspace::geometry::Inputs;
 pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
-pub struct Circumstances {
+pub struct MethodContext {
     /// The key of the subspace.
     pub subspace: &'static str,
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use crate::experiment::TrainSpec;
-use crate::machine::parallel::Share;
+use crate::machine::parallel::Shard;
 use crate::methods::Output;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
@@ -118,7 +118,7 @@ impl Passes {
     }
 
     /// Returns the samples of this process in each part of a batch.
-    pub fn samples(&self, share: &Share, batch: usize) -> Vec<Range<usize>> {
+    pub fn samples(&self, share: &Shard, batch: usize) -> Vec<Range<usize>> {
         share.samples(batch, batch.div_ceil(self.accumulate))
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: LIBTORCH_VERSION.into(),
         device: name(session.device),
-        processes: session.world.size(),
+        processes: session.group.size(),
         threads: tch::get_num_threads(),
         precision: precision_name(session.model.kind).into(),
         particles,

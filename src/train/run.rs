@@ -85,7 +85,7 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
         }
     };
     (watch.trained)()?;
-    if context.world().leads() {
+    if context.group().is_main() {
         record.write(folder)?;
     }
     let posterior = match method.post_hoc() {
@@ -95,7 +95,7 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     watch.began.set(true);
     // The presence of the posterior marks the run as finished.
     let stored = session.stored(posterior, experiment)?;
-    if context.world().leads() {
+    if context.group().is_main() {
         stored.write(&folder.posterior(), &folder.id())?;
     }
     Ok(Outcome::Finished(Box::new(Finished { record, posterior: stored.posterior })))
@@ -105,11 +105,11 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
 /// cache are dropped at the end, before anything is fitted.
 fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Watch) -> Result<Outcome> {
     context.check()?;
-    let team = context.world().team(context.particles() as usize);
+    let sharding = context.group().sharding(context.particles() as usize);
     // The cache comes first, since its memory is not free for activations; both come before theta, which may itself be too
     // large.
     let prefix = prefix::of(context, folder)?;
-    let chunker = chunks::plan(context, team.share().rows.len())?;
+    let chunker = chunks::plan(context, sharding.share().rows.len())?;
     let mut particles = Particles::at_start(context)?;
     let saver = Saver::new(context, folder, chunker.clone());
     if let Some(state) = state {
@@ -117,11 +117,11 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
         saver.resume(state, &mut particles)?;
     }
     watch.began.set(true);
-    context.announce(&team);
+    context.announce(&sharding);
     let selector = Selector::new(context.spec());
     let mut parts = Parts {
-        batches: Batches::new(context, team.share(), prefix),
-        objectives: Objectives::new(context, &team, chunker),
+        batches: Batches::new(context, sharding.share(), prefix),
+        objectives: Objectives::new(context, &sharding, chunker),
         validator: Validator::new(context),
         selector,
         saver,
@@ -157,8 +157,8 @@ struct Parts<'a> {
 /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
 fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts, watch: &Watch) -> Result<bool> {
     let Parts { batches, objectives, validator, selector, saver, observers, meter } = parts;
-    let (epochs, world, rates) = (context.spec().epochs, context.world(), context.rates());
-    let stopping = || world.any(watch.stop.load(Ordering::Relaxed));
+    let (epochs, group, rates) = (context.spec().epochs, context.group(), context.rates());
+    let stopping = || group.any(watch.stop.load(Ordering::Relaxed));
     while particles.progress.epoch < epochs && !selector.has_stalled(particles) {
         if watch.until_epoch.is_some_and(|until| particles.progress.epoch >= until) {
             return Ok(false);
@@ -183,7 +183,7 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
             meter.start_step();
         }
         meter.end_steps(&particles.progress, observers)?;
-        world.align(&mut particles.theta)?;
+        group.align(&mut particles.theta)?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
         history::announce(&row, epochs, &particles.warnings(&row));

@@ -9,7 +9,7 @@ use super::network::{Counted, Sized};
 use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
-use crate::machine::memory::{Cut, free_bytes};
+use crate::machine::memory::{ChunkSize, free_bytes};
 use crate::model::Model;
 use crate::posterior::Predictive;
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
@@ -186,7 +186,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the split of a step, and its bytes with the weights.
-    pub fn memory(&self, machine: &Machine) -> (Cut, u64) {
+    pub fn memory(&self, machine: &Machine) -> (ChunkSize, u64) {
         let weights = self.weights_bytes();
         let Real { train, validation, .. } = self.real;
         let step = Step::of(self.training, &self.model, self.subspace.layout(), (train, validation));

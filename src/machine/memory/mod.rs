@@ -1,9 +1,9 @@
 //! The memory that this process may still take, and the part of a task that goes through the network at once because of
 //! it.
 
-mod cutter;
+mod chunker;
+mod estimate;
 mod limits;
-mod need;
 mod plan;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use tch::Device;
 
 use crate::machine::gpu_memory::{self, Free};
 
-pub use cutter::{Cutter, planned_bytes};
-pub use need::{Cut, Need};
+pub use chunker::{Chunker, planned_bytes};
+pub use estimate::{ChunkSize, MemoryEstimate};
 pub use plan::{Task, room};
 
 /// The number of processes that share this machine's memory in one run.

@@ -10,7 +10,7 @@ use crate::laplace::fit::Fitter;
 use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
-use crate::methods::{Circumstances, Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
 use crate::schema::{Reader, settings};
@@ -25,11 +25,11 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("projections", "BayesVLM")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
-    struct Spec(circumstances: &Circumstances) {
+    struct Spec(context: &MethodContext) {
         /// Most training images in the curvature; their labels are not used.
         images: usize = 10_000, in 2..=1_000_000_000;
         /// Factor on the curvature: how many times the images and the texts are counted; by default the one with the
@@ -46,8 +46,8 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
-        if !["projections", ""].contains(&circumstances.subspace) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
+        if !["projections", ""].contains(&context.subspace) {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
         if self.predictive == Output::Bridge {

@@ -7,7 +7,7 @@ use crate::laplace::fit::Fitter;
 use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
-use crate::methods::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
 use crate::model::Model;
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
@@ -24,11 +24,11 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("full", "Laplace"), ("low-rank", "VBL")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
-    struct Spec(circumstances: &Circumstances) {
+    struct Spec(context: &MethodContext) {
         /// Precision τ of the prior, where it is fixed.
         prior_precision: Option<f64>, in above(0.0);
         /// Number of particles, each with a Gaussian around it.
@@ -37,7 +37,7 @@ settings! {
         from: Option<String>;
         /// Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.
         parameters: Parameters =
-            if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
+            if context.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
         shape: Shape, part Shape::read;
         /// How the precision of the prior is chosen; `fixed` where `prior_precision` is given.
         tuning: Tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
@@ -51,7 +51,7 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
         match (self.tuning, self.prior_precision) {
             (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
             (Tuning::Evidence | Tuning::Validation, Some(_)) => {
@@ -62,7 +62,7 @@ impl Spec {
         if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
             reader.problem("structure", "tokens, wide and kept belong to structure = \"kron\": leave them out");
         }
-        if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
+        if self.parameters == Parameters::All && !["low-rank", ""].contains(&context.subspace) {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
             reader.problem("parameters", why);
         }

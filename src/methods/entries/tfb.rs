@@ -23,7 +23,7 @@ use crate::base::tensor::mixture_log_probabilities;
 use crate::machine::Chunk;
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, Origin, PostHoc, Samples};
-use crate::methods::{Circumstances, Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::predict::{Members, Predictor, Rows};
 use crate::schema::{Reader, settings};
@@ -42,11 +42,11 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("low-rank", "TFB")],
     names_of_many: &[("low-rank", "Multi-TFB")],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
-    struct Spec(circumstances: &Circumstances) {
+    struct Spec(context: &MethodContext) {
         /// Number of particles, each with a Gaussian around it.
         particles: i64 = 1, in 1..=MAX_PARTICLES;
         /// Finished run whose particles are taken: its folder, the start of its id, or settings.
@@ -67,11 +67,11 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
         if self.smallest >= self.largest {
             reader.problem("smallest", format!("must be below largest = {}", self.largest));
         }
-        if !["low-rank", ""].contains(&circumstances.subspace) {
+        if !["low-rank", ""].contains(&context.subspace) {
             reader.problem("particles", "the spread is that of low-rank factors: write [subspace.low-rank]");
         }
     }

@@ -44,9 +44,9 @@ pub struct Family {
     /// The keys that change no features, besides those of every family.
     pub harmless: &'static [&'static str],
     /// Returns the parts that a config calls for.
-    pub required: fn(&Tower) -> Result<Required>,
+    pub required: fn(&Backbone) -> Result<Required>,
     /// Returns the width of the hidden values of an MLP, with the key that states it.
-    pub hidden: fn(&Tower) -> Result<(&'static str, i64)>,
+    pub hidden: fn(&Backbone) -> Result<(&'static str, i64)>,
 }
 
 /// The model types of language networks, which `model/language` reads.
@@ -191,7 +191,7 @@ impl Family {
 }
 
 /// The config of a tower.
-pub struct Tower<'a> {
+pub struct Backbone<'a> {
     pub family: &'static Family,
     /// The table of the tower.
     pub values: &'a Values,
@@ -199,7 +199,7 @@ pub struct Tower<'a> {
     pub outer: Option<&'a Values>,
 }
 
-impl Tower<'_> {
+impl Backbone<'_> {
     /// Returns the classes of transformers that saved the weights.
     pub(super) fn architectures(&self) -> impl Iterator<Item = &str> {
         let all = self.outer.unwrap_or(self.values).get("architectures").and_then(Value::as_array);

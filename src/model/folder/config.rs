@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::files::{FILES, file};
 use super::open_clip::OpenClip;
 use super::weights::Place;
-use super::{looks, timm};
+use super::{diagnosis, timm};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, LANGUAGE, Tower, family, within};
+use crate::model::families::{Backbone, FAMILIES, Family, IMAGE_SIZE, LANGUAGE, family, within};
 use crate::model::values::Values;
 use crate::model::vit::Naming;
 use crate::model::vit::architecture::{Architecture, EXPORT, architecture};
@@ -125,15 +125,17 @@ impl Config {
         let told = fixed.heads.is_some() && fixed.activation.is_some() && fixed.eps.is_some();
         if !told && matches!(kind, Kind::Told) {
             let shown = place.path.display();
-            bail!("{shown}: has no {} and no {} beside the weights: {}", FILES[0], FILES[1], looks::advice(place)?);
+            bail!("{shown}: has no {} and no {} beside the weights: {}", FILES[0], FILES[1], diagnosis::advice(place)?);
         }
         Ok(Config { kind, values: Values::new(&place.path, Value::Null) })
     }
 
     /// Returns the config of a tower of transformers.
-    pub fn tower(&self) -> Option<Tower<'_>> {
+    pub fn tower(&self) -> Option<Backbone<'_>> {
         match &self.kind {
-            Kind::Transformers { family, outer } => Some(Tower { family, values: &self.values, outer: outer.as_ref() }),
+            Kind::Transformers { family, outer } => {
+                Some(Backbone { family, values: &self.values, outer: outer.as_ref() })
+            }
             _ => None,
         }
     }

@@ -8,17 +8,17 @@
 //! beside the weights, the native features must agree with it.
 
 mod agreement;
-mod asked;
 pub mod class_names;
 mod config;
+mod diagnosis;
 mod files;
-mod looks;
 mod open_clip;
 mod preprocessing;
 mod processors;
 mod timm;
 pub mod tokenizer;
 mod traits;
+mod wanted;
 
 mod weights;
 
@@ -31,17 +31,17 @@ use crate::base::files::{is_there, read_json};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
+use crate::model::vit::infer::MAX_DIFFERENCE_F32;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
 use crate::model::vit::{Expected, Named, Naming, check_readout, heads_fit, recognise};
 use config::Config;
 use weights::REFERENCE;
 
-pub use asked::Preprocessing;
 pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
+pub use wanted::Preprocessing;
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::asked::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::files::{FILES, input_size};
 use super::processors;
+use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::weights::{Place, has_weights};
 use crate::base::files::read_json;
 use crate::data::{Interpolation, Resize};
@@ -105,11 +105,11 @@ impl Preprocessing {
             }
         }
         if let Some(usual) = self.normalize {
-            let three = |key: &str, usual: [f64; 3]| config.get(key).map_or(Some(usual), super::asked::three);
+            let three = |key: &str, usual: [f64; 3]| config.get(key).map_or(Some(usual), super::wanted::three);
             let found = three("mean", usual.mean).zip(three("std", usual.std));
             self.normalize = found.and_then(normalize);
             if self.normalize.is_none() {
-                let odd = if config.get("mean").is_some_and(|mean| super::asked::three(mean).is_none()) {
+                let odd = if config.get("mean").is_some_and(|mean| super::wanted::three(mean).is_none()) {
                     "mean"
                 } else {
                     "std"

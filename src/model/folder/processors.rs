@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::asked::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
+use super::wanted::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
 use crate::model::families::{family, within};

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use super::architecture::architecture;
 use super::arguments::Arguments;
 use super::forward::Vit;
-use super::settle::{Candidates, SelfCheck};
+use super::infer::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
 use super::{Expected, Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
@@ -15,7 +15,7 @@ use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::stored::StoredNames;
 
-pub use super::settle::{Difference, Evidence, Fixed, Source, Sources, compare};
+pub use super::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
 
 /// Advice for an archive that the native forward pass does not serve.
 const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";
@@ -79,7 +79,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
-    let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
+    let (traits, evidence) = tower.infer(archive.encode_image(&images), &candidates)?;
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
@@ -119,7 +119,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         forward: "its own encode_text",
         untold: "the heads: use head.zero-shot.weights instead",
     };
-    let (traits, evidence) = tower.settle(archive.encode_text(&tokens), &candidates)?;
+    let (traits, evidence) = tower.infer(archive.encode_text(&tokens), &candidates)?;
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
@@ -141,13 +141,13 @@ struct Tower<'a> {
 impl Tower<'_> {
     /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
     /// code.
-    fn settle(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+    fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
         let Tower { shown, half, native, advice, forward, untold } = *self;
         match reference {
             Ok(reference) => {
                 let width = reference.size().last().copied();
                 let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
-                check.settle(candidates).with_context(|| shown.to_string())
+                check.infer(candidates).with_context(|| shown.to_string())
             }
             Err(error) => {
                 let reason = format!("{error:#}");

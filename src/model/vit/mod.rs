@@ -14,6 +14,7 @@ pub mod forward;
 mod fuse;
 mod hints;
 pub mod identify;
+pub mod infer;
 pub mod namings;
 pub mod parts;
 mod pool;
@@ -21,7 +22,6 @@ mod recognise;
 pub mod relative;
 pub mod required;
 pub mod rope;
-pub mod settle;
 pub mod shapes;
 pub mod text;
 

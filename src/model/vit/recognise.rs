@@ -47,8 +47,11 @@ pub struct Expected<'a> {
     /// The naming that is tried first.
     pub naming: Option<&'static str>,
     /// Returns the parameters that a network with names of a naming must have, if something decides them.
-    pub required: Option<&'a dyn Fn(&Naming) -> Option<Required>>,
+    pub required: Option<RequiredBy<'a>>,
 }
+
+/// A function from a naming to the parameters that a network with its names must have.
+pub type RequiredBy<'a> = &'a dyn Fn(&Naming) -> Option<Required>;
 
 /// Finds the naming that fits, or says why none does.
 ///
@@ -97,7 +100,7 @@ fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)],
     let head = take_head(&mut canonical)?;
     let is_mean = take_mean_norm(&mut canonical);
     let base = Parameters::new(canonical);
-    names.settle(&base);
+    names.infer(&base);
     let mut parts = Parts::of(&base)?;
     if is_mean {
         parts.readout = Readout::Mean;
