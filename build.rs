@@ -23,7 +23,7 @@ fn main() {
 /// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/products.cpp"];
+    const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));

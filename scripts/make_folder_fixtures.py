@@ -285,6 +285,10 @@ def timms():
         "timm-eva02-fused": ("eva02_tiny_patch14_224", {}),
         "timm-eva02": ("eva02_base_patch14_224", {}),
         "timm-eva02-clip": ("eva02_base_patch16_clip_224", {}),
+        # Arguments that take the place of the architecture's.
+        "timm-beit-arguments": ("beit_base_patch16_224", dict(swiglu_mlp=True, global_pool="token", qkv_bias=False)),
+        "timm-eva02-arguments": ("eva02_base_patch14_224", dict(swiglu_mlp=False, scale_mlp=False, num_reg_tokens=2,
+                                                                init_values=0.1, qkv_fused=True)),
     }
     gradients = {
         "timm-beit": {"blocks.0.attn.qkv": "blocks.0.attn.qkv.weight", "blocks.1.mlp.proj": "blocks.1.mlp.fc2.weight"},
@@ -336,6 +340,8 @@ def timm_towers(text, preprocess):
         "open-clip-eva02": ("eva02_base_patch16_clip_224", dict(timm_pool="token", timm_proj=None)),
         "open-clip-siglip": ("vit_base_patch16_siglip_224", dict(timm_pool="map", timm_proj="none")),
         "open-clip-timm": ("vit_base_patch16_224", dict(timm_pool="token", timm_proj="linear", timm_proj_bias=True)),
+        # Without `custom_text` the text tower's parameters have no prefix.
+        "open-clip-timm-root": ("vit_base_patch16_224", dict(timm_pool="avg", timm_proj="linear")),
     }
     for name, (architecture, pooling) in kinds.items():
         small = dict(TIMM)
@@ -344,9 +350,11 @@ def timm_towers(text, preprocess):
         width = 16 if pooling["timm_proj"] == "none" else 12
         vision = dict(image_size=SIZE, timm_model_name=architecture, timm_model_pretrained=False, **pooling)
         own, more = (siglip_text(), dict(init_logit_bias=-10)) if name == "open-clip-siglip" else (text, {})
-        model = randomised(open_clip.CustomTextCLIP(width, vision, own, **more))
+        kind = open_clip.CLIP if name.endswith("-root") else open_clip.CustomTextCLIP
+        model = randomised(kind(width, vision, own, **more))
         timm.create_model = original
-        config = dict(embed_dim=width, vision_cfg=vision, text_cfg=own, custom_text=True, **more)
+        custom = {} if name.endswith("-root") else dict(custom_text=True)
+        config = dict(embed_dim=width, vision_cfg=vision, text_cfg=own, **custom, **more)
         example = (torch.randint(0, own["vocab_size"], (2, own["context_length"]),
                                  generator=torch.Generator().manual_seed(1)), model.encode_text)
         write(name, model, model.encode_image, text=example if more else model.encode_text,

@@ -2,7 +2,7 @@
 """Writes answers with the official VQA accuracy, EvalAI's and the human confidence, computed here from the published rule.
 
     python scripts/make_vqa_fixture.py                          # tests/fixtures/vqa/answers.json, 120 sets of ten answers
-    python scripts/make_vqa_fixture.py --sets 10000 all.json    # more; BELLA_VQA_SETS=all.json cargo nextest run --test vqa
+    python scripts/make_vqa_fixture.py --sets 10000 all.json    # more; BELLA_VQA_SETS=all.json cargo nextest run --test commands vqa::
 
 The sets are random and cover every branch: ten equal answers, numbers as words and digits, articles, contractions, periods
 before digits and elsewhere (also more than 32 of them), commas within numbers, marks beside spaces and between letters, line

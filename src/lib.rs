@@ -38,14 +38,14 @@ pub mod subspace;
 // The result of training: a distribution over the rows of theta.
 pub mod posterior;
 
-// The methods that move the rows of theta.
-pub mod methods;
-
 // The logits of many members on many images.
 pub mod predict;
 
 // Gaussians around trained particles, from the curvature of the loss.
 pub mod laplace;
+
+// The methods that move the rows of theta, and those that are fitted around them afterwards.
+pub mod methods;
 
 // The meaning of every key of a config.
 pub mod experiment;

@@ -15,7 +15,7 @@ use bella::schema::Tree;
 use common::{Place, assert_has, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 
-const FAMILIES: [&str; 34] = [
+const FAMILIES: [&str; 37] = [
     "hf-beit",
     "hf-beit-shared",
     "hf-clip",
@@ -36,7 +36,9 @@ const FAMILIES: [&str; 34] = [
     "open-clip-eva02",
     "open-clip-siglip",
     "open-clip-timm",
+    "open-clip-timm-root",
     "timm-beit",
+    "timm-beit-arguments",
     "timm-deit-distilled",
     "timm-deit3",
     "timm-dinov2-gated",
@@ -45,6 +47,7 @@ const FAMILIES: [&str; 34] = [
     "timm-dinov3-gated",
     "timm-eva",
     "timm-eva02",
+    "timm-eva02-arguments",
     "timm-eva02-clip",
     "timm-eva02-fused",
     "timm-mean",
@@ -59,7 +62,7 @@ fn family(name: &str) -> PathBuf {
 /// The settings of a test besides the folder: open_clip's configs of timm's towers name an architecture, and the small ones here
 /// have other heads than the published ones.
 fn fixed(name: &str) -> Fixed {
-    let is_small = ["open-clip-eva02", "open-clip-siglip", "open-clip-timm"].contains(&name);
+    let is_small = ["open-clip-eva02", "open-clip-siglip", "open-clip-timm", "open-clip-timm-root"].contains(&name);
     Fixed { heads: is_small.then_some(2), ..Fixed::default() }
 }
 
@@ -166,7 +169,8 @@ fn particles_of_every_family_train_in_low_rank_and_full() {
 /// Zero-shot heads are made of these.
 #[test]
 fn text_towers_give_the_features_of_their_package() {
-    let families = ["hf-clip-both", "open-clip", "open-clip-eva02", "open-clip-siglip", "open-clip-timm"];
+    let families =
+        ["hf-clip-both", "open-clip", "open-clip-eva02", "open-clip-siglip", "open-clip-timm", "open-clip-timm-root"];
     for name in families.into_iter().chain(["hf-siglip-both", "hf-siglip2-both"]) {
         let text = folder::identify_text(&family(name), &fixed(name)).unwrap();
         let text = text.unwrap_or_else(|| panic!("{name}: no text tower"));
@@ -608,7 +612,10 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         ),
     ];
     let classifier = |at: &Path| {
-        tensors(at, |all| all.push(("classifier.weight".into(), Tensor::zeros([3, 16], tch::kind::FLOAT_CPU))));
+        tensors(at, |all| {
+            all.push(("classifier.weight".into(), Tensor::zeros([3, 16], tch::kind::FLOAT_CPU)));
+            all.push(("classifier.bias".into(), Tensor::zeros([3], tch::kind::FLOAT_CPU)));
+        });
     };
     let folder = changed(&place, "hf-siglip", classifier);
     let line = error_line(common::bella(&["inspect", folder.to_str().unwrap()]), 1);

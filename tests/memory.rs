@@ -10,7 +10,7 @@ use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
 use bella::evaluate::attacks::{Resolution, Target, Victim};
 use bella::machine::Chunk;
-use bella::machine::memory::{Cut, Cutter};
+use bella::machine::memory::{ChunkSize, Chunker};
 use bella::methods::Objective;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
@@ -51,8 +51,8 @@ fn near(a: &Tensor, b: &Tensor, what: &str) {
 }
 
 /// Cuts from everything at once to one member and one image.
-fn cuts() -> impl Iterator<Item = Cut> {
-    [(3, 5), (2, 5), (1, 5), (3, 2), (1, 1)].into_iter().map(|(members, images)| Cut { members, images })
+fn cuts() -> impl Iterator<Item = ChunkSize> {
+    [(3, 5), (2, 5), (1, 5), (3, 2), (1, 1)].into_iter().map(|(members, images)| ChunkSize { members, images })
 }
 
 /// Pixels `[B, 3, h, w]` that all members see.
@@ -70,13 +70,14 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let pixels = pixels(model.images().unwrap().size());
         let labels = Tensor::from_slice(&[0i64, 1, 2, 3, 4]);
         let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), (1, 5, 5)).unwrap();
-        let whole =
-            predictor.logits(&Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""), &all_see(&pixels)).unwrap();
+        let whole = predictor
+            .logits(&Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""), &all_see(&pixels))
+            .unwrap();
         let gradient = victim.gradient(&pixels, &labels).unwrap();
         for cut in cuts() {
-            let logits = predictor.logits(&Cutter::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
+            let logits = predictor.logits(&Chunker::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
-            victim.cutter().set(cut);
+            victim.chunker().set(cut);
             near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
             let part = |start: i64| {
                 let count = (cut.images as i64).min(IMAGES - start);
@@ -100,7 +101,7 @@ fn training_gradients_do_not_depend_on_the_cut() {
     };
     let whole = objective(1).losses(&theta).unwrap();
     for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
-        let found = objective(parts).chunked_by(Rc::new(Cutter::fixed(cut, "test", ""))).losses(&theta).unwrap();
+        let found = objective(parts).chunked_by(Rc::new(Chunker::fixed(cut, "test", ""))).losses(&theta).unwrap();
         near(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
         near(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
     }
@@ -112,10 +113,10 @@ fn a_small_batch_leaves_the_cut_of_later_ones() {
     let theta = particles(&*subspace);
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
     let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1]) };
-    let cutter = Rc::new(Cutter::fixed(Cut { members: 3, images: 5 }, "test", ""));
+    let chunker = Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""));
     let objective = Likelihood::new(&model, &*subspace, train::Passes::WHOLE, &batch, 1);
-    objective.chunked_by(cutter.clone()).losses(&theta).unwrap();
-    assert_eq!(cutter.cut(), Cut { members: 3, images: 5 });
+    objective.chunked_by(chunker.clone()).losses(&theta).unwrap();
+    assert_eq!(chunker.cut(), ChunkSize { members: 3, images: 5 });
 }
 
 /// Rows that cannot be made more than `most` at a time.
@@ -146,16 +147,16 @@ fn when_memory_runs_out_the_cut_is_halved_and_the_result_is_the_same() {
     let (model, subspace) = setting("[subspace.full]");
     let theta = particles(&*subspace);
     let pixels = pixels(model.images().unwrap().size());
-    let whole = Cut { members: 3, images: 5 };
-    let logits = |rows: &dyn Rows, cutter: &Cutter| {
+    let whole = ChunkSize { members: 3, images: 5 };
+    let logits = |rows: &dyn Rows, chunker: &Chunker| {
         Predictor::new(&model, Members::Rows { subspace: &*subspace, rows }, Chunk::Auto)
-            .logits(cutter, &all_see(&pixels))
+            .logits(chunker, &all_see(&pixels))
     };
-    let plenty = logits(&theta, &Cutter::fixed(whole, "test", "")).unwrap();
-    let cutter = Cutter::fixed(whole, "test", "");
-    near(&logits(&Scarce { theta: &theta, most: 1 }, &cutter).unwrap(), &plenty, "scarce");
-    assert_eq!(cutter.cut(), Cut { members: 1, images: 1 });
-    let error = logits(&Scarce { theta: &theta, most: 0 }, &cutter).unwrap_err().to_string();
+    let plenty = logits(&theta, &Chunker::fixed(whole, "test", "")).unwrap();
+    let chunker = Chunker::fixed(whole, "test", "");
+    near(&logits(&Scarce { theta: &theta, most: 1 }, &chunker).unwrap(), &plenty, "scarce");
+    assert_eq!(chunker.cut(), ChunkSize { members: 1, images: 1 });
+    let error = logits(&Scarce { theta: &theta, most: 0 }, &chunker).unwrap_err().to_string();
     assert_eq!(error, "no memory for 1 members");
 }
 

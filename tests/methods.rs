@@ -356,7 +356,9 @@ fn defaults_that_are_not_the_authors_are_those_of_the_page() {
     };
     let low_rank = "low-rank]\nrank = 2\ntargets = [\"attn.qkv\"";
     let adamw = "adamw]\nlr = [1e-3";
-    let cases: [(&str, &str, &str, &str, &[(&str, &str, f64)]); 5] = [
+    /// Method, its keys, subspace, optimizer, and the defaults (table, key, value).
+    type Case = (&'static str, &'static str, &'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
+    let cases: [Case; 5] = [
         ("sgld", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
         ("sghmc", CHAIN, "full", "none", &[("method", "temperature", 1.0)]),
         (

@@ -6,7 +6,7 @@ mod common;
 use bella::experiment::Experiment;
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
-use bella::model::{CheckpointKind, Loaded, Tower};
+use bella::model::{Backbone, CheckpointKind, Loaded};
 use bella::schema::Tree;
 use common::{
     Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
@@ -52,7 +52,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 /// Weights of two particles that need gradients: those of the reference under the names of `base`, head included.
-fn particles(tower: &Tower) -> Vec<(String, Tensor)> {
+fn particles(tower: &Backbone) -> Vec<(String, Tensor)> {
     let base = tower.base().all().iter().map(|(name, _)| (name.clone(), name.clone()));
     let head = ["weight", "bias"].map(|part| (format!("head.{part}"), format!("linear.{part}")));
     let leaf = |(name, stored): (String, String)| {
@@ -62,7 +62,7 @@ fn particles(tower: &Tower) -> Vec<(String, Tensor)> {
     base.chain(head).map(leaf).collect()
 }
 
-fn weights<'a>(tower: &'a Tower, own: &[(String, Tensor)]) -> Weights<'a> {
+fn weights<'a>(tower: &'a Backbone, own: &[(String, Tensor)]) -> Weights<'a> {
     let mut weights = Weights::frozen(tower.base());
     own.iter().for_each(|(name, tensor)| weights.replace(name, tensor.shallow_clone()));
     weights
@@ -167,11 +167,11 @@ fn frozen_weights_and_own_samples() {
 #[test]
 fn memory_is_measured() {
     let loaded = loaded();
-    let network = loaded.tower.network();
+    let (network, base) = (loaded.tower.network(), loaded.tower.base());
     let bytes = 4 * (2 * 6 * 64 + 3 * 8 * 16);
-    let need = network.need(Graph::Samples { budgets: 1 }, Kind::Float);
+    let need = network.need(base, Graph::Samples { budgets: 1 }, Kind::Float);
     assert!(need.pair > bytes && need.pair < 100 * bytes, "{need:?}");
-    assert!(network.need(Graph::None, Kind::Float).pair < need.pair);
+    assert!(network.need(base, Graph::None, Kind::Float).pair < need.pair);
 }
 
 /// The columns of the results that are no counts or times.

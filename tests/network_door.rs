@@ -9,8 +9,8 @@ use bella::data::order::Holdout;
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
 use bella::machine::device::DeviceChoice;
-use bella::machine::memory::Need;
-use bella::machine::parallel::World;
+use bella::machine::memory::MemoryEstimate;
+use bella::machine::parallel::ProcessGroup;
 use bella::metrics::{Average, Scores, value};
 use bella::model::head::{Head, Training};
 use bella::model::network::{Graph, Network, Parameters, Slot, Weights};
@@ -95,10 +95,10 @@ impl Network for Texts {
         sum(x * &mask) / sum(mask)
     }
 
-    fn need(&self, _: &Parameters, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, _: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let kept = if matches!(graph, Graph::None) { 1 } else { LAYERS as u64 };
         let numbers = kept * LENGTH as u64 * (2 * WIDTH + 3 * HIDDEN) as u64;
-        Need { fixed: 0, member: 0, image: 0, pair: numbers * kind.elt_size_in_bytes() as u64 }
+        MemoryEstimate { fixed: 0, member: 0, image: 0, pair: numbers * kind.elt_size_in_bytes() as u64 }
     }
 }
 
@@ -167,14 +167,13 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
     let settings = Settings { device: DeviceChoice::Cpu, threads: Some(1), workers: 1, precision: None, out };
     let session = Session {
         settings,
-        world: World::alone().into(),
+        group: ProcessGroup::alone().into(),
         device: Device::Cpu,
         model,
         subspace: Some(subspace),
         classes: vec!["without".into(), "with".into()],
         naming: "texts",
         names: Default::default(),
-        vit: None,
         self_check_difference: None,
     };
     let folder = RunFolder::of(&session.settings.out, &experiment).unwrap();
@@ -196,7 +195,8 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
 /// Every metric of a posterior on 200 other texts.
 fn scored(experiment: &Experiment, session: &Session, posterior: &Posterior) -> Scores {
     let (tests, indices) = (texts(200, 1), (0..200).collect::<Vec<u32>>());
-    let prepared = prepare(experiment.predictive(), session.subspace().unwrap(), posterior, 1).unwrap();
+    let prepared =
+        prepare(experiment.predictive(), experiment.post_hoc(), session.subspace().unwrap(), posterior, 1).unwrap();
     let predictor = Predictor::new(&session.model, prepared.members(), Chunk::Auto);
     let logits = predictor.all_logits(&tests, &indices, 64, &indicatif::ProgressBar::hidden()).unwrap();
     let shape = Shape { members: predictor.members(), samples: 200, classes: 2 };

@@ -11,7 +11,7 @@ use bella::data::batches::Batch;
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
 use bella::machine::device::DeviceChoice;
-use bella::machine::parallel::{Network, Team, World};
+use bella::machine::parallel::{Network, ProcessGroup, Sharding};
 use bella::methods::{Evaluation, Extended, Extra, FactorNoise, Objective, Output, Request};
 use bella::model::{Input, Model};
 use bella::posterior::Posterior;
@@ -110,12 +110,12 @@ impl Network for Thread {
 }
 
 /// Runs `work` in `size` worlds of one network, and gives what each returned.
-fn together<T: Send>(size: usize, work: impl Fn(&World) -> T + Sync) -> Vec<T> {
+fn together<T: Send>(size: usize, work: impl Fn(&ProcessGroup) -> T + Sync) -> Vec<T> {
     let hub = Hub::new(size);
     std::thread::scope(|scope| {
         let spawn = |rank| {
             let (network, work) = (Thread { hub: hub.clone(), rank }, &work);
-            scope.spawn(move || work(&World::over(Box::new(network))))
+            scope.spawn(move || work(&ProcessGroup::over(Box::new(network))))
         };
         let threads: Vec<_> = (0..size).map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -124,26 +124,26 @@ fn together<T: Send>(size: usize, work: impl Fn(&World) -> T + Sync) -> Vec<T> {
 
 #[test]
 fn messages() {
-    let results = together(3, |world| {
-        let rank = world.rank();
-        assert_eq!((world.size(), world.leads()), (3, rank == 0));
-        assert!(world.any(rank == 2) && !world.any(false));
-        world.agree("the seed", "7").unwrap();
-        let error = world.agree("the seed", if rank == 1 { "8" } else { "7" }).unwrap_err().to_string();
+    let results = together(3, |group| {
+        let rank = group.rank();
+        assert_eq!((group.size(), group.is_main()), (3, rank == 0));
+        assert!(group.any(rank == 2) && !group.any(false));
+        group.agree("the seed", "7").unwrap();
+        let error = group.agree("the seed", if rank == 1 { "8" } else { "7" }).unwrap_err().to_string();
         assert_has(&error, &["the seed of process 1 differs"]);
-        assert_eq!(world.from_first(|| Ok(vec![rank as u8, 5])).unwrap(), [0, 5]);
-        assert_eq!(world.least(5 - rank), 3);
+        assert_eq!(group.from_first(|| Ok(vec![rank as u8, 5])).unwrap(), [0, 5]);
+        assert_eq!(group.least(5 - rank), 3);
         // Any bytes, of lengths that three does not divide, and none at all.
         let own: Vec<u8> = (0..100 * rank).map(|i| (255 - i) as u8).collect();
-        let all = world.gather_bytes(&own).unwrap();
+        let all = group.gather_bytes(&own).unwrap();
         assert!(all.iter().map(Vec::len).eq([0, 100, 200]) && all[rank] == own && all[2][3] == 252);
         let mut tensor = Tensor::from_slice(&[rank as f32, 0.5]);
-        world.align(&mut tensor).unwrap();
+        group.align(&mut tensor).unwrap();
         assert_eq!(tensor, Tensor::from_slice(&[0f32, 0.5]));
         // the second process has nothing to add
         let rows = if rank == 1 { 0 } else { 2 };
-        let all = world.gather(&Tensor::full([rows, 2], rank as i64, tch::kind::FLOAT_CPU)).unwrap();
-        (all.size(), Vec::<f32>::try_from(&all.contiguous().view(-1)).unwrap(), world.place().local_rank)
+        let all = group.gather(&Tensor::full([rows, 2], rank as i64, tch::kind::FLOAT_CPU)).unwrap();
+        (all.size(), Vec::<f32>::try_from(&all.contiguous().view(-1)).unwrap(), group.place().local_rank)
     });
     for (rank, (size, values, local_rank)) in results.into_iter().enumerate() {
         assert_eq!((size, values), (vec![4, 2], vec![0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0]));
@@ -185,8 +185,8 @@ impl Setting {
     }
 
     /// With the images of a share alone.
-    fn shared<'a>(&'a self, team: &'a Team<'a>, cut: Passes) -> Shared<'a> {
-        let share = team.share();
+    fn shared<'a>(&'a self, sharding: &'a Sharding<'a>, cut: Passes) -> Shared<'a> {
+        let share = sharding.share();
         let orders = if self.orders == 1 { 0..1 } else { share.rows.clone() };
         let samples: Vec<usize> = cut.samples(share, BATCH).into_iter().flatten().collect();
         let own: Vec<i64> =
@@ -197,7 +197,7 @@ impl Setting {
         let size = if samples.is_empty() { [1, 0] } else { size };
         let (images, labels) = (bytes.unflatten(0, size.as_slice()), labels.view(size));
         let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Stored(images), labels);
-        Shared { own: own.of_share(share, BATCH), team }
+        Shared { own: own.of_share(share, BATCH), sharding }
     }
 
     fn matrices(&self) -> Tensor {
@@ -253,9 +253,9 @@ fn shared_objective_equals_that_of_one_process() {
             let cut = Passes { particle_chunk, accumulate, recompute: false };
             let setting = Setting::new(particles, orders);
             let expected = results(&setting, &mut setting.whole(cut));
-            let everybody = together(processes, |world| {
-                let (setting, team) = (Setting::new(particles, orders), world.team(particles));
-                results(&setting, &mut setting.shared(&team, cut))
+            let everybody = together(processes, |group| {
+                let (setting, sharding) = (Setting::new(particles, orders), group.sharding(particles));
+                results(&setting, &mut setting.shared(&sharding, cut))
             });
             for (rank, found) in everybody.iter().enumerate() {
                 assert_eq!(found.len(), expected.len());
@@ -276,7 +276,7 @@ fn shared_objective_equals_that_of_one_process() {
 }
 
 /// Writes the answers of a smallest LLaVA to seven questions in batches of two, and returns them with the loss of known answers.
-fn answers(config: &str, world: &World) -> (Vec<Vec<Written>>, f64) {
+fn answers(config: &str, group: &ProcessGroup) -> (Vec<Vec<Written>>, f64) {
     let experiment = Experiment::read(&Tree::parse("tiny.toml", config).unwrap()).unwrap();
     let device = DeviceChoice::Cpu;
     let settings = Settings { device, threads: Some(1), workers: 1, precision: None, out: "results".into() };
@@ -289,21 +289,21 @@ fn answers(config: &str, world: &World) -> (Vec<Vec<Written>>, f64) {
     let predictor = Predictor::new(&session.model, members, Chunk::Auto);
     let all: Vec<u32> = (0..set.samples() as u32).collect();
     let stop = Stop { tokens: 4, end: None };
-    let texts = predictor.shared_texts(world, (&set, &all), (2, stop), &ProgressBar::hidden()).unwrap();
-    (texts, predictor.answer_loss(world, &set, &all, 2).unwrap())
+    let texts = predictor.shared_texts(group, (&set, &all), (2, stop), &ProgressBar::hidden()).unwrap();
+    (texts, predictor.answer_loss(group, &set, &all, 2).unwrap())
 }
 
 #[test]
 fn answers_are_those_of_one_process() {
     let place = Place::new();
     let config = questions(&place, "transformers-4");
-    let (expected, loss) = answers(&config, &World::alone());
+    let (expected, loss) = answers(&config, &ProcessGroup::alone());
     assert_eq!(expected.len(), 7);
     assert!(expected.iter().all(|text| text.len() == 4) && loss > 0.0);
     assert!(expected[1..].iter().all(|text| *text != expected[0]), "texts differ, so that their order shows");
     // Four batches for two processes, and fewer batches than processes.
     for processes in [2, 5] {
-        for (texts, found) in together(processes, |world| answers(&config, world)) {
+        for (texts, found) in together(processes, |group| answers(&config, group)) {
             assert_eq!(texts, expected, "{processes} processes");
             assert_eq!(found, loss);
         }

@@ -10,7 +10,7 @@ use tch::{Kind, Tensor};
 use crate::base::tensor::host_f64;
 use crate::data::batches::SampleSet;
 use crate::machine::Chunk;
-use crate::machine::memory::{Cut, Need, Task};
+use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
 use crate::metrics::argmax;
 use crate::model::Model;
 use crate::model::network::Graph;
@@ -93,8 +93,8 @@ pub fn errors(
     let task = Task {
         what: "landscape",
         coming: 0,
-        need: Need { member, ..model.need(Graph::None) },
-        whole: Cut { members: chunk, images: batch_size },
+        need: MemoryEstimate { member, ..model.need(Graph::None) },
+        whole: ChunkSize { members: chunk, images: batch_size },
         members: None,
         device: model.device,
         advice: "lower --chunk",

@@ -68,8 +68,8 @@ pub fn sensitivities(
     let gaussians = Gaussians { model, subspace, maps, mean, std };
     let graph = jacobian_graph(subspace);
     let sizes = (batch_size(model.head.classes(), gaussians.maps.parameters()), 2 * JACOBIAN_BYTES as u64);
-    let cutter = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
-    let batches = in_order(indices, cutter.cut().images);
+    let chunker = model.plan("sensitivity", graph, sizes, ROOM_ELSEWHERE)?;
+    let batches = in_order(indices, chunker.cut().images);
     let mut found = Vec::new();
     for (batch_indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
         let mean = gaussians.measures(&batch?)?;

@@ -42,16 +42,16 @@ const NO_DIGITS: &str = "0000000000000000";
 /// Returns the text of a JSON object, as serde writes it on several lines, with the XXH3 (64 bits) of the text as its
 /// first entry `content_hash`. The text is hashed with zeros in place of the digits.
 pub fn seal_json(text: &str) -> String {
-    sealed(SEAL, text.strip_prefix("{\n").unwrap_or("}"), ",\n")
+    checksummed(SEAL, text.strip_prefix("{\n").unwrap_or("}"), ",\n")
 }
 
 /// Returns JSON lines with the hash of all of them as the first entry `content_hash` of the first line, which is an
 /// object.
 pub fn seal_lines(text: &str) -> String {
-    sealed(LINE_SEAL, text.strip_prefix('{').unwrap_or("}"), ",")
+    checksummed(LINE_SEAL, text.strip_prefix('{').unwrap_or("}"), ",")
 }
 
-fn sealed(seal: &str, rest: &str, between: &str) -> String {
+fn checksummed(seal: &str, rest: &str, between: &str) -> String {
     let zeros = format!("{seal}{NO_DIGITS}\"{between}{rest}");
     zeros.replacen(NO_DIGITS, &format!("{:016x}", xxh3_64(zeros.as_bytes())), 1)
 }
@@ -148,13 +148,13 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_sealed_json_object_is_noticed() {
-        let sealed = seal_json(PLAIN);
-        check_json(&sealed).unwrap();
+        let checksummed = seal_json(PLAIN);
+        check_json(&checksummed).unwrap();
         assert!(check_json(PLAIN).is_err(), "a removed hash is not noticed");
-        let value: serde_json::Value = serde_json::from_str(&sealed).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&checksummed).unwrap();
         assert_eq!((value["device"].as_str(), value["steps"].as_i64()), (Some("cpu"), Some(0)));
-        for bit in 0..8 * sealed.len() {
-            let mut flipped = sealed.clone().into_bytes();
+        for bit in 0..8 * checksummed.len() {
+            let mut flipped = checksummed.clone().into_bytes();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let read = String::from_utf8(flipped).map_err(anyhow::Error::from).and_then(|text| check_json(&text));
             assert!(read.is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);
@@ -163,13 +163,13 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_sealed_config_is_noticed() {
-        let sealed = seal_toml("seed = 1\n[method.map]\n");
-        check_toml(&sealed).unwrap();
+        let checksummed = seal_toml("seed = 1\n[method.map]\n");
+        check_toml(&checksummed).unwrap();
         let plain = "seed = 1\n";
         assert!(check_toml(plain).is_err() && check_toml_of_anyone(plain).is_ok());
-        assert!(check_toml_of_anyone(&sealed.replace("seed = 1", "seed = 2")).is_err());
-        for bit in 0..8 * sealed.len() {
-            let mut flipped = sealed.clone().into_bytes();
+        assert!(check_toml_of_anyone(&checksummed.replace("seed = 1", "seed = 2")).is_err());
+        for bit in 0..8 * checksummed.len() {
+            let mut flipped = checksummed.clone().into_bytes();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let read = String::from_utf8(flipped).map_err(anyhow::Error::from).and_then(|text| check_toml(&text));
             assert!(read.is_err(), "bit {} of byte {} is not noticed", bit % 8, bit / 8);

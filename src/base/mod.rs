@@ -5,6 +5,7 @@ pub mod outside;
 
 pub mod bar_terminal;
 pub mod cache;
+pub mod checksummed;
 pub mod files;
 #[cfg(test)]
 pub mod golden;
@@ -15,7 +16,6 @@ pub mod noise;
 pub mod paths;
 pub mod pickle;
 pub mod random;
-pub mod sealed;
 pub mod small;
 pub mod tensor;
 pub mod tensor_file;

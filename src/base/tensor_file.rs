@@ -10,8 +10,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use safetensors::{Dtype, SafeTensors};
 use tch::{Device, Kind, Tensor};
 
+use super::checksummed::{self, Part};
 use super::mapped::Mapped;
-use super::sealed::{self, Part};
 use super::tensor::{bytes, first_line};
 
 #[cfg(target_endian = "big")]
@@ -223,7 +223,7 @@ impl State {
         order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.kind().elt_size_in_bytes()));
         let parts = order.iter().map(|(name, tensor)| part(name, tensor)).collect::<Result<Vec<Part>>>()?;
         let about = self.about.iter().map(|(key, text)| (key.as_str(), text.clone())).collect();
-        sealed::write(path, &about, &parts, |part, file| write_tensor(order[part].1, file))
+        checksummed::write(path, &about, &parts, |part, file| write_tensor(order[part].1, file))
     }
 
     /// Opens a file written by [`write`](Self::write) as a memory map. Such files are replaced by a rename and never
@@ -237,7 +237,7 @@ impl State {
         let file = std::fs::File::open(path).with_context(|| format!("{shown}: cannot read"))?;
         let map = Mapped::new(&file, path).with_context(|| format!("{shown}: cannot read"))?;
         // The hash is that of the file as it is read, so that its bytes do not count as memory of this process.
-        sealed::check(&file).with_context(|| shown.to_string())?;
+        checksummed::check(&file).with_context(|| shown.to_string())?;
         State::of(Bytes::Mapped(map), path)
     }
 
@@ -246,7 +246,7 @@ impl State {
     /// # Errors
     /// Fails as [`read`](Self::read) does.
     pub fn parse(bytes: Vec<u8>, path: &Path) -> Result<State> {
-        sealed::check(&bytes[..]).with_context(|| path.display().to_string())?;
+        checksummed::check(&bytes[..]).with_context(|| path.display().to_string())?;
         State::of(Bytes::Read(bytes), path)
     }
 
@@ -258,7 +258,7 @@ impl State {
         let (_, header) = SafeTensors::read_metadata(all).with_context(unreadable)?;
         let about: BTreeMap<String, String> =
             header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
-        sealed::check_present(&about).with_context(|| path.display().to_string())?;
+        checksummed::check_present(&about).with_context(|| path.display().to_string())?;
         let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
             let kind = kind_of(view.dtype()).with_context(|| {
                 format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())

@@ -89,11 +89,11 @@ impl Setup<'_> {
         let images = self.plan.prediction_images;
         let members = Members::Rows { subspace: self.subspace, rows: theta };
         let predictor = Predictor::new(self.model, members, self.training.train.particle_chunk);
-        let cutter = predictor.plan(images as usize, images as usize)?;
+        let chunker = predictor.plan(images as usize, images as usize)?;
         let batch = random_batch(self.model, images)?;
         for prediction in 0..self.plan.warmup + self.plan.predictions {
             let clock = Clock::start(self.model.device);
-            drop(predictor.logits(&cutter, &Input::Stored(batch.samples.unsqueeze(0)))?);
+            drop(predictor.logits(&chunker, &Input::Stored(batch.samples.unsqueeze(0)))?);
             let elapsed = clock.stop();
             if prediction >= self.plan.warmup {
                 found.prediction.push(elapsed);

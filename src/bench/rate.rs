@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use crate::base::tensor::guarded;
-use crate::machine::products::linear;
+use crate::machine::linear_kernels::linear;
 
 /// The number of products that are timed.
 const PRODUCTS: usize = 5;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::case::CLASSES;
-use super::flops::{Pass, Reads, Sample, Work, count};
+use super::flops::{Counting, Pass, Reads, Sample, Work};
 use super::measured::Plan;
 use crate::data::batches::Batch;
 use crate::experiment::{Batches, Training};
@@ -38,8 +38,9 @@ impl Setup<'_> {
     pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
         let (layout, particles) = (self.subspace.layout(), self.particles);
         let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
-        let side = self.model.image_side();
-        count((&*self.model.network, &self.model.base), Sample::Image { side }, Reads::Classes, pass)
+        let (network, base) = (&*self.model.network, &self.model.base);
+        let sample = Sample::Image { side: self.model.image_side() };
+        Counting { network, base, sample, reads: Reads::Classes, pass }.work()
     }
 }
 

@@ -11,7 +11,7 @@ use super::setup::{Setup, random_batch};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
 use crate::data::batches::Batch;
 use crate::experiment::Batches;
-use crate::machine::memory::Cutter;
+use crate::machine::memory::Chunker;
 use crate::methods::{Method, Objective, Parts};
 use crate::model::Input;
 use crate::model::network::Weights;
@@ -34,13 +34,13 @@ impl Setup<'_> {
             geometry: Geometry::new(self.subspace.layout()),
             clip_norm: self.training.train.clip_norm,
         });
-        let cutter = self.plan_step()?;
-        found.particle_chunk = cutter.cut().members;
+        let chunker = self.plan_step()?;
+        found.particle_chunk = chunker.cut().members;
         found.step_flop = self.step_flop();
         let material = self.material()?;
         for step in 0..self.plan.warmup + self.plan.steps {
             let mut moved = Moved { method: &mut *method, theta };
-            let parts = self.step(&mut moved, (&material, &cutter), &optimizer_spent)?;
+            let parts = self.step(&mut moved, (&material, &chunker), &optimizer_spent)?;
             if step < self.plan.warmup {
                 continue;
             }
@@ -57,7 +57,7 @@ impl Setup<'_> {
     }
 
     /// Decides how many particles and images go through the network at once.
-    fn plan_step(&self) -> Result<Rc<Cutter>> {
+    fn plan_step(&self) -> Result<Rc<Chunker>> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
         let spec = &self.training.train;
         let (model, images, method) = (self.model, spec.batch_size, &*self.training.method.spec);
@@ -71,7 +71,7 @@ impl Setup<'_> {
     fn step(
         &self,
         moved: &mut Moved,
-        (material, cutter): (&Material, &Rc<Cutter>),
+        (material, chunker): (&Material, &Rc<Chunker>),
         optimizer: &Spent,
     ) -> Result<StepParts> {
         optimizer.set(Elapsed::NONE);
@@ -86,7 +86,7 @@ impl Setup<'_> {
             }
             Material::Samples { batch, tokens } => {
                 let preparing = Clock::start(device);
-                let mut likelihood = self.likelihood(batch, tokens.as_ref(), cutter);
+                let mut likelihood = self.likelihood(batch, tokens.as_ref(), chunker);
                 input = preparing.stop();
                 moved.advance(&mut likelihood, &gradient)?;
             }
@@ -95,7 +95,7 @@ impl Setup<'_> {
         Ok(StepParts { step, input, gradient: gradient.get(), optimizer: optimizer.get() })
     }
 
-    fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, cutter: &Rc<Cutter>) -> Likelihood<'_> {
+    fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, chunker: &Rc<Chunker>) -> Likelihood<'_> {
         let passes = Passes::of(&self.training.train);
         let likelihood = match tokens {
             None => Likelihood::new(self.model, self.subspace, passes, batch, self.orders()),
@@ -106,7 +106,7 @@ impl Setup<'_> {
                 Likelihood::on(self.model, self.subspace, passes, input, labels)
             }
         };
-        likelihood.chunked_by(cutter.clone())
+        likelihood.chunked_by(chunker.clone())
     }
 
     /// Returns random samples, or random gradients.

@@ -10,7 +10,7 @@ use super::options::ComputeArgs;
 use crate::base::small::particles;
 use crate::base::usage::Usage;
 use crate::experiment::{Experiment, is_part, load_config, over, unset};
-use crate::machine::memory::Cut;
+use crate::machine::memory::ChunkSize;
 use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
 use crate::session::Settings;
@@ -90,7 +90,7 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
         open(&experiment, args.compute.settings()).with_context(|| shown.clone())?;
     }
     if let Some(images) = experiment.published_training_images().filter(|_| !part && !args.deep) {
-        experiment.doubts(images).iter().for_each(|doubt| tracing::warn!("{shown}: {doubt}"));
+        experiment.warnings(images).iter().for_each(|warning| tracing::warn!("{shown}: {warning}"));
     }
     if let Some(command) = experiment.command() {
         println!("{shown}: {command}");
@@ -104,10 +104,11 @@ fn check(files: &[PathBuf], args: &CheckArgs) -> Result<()> {
 
 /// Opens everything that training or evaluation would open, and prints what a training step would take.
 pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
-    let Some(Opening { trained, held_out, cut: Cut { members, images } }) = train::open(experiment, settings)? else {
+    let Some(Opening { trained, held_out, cut: ChunkSize { members, images } }) = train::open(experiment, settings)?
+    else {
         return Ok(());
     };
-    experiment.doubts(trained).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    experiment.warnings(trained).iter().for_each(|warning| tracing::warn!("{warning}"));
     println!("training: {trained} images, validation: {held_out} images");
     println!("a step: {} x {images} images go through the network at once", particles(members as i64));
     Ok(())

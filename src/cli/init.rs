@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
-use crate::base::files::write_atomic;
+use crate::base::files::{expect_writable, write_atomic};
 use crate::base::usage::Usage;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
@@ -61,6 +61,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     }
     if let Some(file) = &args.output {
         check_free(file, args.force)?;
+        expect_writable(file)?;
     }
     let recipe = args.method.as_deref().map(recipe).transpose()?;
     let checkpoint = answer("Checkpoint (a folder or a file)", "--checkpoint", given(&args.checkpoint), |path| {

@@ -46,7 +46,7 @@ use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
 use crate::base::usage::Usage;
-use crate::machine::parallel::{World, launch_rank, let_first_speak, processes};
+use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
 use crate::model::archive::trial;
 use failure::{Stopped, fail};
@@ -127,8 +127,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::machine::child::watch_parent();
     report_file_sizes();
     end_on_signals();
-    let world = match open_world(&cli.command) {
-        Ok(world) => Rc::new(world),
+    let group = match open_world(&cli.command) {
+        Ok(group) => Rc::new(group),
         // All processes fail alike, and one message is enough.
         Err(_) if launch_rank() > 0 => {
             let_first_speak();
@@ -136,22 +136,22 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => return ExitCode::from(fail(&Usage(format!("{error:#}")).into())),
     };
-    if !world.leads() {
-        crate::base::logging::hush(world.rank());
+    if !group.is_main() {
+        crate::base::logging::hush(group.rank());
     }
-    let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, world.clone()))) {
-        Ok(Ok(())) => return world.end(0),
+    let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, group.clone()))) {
+        Ok(Ok(())) => return group.end(0),
         Ok(Err(error)) => error,
         Err(payload) => anyhow::anyhow!(crate::base::tensor::panic_line(payload.as_ref())),
     };
     if closed_early(&error) {
-        return world.end(0);
+        return group.end(0);
     }
     if error.is::<Stopped>() {
-        return world.end(if world.leads() { fail(&error) } else { 1 });
+        return group.end(if group.is_main() { fail(&error) } else { 1 });
     }
     let_first_speak();
-    world.abort(fail(&error))
+    group.abort(fail(&error))
 }
 
 /// Lets Ctrl-C and SIGTERM end the process with a line. Of processes that were started together, the launcher does so.
@@ -219,12 +219,12 @@ fn report_file_sizes() {
 ///
 /// # Errors
 /// Fails if several processes were started for a command that each of them would repeat.
-fn open_world(command: &Command) -> Result<World> {
+fn open_world(command: &Command) -> Result<ProcessGroup> {
     let several = processes();
     match command {
-        Command::Train(_) => World::open(),
+        Command::Train(_) => ProcessGroup::open(),
         _ if several > 1 => bail!("{several} processes were started together, but only `bella train` divides its work"),
-        _ => Ok(World::alone()),
+        _ => Ok(ProcessGroup::alone()),
     }
 }
 
@@ -240,9 +240,9 @@ fn closed_early(error: &anyhow::Error) -> bool {
 /// The number of the error EPIPE on every Unix.
 const BROKEN_PIPE: i32 = 32;
 
-fn dispatch(command: Command, world: Rc<World>) -> Result<()> {
+fn dispatch(command: Command, group: Rc<ProcessGroup>) -> Result<()> {
     match command {
-        Command::Train(args) => train::run(&args, world),
+        Command::Train(args) => train::run(&args, group),
         Command::Sweep(args) => sweep::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Runs(args) => runs::run(&args),

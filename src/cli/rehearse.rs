@@ -130,7 +130,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
         // Attacks change pixels.
         true if experiment.checkpoint.medium() != Medium::Images => Vec::new(),
-        true => vec![attack(training.method.spec.course().output().is_some())],
+        true => vec![attack(training.method.spec.post_hoc().is_some_and(|method| method.output().is_some()))],
     };
     Ok(Options {
         name: args.name.clone().unwrap_or_else(usual),

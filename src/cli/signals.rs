@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::failure::{Stopped, fail};
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 
 /// The answer to the next signal.
 enum Response {
@@ -40,9 +40,9 @@ pub fn end_at_once(saved: &str, last: impl FnOnce() + Send + 'static) -> Result<
 ///
 /// # Errors
 /// Fails if a signal cannot be handled.
-pub fn stop(world: &World) -> Result<Arc<AtomicBool>> {
+pub fn stop(group: &ProcessGroup) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    respond(Response::Ask { stop: stop.clone(), alone: world.size() == 1 })?;
+    respond(Response::Ask { stop: stop.clone(), alone: group.size() == 1 })?;
     Ok(stop)
 }
 

@@ -14,10 +14,10 @@ use crate::base::usage::Usage;
 use crate::experiment::{full_key, load_config, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 use crate::results::table::{Spec, Surface, render};
-use crate::sweep::book;
 use crate::sweep::jobs::{Share, cores_each};
+use crate::sweep::ledger;
 use crate::sweep::search::{Outcome, Request, Search};
 use crate::sweep::space::Axis;
 use crate::sweep::trial::{Base, Refused};
@@ -97,9 +97,9 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         search.trials.len(),
         share.devices.len(),
         share.threads,
-        search.book.trials().display()
+        search.ledger.trials().display()
     );
-    let stop = signals::stop(&World::alone())?;
+    let stop = signals::stop(&ProcessGroup::alone())?;
     let outcome = search.run(&share, &stop);
     print_table(&search);
     match outcome? {
@@ -180,7 +180,7 @@ fn print_plan(search: &Search) {
 }
 
 fn print_table(search: &Search) {
-    let table = book::table(search.axes(), &search.trials, &search.standings);
+    let table = ledger::table(search.axes(), &search.trials, &search.standings);
     let keys = search.axes().iter().map(|axis| axis.key.clone());
     let named = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
     let columns = named(&["trial"])
@@ -194,6 +194,6 @@ fn print_table(search: &Search) {
 fn announce(search: &Search, at: usize) {
     let trial = &search.trials[at];
     tracing::info!("chosen: trial {} ({}), run {}", trial.number, trial.words(search.axes()), trial.run.id());
-    tracing::info!("tried settings: {}, {}", search.book.trials().display(), search.book.picture().display());
-    tracing::info!("on the test split: bella train --config {}", search.book.chosen().display());
+    tracing::info!("tried settings: {}, {}", search.ledger.trials().display(), search.ledger.picture().display());
+    tracing::info!("on the test split: bella train --config {}", search.ledger.chosen().display());
 }

@@ -17,7 +17,7 @@ use crate::base::files::create_folder;
 use crate::base::usage::Usage;
 use crate::evaluate::{after_training, experiment_csv, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 use crate::results::store::Row;
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
@@ -72,7 +72,7 @@ pub struct TrainArgs {
     table: TableArgs,
 }
 
-pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
+pub fn run(args: &TrainArgs, group: Rc<ProcessGroup>) -> Result<()> {
     let configs: Vec<PathBuf> = args.files.iter().chain(&args.config.configs).cloned().collect();
     if configs.is_empty() {
         return Err(Usage("train needs a config: bella train configs/quickstart.toml".into()).into());
@@ -88,22 +88,22 @@ pub fn run(args: &TrainArgs, world: Rc<World>) -> Result<()> {
     }
     let settings = args.compute.settings();
     let run = RunFolder::of(&settings.out, &experiment)?;
-    world.agree("the run", &run.id())?;
+    group.agree("the run", &run.id())?;
     let is_new = !run.path().exists();
-    let _lock = if world.leads() { Some(open_run(args, &experiment, &run)?) } else { None };
-    if world.size() == 1 && is_new {
+    let _lock = if group.is_main() { Some(open_run(args, &experiment, &run)?) } else { None };
+    if group.size() == 1 && is_new {
         let unused = run.clone();
         signals::end_at_once("stopped before the first step: nothing was trained", move || unused.discard())?;
     }
     tracing::info!("run: {}", run.path().display());
-    if world.any(world.leads() && run.is_finished()) {
+    if group.any(group.is_main() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
         let shown =
-            args.no_eval || !world.any(world.leads() && !show_stored(&experiment, &settings, &run, &args.table)?);
-        return if shown { Ok(()) } else { evaluate_finished(&experiment, (settings, world), &run, &args.table) };
+            args.no_eval || !group.any(group.is_main() && !show_stored(&experiment, &settings, &run, &args.table)?);
+        return if shown { Ok(()) } else { evaluate_finished(&experiment, (settings, group), &run, &args.table) };
     }
-    let (began, leads) = (Cell::new(false), world.leads());
-    let trained = train(&experiment, (settings, world), (&run, &began), args);
+    let (began, leads) = (Cell::new(false), group.is_main());
+    let trained = train(&experiment, (settings, group), (&run, &began), args);
     if trained.is_err() && is_new && leads && !began.get() {
         run.discard();
     }
@@ -135,31 +135,31 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
 
 fn train(
     experiment: &Experiment,
-    (mut settings, world): (Settings, Rc<World>),
+    (mut settings, group): (Settings, Rc<ProcessGroup>),
     (run, began): (&RunFolder, &Cell<bool>),
     args: &TrainArgs,
 ) -> Result<()> {
     let no_eval = args.no_eval;
     experiment.command().iter().for_each(|command| tracing::info!("{command}"));
-    let device = settings.open_device(&world)?;
-    let state = read_resume_file(run, &world)?;
-    settings.threads = stored_threads(settings.threads, state.as_ref(), &world)?;
-    let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, world)?;
+    let device = settings.open_device(&group)?;
+    let state = read_resume_file(run, &group)?;
+    settings.threads = stored_threads(settings.threads, state.as_ref(), &group)?;
+    let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, group)?;
     let material = Material::read(experiment, &session)?;
     let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
-    let stop = signals::stop(&session.world)?;
+    let stop = signals::stop(&session.group)?;
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
-    let trained = || signals::end(saved.clone(), session.world.leads());
+    let trained = || signals::end(saved.clone(), session.group.is_main());
     let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
     let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
     let job = train::Run { experiment, session: &session, material, folder: run, state };
     let Finished { record, posterior } = match train::run(job, &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
-            return interrupted(steps, run, session.world.any(stop.load(Ordering::Relaxed)));
+            return interrupted(steps, run, session.group.any(stop.load(Ordering::Relaxed)));
         }
     };
-    if session.world.any(stop.load(Ordering::Relaxed)) && !no_eval {
+    if session.group.any(stop.load(Ordering::Relaxed)) && !no_eval {
         return Err(Stopped(format!(
             "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
             run.id()
@@ -194,13 +194,13 @@ fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, ho
 /// Evaluates a run that was finished earlier.
 fn evaluate_finished(
     experiment: &Experiment,
-    (settings, world): (Settings, Rc<World>),
+    (settings, group): (Settings, Rc<ProcessGroup>),
     run: &RunFolder,
     table: &TableArgs,
 ) -> Result<()> {
-    let device = settings.open_device(&world)?;
+    let device = settings.open_device(&group)?;
     let stored = run.read_posterior(device)?;
-    let session = Session::open_among(experiment, settings, device, stored.classes.clone(), world)?;
+    let session = Session::open_among(experiment, settings, device, stored.classes.clone(), group)?;
     session.check_layout(run, &stored)?;
     let posterior = stored.posterior;
     let tests = session.test_images(experiment)?;
@@ -214,7 +214,7 @@ fn show(session: &Session, experiment: &Experiment, rows: &[Row], table: &TableA
     if rows.is_empty() {
         return Ok(());
     }
-    if session.world.leads() {
+    if session.group.is_main() {
         super::report::print_rows(rows, table)?;
     }
     tracing::info!("results: {}", experiment_csv(&session.settings.out, &experiment.name).display());

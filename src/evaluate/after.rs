@@ -29,7 +29,7 @@ pub fn after_training(
         return Ok(rows);
     }
     for predictive in posterior.predictives(own) {
-        let prepared = prepare(predictive, session.subspace()?, posterior, experiment.seed)?;
+        let prepared = prepare(predictive, experiment.post_hoc(), session.subspace()?, posterior, experiment.seed)?;
         let mut evaluation = Evaluation {
             experiment,
             session,

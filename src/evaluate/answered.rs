@@ -34,7 +34,7 @@ impl Evaluation<'_> {
         ];
         let metadata = facts.map(|(key, value)| (key.to_string(), value)).into();
         let answers = Answers { members: self.predictor.members(), metadata, replies };
-        if self.session.world.leads() {
+        if self.session.group.is_main() {
             answers.save(&self.answers_file(&answers))?;
         }
         let mut row = self.who();
@@ -77,7 +77,7 @@ impl Evaluation<'_> {
         let stop = Stop { tokens, end: tokenizer.tokenizer.end() };
         let all: Vec<u32> = (0..set.samples() as u32).collect();
         let bar = crate::base::logging::bar(all.len() as u64, "answering");
-        let texts = self.predictor.shared_texts(&self.session.world, (set, &all), (self.batch_size, stop), &bar)?;
+        let texts = self.predictor.shared_texts(&self.session.group, (set, &all), (self.batch_size, stop), &bar)?;
         bar.finish_and_clear();
         let one =
             |(index, written): (&u32, Vec<Written>)| self.reply(set, *index as usize, &written, &tokenizer.tokenizer);

@@ -73,7 +73,7 @@ impl Evaluation<'_> {
         for (indices, batch) in batches.iter().zip(set.batches(batches.clone())) {
             let batch = batch?;
             // Each image is attacked independently of the others, so a batch may be attacked in parts.
-            let moved = victim.cutter().run(|cut| {
+            let moved = victim.chunker().run(|cut| {
                 let parts = in_parts(0..indices.len(), cut.images);
                 parts
                     .map(|part| attack_part(&*attack, &victim, plan, (indices, &batch), part))

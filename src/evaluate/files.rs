@@ -44,7 +44,7 @@ impl Evaluation<'_> {
 
     /// Saves predictions that have been [`named`](Self::named) and returns their path. Only the first process writes.
     pub(super) fn save(&self, predictions: &Predictions) -> Result<Option<PathBuf>> {
-        if !self.session.world.leads() {
+        if !self.session.group.is_main() {
             return Ok(None);
         }
         let path = self.place(predictions);

@@ -128,7 +128,7 @@ impl Evaluation<'_> {
 
     /// Stores a row. Only the first process writes.
     fn store(&self, row: &Row) -> Result<()> {
-        if !self.session.world.leads() {
+        if !self.session.group.is_main() {
             return Ok(());
         }
         upsert_measurement(&self.run.metrics(), row, &ROW)?;
@@ -181,7 +181,7 @@ pub fn labelled(
 fn logits(session: &Session, predictor: &Predictor, images: &SampleSet, batch_size: usize) -> Result<Vec<f32>> {
     let all: Vec<u32> = (0..images.samples() as u32).collect();
     let bar = crate::base::logging::bar(all.len() as u64, "predicting");
-    let logits = predictor.shared_logits(&session.world, images, &all, batch_size, &bar)?;
+    let logits = predictor.shared_logits(&session.group, images, &all, batch_size, &bar)?;
     bar.finish_and_clear();
     Ok(logits)
 }

@@ -47,7 +47,7 @@ impl Evaluation<'_> {
     }
 
     fn measure(&self, predictions: &Predictions, images: Fingerprint, who: impl Fn() -> Row) -> Result<()> {
-        let Some(conformal) = self.conformal.as_ref().filter(|_| self.session.world.leads()) else { return Ok(()) };
+        let Some(conformal) = self.conformal.as_ref().filter(|_| self.session.group.is_main()) else { return Ok(()) };
         ensure!(
             images != conformal.images,
             "{}: conformal sets were calibrated on these very images: name other test images",

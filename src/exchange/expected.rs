@@ -34,8 +34,8 @@ impl Expected {
             true => next_tokens(&session.model, &predictor, &samples)?,
             false => {
                 let count = samples.stored.size()[1] as usize;
-                let cutter = predictor.plan(count, count)?;
-                predictor.logits(&cutter, &samples.input(session.model.device))?
+                let chunker = predictor.plan(count, count)?;
+                predictor.logits(&chunker, &samples.input(session.model.device))?
             }
         };
         let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();

@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::target::{Package, Target};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
-use crate::model::Tower;
+use crate::model::Backbone;
 use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
 
@@ -31,7 +31,7 @@ const TEXTS: &str = "text_model";
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub tower: &'a Tower,
+    pub tower: &'a Backbone,
 }
 
 /// One adapter.
@@ -209,7 +209,7 @@ impl Reading<'_> {
             let target = Target::new(Some(*package), self.base.path, naming, &names)?;
             target.expect_adapters(&names)?;
             for slot in slots {
-                let stranger = target.family.map_or(TEXTS, |family| family.stranger(slot));
+                let stranger = target.class.map_or(TEXTS, |class| class.stranger(slot));
                 for module in modules::of(slot, &target, &names, gated)? {
                     places.push(Place { path: module.end, stranger, slot, part: module.part, times: module.times });
                 }

@@ -3,7 +3,6 @@
 mod config;
 mod destination;
 pub mod expected;
-mod families;
 mod folder;
 mod graph;
 mod head;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::families::{Family, Style};
 use super::target::{Package, Target};
+use crate::model::families::{Class, Style};
 use crate::model::network::Slot;
 use crate::model::stored::{Piece, StoredNames};
 
@@ -51,9 +51,9 @@ impl Module {
 /// # Errors
 /// Fails if the checkpoint does not store the layer under a name of its own.
 pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Result<Vec<Module>> {
-    if let Some(family) = target.family {
-        let found = of_family(slot, family, target.generation(), gated);
-        return found.with_context(|| format!("{} has no layer for {}", family.class, slot.name));
+    if let Some(class) = target.class {
+        let found = of_class(slot, class, target.generation(), gated);
+        return found.with_context(|| format!("{} has no layer for {}", class.name, slot.name));
     }
     let pieces = names.modules(&slot.name, slot.outputs);
     let stored = pieces.first().with_context(|| format!("the checkpoint stores {} under no name", slot.name))?;
@@ -79,15 +79,15 @@ pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Res
     Ok(vec![Module::new(stored.name.clone(), part)])
 }
 
-fn of_family(slot: &Slot, family: &Family, generation: usize, gated: bool) -> Option<Vec<Module>> {
-    if let Some(outer) = family.around.iter().find(|outer| outer.layer == slot.name) {
+fn of_class(slot: &Slot, class: &Class, generation: usize, gated: bool) -> Option<Vec<Module>> {
+    if let Some(outer) = class.around.iter().find(|outer| outer.layer == slot.name) {
         return Some(vec![Module::ending(outer.prefix, outer.end.to_string(), Part::Whole)]);
     }
-    let inner = family.inner.and_then(|inner| Some((inner, slot.name.strip_prefix(inner.part)?)));
+    let inner = class.inner.and_then(|inner| Some((inner, slot.name.strip_prefix(inner.part)?)));
     let (name, styles, prefix, gated) = match inner {
         // The towers inside of other networks have no gates.
         Some((inner, name)) => (name, &inner.styles, inner.prefix, false),
-        None => (slot.name.as_str(), &family.styles, family.prefix, gated),
+        None => (slot.name.as_str(), &class.styles, class.prefix, gated),
     };
     let (block, layer) = name.strip_prefix("blocks.")?.split_once('.')?;
     Some(of_style((block, layer), &styles[generation], prefix[generation], gated))

@@ -49,21 +49,21 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
     }
     match target.classifier() {
         Some(classifier) if head.trained && !head.normalised => {
-            let wanted = target.family.map_or(read, |family| family.reads * width);
+            let wanted = target.class.map_or(read, |class| class.reads * width);
             ensure!(
                 read <= wanted,
                 "the head reads {read} features, but {} has a classifier of {wanted}: export it by --to weights",
-                target.family.map_or("timm's model", |family| family.class)
+                target.class.map_or("timm's model", |class| class.name)
             );
             // The classifier of DINOv2 also reads the mean of the patches, which this head does not.
             let weight = head.weight.constant_pad_nd([0, wanted - read]);
             Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
         }
         Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
-        Some(_) if target.family.is_some() => bail!(
+        Some(_) if target.class.is_some() => bail!(
             "the head [head.{}] has no place in {}, which does not return its features: export to another package",
             outgoing.experiment.head.key,
-            target.family.map_or("", |family| family.class)
+            target.class.map_or("", |class| class.name)
         ),
         _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
     }

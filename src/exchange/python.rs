@@ -22,8 +22,8 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
         Loaded::Adapter => head_place(outgoing, target, 0)?,
         Loaded::Weights => place(outgoing, target, 0)?,
     };
-    if let Some(family) = target.writer() {
-        return Ok(texts::lines(outgoing, family, (folder, &head), loaded));
+    if let Some(class) = target.writer() {
+        return Ok(texts::lines(outgoing, class, (folder, &head), loaded));
     }
     let classes = outgoing.session.model.head.classes();
     let at = outgoing.folder(folder, 0);
@@ -83,7 +83,7 @@ fn create(
     let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
     let size = outgoing.image_size()?;
     let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
-    Ok(match (target.package, target.family) {
+    Ok(match (target.package, target.class) {
         (Package::Timm, _) => {
             let size = if resized { format!(", img_size={size}") } else { String::new() };
             format!("timm.create_model(\"local-dir:{from}\", pretrained=True{size})")
@@ -92,15 +92,15 @@ fn create(
             let size = if resized { format!(", force_image_size={size}") } else { String::new() };
             format!("open_clip.create_model(\"local-dir:{from}\"{size})")
         }
-        (_, family) => {
+        (_, class) => {
             let config = outgoing.config()?.unwrap_or_default();
             // The checkpoint's own class has its classifier.
             let keeps_head = loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some();
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
-            let class = own.or(family.map(|family| family.class)).unwrap_or("AutoModel");
+            let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
             let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
             let count = if new_head { count } else { String::new() };
-            format!("transformers.{class}.from_pretrained(\"{from}\"{count})")
+            format!("transformers.{name}.from_pretrained(\"{from}\"{count})")
         }
     })
 }
@@ -121,15 +121,14 @@ fn archive_call(outgoing: &Outgoing) -> Result<String> {
 
 /// Returns the expression for logits, or for features where the head is beside the model.
 fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
-    match (target.package, target.family) {
+    match (target.package, target.class) {
         (Package::Timm, _) if beside => "model.forward_head(model.forward_features(pixels), pre_logits=True)".into(),
         (Package::Timm, _) => "model(pixels)".into(),
         (Package::OpenClip, _) => "model.encode_image(pixels)".into(),
-        (_, family) => {
-            let feature = family.map_or("logits", |family| family.features);
-            let rope = family.is_some_and(|family| family.model_type == "dinov3_vit");
-            let plain = rope || family.is_some_and(|family| family.model_type.starts_with("dinov2"));
-            let size = if outgoing.is_resized() && !plain { ", interpolate_pos_encoding=True" } else { "" };
+        (_, class) => {
+            let feature = class.map_or("logits", |class| class.features);
+            let asks = class.is_none_or(|class| class.asks_to_resize);
+            let size = if outgoing.is_resized() && asks { ", interpolate_pos_encoding=True" } else { "" };
             format!("model(pixel_values=pixels{size}).{feature}")
         }
     }

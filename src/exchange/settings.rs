@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::config;
 use super::peft::CONFIG;
+use crate::model::values::is_set;
 
 /// The settings of a plain LoRA adapter.
 pub struct Settings(Value);
@@ -115,15 +116,8 @@ fn check_kind(config: &Value) -> Result<()> {
         bias == "none",
         "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
     );
-    let set = |value: &Value| match value {
-        Value::Null => false,
-        Value::Bool(on) => *on,
-        Value::Array(all) => !all.is_empty(),
-        Value::Object(all) => !all.is_empty(),
-        _ => true,
-    };
     let known = |key: &str| READ.contains(&key) || HARMLESS.contains(&key);
-    let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && set(value)));
+    let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && is_set(value)));
     if let Some((key, value)) = other {
         bail!(
             "{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads plain LoRA; merge the adapter with \

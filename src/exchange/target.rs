@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::families::Family;
+use crate::model::families::{self, Class};
 use crate::model::stored::StoredNames;
 use crate::schema::words;
 
@@ -24,8 +24,8 @@ words! {
 #[derive(Debug)]
 pub struct Target {
     pub package: Package,
-    /// The family, for a model of transformers.
-    pub family: Option<&'static Family>,
+    /// The class that loads it, for a model of transformers.
+    pub class: Option<&'static Class>,
 }
 
 impl Target {
@@ -48,14 +48,14 @@ impl Target {
             "--for {package}: {shown} has {naming} names, which fit {}",
             words.join(" or ")
         );
-        let family = match naming {
+        let class = match naming {
             "transformers" => {
                 let config = super::config::read(checkpoint)?;
-                Some(Family::of(&config, names).with_context(|| shown.to_string())?)
+                Some(families::class(&config, names).with_context(|| shown.to_string())?)
             }
             _ => None,
         };
-        Ok(Target { package, family })
+        Ok(Target { package, class })
     }
 
     /// Checks that adapters fit the package's models.
@@ -78,9 +78,9 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the family of networks that write texts, if the target is one; their logits are those of tokens.
-    pub fn writer(&self) -> Option<&'static Family> {
-        self.family.filter(|family| family.writes)
+    /// Returns the class if it writes texts; its logits are those of tokens.
+    pub fn writer(&self) -> Option<&'static Class> {
+        self.class.filter(|class| class.writes)
     }
 
     /// Returns 0 for transformers 4 and 1 for later versions.
@@ -94,7 +94,7 @@ impl Target {
             Package::Timm => Some("head"),
             Package::Torchvision => Some("heads.head"),
             Package::OpenClip => None,
-            Package::Transformers4 | Package::Transformers5 => self.family.and_then(|family| family.classifier),
+            Package::Transformers4 | Package::Transformers5 => self.class.and_then(|class| class.classifier),
         }
     }
 }

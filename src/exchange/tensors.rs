@@ -65,7 +65,7 @@ struct Added {
 impl Added {
     fn of(outgoing: &Outgoing, target: &Target, model: usize, place: &HeadPlace) -> Added {
         let names = &outgoing.session.names;
-        let prefix = target.family.map_or("", |family| family.prefix[0]);
+        let prefix = target.class.map_or("", |class| class.prefix[0]);
         if let (HeadPlace::Saved(module, head), None) = (place, names.name_of("head.weight")) {
             let tensors = [("weight", &head.weight), ("bias", &head.bias)];
             let tensors = tensors.map(|(part, tensor)| (format!("{module}.{part}"), tensor.contiguous()));

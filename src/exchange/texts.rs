@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::families::Family;
 use super::head::lines as through_head;
 use super::outgoing::{Loaded, Outgoing};
 use super::peft::HeadPlace;
 use crate::data::Medium;
+use crate::model::families::Class;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits after each prompt.
-pub fn lines(outgoing: &Outgoing, family: &Family, (folder, head): (&Path, &HeadPlace), loaded: Loaded) -> String {
+pub fn lines(outgoing: &Outgoing, class: &Class, (folder, head): (&Path, &HeadPlace), loaded: Loaded) -> String {
     let at = outgoing.folder(folder, 0).display().to_string();
     let from = match loaded {
         Loaded::Adapter => outgoing.source().display().to_string(),
@@ -31,12 +31,12 @@ pub fn lines(outgoing: &Outgoing, family: &Family, (folder, head): (&Path, &Head
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in ({inputs})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
-        family.class
+        class.name
     );
     let rows = "[torch.arange(len(last)), last]";
     text += &match head {
         HeadPlace::Beside { normalised } => {
-            let output = format!("    output = model(**inputs, output_hidden_states=True).{}{rows}\n", family.features);
+            let output = format!("    output = model(**inputs, output_hidden_states=True).{}{rows}\n", class.features);
             output + &through_head(&at, *normalised)
         }
         HeadPlace::Own | HeadPlace::Saved(..) => {

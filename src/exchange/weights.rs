@@ -47,7 +47,7 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
     }
     let name = config_file(source).and_then(|path| path.file_name().map(|name| folder.join(name)));
     config::write(&name.context("the checkpoint has no config")?, &values)?;
-    if target.family.is_some() && !is_text {
+    if target.class.is_some() && !is_text {
         write_preparation(outgoing, source, folder)?;
     }
     if matches!(place, HeadPlace::Beside { .. }) {
@@ -119,7 +119,7 @@ fn untie(values: &mut Value) {
 fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values: &mut Value) {
     let size = outgoing.session.model.images().map(|images| images.size()).unwrap_or_default();
     let in_model = !matches!(place, HeadPlace::Beside { .. });
-    match (target.package, target.family) {
+    match (target.package, target.class) {
         (Package::Timm, _) => {
             if in_model {
                 name_classes_of_timm(&outgoing.session.classes, values);
@@ -138,10 +138,10 @@ fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
             values["preprocess_cfg"]["size"] = json!(size);
             describe_pixels(outgoing, &mut values["preprocess_cfg"]);
         }
-        (Package::Transformers4 | Package::Transformers5, family) => {
-            if let (true, Some(family)) = (in_model, family) {
+        (Package::Transformers4 | Package::Transformers5, class) => {
+            if let (true, Some(class)) = (in_model, class) {
                 let own = outgoing.session.names.name_of("head.weight").is_none();
-                let class = (own && matches!(place, HeadPlace::Saved(..))).then_some(family.class);
+                let class = (own && matches!(place, HeadPlace::Saved(..))).then_some(class.name);
                 name_classes_of_transformers(&outgoing.session.classes, (class, place), values);
             }
             let tower = if values["vision_config"].is_object() { &mut values["vision_config"] } else { values };

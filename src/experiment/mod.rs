@@ -1,31 +1,32 @@
 //! The checked experiment: the meaning of every key of a config. Every mistake is reported at once, before any weight
 //! is read.
 
-mod chosen;
 mod data;
-mod doubts;
 mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
+mod selected;
 mod short;
 mod train_table;
 mod training;
+mod warnings;
 
 use std::cell::OnceCell;
 
 use crate::machine::Chunk;
+use crate::methods::PostHoc;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
 use crate::schema::{Problems, Reader, Resolved, Tree};
 
-pub use chosen::Chosen;
-use chosen::choose;
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
+pub use selected::Selected;
+use selected::choose;
 pub use short::{full_key, may_be_short};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
@@ -37,7 +38,7 @@ pub struct Experiment {
     pub name: String,
     pub seed: u64,
     pub checkpoint: CheckpointSpec,
-    pub head: Chosen<dyn HeadSpec>,
+    pub head: Selected<dyn HeadSpec>,
     pub data: DataSpec,
     /// The training settings; absent if the checkpoint is only evaluated.
     pub training: Option<Training>,
@@ -74,7 +75,7 @@ fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> 
 }
 
 /// Checks that questions are learnt and answered token by token, by what knows how to.
-fn check_answers(root: &Reader, (head, data): (&Chosen<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
+fn check_answers(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
     let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.has_free_answers());
     match (writes, asks) {
         (true, true) => {}
@@ -138,6 +139,11 @@ impl Experiment {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
     }
 
+    /// Returns what is fitted around the particles, if anything is.
+    pub fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        self.training.as_ref()?.method.spec.post_hoc()
+    }
+
     /// Returns the number of members that go through the network at once.
     pub fn particle_chunk(&self) -> Chunk {
         self.training.as_ref().map_or(Chunk::Auto, |training| training.train.particle_chunk)
@@ -176,7 +182,7 @@ impl Experiment {
             check_answers(&root, (&head, &data), asked);
         }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
-        let head = Chosen { spec: head.spec.settle(&data.key), key: head.key };
+        let head = Selected { spec: head.spec.settle(&data.key), key: head.key };
         let file_hashes = OnceCell::new();
         let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
         let experiment = root.close(experiment)?;

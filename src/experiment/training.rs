@@ -1,20 +1,20 @@
 //! The settings of training, `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]`, and the rules that connect
 //! them.
 
-use super::chosen::{Chosen, choose};
 use super::data::{DataSpec, Validation};
+use super::selected::{Selected, choose};
 use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::{Chunk, Precision};
-use crate::methods::{Circumstances, Entry, MethodSpec, RowsAre, Update, registered};
+use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
 use crate::schema::{Choice, Reader};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
 /// The settings of training: the subspace, the method, the optimizer and the table `[train]`.
 pub struct Training {
-    pub subspace: Chosen<dyn SubspaceSpec>,
-    pub method: Chosen<dyn MethodSpec>,
-    pub optimizer: Chosen<dyn OptimizerSpec>,
+    pub subspace: Selected<dyn SubspaceSpec>,
+    pub method: Selected<dyn MethodSpec>,
+    pub optimizer: Selected<dyn OptimizerSpec>,
     pub train: TrainSpec,
 }
 
@@ -35,10 +35,9 @@ impl Training {
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let circumstances = Circumstances { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
-        let method = choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| {
-            (entry.read)(r, &circumstances)
-        });
+        let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let method =
+            choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
@@ -58,7 +57,7 @@ impl Training {
         // What evaluates a posterior does not train it: the rules of training do not concern it.
         if trains {
             training.cross_check(root);
-            training.check_tuning(root, validation);
+            training.check_post_hoc(root, validation);
             head.iter().for_each(|head| training.check_separation(root, *head));
         }
         Some(training)
@@ -76,14 +75,11 @@ impl Training {
         self.check_method(root);
     }
 
-    /// Checks that there are images to choose the precision of a prior by.
-    fn check_tuning(&self, root: &Reader, validation: Validation) {
-        let tuning = self.method.spec.course().laplace().map(|laplace| laplace.tuning);
-        if tuning == Some(crate::methods::laplace::Tuning::Validation) && validation.is_none() {
-            root.problem(
-                "method",
-                "laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1",
-            );
+    /// Checks that a method that is fitted afterwards has the images that it needs.
+    fn check_post_hoc(&self, root: &Reader, validation: Validation) {
+        let problem = self.method.spec.post_hoc().and_then(|method| method.check(!validation.is_none()));
+        if let Some(problem) = problem {
+            root.problem("method", problem);
         }
     }
 

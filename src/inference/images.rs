@@ -9,7 +9,7 @@ use super::extremes::Extremes;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::{Decode, Resize};
 use crate::evaluate::labelled;
-use crate::machine::memory::Cutter;
+use crate::machine::memory::Chunker;
 use crate::metrics::conformal::{Calibrated, Plan};
 use crate::metrics::{Average, Uncertainty};
 use crate::predict::inputs::{Input, Prediction, Record, Writer, decode};
@@ -52,14 +52,14 @@ pub fn predict(
     let mut extremes = Extremes::default();
     let side = opened.session.model.images()?.size() as usize;
     let how = preparation(wanted.resize, opened, side)?;
-    let cutter = predictor.plan(*batch_size, *batch_size)?;
+    let chunker = predictor.plan(*batch_size, *batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
     let (mut failed, mut done) = (0, 0);
     for batch in inputs.chunks(*batch_size) {
         let decoded = pool.install(|| decode(batch, how));
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
-        let mut predicted = predict_batch(model, &cutter, &pixels, (side, done))?.into_iter();
+        let mut predicted = predict_batch(model, &chunker, &pixels, (side, done))?.into_iter();
         done += pixels.len();
         for (input, decoded) in batch.iter().zip(decoded) {
             let record = match decoded {
@@ -132,7 +132,7 @@ fn as_trained(opened: &Opened) -> Resize {
 /// asked for. `first` images were predicted before.
 fn predict_batch(
     model: &Predicting,
-    cutter: &Cutter,
+    chunker: &Chunker,
     images: &[&[u8]],
     (side, first): (usize, usize),
 ) -> Result<Vec<(Prediction, Vec<String>)>> {
@@ -143,7 +143,7 @@ fn predict_batch(
     let (network, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", ROOM_TO_PREDICT, || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
-        host_f32(&predictor.logits(cutter, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
+        host_f32(&predictor.logits(chunker, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
     })?;
     let predictions = predictor.predictions(logits, None)?;
     let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);

@@ -52,7 +52,7 @@ fn answer(
     let all: Vec<u32> = (0..names.len() as u32).collect();
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let bar = crate::base::logging::bar(all.len() as u64, "answering");
-    let found = predictor.shared_texts(&opened.session.world, (set, &all), (batch, stop), &bar)?;
+    let found = predictor.shared_texts(&opened.session.group, (set, &all), (batch, stop), &bar)?;
     bar.finish_and_clear();
     let mut texts = Texts::new(&tokenizer.tokenizer, args.format, out);
     names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;

@@ -70,13 +70,13 @@ fn classify(
     out: Box<dyn Write>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
-    let cutter = predictor.plan(batch, batch)?;
+    let chunker = predictor.plan(batch, batch)?;
     let mut writer = Writer::new(out, args.format);
     let all: Vec<u32> = (0..names.len() as u32).collect();
     for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
         let logits = guarded("prediction", ROOM_TO_PREDICT, || {
             let samples = tokens.select(chosen).tensor().to_device(opened.session.device);
-            host_f32(&predictor.logits(&cutter, &Input::Stored(samples.unsqueeze(0)))?)
+            host_f32(&predictor.logits(&chunker, &Input::Stored(samples.unsqueeze(0)))?)
         })?;
         let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
         write_classes(&mut writer, &uncertainty, names, opened)?;

@@ -14,10 +14,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
+use super::collected::Collected;
 use super::predictive::shrunk;
-use super::seen::Seen;
 use super::{Approximation, Curvature, Fitted, Output, noise};
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::head::Head;
 use crate::model::network::Graph;
@@ -113,7 +113,7 @@ impl<'a> Cosines<'a> {
     ///
     /// # Errors
     /// Fails if the Gaussian is also one over a text projection that the head does not know.
-    pub(super) fn outputs(&self, head: &Head, seen: &Seen) -> Result<Tensor> {
+    pub(super) fn outputs(&self, head: &Head, seen: &Collected) -> Result<Tensor> {
         let (mean, variance) = self.gaussian(head, seen)?;
         let bias = head.bias.to_kind(Kind::Double);
         if self.output != Output::Mc {
@@ -127,7 +127,7 @@ impl<'a> Cosines<'a> {
     }
 
     /// Returns the means and the variances of the logits without the head's bias, `[B, C]` in f64.
-    fn gaussian(&self, head: &Head, seen: &Seen) -> Result<(Tensor, Tensor)> {
+    fn gaussian(&self, head: &Head, seen: &Collected) -> Result<(Tensor, Tensor)> {
         let precision = self.precision;
         let images = Embeddings::new(&seen.embeddings, &seen.inputs, &self.pairs[0], precision);
         let texts = match (self.pairs.get(1), &head.texts) {
@@ -151,13 +151,13 @@ impl Linear for Cosines<'_> {
         if self.output == Output::Mc { self.samples } else { 1 }
     }
 
-    fn need(&self, model: &Model) -> Need {
+    fn need(&self, model: &Model) -> MemoryEstimate {
         let pass = model.need(Graph::None);
         let (classes, width) = (model.head.classes(), model.network.feature_width());
         let inputs = self.pairs[0].input.size();
         // The inputs, embeddings and logits of an image, each with what is computed of it, in f64.
         let numbers = 3 * inputs + 6 * width + (6 + self.count() as i64) * classes;
-        Need { image: pass.image + pass.pair + 8 * numbers as u64, ..Need::default() }
+        MemoryEstimate { image: pass.image + pass.pair + 8 * numbers as u64, ..MemoryEstimate::default() }
     }
 
     fn images_at_once(&self, _: &Model) -> usize {
@@ -166,7 +166,7 @@ impl Linear for Cosines<'_> {
 
     /// Returns the logits of all members: draws with independent classes, as in the paper, or the probit approximation.
     fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor> {
-        self.outputs(&model.head, &Seen::new(model, self.layer, samples)?)
+        self.outputs(&model.head, &Collected::new(model, self.layer, samples)?)
     }
 }
 
@@ -186,11 +186,11 @@ mod tests {
     }
 
     /// The model of scripts/bayesvlm_reference.py: what is seen of two images, the head with two texts, and the factors.
-    fn tiny() -> (Seen, Head, [Pair; 2]) {
+    fn tiny() -> (Collected, Head, [Pair; 2]) {
         let image = matrix([&[1.0, 0.5], &[-0.5, 2.0], &[0.25, 1.5]]);
         let projection = matrix([&[0.5, -1.0], &[1.5, 0.75], &[1.0, 0.5]]);
         let inputs = matrix([&[1.0, 2.0], &[-0.5, 1.0]]);
-        let seen = Seen { embeddings: inputs.matmul(&image.tr()), inputs };
+        let seen = Collected { embeddings: inputs.matmul(&image.tr()), inputs };
         let texts = Texts {
             inputs: matrix([&[2.0, 0.5], &[1.0, 1.5]]),
             offsets: Tensor::zeros([2, 3], tch::kind::DOUBLE_CPU),
@@ -293,7 +293,7 @@ mod tests {
         let golden = Golden::of_authors("bayesvlm");
         let tensor = |name: &str| golden.tensor(name);
         let inputs = tensor("inputs/images");
-        let seen = Seen { embeddings: inputs.matmul(&tensor("projections/images").tr()), inputs };
+        let seen = Collected { embeddings: inputs.matmul(&tensor("projections/images").tr()), inputs };
         let texts = Texts {
             inputs: tensor("inputs/texts"),
             offsets: Tensor::zeros([5, 3], tch::kind::DOUBLE_CPU),

@@ -20,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::factor::{Sum, check};
 use super::pass::{Map, Maps, Pass, weight_gradient};
-use crate::methods::laplace::{Shape, Structure, Tokens};
+use super::{Shape, Structure, Tokens};
 use crate::posterior::curvature::{Curvature, Factor, Pair};
 
 impl Curvature {

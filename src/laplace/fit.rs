@@ -16,23 +16,21 @@ use crate::subspace::Subspace;
 pub const ROOM_TO_FIT: &str =
     "fit fewer parameters (subspace.low-rank.rank, blocks), or lower method.laplace.memory_gib";
 
-/// The model, images and settings that the Gaussians are fitted with.
-pub struct Fitter<'a> {
+/// The model, images and settings that Gaussians are fitted with: around trained particles, or around the checkpoint.
+pub struct Fitter<'a, S> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
-    pub settings: Settings,
+    pub settings: S,
     pub images: &'a SampleSet,
     /// The indices of the training images.
     pub train: &'a [u32],
-    /// The set of images that `validation` indexes.
-    pub validation_images: &'a SampleSet,
-    /// The indices of the held-out images on which τ is tuned.
-    pub validation: &'a [u32],
+    /// The set of images from which some are held out, and the indices of these.
+    pub held_out: (&'a SampleSet, &'a [u32]),
     pub batch_size: usize,
     pub seed: u64,
 }
 
-impl Fitter<'_> {
+impl Fitter<'_, Settings> {
     /// Fits a Gaussian around each row of `theta: [n, P]`.
     ///
     /// # Errors
@@ -42,7 +40,7 @@ impl Fitter<'_> {
         let maps = self.settings.parameters.maps(self.subspace)?;
         let (particles, classes) = (theta.size()[0], self.model.head.classes());
         self.settings.estimate(self.subspace, particles, classes)?;
-        let tunable = self.settings.tuning != Tuning::Validation || !self.validation.is_empty();
+        let tunable = self.settings.tuning != Tuning::Validation || !self.held_out.1.is_empty();
         ensure!(
             tunable,
             "method.laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1"
@@ -103,7 +101,7 @@ impl Fitter<'_> {
         let graph = super::jacobian_graph(self.subspace);
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
         let sizes = (self.batch_size.min(most).min(indices.len()), estimate.peak);
-        let cutter = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
-        Ok(images.batches(in_order(indices, cutter.cut().images)))
+        let chunker = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
+        Ok(images.batches(in_order(indices, chunker.cut().images)))
     }
 }

@@ -14,6 +14,7 @@
 //! τ is tuned after training while θ* stays where it is, so θ* is then no longer exactly the mode. Each particle has
 //! its own tuned τ.
 
+mod collected;
 pub mod cosine;
 pub mod curvature;
 pub mod evidence;
@@ -21,12 +22,10 @@ pub mod factor;
 pub mod fit;
 pub mod memory;
 pub mod pass;
-pub mod post_hoc;
 pub mod predictive;
 mod prior_precision;
 pub mod projections;
-mod seen;
-mod tfb;
+mod settings;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};
@@ -34,16 +33,16 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::noise::{At, row};
 use crate::base::random::Purpose;
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::predict::Linear;
 use crate::subspace::Subspace;
 
-pub use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 pub use crate::posterior::curvature::Curvature;
 pub use crate::posterior::{Approximation, Fitted, Output};
 pub use evidence::Evidence;
+pub use settings::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 
 impl Parameters {
     /// Returns the maps that hold these parameters.
@@ -117,10 +116,10 @@ impl Linear for Linearised<'_> {
 
     /// Returns the memory of the graph from the logits down to the trained layers, for one particle at a time, and of the
     /// Jacobians.
-    fn need(&self, model: &Model) -> Need {
+    fn need(&self, model: &Model) -> MemoryEstimate {
         let pass = model.need(jacobian_graph(self.subspace));
         let jacobians = memory::per_image(&self.maps, model.head.classes(), model.kind) as u64;
-        Need { image: pass.image + pass.pair + jacobians, ..Need::default() }
+        MemoryEstimate { image: pass.image + pass.pair + jacobians, ..MemoryEstimate::default() }
     }
 
     fn images_at_once(&self, model: &Model) -> usize {

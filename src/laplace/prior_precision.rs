@@ -10,7 +10,7 @@ use tch::{Kind, Tensor};
 use super::fit::{Fitter, ROOM_TO_FIT};
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
-use super::{Evidence, Fitted, Output, Tuning};
+use super::{Evidence, Fitted, Output, Settings, Tuning};
 use crate::base::noise::posterior_row;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::Batch;
@@ -20,7 +20,7 @@ use crate::predict::{Members, Predictor, Rows};
 /// The number of prior precisions tried by `tuning = "validation"`, spaced logarithmically from 10⁻⁴ to 10⁴.
 const GRID: usize = 41;
 
-impl Fitter<'_> {
+impl Fitter<'_, Settings> {
     /// Returns the prior precision τ of one particle.
     pub fn tune(&self, maps: &Maps, particle: i64, theta: &Tensor, one: &Fitted, evidence: &Evidence) -> Result<f64> {
         match self.settings.tuning {
@@ -65,8 +65,7 @@ impl Fitter<'_> {
         let classes = self.model.head.classes();
         let epsilon = super::noise(self.seed, particle, self.settings.samples, classes, theta.device());
         let mut sums = Tensor::zeros([grid.len() as i64], (Kind::Double, theta.device()));
-        let held_out = (self.validation_images, self.validation);
-        for batch in self.batches(maps, held_out, self.model.head.classes())? {
+        for batch in self.batches(maps, self.held_out, self.model.head.classes())? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
                 let images = self.model.preparation.prepare(&samples.unsqueeze(0));
@@ -85,7 +84,7 @@ impl Fitter<'_> {
                 Ok(())
             })?;
         }
-        host_f64(&(sums / self.validation.len() as f64))
+        host_f64(&(sums / self.held_out.1.len() as f64))
     }
 
     /// Returns the validation NLL of networks with sampled weights at each τ. Every τ uses the same noise.
@@ -94,14 +93,10 @@ impl Fitter<'_> {
             let rows = Drawn { one, tau: *tau, theta, seed: self.seed, samples: self.settings.samples };
             let members = Members::Rows { subspace: self.subspace, rows: &rows };
             let predictor = Predictor::new(self.model, members, Chunk::Auto);
-            let values = predictor.all_logits(
-                self.validation_images,
-                self.validation,
-                self.batch_size,
-                &ProgressBar::hidden(),
-            )?;
-            let shape = [rows.count() as i64, self.validation.len() as i64, self.model.head.classes()];
-            let labels = self.validation.iter().map(|i| i64::from(self.validation_images.split.labels[*i as usize]));
+            let (images, indices) = self.held_out;
+            let values = predictor.all_logits(images, indices, self.batch_size, &ProgressBar::hidden())?;
+            let shape = [rows.count() as i64, indices.len() as i64, self.model.head.classes()];
+            let labels = indices.iter().map(|i| i64::from(images.split.labels[*i as usize]));
             let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
             let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels, Kind::Double);
             Ok(-found.mean(Kind::Double).double_value(&[]))

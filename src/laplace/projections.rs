@@ -24,19 +24,17 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::collected::Collected;
 use super::cosine::Cosines;
 use super::factor::Sum;
-use super::seen::Seen;
-use super::{Approximation, Curvature, Evidence, Fitted};
+use super::fit::Fitter;
+use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
-use crate::methods::projections::Settings;
-use crate::model::Model;
 use crate::model::head::{Head, Texts};
 use crate::model::network::Graph;
 use crate::posterior::curvature::{Factor, Pair};
-use crate::subspace::Subspace;
 
 /// The pseudo-counts and the prior precisions that are tried on held-out images.
 const COUNTS: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
@@ -98,21 +96,21 @@ fn dense(like: &Tensor) -> Sum {
     Sum::new(like.size()[1], i64::MAX, 1, like.device())
 }
 
-/// The model, images and settings that the Gaussian is fitted with.
-pub struct Fitter<'a> {
-    pub model: &'a Model,
-    pub subspace: &'a dyn Subspace,
-    pub settings: Settings,
-    pub images: &'a SampleSet,
-    /// The indices of the training images.
-    pub train: &'a [u32],
-    /// The set of images from which some are held out, and the indices of these.
-    pub held_out: (&'a SampleSet, &'a [u32]),
-    pub batch_size: usize,
-    pub seed: u64,
+/// The settings of the fit and of its predictions.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The most images of the training split in the curvature.
+    pub images: usize,
+    /// The factor τ on the curvature, how many times the images are counted; `None` if it is chosen on held-out images.
+    pub pseudo_count: Option<f64>,
+    /// The prior precision λ, if it is fixed.
+    pub prior_precision: Option<f64>,
+    pub output: Output,
+    /// The number of draws.
+    pub samples: usize,
 }
 
-impl Fitter<'_> {
+impl Fitter<'_, Settings> {
     /// Fits the Gaussian around the checkpoint, `theta: [1, P]`.
     ///
     /// # Errors
@@ -214,8 +212,8 @@ impl Fitter<'_> {
         Ok((pair, Tensor::cat(&kept, 0)))
     }
 
-    fn see(&self, layer: &'static str, batch: &Batch) -> Result<Seen> {
-        Seen::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
+    fn see(&self, layer: &'static str, batch: &Batch) -> Result<Collected> {
+        Collected::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
     }
 
     /// Returns batches with as many images as fit in memory.
@@ -225,8 +223,8 @@ impl Fitter<'_> {
         images: &'b SampleSet,
         indices: &[u32],
     ) -> Result<impl Iterator<Item = Result<Batch>> + 'b> {
-        let cutter = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
-        Ok(images.batches(in_order(indices, cutter.cut().images)))
+        let chunker = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
+        Ok(images.batches(in_order(indices, chunker.cut().images)))
     }
 }
 

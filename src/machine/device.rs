@@ -148,12 +148,14 @@ pub fn name(device: Device) -> String {
     }
 }
 
-/// Returns the name of a compute type in results.
+/// Returns the name of a type of numbers in results and messages.
 pub fn precision_name(kind: Kind) -> &'static str {
     match kind {
+        Kind::Float => "f32",
+        Kind::Half => "f16",
         Kind::BFloat16 => "bf16",
         Kind::Double => "f64",
-        _ => "f32",
+        _ => "another type",
     }
 }
 

@@ -1,19 +1,17 @@
 //! The machine on which a run computes: its devices, memory and processes, and the type of numbers.
 
 pub mod child;
-mod chunk;
+mod computing;
 pub mod device;
 pub mod exit;
 mod gpu_memory;
+pub mod linear_kernels;
 pub mod memory;
 pub mod memory_file;
 pub mod parallel;
-mod precision;
-pub mod products;
 pub mod wait;
 
-pub use chunk::Chunk;
-pub use precision::Precision;
+pub use computing::{Chunk, Precision};
 pub use wait::Wait;
 
 /// Returns the number of cores that this process may use; 1 if the system does not tell it.

@@ -1,6 +1,6 @@
 //! The facts about a registered method that the rest of the program knows.
 
-use super::spec::{Circumstances, MethodSpec};
+use super::spec::{MethodContext, MethodSpec};
 use crate::schema::Reader;
 
 /// The rule that turns gradients into steps.
@@ -56,5 +56,5 @@ pub struct Entry {
     pub names: &'static [(&'static str, &'static str)],
     /// The same for n > 1 particles, in subspaces where the method has another name then, such as MultiSWAG.
     pub names_of_many: &'static [(&'static str, &'static str)],
-    pub read: fn(&Reader, &Circumstances) -> Box<dyn MethodSpec>,
+    pub read: fn(&Reader, &MethodContext) -> Box<dyn MethodSpec>,
 }

@@ -1,17 +1,18 @@
 //! Inference methods move the rows of `theta` `[n, P]`. Each has one file and is registered in [`METHODS`].
 //!
-//! A method sees the matrix, an [`Objective`] and the distances between particles, never a model.
+//! A method sees the matrix, an [`Objective`] and the distances between particles, never a model; what is fitted afterwards
+//! ([`PostHoc`]) sees the model and the images.
 
 pub mod chain;
 pub mod diversity;
 mod entries;
 mod entry;
-mod fitting;
 mod independent;
 pub mod kernel;
 mod keys;
 mod method;
 mod objective;
+pub mod post_hoc;
 mod registry;
 pub mod sharpness;
 mod snapshots;
@@ -19,10 +20,10 @@ mod spec;
 
 pub use entries::{METHODS, ivon, svgd};
 pub use entry::{Entry, Particles, RowsAre, Update, Variant};
-pub use fitting::{Course, Fitting, laplace, projections, tfb};
 pub use method::{Method, Parts, Step};
 use objective::advised;
 pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Output, Outputs, Request, Target};
+pub use post_hoc::{Origin, PostHoc};
 pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
-pub use spec::{Circumstances, HeadNumbers, MethodSpec};
+pub use spec::{HeadNumbers, MethodContext, MethodSpec};

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::fitting::Course;
 use super::method::{Method, Parts};
+use super::post_hoc::{Origin, PostHoc};
 use crate::posterior::Predictive;
 use crate::schema::Resolved;
 use crate::subspace::geometry::Inputs;
@@ -12,7 +12,7 @@ use crate::subspace::geometry::Inputs;
 pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
-pub struct Circumstances {
+pub struct MethodContext {
     /// The key of the subspace.
     pub subspace: &'static str,
 }
@@ -88,9 +88,14 @@ pub trait MethodSpec: Resolved {
         Predictive::Particles
     }
 
-    /// Returns where particles come from, and what is fitted around them.
-    fn course(&self) -> Course<'_> {
-        Course::Train
+    /// Returns where particles come from.
+    fn origin(&self) -> Origin<'_> {
+        Origin::Training
+    }
+
+    /// Returns what is fitted around the particles, if anything is.
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        None
     }
 
     /// Returns the number of matrices `[n, P]` that the method keeps from step to step, besides theta and those of the

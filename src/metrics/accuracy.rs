@@ -12,10 +12,8 @@ pub static ACCURACY: Metric = Metric {
     better: Better::Higher,
     scope: Scope::PerAverage,
     shown: Shown { tables: &Average::ALL, seeds: &Average::ALL, ..Shown::IN_FILES },
-    resampled: Some(Resampled::Mean(|scores, average| {
-        scores.averaged(average).correct.iter().map(|c| f64::from(u8::from(*c))).collect()
-    })),
-    eval: |scores, average| mean(scores.averaged(average).correct.iter().map(|c| f64::from(u8::from(*c)))),
+    resampled: Some(Resampled::Mean(|scores, average| ones(&scores.averaged(average).correct).collect())),
+    eval: |scores, average| mean(ones(&scores.averaged(average).correct)),
 };
 
 pub static TOP5: Metric = Metric {
@@ -28,8 +26,10 @@ pub static TOP5: Metric = Metric {
     scope: Scope::PerAverage,
     shown: Shown::IN_FILES,
     resampled: None,
-    eval: |scores, average| {
-        let hits = scores.averaged(average).in_top5.as_ref()?;
-        mean(hits.iter().map(|hit| f64::from(u8::from(*hit))))
-    },
+    eval: |scores, average| mean(ones(scores.averaged(average).in_top5.as_ref()?)),
 };
+
+/// Returns 1 for each hit and 0 for each miss.
+fn ones(hits: &[bool]) -> impl Iterator<Item = f64> {
+    hits.iter().map(|hit| f64::from(u8::from(*hit)))
+}

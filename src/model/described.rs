@@ -8,11 +8,12 @@ use serde_json::Value;
 use tch::Kind;
 
 use crate::base::files::read_json;
-use crate::model::folder::{Values, config_file, home};
+use crate::model::folder::{config_file, home};
 use crate::model::head::Training;
 use crate::model::language::{self, EMBEDDING, Language, OUTPUT, Rows};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
+use crate::model::values::Values;
 use crate::model::{CheckpointKind, Normalize};
 use crate::schema::Choice;
 
@@ -153,7 +154,7 @@ pub struct Described {
 
 /// A language network, or one that sees images.
 pub enum Text {
-    Language(Language),
+    Language(Box<Language>),
     Llava(Box<Llava>),
 }
 
@@ -191,7 +192,7 @@ impl Described {
     ) -> Result<Described> {
         let network = match kind {
             CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
-            _ => Text::Language(language::described(values, tokens)?.1),
+            _ => Text::Language(Box::new(language::described(values, tokens)?.1)),
         };
         Ok(Described { name, network, stored: stored(values) })
     }
@@ -228,7 +229,7 @@ impl Text {
     /// Returns the network under a head of which a subspace trains `training`.
     pub fn under(self, training: Training) -> Box<dyn Network> {
         match self {
-            Text::Language(language) => Box::new(language),
+            Text::Language(language) => language,
             Text::Llava(mut llava) => {
                 if training != Training::Tokens {
                     llava.reads = Rows::Last;

@@ -1,7 +1,9 @@
 //! A model: a network with its frozen weights, a head, and the preparation of samples for the network.
 
 pub mod archive;
+mod backbone;
 pub mod described;
+pub mod families;
 pub mod folder;
 pub mod head;
 pub mod laid_out;
@@ -13,7 +15,7 @@ mod preparation;
 mod preprocess;
 mod spec;
 pub mod stored;
-mod tower;
+pub mod values;
 pub mod vit;
 
 use std::path::Path;
@@ -23,19 +25,19 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
-use crate::machine::memory::{Cut, Cutter, Need, Task};
+use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
-use crate::model::head::{Checkpoint, Head, HeadSpec, Surroundings};
+use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
 use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::Traits;
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
+pub use backbone::Backbone;
 pub use preparation::Preparation;
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
-pub use tower::Tower;
 
 /// A network with its weights and its head, on one device and in one compute type.
 pub struct Model {
@@ -50,7 +52,7 @@ pub struct Model {
 
 /// A checkpoint that has been read, self-checked and given a head. It is still in f32 on the CPU.
 pub struct Loaded {
-    pub tower: Tower,
+    pub tower: Backbone,
     pub head: Head,
     normalize: Option<Normalize>,
     interpolation: Interpolation,
@@ -101,7 +103,7 @@ fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Tra
 /// Opens the configured checkpoint at the configured image size.
 fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
     let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?;
-    let Identified { vit, base, .. } = &mut opened.identified;
+    let Identified { vit, base, fixed_size, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);
     if let Some(size) = spec.image_size.or(usual) {
@@ -112,6 +114,10 @@ fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
             spec.usual.file.unwrap_or("its config"),
             IMAGE_SIDES.end()
         );
+        if let Some(why) = fixed_size.as_ref().filter(|_| size != vit.geometry.image_size()) {
+            let own = vit.geometry.image_size();
+            bail!("{}: images of {size} pixels: {why}: set checkpoint.image_size to {own}", spec.path.display());
+        }
         vit.resize(base, size)?;
     }
     Ok(opened)
@@ -131,18 +137,18 @@ impl Loaded {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
                 let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Tower::Module(module::open(&checkpoint.path, &wanted)?));
+                return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
-                return bare(Tower::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+                return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
             }
             (CheckpointKind::Language, ..) => {
                 let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
-                return bare(Tower::Language(Box::new(opened)));
+                return bare(Backbone::Language(Box::new(opened)));
             }
             (CheckpointKind::VisionLanguage, ..) => {
                 let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
-                return bare(Tower::Llava(Box::new(opened)));
+                return bare(Backbone::Llava(Box::new(opened)));
             }
             _ => {}
         }
@@ -150,11 +156,11 @@ impl Loaded {
         let OpenedCheckpoint { path, fixed, archive, identified } = opened;
         let traits = identified.vit.traits;
         let text = || text_of((path, &fixed), archive.as_ref(), traits);
-        Loaded::with_head(Tower::Vit(identified), checkpoint, head, classes, device, &text)
+        Loaded::with_head(Backbone::Vit(identified), checkpoint, head, classes, device, &text)
     }
 
     fn with_head(
-        mut tower: Tower,
+        mut tower: Backbone,
         checkpoint: &CheckpointSpec,
         head: &dyn HeadSpec,
         classes: &[String],
@@ -164,10 +170,10 @@ impl Loaded {
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
-        let language = if let Tower::Language(found) = &tower { Some(&**found) } else { None };
-        let llava = if let Tower::Llava(found) = &tower { Some(&**found) } else { None };
-        let head = head.build(&Surroundings { width, classes, own, language, llava, checkpoint: source })?;
-        if let (Tower::Llava(found), false) = (&mut tower, head.writes_tokens()) {
+        let language = if let Backbone::Language(found) = &tower { Some(&**found) } else { None };
+        let llava = if let Backbone::Llava(found) = &tower { Some(&**found) } else { None };
+        let head = head.build(&HeadContext { width, classes, own, language, llava, checkpoint: source })?;
+        if let (Backbone::Llava(found), false) = (&mut tower, head.writes_tokens()) {
             found.llava.reads = Rows::Last;
         }
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
@@ -184,11 +190,11 @@ impl Loaded {
             Ok(Preparation::Images(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
         let (network, base, preparation): (Box<dyn Network>, Parameters, Preparation) = match self.tower {
-            Tower::Vit(found) => {
+            Backbone::Vit(found) => {
                 let preparation = images(found.vit.geometry.image_size())?;
                 (Box::new(found.vit), found.base, preparation)
             }
-            Tower::Module(found) => {
+            Backbone::Module(found) => {
                 let preparation = match (found.module.intake(), found.tokenizer) {
                     (module::Intake::Images(size), _) => images(*size)?,
                     (module::Intake::Texts(_), Some(tokenizer)) => Preparation::Encoded(tokenizer),
@@ -196,11 +202,11 @@ impl Loaded {
                 };
                 (Box::new(found.module), found.base, preparation)
             }
-            Tower::Language(found) => {
+            Backbone::Language(found) => {
                 let language::Opened { language, base, tokenizer, .. } = *found;
                 (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
             }
-            Tower::Llava(found) => {
+            Backbone::Llava(found) => {
                 let llava::Opened { llava, base, tokenizer, .. } = *found;
                 (Box::new(llava), base, Preparation::Questions(Box::new(tokenizer)))
             }
@@ -246,7 +252,7 @@ impl Input {
 
 impl Model {
     /// Returns the memory of a pass, per sample and per sample of each member.
-    pub fn need(&self, graph: Graph) -> Need {
+    pub fn need(&self, graph: Graph) -> MemoryEstimate {
         self.network.need(&self.base, graph, self.kind)
     }
 
@@ -254,10 +260,10 @@ impl Model {
     ///
     /// # Errors
     /// Fails if one sample does not fit in memory.
-    pub fn plan(&self, what: &str, graph: Graph, (samples, fixed): (usize, u64), advice: &str) -> Result<Cutter> {
+    pub fn plan(&self, what: &str, graph: Graph, (samples, fixed): (usize, u64), advice: &str) -> Result<Chunker> {
         let need = self.need(graph);
-        let need = Need { fixed: need.fixed + fixed, ..need };
-        let whole = Cut { members: 1, images: samples };
+        let need = MemoryEstimate { fixed: need.fixed + fixed, ..need };
+        let whole = ChunkSize { members: 1, images: samples };
         Task { what, coming: 0, need, whole, members: None, device: self.device, advice }.plan()
     }
 

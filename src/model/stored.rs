@@ -141,7 +141,7 @@ impl StoredNames {
     }
 
     /// Notes which MLP layers hold their gate, now that the canonical parameters are known.
-    pub(super) fn settle(&mut self, base: &Parameters) {
+    pub(super) fn infer(&mut self, base: &Parameters) {
         let gates: Vec<String> = self.0.iter().map(|stored| stored.canonical.clone()).collect();
         for stored in &mut self.0 {
             let gate = stored.canonical.replace(".mlp.fc.", ".mlp.gate.");

@@ -7,34 +7,40 @@ use super::shared::own_batches;
 use super::{Predictor, in_parts, joined};
 use crate::base::tensor::host_f64;
 use crate::data::batches::{SampleSet, in_order};
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 use crate::model::Input;
 use crate::model::head::token_log_probabilities;
 use crate::model::network::Graph;
 
 /// Returns the numbers of all processes, in the order of ranks.
-fn all_totals(world: &World, own: &[f64]) -> Result<Vec<f64>> {
+fn all_totals(group: &ProcessGroup, own: &[f64]) -> Result<Vec<f64>> {
     let bytes: Vec<u8> = own.iter().flat_map(|total| total.to_le_bytes()).collect();
-    let all = world.gather_bytes(&bytes)?.concat();
+    let all = group.gather_bytes(&bytes)?.concat();
     Ok(all.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
 }
 
 impl Predictor<'_> {
-    /// Returns, in every process of `world`, the mean over some questions of −log p(answer | prompt), where the members'
+    /// Returns, in every process of `group`, the mean over some questions of −log p(answer | prompt), where the members'
     /// probabilities are averaged at every token, as they are when answers are written. Each process computes its share of the
     /// batches.
     ///
     /// # Errors
     /// Fails if images cannot be read, if the members have no weights, or if memory does not suffice, here or in another process.
-    pub fn answer_loss(&self, world: &World, set: &SampleSet, indices: &[u32], batch_size: usize) -> Result<f64> {
+    pub fn answer_loss(
+        &self,
+        group: &ProcessGroup,
+        set: &SampleSet,
+        indices: &[u32],
+        batch_size: usize,
+    ) -> Result<f64> {
         let batch_size = batch_size.min(indices.len()).max(1);
         self.decide_keeping(Graph::None, batch_size, 0);
-        let cutter = self.plan_pass("validation", Graph::None, batch_size, 0)?;
+        let chunker = self.plan_pass("validation", Graph::None, batch_size, 0)?;
         let mut totals = Vec::new();
-        for batch in set.batches(own_batches(world, &in_order(indices, batch_size))) {
+        for batch in set.batches(own_batches(group, &in_order(indices, batch_size))) {
             let batch = batch?;
             let (samples, targets) = (batch.samples.unsqueeze(0), batch.labels.unsqueeze(0));
-            let found = cutter.run(|cut| {
+            let found = chunker.run(|cut| {
                 let parts = in_parts(0..targets.size()[1] as usize, cut.images).map(|part| {
                     let of = |t: &Tensor| t.narrow(1, part.start as i64, part.len() as i64);
                     self.token_scores(cut.members, &of(&samples), &of(&targets))
@@ -45,7 +51,7 @@ impl Predictor<'_> {
         }
         self.made.borrow_mut().clear();
         // Summed batch by batch, as one process does it.
-        Ok(all_totals(world, &totals)?.iter().sum::<f64>() / indices.len().max(1) as f64)
+        Ok(all_totals(group, &totals)?.iter().sum::<f64>() / indices.len().max(1) as f64)
     }
 
     /// Returns the log-probabilities of the tokens of answers under each member, `[m, B, A]`.

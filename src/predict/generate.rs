@@ -59,12 +59,12 @@ impl Predictor<'_> {
             network.context()
         );
         let kept = network.kept_bytes(tokens, self.model.kind) * (batch * self.members()) as u64;
-        let cutter = self.plan_pass("generation", Graph::None, batch, kept)?;
+        let chunker = self.plan_pass("generation", Graph::None, batch, kept)?;
         no_grad(|| {
             let prompts = upload(prompts, self.model.device).unsqueeze(0);
             let mut features = Vec::new();
             let mut parts = Vec::new();
-            for members in in_parts(0..self.members(), cutter.cut().members) {
+            for members in in_parts(0..self.members(), chunker.cut().members) {
                 let weights = self.weights(members)?;
                 let (found, memory) = network.read(&weights, &prompts, stop.tokens as i64);
                 features.push(found);

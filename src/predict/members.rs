@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::posterior::{Draws, Posterior};
 use crate::subspace::Subspace;
@@ -86,7 +86,7 @@ pub trait Linear {
     fn count(&self) -> usize;
 
     /// Returns the memory of a prediction, for all members together and the images that are predicted at once.
-    fn need(&self, model: &Model) -> Need;
+    fn need(&self, model: &Model) -> MemoryEstimate;
 
     /// Returns the most images that it sends through the network at once, however many it is given.
     fn images_at_once(&self, model: &Model) -> usize;

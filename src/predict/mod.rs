@@ -19,8 +19,8 @@ use crate::base::tensor::{ROOM_TO_PREDICT, first_line, host_f32, wide};
 use crate::data::batches::{SampleSet, in_order};
 use crate::machine::Chunk;
 use crate::machine::memory;
-use crate::machine::memory::{Cut, Cutter, Need, Task};
-use crate::machine::parallel::{World, cut};
+use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
+use crate::machine::parallel::{ProcessGroup, cut};
 use crate::model::network::Graph;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
@@ -84,7 +84,7 @@ impl<'a> Predictor<'a> {
     ///
     /// # Errors
     /// Fails if one member and one image do not fit in memory, or if the network writes answers.
-    pub fn plan(&self, images: usize, samples: usize) -> Result<Cutter> {
+    pub fn plan(&self, images: usize, samples: usize) -> Result<Chunker> {
         self.model.check_classes()?;
         // The logits are held twice: as they are computed, and as one list of all members.
         let numbers = self.members() * samples * self.model.head.classes() as usize;
@@ -97,8 +97,8 @@ impl<'a> Predictor<'a> {
         Task {
             what: "prediction",
             coming: 0,
-            need: Need { fixed: need.fixed + logits, ..need },
-            whole: Cut { members: 1, images: images.min(linear.images_at_once(self.model)) },
+            need: MemoryEstimate { fixed: need.fixed + logits, ..need },
+            whole: ChunkSize { members: 1, images: images.min(linear.images_at_once(self.model)) },
             members: None,
             device: self.model.device,
             advice: ROOM_TO_PREDICT,
@@ -110,7 +110,7 @@ impl<'a> Predictor<'a> {
     /// batch of `images` images and `fixed` bytes.
     pub fn decide_keeping(&self, graph: Graph, images: usize, fixed: u64) {
         self.made.borrow_mut().clear();
-        let all = self.need(graph, fixed, true).bytes(Cut { members: 1, images });
+        let all = self.need(graph, fixed, true).bytes(ChunkSize { members: 1, images });
         self.keeps_all.set(memory::room(self.model.device).is_none_or(|room| all <= room));
     }
 
@@ -118,9 +118,9 @@ impl<'a> Predictor<'a> {
     ///
     /// # Errors
     /// Fails if one member and one image do not fit in memory.
-    pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Cutter> {
+    pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Chunker> {
         let need = self.need(graph, fixed, self.keeps_all.get());
-        let whole = Cut { members: self.members(), images };
+        let whole = ChunkSize { members: self.members(), images };
         let members = match self.chunk {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
@@ -128,12 +128,12 @@ impl<'a> Predictor<'a> {
         Task { what, coming: 0, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
     }
 
-    fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> Need {
+    fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> MemoryEstimate {
         let (member, pass) = (self.members.bytes(self.model.kind), self.model.need(graph));
         let fixed = fixed + self.members.making();
         match keeps_all {
-            true => Need { fixed: fixed + member * self.members() as u64, member: 0, ..pass },
-            false => Need { fixed, member, ..pass },
+            true => MemoryEstimate { fixed: fixed + member * self.members() as u64, member: 0, ..pass },
+            false => MemoryEstimate { fixed, member, ..pass },
         }
     }
 
@@ -176,13 +176,13 @@ impl<'a> Predictor<'a> {
     ///
     /// # Errors
     /// Fails if libtorch fails, or if memory does not suffice for one member and one sample.
-    pub fn logits(&self, cutter: &Cutter, input: &Input) -> Result<Tensor> {
-        self.logits_of_some(cutter, 0..self.members(), input)
+    pub fn logits(&self, chunker: &Chunker, input: &Input) -> Result<Tensor> {
+        self.logits_of_some(chunker, 0..self.members(), input)
     }
 
     /// Returns the logits `[k, B, C]` of `members`, computed in parts of members and samples.
-    fn logits_of_some(&self, cutter: &Cutter, members: Range<usize>, input: &Input) -> Result<Tensor> {
-        cutter.run(|cut| {
+    fn logits_of_some(&self, chunker: &Chunker, members: Range<usize>, input: &Input) -> Result<Tensor> {
+        chunker.run(|cut| {
             let samples = in_parts(0..input.samples() as usize, cut.images);
             let parts = samples.map(|samples| {
                 let input = input.map(|values| values.narrow(1, samples.start as i64, samples.len() as i64));
@@ -218,27 +218,27 @@ impl<'a> Predictor<'a> {
         host_f32(&self.logits_of_set(set, batches, (indices.len(), batch_size), bar)?)
     }
 
-    /// Returns the same logits as [`all_logits`](Self::all_logits) in every process of `world`. Each process predicts
+    /// Returns the same logits as [`all_logits`](Self::all_logits) in every process of `group`. Each process predicts
     /// its share of the batches.
     ///
     /// # Errors
     /// Fails if [`all_logits`](Self::all_logits) fails, here or in another process.
     pub fn shared_logits(
         &self,
-        world: &World,
+        group: &ProcessGroup,
         set: &SampleSet,
         indices: &[u32],
         batch_size: usize,
         bar: &ProgressBar,
     ) -> Result<Vec<f32>> {
-        if world.size() == 1 {
+        if group.size() == 1 {
             return self.all_logits(set, indices, batch_size, bar);
         }
         let batches = in_order(indices, batch_size);
-        let own = batches[cut(batches.len(), world.size(), world.rank())].to_vec();
+        let own = batches[cut(batches.len(), group.size(), group.rank())].to_vec();
         let logits = self.logits_of_set(set, own, (indices.len(), batch_size), bar)?;
         // The shares are gathered along the image axis, so that they follow each other in order.
-        host_f32(&world.gather(&logits.transpose(0, 1))?.transpose(0, 1))
+        host_f32(&group.gather(&logits.transpose(0, 1))?.transpose(0, 1))
     }
 
     /// Returns the logits `[m, N, C]` of all images in `batches`, in f32 on the CPU. Where the weights of all members
@@ -251,12 +251,12 @@ impl<'a> Predictor<'a> {
         (samples, batch_size): (usize, usize),
         bar: &ProgressBar,
     ) -> Result<Tensor> {
-        let cutter = self.plan(batch_size.min(samples), samples)?;
+        let chunker = self.plan(batch_size.min(samples), samples)?;
         let own = batches.iter().map(Vec::len).sum::<usize>() as i64;
         let shape = [self.members() as i64, own, self.model.head.classes()];
         let logits = Tensor::f_empty(shape, (Kind::Float, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?;
         let together = self.keeps_all.get() || !self.has_weights();
-        let at_once = if together { self.members() } else { cutter.cut().members };
+        let at_once = if together { self.members() } else { chunker.cut().members };
         let passes: Vec<Range<usize>> = in_parts(0..self.members(), at_once).collect();
         bar.set_length((own as u64) * passes.len() as u64);
         for members in passes {
@@ -266,7 +266,7 @@ impl<'a> Predictor<'a> {
                 let batch = batch?;
                 let count = batch.labels.size()[0];
                 let samples = Input::Stored(batch.samples.unsqueeze(0));
-                let found = self.logits_of_some(&cutter, members.clone(), &samples)?;
+                let found = self.logits_of_some(&chunker, members.clone(), &samples)?;
                 rows.narrow(1, start, count).copy_(&found);
                 start += count;
                 bar.inc(count as u64);

@@ -7,29 +7,29 @@ use super::Predictor;
 use super::generate::{Stop, Written};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded};
 use crate::data::batches::{SampleSet, in_order};
-use crate::machine::parallel::{World, cut};
+use crate::machine::parallel::{ProcessGroup, cut};
 
 /// Returns the batches of this process among all `batches`.
-pub fn own_batches(world: &World, batches: &[Vec<u32>]) -> Vec<Vec<u32>> {
-    batches[cut(batches.len(), world.size(), world.rank())].to_vec()
+pub fn own_batches(group: &ProcessGroup, batches: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    batches[cut(batches.len(), group.size(), group.rank())].to_vec()
 }
 
 impl Predictor<'_> {
-    /// Returns, in every process of `world`, what is written after the prompts of the questions `indices` in batches of at most
+    /// Returns, in every process of `group`, what is written after the prompts of the questions `indices` in batches of at most
     /// `batch_size`, in order. Each process writes its share of the batches.
     ///
     /// # Errors
     /// Fails if images cannot be read, if the network writes no texts, or if memory does not suffice, here or in another process.
     pub fn shared_texts(
         &self,
-        world: &World,
+        group: &ProcessGroup,
         (set, indices): (&SampleSet, &[u32]),
         (batch_size, stop): (usize, Stop),
         bar: &ProgressBar,
     ) -> Result<Vec<Vec<Written>>> {
         // All processes must cut the questions into the same batches.
-        let at_once = world.least(self.texts_at_once(stop.tokens, batch_size)?);
-        let own = own_batches(world, &in_order(indices, at_once));
+        let at_once = group.least(self.texts_at_once(stop.tokens, batch_size)?);
+        let own = own_batches(group, &in_order(indices, at_once));
         bar.set_length(own.iter().map(Vec::len).sum::<usize>() as u64);
         let mut texts = Vec::new();
         for batch in set.prompts(own)? {
@@ -38,17 +38,17 @@ impl Predictor<'_> {
             bar.inc(found.len() as u64);
             texts.extend(found);
         }
-        gathered(world, texts)
+        gathered(group, texts)
     }
 }
 
 /// Returns, in every process, the texts that all processes have written, in the order of ranks.
-fn gathered(world: &World, own: Vec<Vec<Written>>) -> Result<Vec<Vec<Written>>> {
-    if world.size() == 1 {
+fn gathered(group: &ProcessGroup, own: Vec<Vec<Written>>) -> Result<Vec<Vec<Written>>> {
+    if group.size() == 1 {
         return Ok(own);
     }
     let mut all = Vec::new();
-    for bytes in world.gather_bytes(&encoded(&own))? {
+    for bytes in group.gather_bytes(&encoded(&own))? {
         let mut reader = Bytes(&bytes);
         while !reader.0.is_empty() {
             all.push(reader.text()?);

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::bytes::bytes_of;
+use super::read::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
+use crate::base::checksummed::{self, Part};
 use crate::base::mapped::Mapped;
-use crate::base::sealed::{self, Part};
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian and are read in place");
@@ -46,7 +46,7 @@ impl Predictions {
             parts.push(part("weights", "F64", vec![members], bytes));
             contents.push(bytes);
         }
-        sealed::write(path, &header_metadata(self)?, &parts, |part, file| Ok(file.write_all(contents[part])?))
+        checksummed::write(path, &header_metadata(self)?, &parts, |part, file| Ok(file.write_all(contents[part])?))
     }
 }
 
@@ -56,7 +56,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
     let tensors = SafeTensors::deserialize(&map).context(hint)?;
     let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
-    sealed::check(&file).context("evaluate again to write it anew")?;
+    checksummed::check(&file).context("evaluate again to write it anew")?;
     let Ok(logits) = tensors.tensor("logits") else {
         bail!("has no tensor `logits`; a predictions file holds `logits` and, for a labelled set, `labels`")
     };
@@ -72,8 +72,8 @@ fn map(path: &Path) -> Result<Predictions> {
     let labels = ids(&map, &tensors, "labels", samples)?;
     let metadata = header.metadata().clone().unwrap_or_default();
     let mut metadata: BTreeMap<_, _> = metadata.into_iter().collect();
-    sealed::check_present(&metadata).with_context(|| path.display().to_string())?;
-    metadata.remove(sealed::KEY);
+    checksummed::check_present(&metadata).with_context(|| path.display().to_string())?;
+    metadata.remove(checksummed::KEY);
     let class_names = take_names(&mut metadata, CLASS_NAMES)?;
     let group_names = take_names(&mut metadata, GROUP_NAMES)?;
     let named = class_names.len();

@@ -6,7 +6,6 @@
 //! logits where members answer questions in words.
 
 pub mod answers;
-mod bytes;
 mod file;
 mod read;
 
@@ -19,7 +18,7 @@ use anyhow::{Result, bail, ensure};
 use crate::base::mapped::Mapped;
 
 pub use answers::{Answers, Reply, Token};
-use bytes::{as_f32, as_u32};
+use read::{as_f32, as_u32};
 
 /// The keys of the metadata that hold the names of classes and groups.
 const CLASS_NAMES: &str = "class_names";

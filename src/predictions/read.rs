@@ -1,5 +1,5 @@
-//! Converts the numbers of another program's predictions file: logits of every floating type, ids of every integer
-//! type.
+//! The numbers of a predictions file: those of bella are viewed where they lie, those of other programs are converted, logits
+//! of every floating type and ids of every integer type.
 
 use anyhow::{Result, bail, ensure};
 use safetensors::{Dtype, tensor::TensorView};
@@ -62,6 +62,24 @@ fn of_f16(bits: u16) -> f32 {
         31 => f32::NAN,
         exponent => sign * (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
     }
+}
+
+/// Views the bytes of a memory map as numbers, without a copy.
+pub(super) fn as_f32(bytes: &[u8]) -> &[f32] {
+    // SAFETY: every bit pattern is an f32. `locate` checked the alignment, and safetensors checked the length.
+    unsafe { bytes.align_to::<f32>().1 }
+}
+
+/// Views the bytes of a memory map as ids, without a copy.
+pub(super) fn as_u32(bytes: &[u8]) -> &[u32] {
+    // SAFETY: every bit pattern is a u32. `locate` checked the alignment, and safetensors checked the length.
+    unsafe { bytes.align_to::<u32>().1 }
+}
+
+/// Views numbers as bytes, without a copy.
+pub(super) fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
+    // SAFETY: this is only called on f32, f64 and u32, which have no padding.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::sizes::{TrainingPart, classes_of, training_part};
 use super::{Options, Scale};
 use crate::data::{Medium, Sizes};
 use crate::experiment::{Experiment, Training, Validation};
-use crate::methods::Course;
+use crate::methods::Origin;
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;
@@ -119,7 +119,7 @@ impl Plan {
 /// Returns what the experiment trains.
 fn rehearsed(experiment: &Experiment) -> Result<&Training> {
     let training = experiment.training.as_ref().context("the config has nothing to train, so nothing to rehearse")?;
-    if let Course::Fit { .. } = training.method.spec.course() {
+    if let Origin::Run(_) = training.method.spec.origin() {
         bail!(
             "method.{}.from: names a trained run, which a rehearsal does not have; leave it out",
             training.method.key

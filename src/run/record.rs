@@ -8,7 +8,7 @@ use crate::base::files::{read_text, write_atomic};
 use crate::base::hash::{check_json, seal_json};
 use crate::base::tensor_file::RUN;
 
-/// The circumstances of a run and its cost.
+/// The context of a run and its cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The id of the run, which [`write`](Self::write) sets.

@@ -13,26 +13,15 @@ mod survey;
 mod syntax;
 mod tree;
 
-use serde::Serialize;
-// What `settings!` needs wherever it is called.
-#[doc(hidden)]
-pub use {serde, toml};
-
 pub use bounds::{Bounds, limits};
 pub(crate) use choice::words;
 pub use choice::{Choice, UnknownWord, possible_value};
 pub use node::{Node, Origin, SET, Table, Value};
 pub use problems::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
-pub use settings::{Resolved, Setting, put, read_by, settings};
+#[doc(hidden)]
+pub use settings::outside;
+pub use settings::{Resolved, Setting, put, read_by, settings, table};
 pub use suggest::{hint, suggest};
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;
-
-/// Converts a settings struct to a TOML table for the resolved config.
-pub fn table(settings: &impl Serialize) -> toml::Table {
-    match toml::Table::try_from(settings) {
-        Ok(table) => table,
-        Err(error) => unreachable!("settings structs are plain tables: {error}"),
-    }
-}

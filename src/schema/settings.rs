@@ -10,6 +10,13 @@ use super::bounds::Bounds;
 use super::choice::Choice;
 use super::reader::{CommandLine, Field, Reader};
 
+/// What `settings!` needs of other crates wherever it is called.
+#[doc(hidden)]
+pub mod outside {
+    pub use serde::{Serialize, Serializer};
+    pub use toml::Table;
+}
+
 /// Settings of a table, or of a part of one, that can be written.
 pub trait Resolved {
     /// Returns every key with its value, as the resolved config states them.
@@ -129,9 +136,17 @@ impl<T: Setting> Setting for Option<T> {
     }
 }
 
+/// Converts a settings struct to a TOML table for the resolved config.
+pub fn table(settings: &impl Serialize) -> toml::Table {
+    match toml::Table::try_from(settings) {
+        Ok(table) => table,
+        Err(error) => unreachable!("settings structs are plain tables: {error}"),
+    }
+}
+
 /// Adds a value to a table; `None` adds nothing.
 pub fn put(table: &mut toml::Table, key: &'static str, value: &impl Serialize) {
-    table.extend(super::table(&std::collections::BTreeMap::from([(key, value)])));
+    table.extend(self::table(&std::collections::BTreeMap::from([(key, value)])));
 }
 
 /// Calls `read`, whose argument's type is known to be a reader even if it is a closure.
@@ -196,8 +211,8 @@ macro_rules! settings {
 
         impl $crate::schema::Resolved for $name {
             #[allow(unused_mut)]
-            fn resolved(&self) -> $crate::schema::toml::Table {
-                let mut table = $crate::schema::toml::Table::new();
+            fn resolved(&self) -> $crate::schema::outside::Table {
+                let mut table = $crate::schema::outside::Table::new();
                 $($crate::settings!(
                     @write table, $key, self.$key, [$($part)?] [$($given)?] [$($omitted)?]
                 );)*
@@ -205,12 +220,12 @@ macro_rules! settings {
             }
         }
 
-        impl $crate::schema::serde::Serialize for $name {
+        impl $crate::schema::outside::Serialize for $name {
             fn serialize<S>(&self, serializer: S) -> ::std::result::Result<S::Ok, S::Error>
             where
-                S: $crate::schema::serde::Serializer,
+                S: $crate::schema::outside::Serializer,
             {
-                $crate::schema::serde::Serialize::serialize(&$crate::schema::Resolved::resolved(self), serializer)
+                $crate::schema::outside::Serialize::serialize(&$crate::schema::Resolved::resolved(self), serializer)
             }
         }
     };
@@ -220,8 +235,8 @@ macro_rules! settings {
         $visibility struct $name;
 
         impl $crate::schema::Resolved for $name {
-            fn resolved(&self) -> $crate::schema::toml::Table {
-                $crate::schema::toml::Table::new()
+            fn resolved(&self) -> $crate::schema::outside::Table {
+                $crate::schema::outside::Table::new()
             }
         }
     };

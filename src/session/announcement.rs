@@ -1,18 +1,18 @@
 //! Logs what the checkpoint of a session is.
 
-use crate::model::Tower;
+use crate::model::Backbone;
 use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
 use crate::model::vit::identify::{Evidence, Identified};
 use crate::model::{language, llava};
 
 /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
-pub fn report(tower: &Tower) -> Option<f64> {
+pub fn report(tower: &Backbone) -> Option<f64> {
     match tower {
-        Tower::Vit(identified) => return report_vit(identified),
-        Tower::Module(opened) => report_module(opened),
-        Tower::Language(opened) => report_language(opened),
-        Tower::Llava(opened) => report_llava(opened),
+        Backbone::Vit(identified) => return report_vit(identified),
+        Backbone::Module(opened) => report_module(opened),
+        Backbone::Language(opened) => report_language(opened),
+        Backbone::Llava(opened) => report_llava(opened),
     }
     None
 }

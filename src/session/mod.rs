@@ -20,7 +20,7 @@ use crate::data::versions::Version;
 use crate::data::{Dataset, Inputs, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
 use crate::machine::device::{DeviceChoice, compute_kind, precision_name};
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 use crate::machine::{Precision, memory, wait};
 use crate::model::stored::StoredNames;
 use crate::model::{Loaded, Model, Preparation};
@@ -54,8 +54,8 @@ impl Settings {
     ///
     /// # Errors
     /// Fails if there is no such device.
-    pub fn open_device(&self, world: &World) -> Result<Device> {
-        let place = world.place();
+    pub fn open_device(&self, group: &ProcessGroup) -> Result<Device> {
+        let place = group.place();
         memory::divide_among(place.neighbours);
         self.device.open_for(place.local_rank)
     }
@@ -65,7 +65,7 @@ impl Settings {
 pub struct Session {
     pub settings: Settings,
     /// The processes that train and predict together.
-    pub world: Rc<World>,
+    pub group: Rc<ProcessGroup>,
     pub device: Device,
     pub model: Model,
     pub subspace: Option<Box<dyn Subspace>>,
@@ -108,8 +108,8 @@ impl Session {
         };
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
         let model = loaded.into_model(device, kind)?;
-        let world = Rc::new(World::alone());
-        Ok(Session { settings, world, device, model, subspace, classes, naming, names, self_check_difference })
+        let group = Rc::new(ProcessGroup::alone());
+        Ok(Session { settings, group, device, model, subspace, classes, naming, names, self_check_difference })
     }
 
     /// Returns the session of this process among those that train together, with its share of the cores unless the command
@@ -122,16 +122,16 @@ impl Session {
         mut settings: Settings,
         device: Device,
         classes: Vec<String>,
-        world: Rc<World>,
+        group: Rc<ProcessGroup>,
     ) -> Result<Session> {
-        let place = world.place();
-        if world.size() > 1 {
+        let place = group.place();
+        if group.size() > 1 {
             settings.threads = settings.threads.or(Some(place.cores as i32));
             settings.workers = settings.workers.min(place.cores);
         }
         let mut session = Session::open(experiment, settings, device, classes)?;
-        world.agree("the precision", precision_name(session.model.kind))?;
-        session.world = world;
+        group.agree("the precision", precision_name(session.model.kind))?;
+        session.group = group;
         Ok(session)
     }
 

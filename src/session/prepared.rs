@@ -1,37 +1,30 @@
 //! Builds the members with which a trained posterior predicts.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
-use crate::laplace::Linearised;
-use crate::laplace::cosine::Cosines;
+use crate::methods::PostHoc;
+use crate::methods::post_hoc::{NO_GAUSSIAN_LOGITS, Predicted};
 use crate::posterior::{Draws, Posterior, Predictive};
-use crate::predict::{Members, Rows};
+use crate::predict::{Linear, Members, Rows};
 use crate::subspace::Subspace;
 
-/// Builds the members of a predictive. `seed` determines the draws.
+/// Builds the members of a predictive of a run whose posterior `method` has fitted, if one has. `seed` determines the draws.
 ///
 /// # Errors
-/// Fails for draws from particles that are points, and for linearised predictions of a posterior without a Laplace
-/// approximation.
+/// Fails for draws from particles that are points, and for linearised predictions of a posterior without Gaussian logits.
 pub fn prepare<'a>(
     predictive: Predictive,
+    method: Option<&dyn PostHoc>,
     subspace: &'a dyn Subspace,
     posterior: &'a Posterior,
     seed: u64,
 ) -> Result<Prepared<'a>> {
-    match (predictive, posterior) {
-        (Predictive::Draws(draws), _) => Ok(Prepared::Rows(subspace, Box::new(Draws::new(posterior, draws, seed)?))),
-        (Predictive::Particles | Predictive::Mean, _) => Ok(Prepared::Rows(subspace, Box::new(posterior))),
-        (Predictive::Linearised(output, samples), Posterior::Laplace { fitted, .. })
-            if subspace.projection().is_some() =>
-        {
-            Ok(Prepared::Cosines(Cosines::new(subspace, fitted, (output, samples), seed)?))
-        }
-        (Predictive::Linearised(output, samples), Posterior::Laplace { mode, fitted }) => {
-            Ok(Prepared::Linearised(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
-        }
-        (Predictive::Linearised(..), _) => {
-            bail!("this run has no Laplace approximation: linearised predictions need [method.laplace]")
+    match predictive {
+        Predictive::Draws(draws) => Ok(Prepared::Rows(subspace, Box::new(Draws::new(posterior, draws, seed)?))),
+        Predictive::Particles | Predictive::Mean => Ok(Prepared::Rows(subspace, Box::new(posterior))),
+        Predictive::Linearised(output, samples) => {
+            let predicted = Predicted { subspace, posterior, output, samples, seed };
+            Ok(Prepared::Linear(method.context(NO_GAUSSIAN_LOGITS)?.predict(predicted)?))
         }
     }
 }
@@ -41,8 +34,7 @@ pub enum Prepared<'a> {
     /// The checkpoint without training.
     Checkpoint,
     Rows(&'a dyn Subspace, Box<dyn Rows + 'a>),
-    Linearised(Linearised<'a>),
-    Cosines(Cosines<'a>),
+    Linear(Box<dyn Linear + 'a>),
 }
 
 impl Prepared<'_> {
@@ -50,8 +42,7 @@ impl Prepared<'_> {
         match self {
             Prepared::Checkpoint => Members::Checkpoint,
             Prepared::Rows(subspace, rows) => Members::Rows { subspace: *subspace, rows: &**rows },
-            Prepared::Linearised(linearised) => Members::Linear(linearised),
-            Prepared::Cosines(cosines) => Members::Linear(cosines),
+            Prepared::Linear(linear) => Members::Linear(&**linear),
         }
     }
 }

@@ -65,11 +65,15 @@ pub trait SubspaceSpec: Resolved {
     /// Fails if the network lacks a layer that the settings name.
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>>;
 
-    /// Returns whether all particles start at the same point when the head is trained in this way.
-    fn equal_starts(&self, head: Training) -> bool;
+    /// Returns whether all particles start at the same point when the head is trained in this way: that of the checkpoint.
+    fn equal_starts(&self, head: Training) -> bool {
+        head != Training::Always
+    }
 
     /// Returns the rank, if there is one; it is a column of the results.
-    fn rank(&self) -> Option<i64>;
+    fn rank(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// A registered subspace.

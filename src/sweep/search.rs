@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use super::book::{Book, Standing, State, folder};
 use super::claims::Claims;
 use super::halving::{Halving, best};
 use super::jobs::{Ended, Launcher, Share};
+use super::ledger::{Ledger, Standing, State, folder};
 use super::space::{Axis, points};
 use super::trial::{Base, Refused, Trial};
 use crate::base::files::create_folder;
@@ -35,7 +35,7 @@ pub struct Search {
     pub trials: Vec<Trial>,
     pub standings: Vec<Standing>,
     pub halving: Halving,
-    pub book: Book,
+    pub ledger: Ledger,
 }
 
 /// The way in which a search ended.
@@ -62,10 +62,10 @@ impl Search {
         check_distinct(&trials, &request.axes)?;
         let epochs = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
         let halving = Halving::new(request.factor, epochs, trials.len());
-        let book = Book { folder: place(&request, &trials)? };
+        let ledger = Ledger { folder: place(&request, &trials)? };
         let fresh = Standing { state: State::Waiting, epochs: 0, score: None, why: String::new() };
         let standings = vec![fresh; trials.len()];
-        Ok(Search { request, trials, standings, halving, book })
+        Ok(Search { request, trials, standings, halving, ledger })
     }
 
     pub fn axes(&self) -> &[Axis] {
@@ -78,17 +78,17 @@ impl Search {
     /// # Errors
     /// Fails if a process cannot be started, if a file cannot be written, or if no trial could be trained.
     pub fn run(&mut self, share: &Share, stop: &AtomicBool) -> Result<Outcome> {
-        create_folder(&self.book.folder)?;
-        let claims = Claims::join(&self.book.folder)?;
+        create_folder(&self.ledger.folder)?;
+        let claims = Claims::join(&self.ledger.folder)?;
         if claims.alone {
-            self.book.begin(&self.request.axes, &self.trials, &self.standings)?;
+            self.ledger.begin(&self.request.axes, &self.trials, &self.standings)?;
         } else {
             tracing::info!("another process works on this search: they share its trials");
         }
         let mut alive: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.halving.rungs {
             if let Ended::Stopped = self.climb(rung, &alive, (share, &claims), stop)? {
-                self.book.write(&self.request.axes, &self.trials, &self.standings)?;
+                self.ledger.write(&self.request.axes, &self.trials, &self.standings)?;
                 return Ok(Outcome::Stopped);
             }
             let scores: Vec<_> =
@@ -100,11 +100,11 @@ impl Search {
                 self.standings[at].state = State::Dropped;
             }
             alive = kept;
-            self.book.write(&self.request.axes, &self.trials, &self.standings)?;
+            self.ledger.write(&self.request.axes, &self.trials, &self.standings)?;
         }
-        let chosen = *alive
-            .first()
-            .with_context(|| format!("no trial could be trained: {} has the reasons", self.book.trials().display()))?;
+        let chosen = *alive.first().with_context(|| {
+            format!("no trial could be trained: {} has the reasons", self.ledger.trials().display())
+        })?;
         alive.iter().for_each(|at| self.standings[*at].state = State::Finished);
         self.standings[chosen].state = State::Chosen;
         self.close(chosen)?;
@@ -119,7 +119,7 @@ impl Search {
         (share, claims): (&Share, &Claims),
         stop: &AtomicBool,
     ) -> Result<Ended> {
-        let Search { request, trials, standings, halving, book } = self;
+        let Search { request, trials, standings, halving, ledger } = self;
         let trials: &[Trial] = trials;
         let tasks: Vec<(&Trial, usize)> =
             alive.iter().map(|at| (&trials[*at], halving.epochs(rung, trials[*at].epochs))).collect();
@@ -130,23 +130,23 @@ impl Search {
             tasks.len(),
             tasks.first().map_or(0, |(_, epochs)| *epochs)
         );
-        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &book.folder, claims };
+        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &ledger.folder, claims };
         let mut report = |trial: &Trial, failed: Option<String>| {
             let standing = &mut standings[trial.number - 1];
             *standing = Standing::after(trial, halving.epochs(rung, trial.epochs), failed);
             announce(trial, standing, &request.axes, &launcher);
-            book.write(&request.axes, trials, &standings[..])
+            ledger.write(&request.axes, trials, &standings[..])
         };
         launcher.train(&tasks, stop, &mut report)
     }
 
     /// Writes what was chosen.
     fn close(&self, chosen: usize) -> Result<()> {
-        let Search { request, trials, standings, book, .. } = self;
-        book.write(&request.axes, trials, standings)?;
+        let Search { request, trials, standings, ledger, .. } = self;
+        ledger.write(&request.axes, trials, standings)?;
         let score = standings[chosen].score.context("the chosen trial has no score")?;
-        book.write_chosen(&trials[chosen], score, &request.axes, trials.len())?;
-        book.draw(trials, Some(chosen))
+        ledger.write_chosen(&trials[chosen], score, &request.axes, trials.len())?;
+        ledger.draw(trials, Some(chosen))
     }
 }
 

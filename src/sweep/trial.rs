@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::space::Axis;
 use crate::experiment::{Experiment, Selection, Validation, load_config};
-use crate::methods::Course;
+use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
 use crate::run::RunFolder;
@@ -92,23 +92,19 @@ fn check(experiment: &Experiment, axes: &[Axis]) -> Result<()> {
         ));
     }
     let method = &training.method.key;
-    match training.method.spec.course() {
-        Course::Train => {}
-        Course::Fit { .. } | Course::FitCheckpoint(_) => {
-            return refuse(format!(
-                "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
-                 the run that it is fitted to"
-            ));
-        }
-        Course::TrainThenFit(_) => {
-            if let Some(axis) = axes.iter().find(|axis| axis.key.starts_with("method.")) {
-                return refuse(format!(
-                    "--over {}: acts after training, which the validation NLL of an epoch cannot show; sweep keys of the \
-                     optimizer, the subspace or [train]",
-                    axis.key
-                ));
-            }
-        }
+    if training.method.spec.origin() != Origin::Training {
+        return refuse(format!(
+            "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
+             the run that it is fitted to"
+        ));
+    }
+    let acts_afterwards = |axis: &&Axis| training.method.spec.post_hoc().is_some() && axis.key.starts_with("method.");
+    if let Some(axis) = axes.iter().find(acts_afterwards) {
+        return refuse(format!(
+            "--over {}: acts after training, which the validation NLL of an epoch cannot show; sweep keys of the \
+             optimizer, the subspace or [train]",
+            axis.key
+        ));
     }
     for Axis { key, .. } in axes {
         let of_data = key.starts_with("data.") && !key.contains(".augment");

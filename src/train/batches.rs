@@ -7,13 +7,13 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::context::Context;
+use super::gradient::Passes;
 use super::material::Material;
+use super::particles::Progress;
 use super::prefix::Prefix;
-use super::progress::Progress;
-use super::slice::Passes;
 use crate::data::order::epoch_order;
 use crate::experiment::{self, TrainSpec};
-use crate::machine::parallel::Share;
+use crate::machine::parallel::Shard;
 use crate::model::Input;
 
 /// The share of one batch that this process computes.
@@ -31,13 +31,13 @@ pub(super) struct Batches<'a> {
     spec: &'a TrainSpec,
     seed: u64,
     material: &'a Material,
-    share: &'a Share,
+    share: &'a Shard,
     /// The cached input of the first trained stage, if there is a cache.
     prefix: Option<Rc<Prefix>>,
 }
 
 impl<'a> Batches<'a> {
-    pub fn new(context: &Context<'a>, share: &'a Share, prefix: Option<Prefix>) -> Batches<'a> {
+    pub fn new(context: &Context<'a>, share: &'a Shard, prefix: Option<Prefix>) -> Batches<'a> {
         let (spec, seed, material) = (context.spec(), context.experiment.seed, context.material);
         Batches { spec, seed, material, share, prefix: prefix.map(Rc::new) }
     }

@@ -10,7 +10,7 @@ use super::material::Material;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
-use crate::machine::memory::{Cut, Cutter, Need, Task};
+use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::methods::{HeadNumbers, MethodSpec};
 use crate::model::Model;
 use crate::model::network::Graph;
@@ -67,7 +67,7 @@ fn head_numbers(spec: &dyn MethodSpec, layout: &Layout, images: usize) -> HeadNu
 ///
 /// # Errors
 /// Fails if one particle and one image do not fit in memory.
-pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Cutter>> {
+pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Chunker>> {
     let holdout = &context.material.holdout;
     let images = (holdout.train.len(), holdout.validation.len());
     let step = Step::of(context.training, context.model(), context.subspace.layout(), images);
@@ -80,7 +80,7 @@ pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Cutter>> {
 /// # Errors
 /// Fails if the config trains nothing, if the method cannot do with so few steps or classes, or if one particle and one image do not
 /// fit in memory.
-pub fn plan_alone(experiment: &Experiment, session: &Session, material: &Material) -> Result<Cut> {
+pub fn plan_alone(experiment: &Experiment, session: &Session, material: &Material) -> Result<ChunkSize> {
     let context = Context::new(experiment, session, material)?;
     context.check()?;
     Ok(plan(&context, context.particles() as usize)?.cut())
@@ -110,7 +110,7 @@ impl<'a> Step<'a> {
     }
 
     /// Returns the memory of a step besides theta, and besides what method and optimizer keep from step to step.
-    fn need(&self) -> Need {
+    fn need(&self) -> MemoryEstimate {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
         let matrix = self.particles as u64 * parameters * Kind::Float.elt_size_in_bytes() as u64;
@@ -130,7 +130,7 @@ impl<'a> Step<'a> {
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
         let beside = self.particles as u64 * numbers * Kind::Float.elt_size_in_bytes() as u64;
-        Need { fixed: matrices * matrix + beside + copies + pairs, member, ..pass }
+        MemoryEstimate { fixed: matrices * matrix + beside + copies + pairs, member, ..pass }
     }
 
     /// Returns the matrices that an optimizer's formulas make on their way: none on a CPU, where they take theta in tiles.
@@ -142,13 +142,13 @@ impl<'a> Step<'a> {
     ///
     /// # Errors
     /// Fails if one particle and one image do not fit.
-    pub fn plan(&self) -> Result<Rc<Cutter>> {
+    pub fn plan(&self) -> Result<Rc<Chunker>> {
         self.task().plan().map(Rc::new)
     }
 
     /// Returns how a step would be split where `free` bytes are free besides the frozen weights, and the bytes that it would
     /// take with theta and the state of method and optimizer.
-    pub fn within(&self, free: u64) -> (Cut, u64) {
+    pub fn within(&self, free: u64) -> (ChunkSize, u64) {
         self.task().within(free)
     }
 
@@ -158,7 +158,7 @@ impl<'a> Step<'a> {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
         };
-        let whole = Cut { members: self.own, images };
+        let whole = ChunkSize { members: self.own, images };
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
         Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }
     }

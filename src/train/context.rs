@@ -6,9 +6,9 @@ use super::material::Material;
 use super::schedule::Rates;
 use crate::base::small;
 use crate::experiment::{Experiment, TrainSpec, Training};
-use crate::laplace::post_hoc::{PostHoc, Samples};
 use crate::machine::device::{name, precision_name};
-use crate::machine::parallel::{Team, World};
+use crate::machine::parallel::{ProcessGroup, Sharding};
+use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
 use crate::session::Session;
 use crate::subspace::Subspace;
@@ -40,8 +40,8 @@ impl<'a> Context<'a> {
         &self.session.model
     }
 
-    pub fn world(&self) -> &'a World {
-        &self.session.world
+    pub fn group(&self) -> &'a ProcessGroup {
+        &self.session.group
     }
 
     /// Returns the number of particles.
@@ -75,9 +75,9 @@ impl<'a> Context<'a> {
     }
 
     /// Returns what a fit around particles is given.
-    pub fn post_hoc(&self) -> PostHoc<'a> {
+    pub fn post_hoc(&self) -> post_hoc::Context<'a> {
         let Material { train, holdout, .. } = self.material;
-        PostHoc {
+        post_hoc::Context {
             model: self.model(),
             subspace: self.subspace,
             train: Samples { set: train, indices: &holdout.train },
@@ -88,7 +88,7 @@ impl<'a> Context<'a> {
     }
 
     /// Logs what is trained, where, by how many processes, and what is doubtful about it.
-    pub fn announce(&self, team: &Team) {
+    pub fn announce(&self, sharding: &Sharding) {
         let (particles, parameters) = (self.particles(), self.subspace.layout().parameters());
         let holdout = &self.material.holdout;
         tracing::info!(
@@ -102,16 +102,16 @@ impl<'a> Context<'a> {
             precision_name(self.model().kind),
             name(self.session.device),
         );
-        if self.world().size() > 1 {
-            let share = team.share();
+        if self.group().size() > 1 {
+            let share = sharding.share();
             tracing::info!(
                 "{} processes of {} threads: {} particles and 1/{} of each batch in the first",
-                self.world().size(),
+                self.group().size(),
                 tch::get_num_threads(),
                 share.rows.len(),
                 share.members
             );
         }
-        self.experiment.doubts(holdout.train.len()).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+        self.experiment.warnings(holdout.train.len()).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 }

@@ -6,13 +6,12 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use super::gradient::Root;
+use super::gradient::{Passes, Root};
 use super::mixing::Mixing;
-use super::slice::Passes;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
-use crate::machine::memory::{Cut, Cutter};
-use crate::machine::parallel::Share;
+use crate::machine::memory::{ChunkSize, Chunker};
+use crate::machine::parallel::Shard;
 use crate::methods::{Answer, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
@@ -26,7 +25,7 @@ pub struct Likelihood<'a> {
     pub(super) subspace: &'a dyn Subspace,
     pub(super) passes: Passes,
     /// The number of particles and images that go through the network at once.
-    pub(super) chunker: Rc<Cutter>,
+    pub(super) chunker: Rc<Chunker>,
     /// The input of b of the batch's B samples, with p = 1 if all particles see the same.
     pub(super) input: Input,
     /// The labels, `[p, b]`; for answers the places and tokens, `[p, b, A, 2]`.
@@ -64,20 +63,20 @@ impl<'a> Likelihood<'a> {
     ) -> Likelihood<'a> {
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if passes.particle_chunk == 0 { usize::MAX } else { passes.particle_chunk };
-        let at_once = Cut { members, images: batch.max(1) };
-        let chunker = Rc::new(Cutter::fixed(at_once, "training step", ROOM_TO_TRAIN));
+        let at_once = ChunkSize { members, images: batch.max(1) };
+        let chunker = Rc::new(Chunker::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
         let whole = Likelihood { model, subspace, passes, chunker, input, labels, parts, numbers, batch, first };
-        whole.of_share(&Share::whole(orders), batch)
+        whole.of_share(&Shard::whole(orders), batch)
     }
 
     /// Returns the same likelihood, split as `chunker` has planned or learnt from earlier steps.
-    pub fn chunked_by(self, chunker: Rc<Cutter>) -> Likelihood<'a> {
+    pub fn chunked_by(self, chunker: Rc<Chunker>) -> Likelihood<'a> {
         Likelihood { chunker, ..self }
     }
 
     /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
-    pub fn of_share(self, share: &Share, batch: usize) -> Likelihood<'a> {
+    pub fn of_share(self, share: &Shard, batch: usize) -> Likelihood<'a> {
         let (mut parts, mut numbers) = (Vec::new(), Vec::new());
         for part in self.passes.samples(share, batch) {
             parts.push(numbers.len()..numbers.len() + part.len());

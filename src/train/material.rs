@@ -27,7 +27,7 @@ impl Material {
         let (train, fingerprint) = session.training_images(experiment)?;
         let published = session.published_validation(experiment)?;
         let fingerprint = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
-        session.world.agree("the training data", &fingerprint)?;
+        session.group.agree("the training data", &fingerprint)?;
         let workers = session.settings.workers;
         let published = published.map(|split| SampleSet::new(split, session.device, workers)).transpose()?;
         let holdout = hold_out(experiment, &train, published.as_ref())?;

@@ -11,8 +11,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::gradient::{Backward, Plain};
-use super::slice::Slice;
+use super::gradient::{Backward, Plain, Slice};
 use crate::base::tensor::wide;
 use crate::methods::{Evaluation, Extended};
 use crate::model::network::{Tap, Tape, Weights};

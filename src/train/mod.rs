@@ -1,7 +1,6 @@
 //! Training: batches, schedule, validation, resume files. [`run()`] shows all of it; it knows no method, network or data set by
 //! name.
 
-mod adopt;
 mod batches;
 pub mod chunks;
 mod context;
@@ -18,7 +17,6 @@ mod particles;
 mod passes;
 mod per_image;
 mod prefix;
-mod progress;
 mod reading;
 mod recompute;
 mod record;
@@ -27,9 +25,9 @@ mod saver;
 mod schedule;
 mod selection;
 mod shared;
-mod slice;
 mod validation;
 
+pub use gradient::Passes;
 pub use likelihood::Likelihood;
 pub use material::Material;
 pub use opening::{Opening, open};
@@ -37,4 +35,3 @@ pub use record::Finished;
 pub use run::{Outcome, Run, Watch, run};
 pub use saver::{read_resume_file, stored_threads};
 pub use shared::Shared;
-pub use slice::Passes;

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::chunks::plan_alone;
 use super::material::Material;
 use crate::experiment::Experiment;
-use crate::machine::memory::Cut;
+use crate::machine::memory::ChunkSize;
 use crate::session::{Session, Settings};
 
 /// The work of a training step, known before training.
@@ -15,7 +15,7 @@ pub struct Opening {
     /// The number of images that are held out.
     pub held_out: usize,
     /// How much goes through the network at once.
-    pub cut: Cut,
+    pub cut: ChunkSize,
 }
 
 /// Opens everything that training or evaluation would open, in their order, and plans a training step; `None` if the config

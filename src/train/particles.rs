@@ -1,12 +1,16 @@
-//! The particles in training, with their method.
+//! The particles in training, with their method, and how far they are trained: everything that a resumed run needs.
 
-use anyhow::{Result, bail};
-use tch::Tensor;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor};
 
 use super::context::Context;
-use super::progress::{EpochRow, Progress};
 use crate::base::tensor::host_f64;
-use crate::methods::{Method, Parts};
+use crate::base::tensor_file::State;
+use crate::methods::{Method, Parts, Step};
+use crate::posterior::Posterior;
 use crate::subspace::geometry::Geometry;
 
 /// The advice printed if a loss or a parameter is not finite.
@@ -45,7 +49,7 @@ impl Particles {
     /// # Errors
     /// Fails with the first particle that has a NaN or infinite parameter.
     pub fn check_finite(&self) -> Result<()> {
-        let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(tch::Kind::Double))?;
+        let finite = host_f64(&self.theta.isfinite().all_dim(1, false).to_kind(Kind::Double))?;
         match finite.iter().position(|ok| *ok == 0.0) {
             Some(particle) => bail!(
                 "particle {particle} has parameters that are not finite after step {}: {ADVICE}",
@@ -60,5 +64,175 @@ impl Particles {
         let all = self.progress.rows.iter().chain([row]);
         let epochs: Vec<&[(String, f64)]> = all.map(|row| &row.diagnostics[..]).collect();
         self.method.warnings(&epochs)
+    }
+}
+
+/// The prefix of the names of the best epoch's tensors.
+const BEST: &str = "progress.best_";
+
+/// One row of `train.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRow {
+    /// The number of the epoch, from 1.
+    pub epoch: usize,
+    /// The number of steps done.
+    pub step: usize,
+    /// The share of the base learning rate at the last step of the epoch.
+    pub rate_factor: f64,
+    /// The mean over particles and steps.
+    pub train_loss: f64,
+    pub validation_nll: Option<f64>,
+    pub validation_accuracy: Option<f64>,
+    pub validation_ece: Option<f64>,
+    /// The name of each diagnostic and its mean over the steps of the epoch.
+    pub diagnostics: Vec<(String, f64)>,
+    pub wall_seconds: f64,
+    /// The training speed; absent if the last step of the epoch was done before an interruption.
+    pub images_per_second: Option<f64>,
+}
+
+/// The best epoch so far.
+pub struct Best {
+    pub epoch: usize,
+    pub nll: f64,
+    pub posterior: Posterior,
+}
+
+/// The counters and sums of a run.
+pub struct Progress {
+    /// The number of epochs finished.
+    pub epoch: usize,
+    /// The number of steps done in the current epoch.
+    pub step: usize,
+    /// The number of steps done in all epochs.
+    pub steps: usize,
+    pub rows: Vec<EpochRow>,
+    pub best: Option<Best>,
+    /// The seconds of training before this process started, and the time of its start.
+    pub earlier_seconds: f64,
+    started: Instant,
+    /// The sum of the losses over the steps of the epoch, `[n]` in f64, on the device.
+    loss_sum: Tensor,
+    /// The sum of the diagnostics over the steps of the epoch, `[k]` in f64.
+    diagnostic_sum: Tensor,
+}
+
+/// The part that is stored as text.
+#[derive(Serialize, Deserialize)]
+struct Counters {
+    epoch: usize,
+    step: usize,
+    steps: usize,
+    rows: Vec<EpochRow>,
+    best: Option<(usize, f64)>,
+    wall_seconds: f64,
+}
+
+impl Progress {
+    pub fn new(particles: i64, diagnostics: usize, device: Device) -> Progress {
+        let zeros = |count: i64| Tensor::zeros([count], (Kind::Double, device));
+        Progress {
+            epoch: 0,
+            step: 0,
+            steps: 0,
+            rows: Vec::new(),
+            best: None,
+            earlier_seconds: 0.0,
+            started: Instant::now(),
+            loss_sum: zeros(particles),
+            diagnostic_sum: zeros(diagnostics as i64),
+        }
+    }
+
+    /// Adds a step without reading from the device.
+    pub fn add(&mut self, Step { losses, diagnostics }: &Step) {
+        self.step += 1;
+        self.steps += 1;
+        self.loss_sum += losses.to_kind(Kind::Double);
+        if let Some(values) = diagnostics {
+            self.diagnostic_sum += values;
+        }
+    }
+
+    /// Returns means over the steps of the epoch so far: of the loss over particles, and of each diagnostic.
+    pub fn means(&self) -> Result<(f64, Vec<f64>)> {
+        let steps = self.step.max(1) as f64;
+        let losses = host_f64(&self.loss_sum)?;
+        let diagnostics = host_f64(&self.diagnostic_sum)?;
+        let mean = losses.iter().sum::<f64>() / losses.len() as f64 / steps;
+        Ok((mean, diagnostics.into_iter().map(|value| value / steps).collect()))
+    }
+
+    /// Ends an epoch.
+    pub fn finish_epoch(&mut self, row: EpochRow) {
+        self.rows.push(row);
+        self.epoch += 1;
+        self.step = 0;
+        let _ = self.loss_sum.zero_();
+        let _ = self.diagnostic_sum.zero_();
+    }
+
+    /// Returns the number of epochs since that with the lowest validation NLL; 0 if it is the last one.
+    pub fn epochs_without_gain(&self) -> usize {
+        let mut best = f64::INFINITY;
+        let mut since = 0;
+        for row in &self.rows {
+            match row.validation_nll {
+                Some(nll) if nll < best => (best, since) = (nll, 0),
+                _ => since += 1,
+            }
+        }
+        since
+    }
+
+    /// Keeps the posterior if its validation NLL is the lowest so far.
+    pub fn offer(&mut self, nll: f64, posterior: impl FnOnce() -> Posterior) {
+        if self.best.as_ref().is_none_or(|best| nll < best.nll) {
+            // The previous one is dropped first, so that two are never held.
+            self.best = None;
+            self.best = Some(Best { epoch: self.epoch + 1, nll, posterior: posterior().snapshot() });
+        }
+    }
+
+    /// Returns the seconds of training so far, over all interruptions.
+    pub fn wall_seconds(&self) -> f64 {
+        self.earlier_seconds + self.started.elapsed().as_secs_f64()
+    }
+
+    pub fn save(&self, state: &mut State) -> Result<()> {
+        let counters = Counters {
+            epoch: self.epoch,
+            step: self.step,
+            steps: self.steps,
+            rows: self.rows.clone(),
+            best: self.best.as_ref().map(|best| (best.epoch, best.nll)),
+            wall_seconds: self.wall_seconds(),
+        };
+        state.put_text("progress", &serde_json::to_string(&counters).context("cannot write the progress")?);
+        state.put("progress.loss_sum", &self.loss_sum);
+        if self.diagnostic_sum.numel() > 0 {
+            state.put("progress.diagnostic_sum", &self.diagnostic_sum);
+        }
+        if let Some(best) = &self.best {
+            best.posterior.save(BEST, state);
+        }
+        Ok(())
+    }
+
+    pub fn load(&mut self, state: &State) -> Result<()> {
+        let counters: Counters =
+            serde_json::from_str(&state.text("progress")?).context("the resume file's progress is damaged")?;
+        state.copy_into("progress.loss_sum", &mut self.loss_sum)?;
+        if self.diagnostic_sum.numel() > 0 {
+            state.copy_into("progress.diagnostic_sum", &mut self.diagnostic_sum)?;
+        }
+        let device = self.loss_sum.device();
+        self.best = match counters.best {
+            Some((epoch, nll)) => Some(Best { epoch, nll, posterior: Posterior::load(BEST, state, device)? }),
+            None => None,
+        };
+        (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);
+        (self.rows, self.earlier_seconds) = (counters.rows, counters.wall_seconds);
+        Ok(())
     }
 }

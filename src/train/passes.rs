@@ -7,12 +7,11 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::gradient::{Backward, Gradient, Pass, Plain, Root};
+use super::gradient::{Backward, Gradient, Pass, Plain, Root, Slice};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
 use super::recompute::Segments;
-use super::slice::Slice;
-use crate::machine::memory::Cut;
+use crate::machine::memory::ChunkSize;
 use crate::methods::{Evaluation, Output, Outputs};
 use crate::model::Input;
 use crate::model::network::Weights;
@@ -47,7 +46,7 @@ impl Likelihood<'_> {
         let (mut losses, mut start) = (Vec::new(), 0);
         while start < particles {
             let tried = Cell::new(false);
-            let chunk = |size: Cut| {
+            let chunk = |size: ChunkSize| {
                 let count = (size.members as i64).min(particles - start);
                 let rows = gradients.narrow(0, start, count);
                 if tried.replace(true) {

@@ -72,7 +72,7 @@ pub(super) fn of(context: &super::context::Context, folder: &RunFolder) -> Resul
         images,
         indices: &context.material.holdout.train,
         batch_size: spec.eval_batch_size,
-        file: folder.prefix_cache(context.world().rank()),
+        file: folder.prefix_cache(context.group().rank()),
     };
     Prefix::build(&plan, spec.prefix_cache)
 }
@@ -119,8 +119,8 @@ impl Prefix {
         let weights = Weights::frozen(&plan.model.base);
         let mut row = 0;
         let sizes = (plan.batch_size, 0);
-        let cutter = plan.model.plan("prefix cache", Graph::None, sizes, "set train.prefix_cache = \"off\"")?;
-        for batch in plan.images.batches(in_order(plan.indices, cutter.cut().images)) {
+        let chunker = plan.model.plan("prefix cache", Graph::None, sizes, "set train.prefix_cache = \"off\"")?;
+        for batch in plan.images.batches(in_order(plan.indices, chunker.cut().images)) {
             let batch = batch?;
             let count = batch.labels.size()[0];
             guarded("prefix cache", "lower train.eval_batch_size", || {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-use super::adopt::adopt;
 use super::batches::Batches;
 use super::context::Context;
 use super::material::Material;
@@ -22,8 +21,7 @@ use super::{chunks, history, prefix};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
-use crate::laplace::post_hoc;
-use crate::methods::Course;
+use crate::methods::Origin;
 use crate::posterior::Posterior;
 use crate::run::RunFolder;
 use crate::session::Session;
@@ -67,35 +65,37 @@ pub enum Outcome {
 pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     let Run { experiment, session, material, folder, state } = run;
     let context = Context::new(experiment, session, &material)?;
-    let plan = context.training.method.spec.course();
-    post_hoc::check(&plan, context.model(), context.subspace, context.particles())?;
-    let Finished { record, posterior } = match &plan {
-        Course::Train | Course::TrainThenFit(_) => match train(&context, folder, state, watch)? {
+    let method = &context.training.method.spec;
+    if let Some(post_hoc) = method.post_hoc() {
+        post_hoc.plan(context.model(), context.subspace)?;
+    }
+    let Finished { record, posterior } = match method.origin() {
+        Origin::Training => match train(&context, folder, state, watch)? {
             Outcome::Finished(trained) => *trained,
             interrupted => return Ok(interrupted),
         },
-        Course::Fit { run, .. } => {
-            let adopted = adopt(run, experiment, session)?;
+        Origin::Run(run) => {
+            let adopted = record::adopted(run, experiment, session)?;
             watch.began.set(true);
             adopted
         }
-        Course::FitCheckpoint(_) => {
+        Origin::Checkpoint => {
             let theta = session.initial_theta(experiment.seed, context.particles())?;
             Finished { record: record::untrained(&context, &theta), posterior: Posterior::Points { theta } }
         }
     };
     (watch.trained)()?;
-    if context.world().leads() {
+    if context.group().is_main() {
         record.write(folder)?;
     }
-    let posterior = match plan.fitting() {
-        Some(fitting) => context.post_hoc().fit(posterior, fitting)?,
+    let posterior = match method.post_hoc() {
+        Some(post_hoc) => post_hoc.fit(posterior.theta(), &context.post_hoc())?,
         None => posterior,
     };
     watch.began.set(true);
     // The presence of the posterior marks the run as finished.
     let stored = session.stored(posterior, experiment)?;
-    if context.world().leads() {
+    if context.group().is_main() {
         stored.write(&folder.posterior(), &folder.id())?;
     }
     Ok(Outcome::Finished(Box::new(Finished { record, posterior: stored.posterior })))
@@ -105,11 +105,11 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
 /// cache are dropped at the end, before anything is fitted.
 fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Watch) -> Result<Outcome> {
     context.check()?;
-    let team = context.world().team(context.particles() as usize);
+    let sharding = context.group().sharding(context.particles() as usize);
     // The cache comes first, since its memory is not free for activations; both come before theta, which may itself be too
     // large.
     let prefix = prefix::of(context, folder)?;
-    let chunker = chunks::plan(context, team.share().rows.len())?;
+    let chunker = chunks::plan(context, sharding.share().rows.len())?;
     let mut particles = Particles::at_start(context)?;
     let saver = Saver::new(context, folder, chunker.clone());
     if let Some(state) = state {
@@ -117,11 +117,11 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
         saver.resume(state, &mut particles)?;
     }
     watch.began.set(true);
-    context.announce(&team);
+    context.announce(&sharding);
     let selector = Selector::new(context.spec());
     let mut parts = Parts {
-        batches: Batches::new(context, team.share(), prefix),
-        objectives: Objectives::new(context, &team, chunker),
+        batches: Batches::new(context, sharding.share(), prefix),
+        objectives: Objectives::new(context, &sharding, chunker),
         validator: Validator::new(context),
         selector,
         saver,
@@ -157,8 +157,8 @@ struct Parts<'a> {
 /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
 fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts, watch: &Watch) -> Result<bool> {
     let Parts { batches, objectives, validator, selector, saver, observers, meter } = parts;
-    let (epochs, world, rates) = (context.spec().epochs, context.world(), context.rates());
-    let stopping = || world.any(watch.stop.load(Ordering::Relaxed));
+    let (epochs, group, rates) = (context.spec().epochs, context.group(), context.rates());
+    let stopping = || group.any(watch.stop.load(Ordering::Relaxed));
     while particles.progress.epoch < epochs && !selector.has_stalled(particles) {
         if watch.until_epoch.is_some_and(|until| particles.progress.epoch >= until) {
             return Ok(false);
@@ -183,7 +183,7 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
             meter.start_step();
         }
         meter.end_steps(&particles.progress, observers)?;
-        world.align(&mut particles.theta)?;
+        group.align(&mut particles.theta)?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
         history::announce(&row, epochs, &particles.warnings(&row));

@@ -7,14 +7,13 @@ use anyhow::{Context as _, Result, bail};
 
 use super::context::Context;
 use super::history;
-use super::particles::{ADVICE, Particles};
-use super::progress::Progress;
+use super::particles::{ADVICE, Particles, Progress};
 use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
 use crate::machine::device::{name, precision_name};
-use crate::machine::memory::{Cut, Cutter};
-use crate::machine::parallel::World;
+use crate::machine::memory::{ChunkSize, Chunker};
+use crate::machine::parallel::ProcessGroup;
 use crate::run::RunFolder;
 use crate::subspace::Layout;
 use crate::subspace::layout::LAYOUT;
@@ -22,7 +21,7 @@ use crate::subspace::layout::LAYOUT;
 /// Writes the files that change while a run is trained. Only the first process writes.
 pub(super) struct Saver<'a> {
     folder: &'a RunFolder,
-    world: &'a World,
+    group: &'a ProcessGroup,
     layout: &'a Layout,
     /// The fingerprint of the training images.
     data: &'a str,
@@ -30,23 +29,23 @@ pub(super) struct Saver<'a> {
     computed_on: String,
     chunk: Chunk,
     /// The number of particles and images that go through the network at once.
-    chunker: Rc<Cutter>,
+    chunker: Rc<Chunker>,
     /// The seconds between two writings within an epoch, and the time of the last one.
     seconds: f64,
     saved: Instant,
 }
 
 impl<'a> Saver<'a> {
-    pub fn new(context: &Context<'a>, folder: &'a RunFolder, chunker: Rc<Cutter>) -> Saver<'a> {
-        let (spec, world) = (context.spec(), context.world());
+    pub fn new(context: &Context<'a>, folder: &'a RunFolder, chunker: Rc<Chunker>) -> Saver<'a> {
+        let (spec, group) = (context.spec(), context.group());
         let (device, kind) = (name(context.session.device), precision_name(context.model().kind));
-        let computed_on = match world.size() {
+        let computed_on = match group.size() {
             1 => format!("{device} in {kind}"),
             processes => format!("{device} in {kind}, {processes} processes"),
         };
         Saver {
             folder,
-            world,
+            group,
             layout: context.subspace.layout(),
             data: &context.material.fingerprint,
             computed_on,
@@ -69,7 +68,7 @@ impl<'a> Saver<'a> {
     pub fn save(&mut self, particles: &Particles) -> Result<()> {
         particles.check_finite()?;
         self.saved = Instant::now();
-        if !self.world.leads() {
+        if !self.group.is_main() {
             return Ok(());
         }
         let mut state = State::default();
@@ -84,10 +83,10 @@ impl<'a> Saver<'a> {
             );
         }
         state.put_count("threads", i64::from(tch::get_num_threads()));
-        let Cut { members, images } = self.chunker.cut();
+        let ChunkSize { members, images } = self.chunker.cut();
         state.put_count("particle_chunk", members as i64);
         state.put_count("images_at_once", images as i64);
-        state.put_count("processes", self.world.size() as i64);
+        state.put_count("processes", self.group.size() as i64);
         particles.progress.save(&mut state)?;
         state.put_text("data", self.data);
         state.put_text("computed_on", &self.computed_on);
@@ -101,7 +100,7 @@ impl<'a> Saver<'a> {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn write_history(&self, progress: &Progress) -> Result<()> {
-        if self.world.leads() { history::write(self.folder, &progress.rows) } else { Ok(()) }
+        if self.group.is_main() { history::write(self.folder, &progress.rows) } else { Ok(()) }
     }
 
     /// Continues from the content of a resume file and logs from which step.
@@ -135,10 +134,10 @@ impl<'a> Saver<'a> {
     }
 
     /// Returns the numbers of particles and images at once that the run was started with.
-    fn stored_chunk_size(&self, state: &State) -> Result<Cut> {
+    fn stored_chunk_size(&self, state: &State) -> Result<ChunkSize> {
         let count = |name: &str| state.count(name).map(|count| count.max(1) as usize);
         let members = if self.chunk == Chunk::Auto { count("particle_chunk")? } else { self.chunker.cut().members };
-        Ok(Cut { members, images: count("images_at_once")? })
+        Ok(ChunkSize { members, images: count("images_at_once")? })
     }
 }
 
@@ -148,15 +147,15 @@ const UNUSABLE: &str = "cannot go on from the run's resume file (--force starts 
 ///
 /// # Errors
 /// Fails if the file cannot be read.
-pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>> {
+pub fn read_resume_file(run: &RunFolder, group: &ProcessGroup) -> Result<Option<State>> {
     let path = run.resume_file();
-    if !world.any(world.leads() && is_there(&path)) {
+    if !group.any(group.is_main() && is_there(&path)) {
         return Ok(None);
     }
     let read = || crate::base::files::read_file(&path).with_context(|| format!("{}: cannot read", path.display()));
-    let state = match world.size() {
+    let state = match group.size() {
         1 => State::read(&path),
-        _ => State::parse(world.from_first(read)?, &path),
+        _ => State::parse(group.from_first(read)?, &path),
     };
     let state = state.context(UNUSABLE)?;
     run.check_owner(&path, state.described(RUN)).context(UNUSABLE)?;
@@ -168,10 +167,10 @@ pub fn read_resume_file(run: &RunFolder, world: &World) -> Result<Option<State>>
 ///
 /// # Errors
 /// Fails if the command line asks for another number.
-pub fn stored_threads(asked: Option<i32>, state: Option<&State>, world: &World) -> Result<Option<i32>> {
+pub fn stored_threads(asked: Option<i32>, state: Option<&State>, group: &ProcessGroup) -> Result<Option<i32>> {
     let Some(state) = state else { return Ok(asked) };
     let processes = if state.has("processes") { state.count("processes")? } else { 1 };
-    if processes != world.size() as i64 {
+    if processes != group.size() as i64 {
         return Ok(asked);
     }
     let stored = state.count("threads")? as i32;

@@ -1,7 +1,6 @@
 //! The epoch that gives the posterior, and the end of a training that no longer gains.
 
-use super::particles::Particles;
-use super::progress::{EpochRow, Progress};
+use super::particles::{EpochRow, Particles, Progress};
 use crate::experiment::{Selection, TrainSpec};
 use crate::posterior::Posterior;
 

@@ -7,12 +7,11 @@ use tch::{Device, Kind, Tensor};
 
 use super::batches::TrainBatch;
 use super::context::Context;
-use super::gradient::Root;
+use super::gradient::{Passes, Root};
 use super::likelihood::Likelihood;
-use super::slice::Passes;
 use crate::base::tensor::upload;
-use crate::machine::memory::Cutter;
-use crate::machine::parallel::Team;
+use crate::machine::memory::Chunker;
+use crate::machine::parallel::Sharding;
 use crate::methods::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Outputs, Request, Target};
 use crate::model::Model;
 use crate::subspace::Subspace;
@@ -21,7 +20,7 @@ use crate::subspace::Subspace;
 /// processes.
 pub struct Shared<'a> {
     pub own: Likelihood<'a>,
-    pub team: &'a Team<'a>,
+    pub sharding: &'a Sharding<'a>,
 }
 
 /// Makes the objective of each batch.
@@ -30,28 +29,28 @@ pub(super) struct Objectives<'a> {
     subspace: &'a dyn Subspace,
     passes: Passes,
     /// The number of particles and images that go through the network at once.
-    chunker: Rc<Cutter>,
-    team: &'a Team<'a>,
+    chunker: Rc<Chunker>,
+    sharding: &'a Sharding<'a>,
 }
 
 impl<'a> Objectives<'a> {
-    pub fn new(context: &Context<'a>, team: &'a Team<'a>, chunker: Rc<Cutter>) -> Objectives<'a> {
+    pub fn new(context: &Context<'a>, sharding: &'a Sharding<'a>, chunker: Rc<Chunker>) -> Objectives<'a> {
         let (model, subspace, passes) = (context.model(), context.subspace, Passes::of(context.spec()));
-        Objectives { model, subspace, passes, chunker, team }
+        Objectives { model, subspace, passes, chunker, sharding }
     }
 
     /// Returns the objective of a batch.
     pub fn on(&self, batch: &TrainBatch) -> Shared<'a> {
         let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
         let own = Likelihood::on(self.model, self.subspace, self.passes, input, labels);
-        let own = own.of_share(self.team.share(), batch.size).chunked_by(self.chunker.clone());
-        Shared { own, team: self.team }
+        let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
+        Shared { own, sharding: self.sharding }
     }
 }
 
 impl Objective for Shared<'_> {
     fn evaluate(&mut self, request: &Request) -> Result<Answer> {
-        if self.team.is_alone() {
+        if self.sharding.is_alone() {
             return self.own.evaluate(request);
         }
         let Request { theta, target, extra, .. } = *request;
@@ -77,7 +76,7 @@ impl Objective for Shared<'_> {
             Answer::Losses(own) => self.exchange(own)?.into(),
             Answer::Extended(own) => self.exchange_both(own)?.into(),
             Answer::Outputs(own) => self.collect(own)?.into(),
-            Answer::Gradients(own) => Answer::Gradients(self.team.collect(own)?),
+            Answer::Gradients(own) => Answer::Gradients(self.sharding.collect(own)?),
         })
     }
 
@@ -93,7 +92,7 @@ impl Objective for Shared<'_> {
 impl Shared<'_> {
     /// Returns this process's rows of `[n, …]`.
     fn rows(&self, all: &Tensor) -> Tensor {
-        let rows = &self.team.share().rows;
+        let rows = &self.sharding.share().rows;
         all.narrow(0, rows.start as i64, rows.len() as i64)
     }
 
@@ -113,13 +112,13 @@ impl Shared<'_> {
         let parts = self.own.parts_of(request);
         let own = self.own.gradients(&self.rows(request.theta), parts, Root::Loss, Some(&mixing))?;
         let own = self.exchange(own)?;
-        mixing.sum(|gradients| self.team.sum(gradients))?;
+        mixing.sum(|gradients| self.sharding.sum(gradients))?;
         Ok(mixing.finish(own))
     }
 
     /// Returns the losses and gradients of all processes, given those of this process.
     fn exchange(&self, own: Evaluation) -> Result<Evaluation> {
-        let (losses, gradients) = self.team.exchange(own.losses, own.gradients)?;
+        let (losses, gradients) = self.sharding.exchange(own.losses, own.gradients)?;
         Ok(Evaluation { losses, gradients })
     }
 
@@ -140,7 +139,7 @@ impl Shared<'_> {
         let (rows, batch, columns) = (own.size()[0], self.own.batch as i64, own.size()[2]);
         let table = Tensor::zeros([rows, batch, columns], (own.kind(), own.device()));
         let table = table.index_copy(1, &self.samples(own.device()), &own).flatten(1, 2);
-        let all = self.team.collect(table)?.view([-1, batch, columns]);
+        let all = self.sharding.collect(table)?.view([-1, batch, columns]);
         let labels = all.select(2, columns - 1).to_kind(Kind::Int64);
         Ok(Outputs { values: all.narrow(2, 0, columns - 1).contiguous(), labels })
     }

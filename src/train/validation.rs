@@ -6,12 +6,11 @@ use tch::no_grad_guard;
 
 use super::context::Context;
 use super::material::Material;
-use super::particles::Particles;
-use super::progress::EpochRow;
+use super::particles::{EpochRow, Particles};
 use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
 use crate::experiment::TrainSpec;
-use crate::machine::parallel::World;
+use crate::machine::parallel::ProcessGroup;
 use crate::metrics::{Average, Scores, value};
 use crate::model::Model;
 use crate::predict::{Members, Predictor};
@@ -32,7 +31,7 @@ pub(super) struct Validator<'a> {
     model: &'a Model,
     subspace: &'a dyn Subspace,
     material: &'a Material,
-    world: &'a World,
+    group: &'a ProcessGroup,
     rates: Rates,
 }
 
@@ -43,7 +42,7 @@ impl<'a> Validator<'a> {
             model: context.model(),
             subspace: context.subspace,
             material: context.material,
-            world: context.world(),
+            group: context.group(),
             rates: context.rates(),
         }
     }
@@ -86,11 +85,11 @@ impl<'a> Validator<'a> {
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let size = self.spec.eval_batch_size;
         if self.model.head.writes_tokens() {
-            let nll = predictor.answer_loss(self.world, set, indices, size).context("validation")?;
+            let nll = predictor.answer_loss(self.group, set, indices, size).context("validation")?;
             return Ok(Validated { nll: Some(nll), ..Validated::default() });
         }
         let predictions = || -> Result<Predictions> {
-            let logits = predictor.shared_logits(self.world, set, indices, size, &ProgressBar::hidden())?;
+            let logits = predictor.shared_logits(self.group, set, indices, size, &ProgressBar::hidden())?;
             let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
             predictor.predictions(logits, Some(labels))
         };

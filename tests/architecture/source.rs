@@ -114,7 +114,8 @@ fn tree(tokens: &[String], mut at: usize, prefix: &[String], exported: bool, fou
     let mut path = prefix.to_vec();
     while at < tokens.len() {
         match tokens[at].as_str() {
-            "::" => at += 1,
+            // `$crate`, as macros name their own crate.
+            "::" | "$" => at += 1,
             "{" => {
                 at += 1;
                 while tokens[at] != "}" {

@@ -120,10 +120,8 @@ fn commands(place: &Place) -> Vec<Vec<String>> {
         format!("eval {run} {cpu}"),
         format!("soup {run} {cpu}"),
         format!("export {run} {cpu} --to peft --output {}", at("export")),
-        format!("inspect {}", at("vit")),
         format!("images {} --size 8 --epochs 2 --cache {} --workers 1", at("photos"), at("cache")),
         format!("check --runs {out}"),
-        format!("head --config {paused} {cpu} --to {}", at("head.safetensors")).replace(" --workers 1", ""),
     ]
     .map(|text| text.split(' ').map(String::from).collect())
     .into()
@@ -151,13 +149,24 @@ fn uncut(place: &Place, words: Vec<String>) -> Option<Reader> {
     Some(Reader { result: result(place, &words, &ended), words, maps })
 }
 
-/// What must not depend on a cut: the numbers that were printed, and the theta of every posterior.
+/// What must not depend on a cut: the numbers that were printed, the theta that was trained, or the models that were exported.
 fn result(place: &Place, words: &[String], ended: &Ended) -> Vec<Vec<u8>> {
-    let posteriors = files(&place.path("results")).into_iter().filter(|path| path.ends_with("posterior.safetensors"));
-    let mut result: Vec<Vec<u8>> = posteriors.map(|path| common::tensor_bytes(&path, "theta")).collect();
-    // The other commands print how long they took.
-    if ["score", "compare", "predict"].contains(&words[0].as_str()) {
-        result.push(ended.printed.clone().into_bytes());
+    match words[0].as_str() {
+        "score" | "compare" | "predict" => vec![ended.printed.clone().into_bytes()],
+        "train" => {
+            let posteriors = named(&place.path("results/runs/paused"), "posterior.safetensors");
+            posteriors.iter().map(|path| common::tensor_bytes(path, "theta")).collect()
+        }
+        "export" => {
+            let adapters = named(&place.path("export"), "adapter_model.safetensors");
+            adapters.iter().map(|path| fs::read(path).unwrap()).collect()
+        }
+        // The others print how long they took.
+        _ => Vec::new(),
     }
-    result
+}
+
+/// The files of a name below a folder.
+fn named(folder: &Path, name: &str) -> Vec<PathBuf> {
+    files(folder).into_iter().filter(|path| path.ends_with(name)).collect()
 }

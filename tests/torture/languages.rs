@@ -121,12 +121,12 @@ fn answers(place: &Place) -> Target {
         tokens: vec![token.clone()],
     };
     let metadata = [("run".to_string(), "r1".to_string())].into();
-    let sealed = place.write("answers/a.jsonl", b"");
-    Answers { members: 2, metadata, replies: vec![reply(4), reply(7)] }.save(&sealed).unwrap();
-    let text = std::fs::read_to_string(&sealed).unwrap();
+    let checksummed = place.write("answers/a.jsonl", b"");
+    Answers { members: 2, metadata, replies: vec![reply(4), reply(7)] }.save(&checksummed).unwrap();
+    let text = std::fs::read_to_string(&checksummed).unwrap();
     let (_, rest) = text.split_once(',').unwrap();
     let bare = place.write("answers/bare.jsonl", format!("{{{rest}").as_bytes());
-    target("answers", vec![sealed, bare], |path| {
+    target("answers", vec![checksummed, bare], |path| {
         let is_bare = path.file_name().is_some_and(|name| name == "bare.jsonl");
         if let Some(text) = std::fs::read_to_string(path).ok().filter(|_| is_bare) {
             std::fs::write(path, seal_lines(&text)).unwrap();

@@ -34,8 +34,8 @@ pub fn squared_gradients(
     let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true };
     // The memory of the sum and of the copies.
     let fixed = 8 * parameters as u64 + layout.copies_bytes();
-    let cutter = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
-    for batch in set.batches(in_order(indices, cutter.cut().images)) {
+    let chunker = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;
+    for batch in set.batches(in_order(indices, chunker.cut().images)) {
         let batch = batch?;
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();

@@ -6,10 +6,10 @@ use tch::Device;
 use super::lengths::Lengths;
 use super::machine::{Machine, Part};
 use super::network::{Counted, Sized};
-use crate::bench::flops::{Pass, Reads, Sample, Work, count};
+use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
-use crate::machine::memory::{Cut, free_bytes};
+use crate::machine::memory::{ChunkSize, free_bytes};
 use crate::model::Model;
 use crate::posterior::Predictive;
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
@@ -89,7 +89,7 @@ impl<'a> Case<'a> {
             }
         };
         let pass = Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage };
-        count((&*self.model.network, &self.model.base), sample, reads, pass)
+        Counting { network: &*self.model.network, base: &self.model.base, sample, reads, pass }.work()
     }
 
     /// Returns what training and validation read of a sample of a split.
@@ -186,7 +186,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the split of a step, and its bytes with the weights.
-    pub fn memory(&self, machine: &Machine) -> (Cut, u64) {
+    pub fn memory(&self, machine: &Machine) -> (ChunkSize, u64) {
         let weights = self.weights_bytes();
         let Real { train, validation, .. } = self.real;
         let step = Step::of(self.training, &self.model, self.subspace.layout(), (train, validation));

@@ -15,8 +15,8 @@ use tch::Kind;
 use crate::bench::case::{Choices, Source};
 use crate::data::{Medium, SplitName};
 use crate::experiment::Experiment;
-use crate::machine::memory::Cut;
-use crate::methods::Course;
+use crate::machine::memory::ChunkSize;
+use crate::methods::Origin;
 use crate::rehearse::sizes::{Real, official};
 use case::Case;
 use lengths::Lengths;
@@ -50,7 +50,7 @@ pub struct Expected {
     /// One FGSM budget on the test split: the gradient of the pixels, and the prediction of what it moves. Texts have none.
     pub attack: Option<Part>,
     /// The particles and images that go through the network at once, and the bytes of that with weights and state.
-    pub cut: Cut,
+    pub cut: ChunkSize,
     pub memory_bytes: u64,
     /// The bytes of the checkpoint, the posterior, the resume file and the predictions.
     pub disk_bytes: u64,
@@ -64,7 +64,7 @@ impl Expected {
     /// its checkpoint is not known.
     pub fn new(experiment: &Experiment, machine: &Machine) -> Result<Expected> {
         let training = experiment.training.as_ref().context("the config has nothing to train: nothing to estimate")?;
-        if let Course::FitCheckpoint(_) = training.method.spec.course() {
+        if training.method.spec.origin() == Origin::Checkpoint {
             bail!("method.{}: trains nothing; it takes one prediction of its images", training.method.key);
         }
         let network = Sized::of(experiment, machine.kind(training.train.precision))?;
@@ -128,7 +128,7 @@ pub struct Single {
     pub particles: i64,
     /// The bytes of the frozen weights.
     pub weights_bytes: u64,
-    pub cut: Cut,
+    pub cut: ChunkSize,
     pub memory_bytes: u64,
     /// One step on a batch.
     pub step: Part,
@@ -192,7 +192,7 @@ mod tests {
         assert!((found.validation.flop / evaluation.flop - 2.0).abs() < 1e-9);
         assert!((evaluation.seconds(&MACHINE) - evaluation.flop / (SHARE * 1e12)).abs() < 1e-12);
         assert!(found.disk_bytes > 2_808_576 * 4 && found.memory_bytes > 2_808_576 * 4);
-        assert_eq!(found.cut, Cut { members: 3, images: 100 });
+        assert_eq!(found.cut, ChunkSize { members: 3, images: 100 });
     }
 
     #[test]

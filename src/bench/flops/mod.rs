@@ -70,21 +70,64 @@ impl Sample {
     }
 }
 
-/// Counts the operations of a pass through a network, with weights of its sizes, and of its gradients.
-///
-/// # Panics
-/// Panics if the network is not written over operations.
-pub fn count((network, base): (&dyn Network, &Parameters), sample: Sample, reads: Reads, pass: Pass) -> Work {
-    let Pass { layout, particles, images: samples, own_images, from_stage, .. } = pass;
-    let adapted = |name: &str| adaptation(layout, name);
-    let counted = Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false };
-    let counter = Counter::new(counted);
-    let shape = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
-    let ends = if matches!(reads, Reads::Answer(_)) { ops::Reads::Tokens } else { ops::Reads::Samples };
-    let written = network.written().expect("operations are counted of networks that are written over them");
-    let features = written.count(&counter, from_stage, Count::new(&shape, own_images, false), ends);
-    read((network, base), (&counter, pass), sample, (features, reads));
-    counter.work()
+/// A pass whose operations are counted.
+#[derive(Clone, Copy)]
+pub struct Counting<'a> {
+    pub network: &'a dyn Network,
+    /// The weights, of which sizes matter alone.
+    pub base: &'a Parameters,
+    pub sample: Sample,
+    pub reads: Reads,
+    pub pass: Pass<'a>,
+}
+
+impl Counting<'_> {
+    /// Counts the operations of the pass and of its gradients.
+    ///
+    /// # Panics
+    /// Panics if the network is not written over operations.
+    pub fn work(&self) -> Work {
+        let Counting { network, base, sample, pass, .. } = *self;
+        let Pass { layout, particles, images: samples, own_images, from_stage, .. } = pass;
+        let adapted = |name: &str| adaptation(layout, name);
+        let counted = Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false };
+        let counter = Counter::new(counted);
+        let shape = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
+        let ends = if matches!(self.reads, Reads::Answer(_)) { ops::Reads::Tokens } else { ops::Reads::Samples };
+        let written = network.written().expect("operations are counted of networks that are written over them");
+        let features = written.count(&counter, from_stage, Count::new(&shape, own_images, false), ends);
+        self.read(&counter, &features);
+        counter.work()
+    }
+
+    /// Counts the logits, and the tokens that are written.
+    fn read(&self, counter: &Counter, features: &Count) {
+        let Counting { network, base, pass, .. } = *self;
+        let is_trained = |layer: &str| adaptation(pass.layout, layer).is_some();
+        let name = format!("{OUTPUT}.weight");
+        let tied = base.first_name(&name).starts_with(EMBEDDING);
+        let output = if tied && is_trained(EMBEDDING) { EMBEDDING } else { OUTPUT };
+        let vocabulary = || base.get(&name).map_or(0, |output| output.size()[0]);
+        let last = |features: &Count| counter.reshape(features, &[1, network.feature_width()]);
+        match (self.reads, self.sample) {
+            (Reads::Classes, _) => {
+                let own = if is_trained(output) { output } else { "head" };
+                counter.product(own, &last(features), pass.classes);
+            }
+            (Reads::Answer(tokens), _) => {
+                counter.product(output, &counter.slice(features, 2, 0, tokens), vocabulary());
+            }
+            (Reads::Writes(more), Sample::Text { tokens } | Sample::Question { tokens, .. }) => {
+                counter.product(output, &last(features), vocabulary());
+                let writer = network.autoregressive().expect("tokens are written by a network that writes");
+                for before in 1..more {
+                    let features = writer.count_append(counter, tokens + before);
+                    counter.product(output, &last(&features), vocabulary());
+                }
+            }
+            (Reads::Writes(_), Sample::Image { .. }) => {}
+        }
+    }
 }
 
 /// Returns the way in which particles adapt a layer.
@@ -94,39 +137,6 @@ fn adaptation(layout: &Layout, name: &str) -> Option<Adaptation> {
         Shape::Dense => Adaptation::Whole,
         Shape::LowRank { rank, .. } => Adaptation::LowRank { rank: *rank },
     })
-}
-
-/// Counts the logits, and the tokens that are written.
-fn read(
-    (network, base): (&dyn Network, &Parameters),
-    (counter, pass): (&Counter, Pass),
-    sample: Sample,
-    (features, reads): (Count, Reads),
-) {
-    let is_trained = |layer: &str| adaptation(pass.layout, layer).is_some();
-    let tied = base.first_name(&format!("{OUTPUT}.weight")).starts_with(EMBEDDING);
-    let output = if tied && is_trained(EMBEDDING) { EMBEDDING } else { OUTPUT };
-    let vocabulary = || base.get(&format!("{OUTPUT}.weight")).map_or(0, |output| output.size()[0]);
-    let width = network.feature_width();
-    let last = |features: &Count| counter.reshape(features, &[1, width]);
-    match (reads, sample) {
-        (Reads::Classes, _) => {
-            let own = if is_trained(output) { output } else { "head" };
-            counter.product(own, &last(&features), pass.classes);
-        }
-        (Reads::Answer(tokens), _) => {
-            counter.product(output, &counter.slice(&features, 2, 0, tokens), vocabulary());
-        }
-        (Reads::Writes(more), Sample::Text { tokens } | Sample::Question { tokens, .. }) => {
-            counter.product(output, &last(&features), vocabulary());
-            let writer = network.autoregressive().expect("tokens are written by a network that writes");
-            for before in 1..more {
-                let features = writer.count_append(counter, tokens + before);
-                counter.product(output, &last(&features), vocabulary());
-            }
-        }
-        (Reads::Writes(_), Sample::Image { .. }) => {}
-    }
 }
 
 #[cfg(test)]
@@ -152,7 +162,8 @@ mod tests {
         let traits = Traits { heads: 2, activation: Activation::Gelu, eps: 1e-6 };
         let vit = Vit::new(GEOMETRY, traits, Parts::PLAIN);
         let base = Parameters::without_memory(sizes(&GEOMETRY), Kind::Float);
-        super::count((&vit, &base), Sample::Image { side: 4 }, Reads::Classes, pass)
+        let (sample, reads) = (Sample::Image { side: 4 }, Reads::Classes);
+        Counting { network: &vit, base: &base, sample, reads, pass }.work()
     }
 
     fn pass(layout: &Layout) -> Pass<'_> {

@@ -31,7 +31,8 @@ fn work(layout: &Layout, reads: Reads, particles: i64) -> Work {
     let geometry = geometry();
     let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
     let pass = Pass { layout, classes: 3, particles, images: 1, own_images: false, from_stage: None };
-    count((&Language::new(geometry, 10), &base), Sample::Text { tokens: 10 }, reads, pass)
+    let network = Language::new(geometry, 10);
+    Counting { network: &network, base: &base, sample: Sample::Text { tokens: 10 }, reads, pass }.work()
 }
 
 /// torch's `FlopCounterMode` on transformers' `LlamaForCausalLM` of these sizes, whose eager attention multiplies all 100 pairs of
@@ -94,8 +95,11 @@ fn an_image_is_seen_once_for_all_particles() {
         from_stage,
     };
     let sample = Sample::Question { tokens, side: 336 };
-    let [whole, read] =
-        [None, Some(1)].map(|from| count((&**llava, &base), sample, Reads::Answer(4), pass(5, from)).forward);
+    let count = |from| {
+        let (network, reads, pass): (&dyn Network, _, _) = (&**llava, Reads::Answer(4), pass(5, from));
+        Counting { network, base: &base, sample, reads, pass }.work().forward
+    };
+    let [whole, read] = [None, Some(1)].map(count);
     let eyes = whole - read;
     let blocks = 23.0 * (577.0 * 12.0 * 1024.0 * 1024.0 + 2.0 * 577.0 * 577.0 * 1024.0);
     let rest = 576.0 * (588.0 * 1024.0 + 1024.0 * 4096.0 + 4096.0 * 4096.0);

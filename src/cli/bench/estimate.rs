@@ -15,7 +15,7 @@ use crate::bench::estimate::{Expected, Machine, Part, SHARE, Single};
 use crate::bench::rate::matmul_rates;
 use crate::experiment::{Experiment, load_config};
 use crate::machine::device::compute_kind;
-use crate::machine::memory::{Cut, free_bytes};
+use crate::machine::memory::{ChunkSize, free_bytes};
 use crate::machine::{Precision, device};
 use crate::rehearse::report::{bytes, duration};
 use crate::results::store::{Row, Table};
@@ -159,7 +159,7 @@ fn text(expected: &Expected, machine: &Machine, assumed: &str) -> String {
 }
 
 /// Returns what goes through the network at once, or that nothing does.
-fn at_once(expected: &Expected, cut: &Cut, machine: &Machine) -> String {
+fn at_once(expected: &Expected, cut: &ChunkSize, machine: &Machine) -> String {
     if expected.memory_bytes > machine.memory {
         return format!("does not fit into {}, not even one particle and one sample at once", bytes(machine.memory));
     }

@@ -1,16 +1,23 @@
-//! The lines that `bella inspect` prints about a language network.
+//! The lines that `bella inspect` prints about a language network, and about one that sees images.
+
+use std::path::Path;
 
 use anyhow::Result;
 
-use super::kind::kind_name;
+use crate::machine::device::precision_name;
+use crate::model::Normalize;
+use crate::model::folder::Preprocessing;
 use crate::model::language::rope::Scaling;
-use crate::model::language::{Geometry, Opened, open};
-use crate::model::network::Network;
-use std::path::Path;
+use crate::model::language::{self, Geometry};
+use crate::model::llava::{self, PROJECTOR};
+use crate::model::network::{Network, Parameters};
 
-/// Prints the network at `path`, with the number of trainable parameters at a rank, and opens it for what else is printed.
-pub fn print(path: &Path, rank: i64) -> Result<Opened> {
-    let opened = open(path, None)?;
+/// Prints the network at `path`, with the number of trainable parameters at a rank, and returns its parameters.
+///
+/// # Errors
+/// Fails if the network cannot be opened.
+pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
+    let opened = language::open(path, None)?;
     let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, rope, tied, .. } =
         opened.language.geometry;
     println!("file          {}", path.display());
@@ -28,16 +35,43 @@ pub fn print(path: &Path, rank: i64) -> Result<Opened> {
     println!("positions     rotary, base {}, {scaling}", rope.theta);
     println!("texts         at most {context} tokens of a vocabulary of {vocabulary}");
     println!("output matrix {}", if tied { "the embeddings" } else { "its own" });
-    println!("parameters    {}, stored as {}", opened.base.count(), kind_name(opened.stored));
+    println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
-    let per_rank: i64 = opened
-        .language
-        .slots()
-        .iter()
-        .filter(|slot| ["attn.q", "attn.v"].contains(&slot.target.as_str()))
-        .map(|slot| slot.inputs + slot.outputs)
-        .sum();
-    let counts: Vec<String> = [1, 3, 5, 20].iter().map(|n| format!("n = {n}: {}", n * rank * per_rank)).collect();
-    println!("low rank {:<4} queries and values of every block, {}", rank, counts.join(", "));
-    Ok(opened)
+    print_low_rank(&opened.language, rank, "every block", &[1, 3, 5, 20]);
+    Ok(opened.base)
+}
+
+/// Prints a network that sees images, as [`print()`] does.
+///
+/// # Errors
+/// Fails if the network cannot be opened.
+pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
+    let asked = Preprocessing::of(path);
+    let opened = llava::open(path, None, asked.normalize.unwrap_or(Normalize::CLIP))?;
+    let llava::Opened { llava, family, base, stored, .. } = &opened;
+    let (sight, tower) = (&llava.sight, &llava.sight.tower.geometry);
+    let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, .. } = llava.language.geometry;
+    let [size, patches] = [sight.eyes.image_size, sight.patches()];
+    println!("file          {}", path.display());
+    println!("network       llava on {} ({}), a language network that sees images", family.model_type, family.about);
+    println!("image         {size} x {size} px, patch {}, {patches} tokens of the prompt", tower.patch);
+    print!("{}", asked.report());
+    println!("image tower   width {}, {} of its blocks, MLP {}", tower.width, sight.eyes.blocks, tower.mlp);
+    println!("projector     {} to {width}, {}", tower.width, PROJECTOR.join(", "));
+    println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");
+    println!("heads         {heads} of width {channels}, {key_heads} of keys and values");
+    println!("texts         at most {context} tokens, those of the image among them, of a vocabulary of {vocabulary}");
+    println!("parameters    {}, stored as {}", base.count(), precision_name(*stored));
+    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_low_rank(llava, rank, "every block of the language network", &[1, 2, 5]);
+    Ok(opened.base)
+}
+
+/// Prints the number of trainable parameters of a rank for some numbers of particles.
+fn print_low_rank(network: &dyn Network, rank: i64, blocks: &str, particles: &[i64]) {
+    let slots = network.slots();
+    let queries = slots.iter().filter(|slot| ["attn.q", "attn.v"].contains(&slot.target.as_str()));
+    let per_rank: i64 = queries.map(|slot| slot.inputs + slot.outputs).sum();
+    let counts: Vec<String> = particles.iter().map(|n| format!("n = {n}: {}", n * rank * per_rank)).collect();
+    println!("low rank {:<4} queries and values of {blocks}, {}", rank, counts.join(", "));
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use tch::{Kind, Tensor, no_grad};
 
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
-use crate::machine::memory::Cutter;
+use crate::machine::memory::Chunker;
 use crate::model::Input;
 use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
@@ -74,9 +74,9 @@ pub struct Victim<'p, 'a> {
     target: Target,
     resolution: Resolution,
     /// The split into members and images for differentiation.
-    attacking: Cutter,
+    attacking: Chunker,
     /// The split into members and images for prediction.
-    predicting: Cutter,
+    predicting: Chunker,
 }
 
 impl<'p, 'a> Victim<'p, 'a> {
@@ -125,7 +125,7 @@ impl<'p, 'a> Victim<'p, 'a> {
     }
 
     /// Returns the split into members and images for differentiation.
-    pub fn cutter(&self) -> &Cutter {
+    pub fn chunker(&self) -> &Chunker {
         &self.attacking
     }
 
@@ -140,7 +140,7 @@ impl<'p, 'a> Victim<'p, 'a> {
 
     /// Returns the gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. The
     /// gradient of an image does not depend on the other images, so the caller may split the batch as
-    /// [`cutter`](Self::cutter) says.
+    /// [`chunker`](Self::chunker) says.
     ///
     /// Members in several chunks take two passes, so only one chunk needs memory at a time.
     ///

@@ -3,8 +3,8 @@
 use anyhow::{Result, anyhow};
 use tch::Device;
 
-use super::cutter::{Cutter, Planned, note};
-use super::need::{Cut, Need};
+use super::chunker::{Chunker, Planned, note};
+use super::estimate::{ChunkSize, MemoryEstimate};
 use super::{free_bytes, gib, held_bytes};
 
 /// The share of the free memory that a plan may use. The rest covers the error of the estimate.
@@ -33,9 +33,9 @@ pub struct Task<'a> {
     /// The bytes of data that are created before the task starts and stay in memory, so that they are not free for the
     /// task.
     pub coming: u64,
-    pub need: Need,
+    pub need: MemoryEstimate,
     /// The number of all members, and of the images of a batch.
-    pub whole: Cut,
+    pub whole: ChunkSize,
     /// The number of members at once that the user asks for; 0 for all.
     pub members: Option<usize>,
     pub device: Device,
@@ -48,7 +48,7 @@ impl Task<'_> {
     ///
     /// # Errors
     /// Fails if one member and one image do not fit. The message gives the amount needed and advice.
-    pub fn plan(&self) -> Result<Cutter> {
+    pub fn plan(&self) -> Result<Chunker> {
         let all = free_bytes(self.device);
         let free = all.map(|all| all.saturating_sub(self.coming));
         let cut = self.cut(free.map_or(u64::MAX, share_of));
@@ -59,19 +59,19 @@ impl Task<'_> {
         self.tell(cut, bytes, free);
         let planned = Planned { need: self.need, free, held: held_bytes(self.device).unwrap_or(0) + self.coming };
         note(planned.held + bytes);
-        Ok(Cutter::planned(cut, planned, self.what, self.advice))
+        Ok(Chunker::planned(cut, planned, self.what, self.advice))
     }
 
     /// Returns the cut with which the task would run where `free` bytes are free, and the bytes that it would take, `coming`
     /// included. They exceed `free` where even the smallest cut does not fit.
-    pub fn within(&self, free: u64) -> (Cut, u64) {
+    pub fn within(&self, free: u64) -> (ChunkSize, u64) {
         let cut = self.cut(share_of(free.saturating_sub(self.coming)));
         (cut, self.need.bytes(cut).saturating_add(self.coming))
     }
 
     /// Returns the error that the smallest cut needs `bytes` bytes, which is more than the `free` ones.
-    fn refusal(&self, cut: Cut, bytes: u64, free: u64) -> anyhow::Error {
-        let Cut { members, .. } = cut;
+    fn refusal(&self, cut: ChunkSize, bytes: u64, free: u64) -> anyhow::Error {
+        let ChunkSize { members, .. } = cut;
         let plural = if members == 1 { "" } else { "s" };
         let always = match self.coming {
             0 => String::new(),
@@ -88,22 +88,22 @@ impl Task<'_> {
     }
 
     /// Returns the cut for `room` bytes, with the number of members that the user asks for.
-    fn cut(&self, room: u64) -> Cut {
+    fn cut(&self, room: u64) -> ChunkSize {
         let Some(members) = self.members else { return self.need.cut(self.whole, room) };
         let members = if members == 0 { self.whole.members } else { members.min(self.whole.members) };
         // All members together are planned as one member that needs the memory of all.
-        let joined = Need {
+        let joined = MemoryEstimate {
             fixed: self.need.fixed,
             member: self.need.member.saturating_mul(members as u64),
             image: self.need.image,
             pair: self.need.pair.saturating_mul(members as u64),
         };
-        Cut { members, ..joined.cut(Cut { members: 1, images: self.whole.images }, room) }
+        ChunkSize { members, ..joined.cut(ChunkSize { members: 1, images: self.whole.images }, room) }
     }
 
-    fn tell(&self, cut: Cut, bytes: u64, free: Option<u64>) {
+    fn tell(&self, cut: ChunkSize, bytes: u64, free: Option<u64>) {
         let Some(free) = free else { return };
-        let (what, Cut { members, images }) = (self.what, cut);
+        let (what, ChunkSize { members, images }) = (self.what, cut);
         let amounts = format!("about {:.2} GiB of {:.2} GiB free", gib(bytes), gib(free));
         match cut == self.whole || self.members.is_some() && images == self.whole.images {
             true => tracing::debug!("{what}: {members} members x {images} images at once, {amounts}"),
@@ -120,8 +120,8 @@ impl Task<'_> {
 mod tests {
     use super::*;
 
-    const NEED: Need = Need { fixed: 100, member: 10, image: 1, pair: 2 };
-    const WHOLE: Cut = Cut { members: 8, images: 20 };
+    const NEED: MemoryEstimate = MemoryEstimate { fixed: 100, member: 10, image: 1, pair: 2 };
+    const WHOLE: ChunkSize = ChunkSize { members: 8, images: 20 };
 
     fn task(members: Option<usize>) -> Task<'static> {
         Task { what: "test", coming: 0, need: NEED, whole: WHOLE, members, device: Device::Cpu, advice: "wait" }
@@ -130,22 +130,22 @@ mod tests {
     #[test]
     fn asked_members_stay_and_images_give_way() {
         assert_eq!(task(Some(0)).cut(u64::MAX), WHOLE);
-        assert_eq!(task(Some(3)).cut(u64::MAX), Cut { members: 3, images: 20 });
+        assert_eq!(task(Some(3)).cut(u64::MAX), ChunkSize { members: 3, images: 20 });
         // 100 + 8·10 = 180, and 17 an image.
-        assert_eq!(task(Some(0)).cut(180 + 10 * 17), Cut { members: 8, images: 10 });
+        assert_eq!(task(Some(0)).cut(180 + 10 * 17), ChunkSize { members: 8, images: 10 });
     }
 
     #[test]
     fn a_plan_for_another_machine_takes_its_free_memory() {
         // Three quarters of 800 - 200 bytes are 450: 100 + 8·10 = 180, and 17 an image; 20 images are halved.
         let task = Task { coming: 200, ..task(Some(0)) };
-        assert_eq!(task.within(800), (Cut { members: 8, images: 10 }, 200 + 180 + 10 * 17));
-        assert_eq!(task.within(100), (Cut { members: 8, images: 1 }, 200 + 180 + 17), "more than there is");
+        assert_eq!(task.within(800), (ChunkSize { members: 8, images: 10 }, 200 + 180 + 10 * 17));
+        assert_eq!(task.within(100), (ChunkSize { members: 8, images: 1 }, 200 + 180 + 17), "more than there is");
     }
 
     #[test]
     fn too_little_memory_is_refused_with_the_amount() {
-        let need = Need { member: 1 << 60, ..NEED };
+        let need = MemoryEstimate { member: 1 << 60, ..NEED };
         let error = Task { need, ..task(None) }.plan().unwrap_err().to_string();
         assert!(error.contains("test: 1 member and one image at once need 1073741824.0 GiB, but"), "{error}");
         assert!(error.ends_with("is free: wait, or use a machine with more memory"), "{error}");

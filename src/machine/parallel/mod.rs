@@ -1,16 +1,16 @@
 //! Several processes that train one run together (`mpirun -n 4 bella train …`). Theta and the state of the method are
-//! the same in every process. Each process computes the losses and gradients of its [`Share`], and a [`Team`] sends
+//! the same in every process. Each process computes the losses and gradients of its [`Shard`], and a [`Sharding`] sends
 //! them to all others.
 //!
-//! [`World`] is the set of these processes, or this process alone. They communicate through a [`Network`]; MPI (feature
+//! [`ProcessGroup`] is the set of these processes, or this process alone. They communicate through a [`Network`]; MPI (feature
 //! `mpi`) is one.
 
 mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod network;
-mod share;
-mod team;
+mod shard;
+mod sharding;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::base::tensor::{first_line, host_f32};
 pub use launch::{launch_rank, processes};
 pub use network::Network;
 use network::gather_rows;
-pub use share::{Share, cut};
-pub use team::Team;
+pub use shard::{Shard, cut};
+pub use sharding::Sharding;
 
 /// The time that other processes wait before they print their own error; rank 0 has usually printed the same one by
 /// then.
 const FIRST_SPEAKS: Duration = Duration::from_secs(1);
 
 /// All processes that work on this run.
-pub struct World {
+pub struct ProcessGroup {
     /// The network between the processes; absent if this process is alone.
     network: Option<Box<dyn Network>>,
 }
@@ -48,26 +48,26 @@ pub struct Place {
     pub cores: usize,
 }
 
-impl World {
-    /// Returns a world of this process alone.
-    pub fn alone() -> World {
-        World { network: None }
+impl ProcessGroup {
+    /// Returns a group of this process alone.
+    pub fn alone() -> ProcessGroup {
+        ProcessGroup { network: None }
     }
 
-    /// Returns the world of the processes of a network.
-    pub fn over(network: Box<dyn Network>) -> World {
-        World { network: Some(network) }
+    /// Returns the group of the processes of a network.
+    pub fn over(network: Box<dyn Network>) -> ProcessGroup {
+        ProcessGroup { network: Some(network) }
     }
 
     /// Connects the processes that a launcher such as mpirun started together.
     ///
     /// # Errors
     /// Fails if there are several processes and the binary was built without MPI, or if the MPI library does not start.
-    pub fn open() -> Result<World> {
+    pub fn open() -> Result<ProcessGroup> {
         match processes() {
-            1 => Ok(World::alone()),
+            1 => Ok(ProcessGroup::alone()),
             #[cfg(feature = "mpi")]
-            _ => Ok(World::over(Box::new(mpi::Ranks::open()?))),
+            _ => Ok(ProcessGroup::over(Box::new(mpi::Ranks::open()?))),
             #[cfg(not(feature = "mpi"))]
             count => bail!(
                 "this bella was built without MPI, so {count} processes would train the same run {count} times: build it with \
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Returns whether this is the process that writes files and prints messages.
-    pub fn leads(&self) -> bool {
+    pub fn is_main(&self) -> bool {
         self.rank() == 0
     }
 
@@ -120,7 +120,7 @@ impl World {
     pub fn from_first(&self, make: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         /// The largest number of bytes in one message.
         const MOST: usize = 1 << 30;
-        let mut bytes = if self.leads() { make()? } else { Vec::new() };
+        let mut bytes = if self.is_main() { make()? } else { Vec::new() };
         if let Some(network) = &self.network {
             bytes.resize(network.numbers(bytes.len() as u64)[0] as usize, 0);
             bytes.chunks_mut(MOST).for_each(|part| network.broadcast(part));
@@ -178,9 +178,9 @@ impl World {
     }
 
     /// Returns the division of the work of training `particles` particles among the processes.
-    pub fn team(&self, particles: usize) -> Team<'_> {
-        let share = Share::new(particles, self.rank(), self.size());
-        Team::new(self.network.as_deref(), particles, share)
+    pub fn sharding(&self, particles: usize) -> Sharding<'_> {
+        let share = Shard::new(particles, self.rank(), self.size());
+        Sharding::new(self.network.as_deref(), particles, share)
     }
 
     /// Returns the place of this process among the others.

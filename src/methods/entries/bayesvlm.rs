@@ -3,11 +3,16 @@
 //! [`crate::laplace::cosine`] predicts with it.
 
 use anyhow::{Result, bail};
+use tch::Tensor;
 
+use crate::laplace::cosine::Cosines;
+use crate::laplace::fit::Fitter;
+use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
-use crate::methods::projections::Settings;
-use crate::methods::{Circumstances, Course, Entry, Fitting, Method, MethodSpec, Particles, Parts, RowsAre, Update};
-use crate::posterior::{Output, Predictive};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::{Entry, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::posterior::{Output, Posterior, Predictive};
+use crate::predict::Linear;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -20,11 +25,11 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("projections", "BayesVLM")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
-    struct Spec(circumstances: &Circumstances) {
+    struct Spec(context: &MethodContext) {
         /// Most training images in the curvature; their labels are not used.
         images: usize = 10_000, in 2..=1_000_000_000;
         /// Factor on the curvature: how many times the images and the texts are counted; by default the one with the
@@ -41,8 +46,8 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
-        if !["projections", ""].contains(&circumstances.subspace) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
+        if !["projections", ""].contains(&context.subspace) {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
         if self.predictive == Output::Bridge {
@@ -73,8 +78,40 @@ impl MethodSpec for Spec {
         Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn course(&self) -> Course<'_> {
+    fn origin(&self) -> Origin<'_> {
+        Origin::Checkpoint
+    }
+
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        Some(self)
+    }
+}
+
+impl PostHoc for Spec {
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
         let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
-        Course::FitCheckpoint(Fitting::Projections(Settings { images, pseudo_count, prior_precision, output, samples }))
+        let &Context { model, subspace, train, validation, batch_size, seed } = context;
+        let fitter = Fitter {
+            model,
+            subspace,
+            settings: Settings { images, pseudo_count, prior_precision, output, samples },
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        };
+        let fitted = fitter.fit(theta)?;
+        Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
+    }
+
+    fn output(&self) -> Option<(Output, usize)> {
+        Some((self.predictive, self.samples))
+    }
+
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let Predicted { subspace, posterior, output, samples, seed } = predicted;
+        let Posterior::Laplace { fitted, .. } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
+        Ok(Box::new(Cosines::new(subspace, fitted, (output, samples), seed)?))
     }
 }

@@ -25,7 +25,7 @@ use crate::base::noise::{At, Noise};
 use crate::base::random::Purpose;
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Circumstances, Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodSpec, Objective, Particles, Parts,
+    Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
     Request, RowsAre, Step, Update, Variant, advised, keys,
 };
 use crate::optimizers::{Optimizer, adam};
@@ -42,12 +42,12 @@ pub static ENTRY: Entry = Entry {
     bench: &[Variant { key: "blob", sets: &["cycle=100"], asks_for_mixing: false }],
     names: &[("low-rank", "BLoB")],
     names_of_many: &[("low-rank", "Multi-BLoB")],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
     #[derive(Clone, Debug)]
-    pub struct Spec(circumstances: &Circumstances) {
+    pub struct Spec(context: &MethodContext) {
         pub particles: i64, by keys::gaussians;
         /// Learning rate of Adam for the roots G of the standard deviations.
         pub std_lr: f64 = 1e-4, in above(0.0);
@@ -69,8 +69,8 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
-        if !["low-rank", ""].contains(&circumstances.subspace) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
+        if !["low-rank", ""].contains(&context.subspace) {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
     }

@@ -55,7 +55,7 @@ pub static ENTRY: Entry = Entry {
     ],
     names: &[("full", "IBDR"), ("low-rank", "Low-rank IBDR")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 impl MethodSpec for Spec {

@@ -1,12 +1,18 @@
-//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::methods::laplace`]).
+//! `[method.laplace]`: n particles trained independently, then a Gaussian fitted around each ([`crate::laplace`]).
 
+use anyhow::{Result, bail, ensure};
+use tch::Tensor;
+
+use crate::laplace::fit::Fitter;
+use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::independent::Independent;
-use crate::methods::laplace::{Parameters, Settings, Shape, Structure, Tuning};
-use crate::methods::{
-    Circumstances, Course, Entry, Fitting, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update,
-};
-use crate::posterior::{Output, Predictive};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::{Entry, MAX_PARTICLES, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::model::Model;
+use crate::posterior::{Output, Posterior, Predictive};
+use crate::predict::Linear;
 use crate::schema::{Reader, settings};
+use crate::subspace::Subspace;
 
 pub static ENTRY: Entry = Entry {
     key: "laplace",
@@ -18,11 +24,11 @@ pub static ENTRY: Entry = Entry {
     bench: &[],
     names: &[("full", "Laplace"), ("low-rank", "VBL")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 settings! {
-    struct Spec(circumstances: &Circumstances) {
+    struct Spec(context: &MethodContext) {
         /// Precision τ of the prior, where it is fixed.
         prior_precision: Option<f64>, in above(0.0);
         /// Number of particles, each with a Gaussian around it.
@@ -31,7 +37,7 @@ settings! {
         from: Option<String>;
         /// Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.
         parameters: Parameters =
-            if circumstances.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
+            if context.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
         shape: Shape, part Shape::read;
         /// How the precision of the prior is chosen; `fixed` where `prior_precision` is given.
         tuning: Tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
@@ -45,7 +51,7 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
         match (self.tuning, self.prior_precision) {
             (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
             (Tuning::Evidence | Tuning::Validation, Some(_)) => {
@@ -56,7 +62,7 @@ impl Spec {
         if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
             reader.problem("structure", "tokens, wide and kept belong to structure = \"kron\": leave them out");
         }
-        if self.parameters == Parameters::All && !["low-rank", ""].contains(&circumstances.subspace) {
+        if self.parameters == Parameters::All && !["low-rank", ""].contains(&context.subspace) {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
             reader.problem("parameters", why);
         }
@@ -80,9 +86,19 @@ impl MethodSpec for Spec {
         Predictive::laplace(self.predictive, self.samples)
     }
 
-    fn course(&self) -> Course<'_> {
+    fn origin(&self) -> Origin<'_> {
+        self.from.as_deref().map_or(Origin::Training, Origin::Run)
+    }
+
+    fn post_hoc(&self) -> Option<&dyn PostHoc> {
+        Some(self)
+    }
+}
+
+impl Spec {
+    fn settings(&self) -> Settings {
         const GIB: f64 = (1u64 << 30) as f64;
-        let fitting = Fitting::Laplace(Settings {
+        Settings {
             parameters: self.parameters,
             shape: self.shape,
             tuning: self.tuning,
@@ -90,10 +106,52 @@ impl MethodSpec for Spec {
             output: self.predictive,
             samples: self.samples,
             memory_bytes: (self.memory_gib * GIB) as u64,
-        });
-        match &self.from {
-            Some(run) => Course::Fit { run, fitting },
-            None => Course::TrainThenFit(fitting),
         }
+    }
+}
+
+impl PostHoc for Spec {
+    /// Checks that there are images to choose the precision of a prior by.
+    fn check(&self, holds_out: bool) -> Option<&'static str> {
+        let misses = self.tuning == Tuning::Validation && !holds_out;
+        misses.then_some("laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1")
+    }
+
+    fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
+        ensure!(
+            self.parameters == Parameters::LastLayer || model.network.records_layers(),
+            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which a module (checkpoint.kind = \
+             \"module\") does not show: set method.laplace.parameters = \"last-layer\", with a head \
+             that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
+        );
+        let estimate = self.settings().estimate(subspace, self.particles, model.head.classes())?;
+        tracing::info!("laplace: {estimate}");
+        Ok(())
+    }
+
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
+        let &Context { model, subspace, train, validation, batch_size, seed } = context;
+        let fitter = Fitter {
+            model,
+            subspace,
+            settings: self.settings(),
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        };
+        let fitted = fitter.fit(theta)?;
+        Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
+    }
+
+    fn output(&self) -> Option<(Output, usize)> {
+        Some((self.predictive, self.samples))
+    }
+
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let Predicted { subspace, posterior, output, samples, seed } = predicted;
+        let Posterior::Laplace { mode, fitted } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
+        Ok(Box::new(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
     }
 }

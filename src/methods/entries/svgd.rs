@@ -29,7 +29,7 @@ use crate::base::tensor_file::State;
 use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{
-    Circumstances, Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts,
+    Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
     Request, RowsAre, Step, Update, Variant, advised,
 };
 use crate::schema::{Reader, settings, words};
@@ -50,7 +50,7 @@ pub static ENTRY: Entry = Entry {
     ],
     names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     names_of_many: &[],
-    read: |reader, circumstances| Box::new(Spec::read(reader, circumstances)),
+    read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
 words! {
@@ -67,8 +67,8 @@ words! {
 
 impl Drive {
     /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
-    fn usual(circumstances: &Circumstances) -> Drive {
-        if circumstances.subspace == "low-rank" { Drive::Own } else { Drive::Shared }
+    fn usual(context: &MethodContext) -> Drive {
+        if context.subspace == "low-rank" { Drive::Own } else { Drive::Shared }
     }
 }
 
@@ -84,13 +84,13 @@ words! {
 
 settings! {
     #[derive(Clone, Debug)]
-    pub struct Spec(circumstances: &Circumstances) {
+    pub struct Spec(context: &MethodContext) {
         /// Number of particles.
         pub particles: i64, in 1..=MAX_PARTICLES;
         /// Strength of the repulsion between particles.
         pub gamma: f64, in at_least(0.0);
         /// Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.
-        pub drive: Drive = Drive::usual(circumstances);
+        pub drive: Drive = Drive::usual(context);
         /// One kernel for each layer, or one for all of theta.
         pub kernel: Domain = Domain::Layer;
         /// Fixed 2σ² of the kernel; by default the median rule sets it.
@@ -104,7 +104,7 @@ settings! {
 }
 
 impl Spec {
-    fn check(&self, reader: &Reader, _: &Circumstances) {
+    fn check(&self, reader: &Reader, _: &MethodContext) {
         if self.bandwidth.is_some() && (self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne) {
             reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
         }

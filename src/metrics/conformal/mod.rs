@@ -3,26 +3,21 @@
 //!
 //! A score s(x, y) says how badly class y conforms to the prediction for x. The threshold q is the ⌈(n + 1)(1 − α)⌉-th
 //! smallest of the scores of n calibration images with their labels, and the set of x is {y : s(x, y) ≤ q}. A new score
-//! is one file and its line in [`SCORES`].
+//! is an entry in [`SCORES`].
 
-mod aps;
 mod calibrate;
 mod coverage;
-mod lac;
-mod list;
 mod measures;
 mod plan;
-mod raps;
 mod rule;
-mod score;
+mod scores;
 
 pub use calibrate::{Calibrated, TooFew};
 pub use coverage::{Coverage, Part, Stratum};
-pub use list::SCORES;
 pub use measures::{measures, of_column};
 pub use plan::Plan;
 pub use rule::{Alpha, Draw, Rule, Thresholds};
-pub use score::{Regularisation, Score};
+pub use scores::{Regularisation, SCORES, Score};
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::raps::RAPS;
-use super::score::{Regularisation, Score};
+use super::scores::{RAPS, Regularisation, Score};
 use crate::base::random::{Purpose, stream, uniform};
 use crate::schema::words;
 

@@ -5,7 +5,7 @@ use crate::metrics::Average;
 use crate::predictions::{Predictions, Shape};
 
 const FIXED: Rule = Rule {
-    score: &lac::LAC,
+    score: &scores::LAC,
     thresholds: Thresholds::Shared,
     draw: Draw::Fixed,
     regularisation: Regularisation { penalty: 0.05, rank: 2 },
@@ -44,12 +44,12 @@ fn close(got: f64, want: f64) {
 #[test]
 fn fixed_sets_are_those_of_the_reference() {
     let golden: [(&Score, f64, f64, [&[usize]; 4]); 6] = [
-        (&lac::LAC, 0.1, 0.9420418170952075, [&[1, 3, 4, 2, 0], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
-        (&lac::LAC, 0.25, 0.7300831686602132, [&[1], &[2], &[4], &[4, 1]]),
-        (&aps::APS, 0.1, 0.8459769030055909, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-        (&aps::APS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
-        (&raps::RAPS, 0.1, 0.895976903005591, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-        (&raps::RAPS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+        (&scores::LAC, 0.1, 0.9420418170952075, [&[1, 3, 4, 2, 0], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
+        (&scores::LAC, 0.25, 0.7300831686602132, [&[1], &[2], &[4], &[4, 1]]),
+        (&scores::APS, 0.1, 0.8459769030055909, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+        (&scores::APS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+        (&scores::RAPS, 0.1, 0.895976903005591, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+        (&scores::RAPS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
     ];
     let (held_out, test) = (images(0, 16), images(16, 20));
     for (score, level, threshold, sets) in golden {
@@ -65,10 +65,10 @@ fn fixed_sets_are_those_of_the_reference() {
 #[test]
 fn drawn_sets_are_those_of_the_reference() {
     let golden: [(&Score, f64, f64, [&[usize]; 4]); 4] = [
-        (&aps::APS, 0.1, 0.8952413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
-        (&aps::APS, 0.25, 0.5739163289925514, [&[1, 3, 4], &[2], &[4, 3, 2], &[4, 1]]),
-        (&raps::RAPS, 0.1, 0.9452413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-        (&raps::RAPS, 0.25, 0.5739163289925514, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+        (&scores::APS, 0.1, 0.8952413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
+        (&scores::APS, 0.25, 0.5739163289925514, [&[1, 3, 4], &[2], &[4, 3, 2], &[4, 1]]),
+        (&scores::RAPS, 0.1, 0.9452413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+        (&scores::RAPS, 0.25, 0.5739163289925514, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
     ];
     let all = images(0, 20);
     let falling = |i: usize| {
@@ -129,10 +129,14 @@ fn coverage_of_exchangeable_scores_is_exact() {
 /// the labels, and sets of LAC and those without a draw at least as many.
 #[test]
 fn sets_cover_as_often_as_they_say() {
-    let rules: Vec<Rule> =
-        [(&lac::LAC, Draw::Fixed), (&aps::APS, Draw::Fixed), (&aps::APS, Draw::Random), (&raps::RAPS, Draw::Random)]
-            .map(|(score, draw)| Rule { score, draw, ..FIXED })
-            .to_vec();
+    let rules: Vec<Rule> = [
+        (&scores::LAC, Draw::Fixed),
+        (&scores::APS, Draw::Fixed),
+        (&scores::APS, Draw::Random),
+        (&scores::RAPS, Draw::Random),
+    ]
+    .map(|(score, draw)| Rule { score, draw, ..FIXED })
+    .to_vec();
     let mut rng = stream(5, Purpose::Check, &[18]);
     let mut draw = |samples: usize| {
         let (mut rows, mut labels) = (Vec::new(), Vec::new());
@@ -182,7 +186,7 @@ fn strata_add_up_and_unlabelled_images_have_sizes_only() {
     let mut rng = stream(5, Purpose::Check, &[19]);
     let groups = (0..20).map(|_| below(&mut rng, 2) as u32).collect();
     let test = images(0, 20).with_groups(groups, vec!["land".into(), "water".into()]).unwrap();
-    let calibrated = Calibrated::all(&[Rule { score: &aps::APS, ..FIXED }], &[alpha(0.1)], &images(0, 16)).unwrap();
+    let calibrated = Calibrated::all(&[Rule { score: &scores::APS, ..FIXED }], &[alpha(0.1)], &images(0, 16)).unwrap();
     let coverage = &Coverage::measure(&calibrated, &test).unwrap()[0];
     let all = coverage.all();
     for part in [Part::Class, Part::Group, Part::SetSize] {

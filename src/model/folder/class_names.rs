@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::config::FILES;
+use super::files::FILES;
 use super::preprocessing::beside;
 use super::tokenizer::TOKENIZER;
 use super::weights::home;

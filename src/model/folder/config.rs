@@ -1,54 +1,47 @@
 //! Reads `config.json`, which contains what names and shapes of the weights do not tell.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::classes::{CLASSES, Class, IMAGE_SIZE, LANGUAGE, NESTED};
-use super::looks;
-use super::values::Values;
+use super::files::{FILES, file};
+use super::open_clip::OpenClip;
 use super::weights::Place;
-use crate::base::files::{is_there, read_json};
-use crate::model::vit::architecture::{Architecture, architecture};
+use super::{diagnosis, timm};
+use crate::base::files::read_json;
+use crate::model::families::{Backbone, FAMILIES, Family, IMAGE_SIZE, LANGUAGE, family, within};
+use crate::model::values::Values;
+use crate::model::vit::Naming;
+use crate::model::vit::architecture::{Architecture, EXPORT, architecture};
+use crate::model::vit::arguments::Arguments;
 use crate::model::vit::identify::Fixed;
 use crate::model::vit::parts::Resize;
+use crate::model::vit::required::Required;
 use crate::schema::hint;
-
-/// The file names of configs, in the order of the search.
-pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
-
-/// Returns the config of a folder, if it has one.
-pub fn file(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
-}
-
-/// Returns the height in timm's `input_size = [3, height, width]`, in pixels.
-pub fn input_size(config: &Value) -> Option<i64> {
-    config.get("input_size")?.get(1)?.as_i64()
-}
 
 /// The description of a network that lies beside its weights.
 pub struct Config {
     pub kind: Kind,
-    /// The table of the image tower.
+    /// The table of the image tower, or the whole config of timm.
     pub values: Values,
-    /// The table of the text tower, if the config has one besides that of the image tower.
-    pub text: Option<Values>,
 }
 
 /// The package that wrote a config.
-#[derive(Clone, Copy)]
 pub enum Kind {
-    Transformers(&'static Class),
-    Timm(&'static Architecture),
-    /// timm's tower within open_clip. With `projects`, its classifier is the projection.
+    /// transformers; with the whole config where it holds the tables of two towers.
+    Transformers {
+        family: &'static Family,
+        outer: Option<Values>,
+    },
+    Timm(Arguments),
+    /// timm's tower within open_clip.
     TimmInOpenClip {
-        architecture: &'static Architecture,
-        projects: bool,
+        arguments: Arguments,
+        model: OpenClip,
     },
     /// The towers of open_clip itself.
-    OpenClip,
+    OpenClip(OpenClip),
     /// There is no config: the weights' names, and what the user says.
     Told,
 }
@@ -57,8 +50,8 @@ impl Config {
     /// Reads the config beside weights, or what the user says in its place.
     ///
     /// # Errors
-    /// Fails if the config is not JSON, if its model type or architecture is unknown, or if there is neither a config nor
-    /// an architecture nor all of `heads`, `activation` and `eps`.
+    /// Fails if the config is not JSON, if its model type or architecture is unknown, if it has a key that bella does not know,
+    /// or if there is neither a config nor an architecture nor all of `heads`, `activation` and `eps`.
     pub fn read(place: &Place, fixed: &Fixed) -> Result<Config> {
         let Some(path) = file(&place.folder) else { return Config::told(place, fixed) };
         let shown = path.display();
@@ -67,11 +60,17 @@ impl Config {
             return Config::of_open_clip(&path, model, fixed);
         }
         let values = Values::new(&path, table);
+        let is_wrapped = values.text("model_type") == Some("timm_wrapper");
+        ensure!(
+            !is_wrapped,
+            "{shown}: model_type = \"timm_wrapper\" is transformers' wrapper of a network of timm under other names of tensors: \
+             save the network itself by timm.models.save_for_hf(model.timm_model, FOLDER), or give timm's own folder"
+        );
         if let Some(name) = values.text("architecture") {
             let name = fixed.architecture.as_deref().unwrap_or(name);
-            let kind = Kind::Timm(architecture(name).with_context(|| shown.to_string())?);
-            check_arguments(&values)?;
-            return Ok(Config { kind, values, text: None });
+            let architecture = architecture(name).with_context(|| shown.to_string())?;
+            let arguments = timm::arguments(architecture, &values).with_context(|| shown.to_string())?;
+            return Ok(Config { kind: Kind::Timm(arguments), values });
         }
         ensure!(
             fixed.architecture.is_none(),
@@ -84,63 +83,101 @@ impl Config {
         let shown = values.path.display();
         let model_type = values.text("model_type");
         let model_type = model_type.with_context(|| format!("{shown}: has neither `model_type` nor `architecture`"))?;
-        let nested = NESTED.iter().find(|(outer, _)| *outer == model_type);
-        let inner = nested.map_or(model_type, |(_, inner)| inner);
-        let class = CLASSES.iter().find(|class| class.model_type == inner).with_context(|| {
-            let known = || CLASSES.iter().map(|class| class.model_type).chain(LANGUAGE);
-            let all = known().collect::<Vec<_>>().join(", ");
-            let near = hint(inner, known());
-            format!(
-                "{shown}: model_type = \"{inner}\" is none that bella reads; known: {all}{near}; \
-                 scripts/export_torchscript.py huggingface exports others for checkpoint.kind = \"module\""
-            )
-        })?;
-        let of = |key: &str| values.get(key).cloned().map(|table| Values::new(&values.path, table));
-        let (tower, text) = match nested {
-            Some(_) => (of("vision_config").unwrap_or(Values::new(&values.path, Value::Null)), of("text_config")),
-            None => (values.clone(), None),
+        let config = match within(model_type) {
+            Some(family) => {
+                let of = |key: &str| Values::new(&values.path, values.get(key).cloned().unwrap_or(Value::Null));
+                let kind = Kind::Transformers { family, outer: Some(values.clone()) };
+                // The older key counts, as in transformers.
+                let key =
+                    if values.get("vision_config_dict").is_some() { "vision_config_dict" } else { "vision_config" };
+                family.check_outer(&values)?;
+                Config { kind, values: of(key) }
+            }
+            None => {
+                let family = family(model_type).with_context(|| unknown(&values, model_type))?;
+                Config { kind: Kind::Transformers { family, outer: None }, values }
+            }
         };
-        Ok(Config { kind: Kind::Transformers(class), values: tower, text })
+        if let Some(tower) = config.tower() {
+            tower.check_keys()?;
+        }
+        Ok(config)
     }
 
     fn of_open_clip(path: &Path, model: &Value, fixed: &Fixed) -> Result<Config> {
-        let table = |key: &str| Values::new(path, model.get(key).cloned().unwrap_or(Value::Null));
-        let (mut vision, text) = (table("vision_cfg"), Values::new(path, model.clone()));
-        let Some(name) = vision.text("timm_model_name").map(str::to_string) else {
-            return Ok(Config { kind: Kind::OpenClip, values: vision, text: Some(text) });
+        let model = OpenClip::read(&Values::new(path, model.clone()))?;
+        let values = model.vision.clone();
+        let Some(name) = values.text("timm_model_name") else {
+            return Ok(Config { kind: Kind::OpenClip(model), values });
         };
-        let name = fixed.architecture.clone().unwrap_or(name);
-        let architecture = architecture(&name).with_context(|| path.display().to_string())?;
-        // With `null` or an empty word, timm's classifier is the projection; an absent key means a projection of its own.
-        let projects = model.pointer("/vision_cfg/timm_proj").is_some_and(|word| word.is_null() || word == "");
-        let pool = vision.text("timm_pool").unwrap_or("avg").to_string();
-        let size = vision.side("image_size", IMAGE_SIZE)?;
-        vision = Values::new(
-            path,
-            serde_json::json!({ "global_pool": pool, "pretrained_cfg": { "input_size": [3, size, size] } }),
-        );
-        Ok(Config { kind: Kind::TimmInOpenClip { architecture, projects }, values: vision, text: Some(text) })
+        let name = fixed.architecture.as_deref().unwrap_or(name);
+        let architecture = architecture(name).with_context(|| path.display().to_string())?;
+        let arguments = model.arguments(architecture)?;
+        Ok(Config { kind: Kind::TimmInOpenClip { arguments, model }, values })
     }
 
     /// Returns what the user says about weights without a config.
     fn told(place: &Place, fixed: &Fixed) -> Result<Config> {
         let kind = match &fixed.architecture {
-            Some(name) => Kind::Timm(architecture(name).context("checkpoint.architecture")?),
+            Some(name) => Kind::Timm(Arguments::of(architecture(name).context("checkpoint.architecture")?)),
             None => Kind::Told,
         };
         let told = fixed.heads.is_some() && fixed.activation.is_some() && fixed.eps.is_some();
         if !told && matches!(kind, Kind::Told) {
             let shown = place.path.display();
-            bail!("{shown}: has no {} and no {} beside the weights: {}", FILES[0], FILES[1], looks::advice(place)?);
+            bail!("{shown}: has no {} and no {} beside the weights: {}", FILES[0], FILES[1], diagnosis::advice(place)?);
         }
-        Ok(Config { kind, values: Values::new(&place.path, Value::Null), text: None })
+        Ok(Config { kind, values: Values::new(&place.path, Value::Null) })
+    }
+
+    /// Returns the config of a tower of transformers.
+    pub fn tower(&self) -> Option<Backbone<'_>> {
+        match &self.kind {
+            Kind::Transformers { family, outer } => {
+                Some(Backbone { family, values: &self.values, outer: outer.as_ref() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns timm's arguments, if the image tower is one of timm's.
+    pub fn arguments(&self) -> Option<&Arguments> {
+        match &self.kind {
+            Kind::Timm(arguments) | Kind::TimmInOpenClip { arguments, .. } => Some(arguments),
+            _ => None,
+        }
+    }
+
+    /// Returns the naming that the weights have, if the package writes one alone.
+    pub fn naming(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Transformers { .. } => Some("transformers"),
+            Kind::Timm(_) if self.values.table().is_null() => None,
+            Kind::Timm(_) | Kind::TimmInOpenClip { .. } => Some("timm"),
+            Kind::OpenClip(_) => Some("clip"),
+            Kind::Told => None,
+        }
+    }
+
+    /// Returns the parameters that the weights must have; `None` where nothing tells.
+    ///
+    /// # Errors
+    /// Fails if the config asks for parts that bella does not compute.
+    pub fn required(&self) -> Result<Option<Required>> {
+        match &self.kind {
+            Kind::Transformers { .. } => self.tower().map(|tower| (tower.family.required)(&tower)).transpose(),
+            Kind::Timm(arguments) => timm::required(arguments, &self.values).map(Some),
+            Kind::TimmInOpenClip { arguments, model } => model.required_of_timm(arguments).map(Some),
+            Kind::OpenClip(model) => model.required().map(Some),
+            Kind::Told => Ok(None),
+        }
     }
 
     /// Returns how the package that wrote the folder resizes position embeddings.
-    pub fn resize(&self, naming: &str) -> Resize {
-        match self.kind {
-            Kind::Transformers(class) => class.resize,
-            Kind::Told if naming == "transformers" => Resize::Plain,
+    pub fn resize(&self, naming: &Naming) -> Resize {
+        match &self.kind {
+            Kind::Transformers { family, .. } => family.resize,
+            Kind::Told if naming.key == "transformers" => Resize::Plain,
             _ => Resize::Antialiased,
         }
     }
@@ -150,76 +187,59 @@ impl Config {
     /// # Errors
     /// Fails if the value is not a positive number.
     pub fn image_size(&self) -> Result<Option<i64>> {
-        match self.kind {
-            Kind::Transformers(_) => self.values.side("image_size", IMAGE_SIZE).map(Some),
-            Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => {
-                let said = self.values.get("pretrained_cfg").and_then(input_size);
-                Ok(Some(said.unwrap_or(architecture.image_size)))
-            }
-            Kind::OpenClip => Ok(self.values.get("image_size").and_then(Value::as_i64)),
+        match &self.kind {
+            Kind::Transformers { .. } => self.values.side("image_size", IMAGE_SIZE).map(Some),
+            Kind::Timm(arguments) => timm::image_size(arguments, &self.values).map(Some),
+            Kind::TimmInOpenClip { .. } | Kind::OpenClip(_) => self.values.side("image_size", IMAGE_SIZE).map(Some),
             Kind::Told => Ok(None),
         }
     }
 
+    /// Returns why images must have the size of the position embeddings, if they must.
+    pub fn fixed_size(&self) -> Option<String> {
+        let name = self.architecture()?.name;
+        name.contains("flexi").then(|| {
+            format!(
+                "timm resizes the patches and positions of {name} by a filter of its own, which bella does not compute"
+            )
+        })
+    }
+
     /// Returns whether the classifier among the weights is the projection of the features.
     pub fn projects_by_head(&self) -> bool {
-        matches!(self.kind, Kind::TimmInOpenClip { projects: true, .. })
+        matches!(&self.kind, Kind::TimmInOpenClip { model, .. } if model.projects_by_head())
     }
 
     /// Returns timm's architecture, if the image tower is one of timm's.
     pub fn architecture(&self) -> Option<&'static Architecture> {
-        match self.kind {
-            Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => Some(architecture),
-            _ => None,
-        }
+        self.arguments().map(|arguments| arguments.architecture)
     }
 }
 
-/// The arguments of timm's networks that bella reads, or that names and shapes of the weights tell.
-const ARGUMENTS: [&str; 27] = [
-    "img_size",
-    "patch_size",
-    "in_chans",
-    "embed_dim",
-    "depth",
-    "num_heads",
-    "mlp_ratio",
-    "num_classes",
-    "global_pool",
-    "init_values",
-    "class_token",
-    "no_embed_class",
-    "reg_tokens",
-    "num_reg_tokens",
-    "qkv_bias",
-    "qkv_fused",
-    "swiglu_mlp",
-    "scale_mlp",
-    "scale_attn_inner",
-    "dynamic_img_size",
-    "fc_norm",
-    "use_fc_norm",
-    "pre_norm",
-    "final_norm",
-    "use_abs_pos_emb",
-    "use_rel_pos_bias",
-    "use_shared_rel_pos_bias",
-];
-
-/// Checks that timm builds the network by no other arguments than these and those of training.
-fn check_arguments(values: &Values) -> Result<()> {
-    let arguments = values.get("model_args").and_then(Value::as_object);
-    let odd = arguments.into_iter().flatten().find(|(key, _)| {
-        // What happens in training only.
-        let dropout = key.contains("drop") || key.contains("weight_init") || key.contains("head_init");
-        !ARGUMENTS.contains(&key.as_str()) && !dropout
-    });
-    match odd {
-        None => Ok(()),
-        Some((key, value)) => bail!(
-            "{}: model_args has {key} = {value}, which changes the network in a way that bella does not know: export it with \
-             scripts/export_torchscript.py",
-            values.path.display()
-        ),
+/// Says why a model type is not read, and what to do.
+fn unknown(values: &Values, model_type: &str) -> String {
+    let shown = values.path.display();
+    if model_type.starts_with("siglip2") {
+        return format!(
+            "{shown}: model_type = \"{model_type}\" is SigLIP 2 for images of any shape (NaFlex), whose patches and positions bella \
+             does not compute: give a SigLIP 2 of one image size, whose model_type is siglip; {EXPORT} huggingface exports \
+             others for checkpoint.kind = \"module\""
+        );
     }
+    // A language network has a vocabulary and no patches.
+    if values.has("vocab_size") && !values.has("patch_size") && !values.has("image_size") {
+        let near = hint(model_type, LANGUAGE);
+        return format!(
+            "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}{near}; {EXPORT} \
+             huggingface exports others for checkpoint.kind = \"module\"",
+            LANGUAGE.join(", ")
+        );
+    }
+    let known = || FAMILIES.iter().map(|family| family.model_type).chain(LANGUAGE);
+    let all = known().collect::<Vec<_>>().join(", ");
+    let near = hint(model_type, known());
+    format!(
+        "{shown}: model_type = \"{model_type}\" is none that bella reads; known: {all}{near}; {EXPORT} huggingface exports others \
+         for checkpoint.kind = \"module\""
+    )
 }

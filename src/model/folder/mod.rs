@@ -8,16 +8,18 @@
 //! beside the weights, the native features must agree with it.
 
 mod agreement;
-mod asked;
 pub mod class_names;
-mod classes;
 mod config;
-mod looks;
+mod diagnosis;
+mod files;
+mod open_clip;
 mod preprocessing;
 mod processors;
+mod timm;
 pub mod tokenizer;
 mod traits;
-mod values;
+mod wanted;
+
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -29,19 +31,17 @@ use crate::base::files::{is_there, read_json};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
+use crate::model::vit::infer::MAX_DIFFERENCE_F32;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::settle::MAX_DIFFERENCE_F32;
 use crate::model::vit::text::{TextTower, TextWeights};
-use crate::model::vit::{Named, check_readout, heads_fit, recognise};
+use crate::model::vit::{Expected, Named, Naming, check_readout, heads_fit, recognise};
 use config::Config;
 use weights::REFERENCE;
 
-pub use asked::Preprocessing;
-pub use classes::LANGUAGE;
-pub use config::file as config_file;
+pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
-pub use values::Values;
+pub use wanted::Preprocessing;
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
@@ -60,19 +60,21 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     check_preparation(&place)?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let named = recognise(&tensors, config.image_size()?);
-    let mut named = named.map_err(|why| anyhow!("{}: {why:#}: {OTHERS}", shown()))?;
+    let own = config.required().with_context(shown)?;
+    let required = |naming: &Naming| own.or(naming.required);
+    let expected = Expected { image_size: config.image_size()?, naming: config.naming(), required: Some(&required) };
+    let mut named = recognise(&tensors, expected).map_err(|why| anyhow!("{}: {why:#}: {OTHERS}", shown()))?;
     if config.projects_by_head() {
         named.project_by_head();
     }
-    let Named { naming, geometry, parts, base, head, names } = named;
-    config.check(&geometry, &parts, head.is_some(), fixed).with_context(shown)?;
+    config.check(&named, fixed).with_context(shown)?;
+    let Named { naming, geometry, parts, base, head, names, .. } = named;
     let (traits, mut sources) = config.traits(&geometry, &base, fixed).with_context(shown)?;
     let rope = config.rope(&parts, base.get("position").is_some()).with_context(shown)?;
     if rope.is_none() {
         sources.rope = Source::Weights;
     }
-    let parts = Parts { rope, resize: config.resize(naming.key), readout: config.readout(parts.readout)?, ..parts };
+    let parts = Parts { rope, resize: config.resize(naming), readout: config.readout(parts.readout)?, ..parts };
     check_readout(&geometry, &parts, &base).with_context(shown)?;
     let channels = geometry.width / traits.heads;
     ensure!(
@@ -83,7 +85,8 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let vit = Vit::new(geometry, traits, parts);
     let reference = reference(&place.folder, &vit, &base)?;
     let evidence = Evidence::Config { reference };
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored, names })
+    let (naming, fixed_size) = (naming.key, config.fixed_size());
+    Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size })
 }
 
 /// Checks the file of the preparation of images, which may be missing.
@@ -103,9 +106,10 @@ pub fn identify_text(path: &Path, fixed: &Fixed) -> Result<Option<IdentifiedText
     let place = Place::of(path)?;
     let config = Config::read(&place, fixed)?;
     let shown = || format!("{}: text tower", path.display());
-    let Some(weights) = TextWeights::recognise(&place.read()?).with_context(shown)? else { return Ok(None) };
+    let expected = config.text_expected();
+    let Some(weights) = TextWeights::recognise(&place.read()?, expected).with_context(shown)? else { return Ok(None) };
     let geometry = weights.geometry.clone();
-    let Some(traits) = config.text(geometry.style).with_context(shown)? else { return Ok(None) };
+    let Some(traits) = config.text(&geometry).with_context(shown)? else { return Ok(None) };
     ensure!(heads_fit(traits.heads, geometry.width), "{}: {} heads do not divide its width", shown(), traits.heads);
     let evidence = Evidence::Config { reference: None };
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
@@ -156,7 +160,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = config::file(&place.folder).into_iter().chain(named);
+    let beside = files::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     Ok(all)

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::asked::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
-use super::config::{FILES, input_size};
+use super::files::{FILES, input_size};
 use super::processors;
-use super::values::Values;
+use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::weights::{Place, has_weights};
 use crate::base::files::read_json;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
+use crate::model::values::Values;
 
 /// The file in which transformers stores the preparation of images.
 pub const FILE: &str = "preprocessor_config.json";
@@ -35,7 +35,14 @@ impl Preprocessing {
             let open_clip = config.get("preprocess_cfg").map(|table| Preprocessing::of_open_clip(&at(name, table)));
             // Older folders of timm have one table.
             let timm = || config.get("architecture").map(|_| config.get("pretrained_cfg").unwrap_or(&config));
-            let found = open_clip.or_else(|| timm().map(|table| Preprocessing::of_timm(&at(name, table))))?;
+            // timm's arguments change the size for which a network is built.
+            let own = Values::new(Path::new(name), config.get("model_args").cloned().unwrap_or(Value::Null));
+            let own = own.get("img_size").and_then(|_| own.side("img_size", 0).ok());
+            let of_timm = |table| {
+                let found = Preprocessing::of_timm(&at(name, table));
+                Preprocessing { image_size: own.or(found.image_size), ..found }
+            };
+            let found = open_clip.or_else(|| timm().map(of_timm))?;
             Some(Preprocessing { file: Some(name), ..found })
         });
         found.unwrap_or_default()
@@ -98,11 +105,11 @@ impl Preprocessing {
             }
         }
         if let Some(usual) = self.normalize {
-            let three = |key: &str, usual: [f64; 3]| config.get(key).map_or(Some(usual), super::asked::three);
+            let three = |key: &str, usual: [f64; 3]| config.get(key).map_or(Some(usual), super::wanted::three);
             let found = three("mean", usual.mean).zip(three("std", usual.std));
             self.normalize = found.and_then(normalize);
             if self.normalize.is_none() {
-                let odd = if config.get("mean").is_some_and(|mean| super::asked::three(mean).is_none()) {
+                let odd = if config.get("mean").is_some_and(|mean| super::wanted::three(mean).is_none()) {
                     "mean"
                 } else {
                     "std"

@@ -3,17 +3,16 @@
 
 use serde_json::Value;
 
-use super::asked::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
-use super::values::Values;
+use super::wanted::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
+use crate::model::families::{family, within};
+use crate::model::values::Values;
 
 /// A class of image processors.
 struct Processor {
     /// The name without its ending, `ImageProcessor` (before version 4.26 `FeatureExtractor`).
     name: &'static str,
-    /// The model types for which it is meant where a file names none.
-    model_types: &'static [&'static str],
     interpolation: Interpolation,
     size: Size,
     /// The side of the centre crop, if there is one by default.
@@ -32,13 +31,16 @@ enum Size {
     Shorter(i64),
 }
 
+/// LLaVA, whose folders are those of a network of images and texts: the processor and the model type.
+const LLAVA: &str = "Llava";
+const MODEL_TYPE: &str = "llava";
+
 const HALF: Normalize = Normalize { mean: [0.5; 3], std: [0.5; 3] };
 
 /// Every known class.
 const PROCESSORS: [Processor; 8] = [
     Processor {
         name: "ViT",
-        model_types: &["vit", "vit_mae"],
         interpolation: Interpolation::Bilinear,
         size: Size::Square(224),
         crop: None,
@@ -47,7 +49,6 @@ const PROCESSORS: [Processor; 8] = [
     },
     Processor {
         name: "DeiT",
-        model_types: &["deit"],
         interpolation: Interpolation::Bicubic,
         size: Size::Square(256),
         crop: Some(224),
@@ -56,19 +57,17 @@ const PROCESSORS: [Processor; 8] = [
     },
     Processor {
         name: "Beit",
-        model_types: &["beit", "data2vec-vision"],
         interpolation: Interpolation::Bicubic,
         size: Size::Square(224),
         crop: None,
         is_square: true,
         normalize: HALF,
     },
-    Processor { name: "Bit", model_types: &["dinov2", "dinov2_with_registers"], ..CLIP },
+    Processor { name: "Bit", ..CLIP },
     CLIP,
-    Processor { name: "Llava", model_types: &["llava"], ..CLIP },
+    Processor { name: LLAVA, ..CLIP },
     Processor {
         name: "Siglip",
-        model_types: &["siglip", "siglip_vision_model"],
         interpolation: Interpolation::Bicubic,
         size: Size::Square(224),
         crop: None,
@@ -77,7 +76,6 @@ const PROCESSORS: [Processor; 8] = [
     },
     Processor {
         name: "DINOv3ViT",
-        model_types: &["dinov3_vit"],
         interpolation: Interpolation::Bilinear,
         size: Size::Square(224),
         crop: None,
@@ -88,7 +86,6 @@ const PROCESSORS: [Processor; 8] = [
 
 const CLIP: Processor = Processor {
     name: "CLIP",
-    model_types: &["clip", "clip_vision_model"],
     interpolation: Interpolation::Bicubic,
     size: Size::Shorter(224),
     crop: Some(224),
@@ -141,8 +138,11 @@ pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
     let processor = match named.map(plain) {
         Some(name) => PROCESSORS.iter().find(|known| known.name == name),
         None => {
-            let fits = |known: &&Processor| model_type.iter().any(|word| known.model_types.contains(&word.as_str()));
-            PROCESSORS.iter().find(fits)
+            // Where a file names none, it is that of the family.
+            let model_type = model_type.unwrap_or_default();
+            let of_family = within(&model_type).or(family(&model_type)).map(|family| family.processor);
+            let name = of_family.or((model_type == MODEL_TYPE).then_some(LLAVA));
+            PROCESSORS.iter().find(|known| name == Some(known.name))
         }
     };
     let Some(processor) = processor else {

@@ -1,18 +1,17 @@
 //! Reads from a config what names and shapes of the weights do not tell, with its sources.
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
-use super::classes::Class;
 use super::config::{Config, Kind};
-use super::values::Values;
+use crate::model::families::Family;
 use crate::model::network::Parameters;
-use crate::model::vit::architecture::{Architecture, Pool};
+use crate::model::vit::architecture::Pool;
+use crate::model::vit::arguments::Arguments;
 use crate::model::vit::identify::{Fixed, Source, Sources};
 use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::rope::Rope;
-use crate::model::vit::text::TextStyle;
-use crate::model::vit::{Activation, Geometry, Traits, heads_fit, table_heads};
+use crate::model::vit::text::{TextExpected, TextGeometry, TextStyle};
+use crate::model::vit::{Geometry, Traits, heads_fit, table_heads};
 
 impl Config {
     /// Returns the number of heads, the activation and epsilon, and where they come from. Values in `fixed`, from the
@@ -21,7 +20,7 @@ impl Config {
     /// # Errors
     /// Fails if the activation is unknown, if the heads do not divide the width, or if they contradict the weights.
     pub fn traits(&self, geometry: &Geometry, base: &Parameters, fixed: &Fixed) -> Result<(Traits, Sources)> {
-        let (own, sources) = self.own_traits(geometry, fixed)?;
+        let (own, sources) = self.own_traits(fixed)?;
         let traits = Traits {
             heads: fixed.heads.unwrap_or(own.heads),
             activation: fixed.activation.unwrap_or(own.activation),
@@ -34,13 +33,16 @@ impl Config {
         Ok((traits, sources.overridden(fixed)))
     }
 
-    fn own_traits(&self, geometry: &Geometry, fixed: &Fixed) -> Result<(Traits, Sources)> {
-        match self.kind {
-            Kind::Transformers(class) => self.of_class(class),
-            Kind::Timm(architecture) | Kind::TimmInOpenClip { architecture, .. } => {
-                Ok(self.of_architecture(architecture))
+    fn own_traits(&self, fixed: &Fixed) -> Result<(Traits, Sources)> {
+        match &self.kind {
+            Kind::Transformers { family, .. } => self.of_family(family),
+            Kind::Timm(arguments) | Kind::TimmInOpenClip { arguments, .. } => self.of_timm(arguments),
+            Kind::OpenClip(model) => {
+                let activation = if model.says_activation() { Source::Config } else { Source::Default };
+                let (heads, eps) = (self.said("head_width"), self.said("norm_kwargs"));
+                let (rope, readout) = (Source::Weights, Source::Weights);
+                Ok((model.traits()?, Sources { heads, activation, eps, rope, readout }))
             }
-            Kind::OpenClip => self.of_tower(geometry.width),
             Kind::Told => {
                 let (Some(heads), Some(activation), Some(eps)) = (fixed.heads, fixed.activation, fixed.eps) else {
                     bail!("set all of checkpoint.heads, checkpoint.activation and checkpoint.eps")
@@ -55,93 +57,49 @@ impl Config {
         if self.values.get(key).is_some() { Source::Config } else { Source::Default }
     }
 
-    fn of_class(&self, class: &Class) -> Result<(Traits, Sources)> {
+    fn of_family(&self, family: &Family) -> Result<(Traits, Sources)> {
         let values = &self.values;
         let traits = Traits {
-            heads: values.integer("num_attention_heads", class.heads)?,
-            activation: values.activation(class.activation)?,
-            eps: values.number("layer_norm_eps", class.eps)?,
+            heads: values.integer("num_attention_heads", family.heads)?,
+            activation: values.activation(family.activation)?,
+            eps: values.number("layer_norm_eps", family.eps)?,
         };
         let activation = if values.is_true("use_swiglu_ffn") { Source::Config } else { self.said("hidden_act") };
         let (heads, eps) = (self.said("num_attention_heads"), self.said("layer_norm_eps"));
         Ok((traits, Sources { heads, activation, eps, rope: self.said("rope_theta"), readout: Source::Weights }))
     }
 
-    fn of_architecture(&self, architecture: &Architecture) -> (Traits, Sources) {
-        let Architecture { activation, eps, .. } = *architecture;
-        let own = self.values.get("model_args").and_then(|arguments| arguments.get("num_heads")?.as_i64());
+    fn of_timm(&self, arguments: &Arguments) -> Result<(Traits, Sources)> {
         let all = Sources::all(Source::Architecture);
-        let heads = if own.is_some() { Source::Config } else { all.heads };
-        let readout = if self.values.get("global_pool").is_some() { Source::Config } else { all.readout };
-        let traits = Traits { heads: own.unwrap_or(architecture.heads), activation, eps };
-        (traits, Sources { heads, readout, ..all })
+        let of = |is_said: bool| if is_said { Source::Config } else { Source::Architecture };
+        let traits =
+            Traits { heads: arguments.heads()?, activation: arguments.activation()?, eps: arguments.architecture.eps };
+        let readout = of(arguments.has_own("global_pool") || self.values.get("global_pool").is_some());
+        let activation = of(arguments.has_own("act_layer") || arguments.has_own("swiglu_mlp"));
+        Ok((traits, Sources { heads: of(arguments.has_own("num_heads")), activation, readout, ..all }))
     }
 
-    fn of_tower(&self, width: i64) -> Result<(Traits, Sources)> {
-        let head_width = self.values.integer("head_width", 64)?;
-        let traits = self.open_clip(&self.values, (width / head_width).max(1))?;
-        let (heads, activation, eps) =
-            (self.said("head_width"), self.text_said("quick_gelu"), self.said("norm_kwargs"));
-        let (rope, readout) = (Source::Weights, Source::Weights);
-        Ok((traits, Sources { heads, activation, eps, rope, readout }))
+    /// Returns what the config says of a text tower's parameters; `None` if it has none that bella reads.
+    pub fn text_expected(&self) -> Option<TextExpected> {
+        match &self.kind {
+            Kind::OpenClip(model) | Kind::TimmInOpenClip { model, .. } => Some(model.text_expected()),
+            Kind::Transformers { family, outer: Some(_) } => {
+                let style = family.text?;
+                Some(TextExpected { style, logit_bias: style == TextStyle::Siglip })
+            }
+            _ => None,
+        }
     }
 
-    fn text_said(&self, key: &str) -> Source {
-        let said = self.text.as_ref().is_some_and(|text| text.get(key).is_some());
-        if said { Source::Config } else { Source::Default }
-    }
-
-    /// Returns the traits of one of open_clip's own towers, whose table is `tower`.
-    fn open_clip(&self, tower: &Values, heads: i64) -> Result<Traits> {
-        let within = |key: &str| Values::new(&tower.path, tower.get(key).cloned().unwrap_or(Value::Null));
-        let quick = self.text.as_ref().is_some_and(|text| text.is_true("quick_gelu"));
-        let activation = match within("act_kwargs").text("approximate") {
-            _ if quick => Activation::QuickGelu,
-            None | Some("none") => Activation::Gelu,
-            Some("tanh") => Activation::GeluTanh,
-            Some(word) => bail!("{}: approximate = \"{word}\" is none that bella computes", tower.path.display()),
-        };
-        Ok(Traits { heads, activation, eps: within("norm_kwargs").number("eps", 1e-5)? })
-    }
-
-    /// Returns the traits of open_clip's text tower, whose weights have the given style.
-    fn open_clip_text(&self, tower: &Values, style: TextStyle) -> Result<Traits> {
-        let (sees_all, read) = match style {
-            TextStyle::Clip => (false, "argmax"),
-            TextStyle::Siglip => (true, "last"),
-        };
-        let pool = tower.text("pool_type").unwrap_or("argmax");
-        ensure!(
-            tower.is_true("no_causal_mask") == sees_all && pool == read,
-            "{}: no_causal_mask = {} with pool_type = \"{pool}\" is neither CLIP's text tower nor SigLIP's: set \
-             head.zero-shot.weights instead",
-            tower.path.display(),
-            tower.is_true("no_causal_mask")
-        );
-        self.open_clip(tower, tower.integer("heads", 8)?)
-    }
-
-    /// Returns the traits of the text tower; `None` if the network has none that bella reads.
+    /// Returns the traits of the text tower, whose weights have this geometry; `None` if the network has none that bella reads.
     ///
     /// # Errors
-    /// Fails if a value is not a positive number, if the activation is unknown, or if open_clip's tower is none of CLIP's or
-    /// SigLIP's.
-    pub fn text(&self, style: TextStyle) -> Result<Option<Traits>> {
-        let Some(text) = &self.text else { return Ok(None) };
-        match self.kind {
-            Kind::OpenClip | Kind::TimmInOpenClip { .. } => {
-                let tower = Values::new(&text.path, text.get("text_cfg").cloned().unwrap_or(Value::Null));
-                self.open_clip_text(&tower, style).map(Some)
-            }
-            Kind::Transformers(class) if class.model_type == "clip_vision_model" => {
-                let (heads, eps) = (text.integer("num_attention_heads", 8)?, text.number("layer_norm_eps", 1e-5)?);
-                Ok(Some(Traits { heads, activation: text.activation("quick_gelu")?, eps }))
-            }
-            Kind::Transformers(class) if class.model_type.starts_with("siglip") => {
-                let heads = text.integer("num_attention_heads", class.heads)?;
-                let eps = text.number("layer_norm_eps", class.eps)?;
-                Ok(Some(Traits { heads, activation: text.activation(class.activation)?, eps }))
-            }
+    /// Fails if a value is not a positive number, if the activation is unknown, if a key may change the features in a way that
+    /// bella does not know, or if the weights have other sizes.
+    pub fn text(&self, geometry: &TextGeometry) -> Result<Option<Traits>> {
+        match &self.kind {
+            Kind::OpenClip(model) | Kind::TimmInOpenClip { model, .. } => model.text_traits(geometry).map(Some),
+            Kind::Transformers { family, outer: Some(outer) } => family.text_traits(outer, geometry).map(Some),
             _ => Ok(None),
         }
     }
@@ -151,10 +109,11 @@ impl Config {
     /// # Errors
     /// Fails if the base is not a positive number, or if nothing tells whether there are rotary positions.
     pub fn rope(&self, parts: &Parts, has_position: bool) -> Result<Option<Rope>> {
-        match self.kind {
-            Kind::Transformers(class) if class.model_type == "dinov3_vit" => {
-                Ok(Some(Rope::Centred { theta: self.values.number("rope_theta", 100.0)? }))
-            }
+        match &self.kind {
+            Kind::Transformers { family, .. } => match family.rope_theta {
+                Some(usual) => Ok(Some(Rope::Centred { theta: self.values.number("rope_theta", usual)? })),
+                None => Ok(None),
+            },
             Kind::Told => {
                 // EVA-02 has position embeddings, too; by its names it differs from DINOv2 in the scales that it lacks.
                 let sure = has_position && (!parts.block.gated || parts.block.layer_scale);
@@ -165,25 +124,18 @@ impl Config {
                 );
                 Ok(None)
             }
-            _ => Ok(self.architecture().and_then(|architecture| architecture.rope)),
+            Kind::Timm(arguments) | Kind::TimmInOpenClip { arguments, .. } => arguments.rope(),
+            Kind::OpenClip(_) => Ok(None),
         }
     }
 
-    /// Returns the readout. The names of the weights imply `found`; timm's `global_pool` may refine it.
+    /// Returns the readout. The names of the weights imply `found`; timm's pooling may refine it.
     ///
     /// # Errors
     /// Fails if bella does not implement the pooling.
     pub fn readout(&self, found: Readout) -> Result<Readout> {
-        let Some(architecture) = self.architecture() else { return Ok(found) };
-        let pool = match self.values.text("global_pool") {
-            None => architecture.pool,
-            Some(word) => word.parse().ok().with_context(|| {
-                format!(
-                    "{}: global_pool = \"{word}\" is none that bella computes; known: token, avg, map",
-                    self.values.path.display()
-                )
-            })?,
-        };
+        let Some(arguments) = self.arguments() else { return Ok(found) };
+        let pool = arguments.pool().with_context(|| self.values.path.display().to_string())?;
         Ok(match (pool, found) {
             // The norm that follows a mean also follows the class token, if that is read in its place.
             (Pool::Token, Readout::Mean) => Readout::Class,

@@ -15,7 +15,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::label_log_probabilities;
-use crate::machine::products::{linear, linear_per_particle};
+use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::language::{self, OUTPUT, Tokenizer};
 use crate::model::llava;
 use crate::model::network::{Parameters, Weights};
@@ -42,7 +42,7 @@ pub enum Training {
 }
 
 /// The data from which a head is built.
-pub struct Surroundings<'a> {
+pub struct HeadContext<'a> {
     /// The width of the features, d.
     pub width: i64,
     pub classes: &'a [String],
@@ -54,7 +54,7 @@ pub struct Surroundings<'a> {
     pub checkpoint: Checkpoint<'a>,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> HeadContext<'a> {
     /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
     pub fn words(&self) -> Option<(&'a Tokenizer, &'a Parameters)> {
         let plain = self.language.map(|found| (&found.tokenizer, &found.base));
@@ -75,7 +75,7 @@ pub struct Checkpoint<'a> {
 
 /// The settings of a head, as read from `[head.*]`.
 pub trait HeadSpec: Resolved {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head>;
+    fn build(&self, context: &HeadContext) -> Result<Head>;
 
     /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec>;

@@ -10,7 +10,7 @@ use super::names::ClassNames;
 use super::tokenizer::{Tokenizer, Tokens};
 use super::{Checkpoint, Texts, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
-use crate::machine::memory::{Cut, Need, Task};
+use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
 use crate::model::vit::identify::{Evidence, IdentifiedText};
 use crate::schema::Reader;
 
@@ -178,8 +178,9 @@ fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
     let geometry = &text.tower.geometry;
     // The number of values in use at once within a block, as in the image tower.
     let numbers = geometry.context * (4 * geometry.mlp + 6 * geometry.width);
-    let need = Need { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..Need::default() };
-    let whole = Cut { members: 1, images: BATCH };
+    let need =
+        MemoryEstimate { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..MemoryEstimate::default() };
+    let whole = ChunkSize { members: 1, images: BATCH };
     let task = Task { what: "zero-shot head", coming: 0, need, whole, members: None, device, advice: ROOM_ELSEWHERE };
     Ok(task.plan()?.cut().images)
 }

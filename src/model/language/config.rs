@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::rope::{Rope, Scaling};
-use crate::model::folder::{LANGUAGE, Values};
+use crate::model::families::{HARMLESS_ANYWHERE, LANGUAGE};
+use crate::model::values::Values;
 use crate::schema::hint;
 
 /// The keys that are read here.
@@ -34,68 +35,20 @@ const KEYS: &[&str] = &[
     "dtype",
 ];
 
-/// The keys that change no logits: those of training, of loading, of writing texts, and of the heads of other classes.
+/// The keys that change no logits besides those of every network: those of training, of writing texts, and of the heads of other
+/// classes.
 const HARMLESS: &[&str] = &[
-    "_name_or_path",
-    "_attn_implementation_autoset",
-    "_flash_attn_2_enabled",
     "architectures",
     "attention_dropout",
-    "attn_implementation",
-    "auto_map",
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "decoder_start_token_id",
-    "diversity_penalty",
-    "do_sample",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "eos_token_id",
-    "exponential_decay_length_penalty",
-    "finetuning_task",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
     "id2label",
     "initializer_range",
-    "label2id",
-    "length_penalty",
-    "max_length",
     "max_sequence_length",
     "max_window_layers",
-    "min_length",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
     "num_labels",
-    "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "pad_token_id",
-    "prefix",
     "pretraining_tp",
-    "problem_type",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict",
-    "return_dict_in_generate",
     "rope_type",
-    "sep_token_id",
-    "suppress_tokens",
-    "task_specific_params",
-    "temperature",
-    "tf_legacy_loss",
-    "tokenizer_class",
-    "top_k",
-    "top_p",
-    "torchscript",
-    "transformers_version",
-    "typical_p",
     "unsloth_fixed",
     "unsloth_version",
-    "use_bfloat16",
     "use_cache",
 ];
 
@@ -269,7 +222,7 @@ fn refuse_others(values: &Values) -> Result<()> {
             "{shown}: layer_types has {layer}, which bella does not compute; known: full_attention, sliding_attention"
         );
     }
-    values.expect_keys("a language network", &[KEYS, HARMLESS].concat())?;
+    values.expect_keys("a language network", &[KEYS, HARMLESS, HARMLESS_ANYWHERE].concat())?;
     whole_heads(values)
 }
 

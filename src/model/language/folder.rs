@@ -11,9 +11,10 @@ use super::config::{FAMILIES, Family, family};
 use super::names::{canonical, published, stored_names};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
-use crate::model::folder::{Place, Values, config_file, home};
+use crate::model::folder::{Place, config_file, home};
 use crate::model::network::{Network, Parameters};
 use crate::model::stored::StoredNames;
+use crate::model::values::Values;
 
 /// The most tokens of a prompt unless the config says otherwise.
 pub const TOKENS: i64 = 512;

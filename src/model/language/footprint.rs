@@ -3,7 +3,7 @@
 use tch::Kind;
 
 use super::{EMBEDDING, Geometry};
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Adaptation, Count, Counted, Counter, Kept, Written};
 use crate::model::network::{Graph, Parameters};
 
@@ -22,7 +22,7 @@ pub struct Pass<'a> {
 
 impl Pass<'_> {
     /// Returns the memory of the pass, per prompt and per prompt of each member.
-    pub fn need(&self) -> Need {
+    pub fn need(&self) -> MemoryEstimate {
         // Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md).
         const HOLES: f64 = 1.6;
         /// The bytes of an id and of its place in the mask, as stored and as they are looked up.
@@ -31,8 +31,10 @@ impl Pass<'_> {
         let pair = (HOLES * (number * self.entries()) as f64) as u64;
         let ids = ID * self.tokens as u64;
         match self.graph {
-            Graph::Weights { own_samples: true, .. } => Need { pair: pair + ids, ..Need::default() },
-            _ => Need { image: ids, pair, ..Need::default() },
+            Graph::Weights { own_samples: true, .. } => {
+                MemoryEstimate { pair: pair + ids, ..MemoryEstimate::default() }
+            }
+            _ => MemoryEstimate { image: ids, pair, ..MemoryEstimate::default() },
         }
     }
 

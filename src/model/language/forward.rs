@@ -10,7 +10,7 @@ use super::block::{Block, Rows, Texts};
 use super::footprint::Pass;
 use super::rope::{Angles, Table};
 use super::{EMBEDDING, Geometry, OUTPUT};
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Ops, Reads, Written};
 use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights};
 
@@ -86,7 +86,7 @@ impl Network for Language {
         Some(self)
     }
 
-    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         self.need_where(false, base, graph, kind)
     }
 }
@@ -130,7 +130,7 @@ impl Language {
     }
 
     /// Returns the memory of a pass; `flows` says whether gradients flow through what enters the first block.
-    pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+    pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let (geometry, tokens) = (&self.geometry, self.tokens);
         Pass { network: self, geometry, tokens, base, flows, kind, graph }.need()
     }

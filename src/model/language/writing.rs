@@ -11,6 +11,15 @@ use crate::model::network::autoregressive::Memory;
 use crate::model::network::ops::{Count, Counter, Eager, Forward, Mask, Ops};
 use crate::model::network::{Autoregressive, Network, Weights};
 
+/// The place of one more token of each text.
+struct Place<'a, V> {
+    table: &'a Table<V>,
+    /// Its positions, `[p, B]`.
+    positions: &'a V,
+    /// The tokens that it sees, `[p, B, T, 1]`.
+    seen: &'a V,
+}
+
 impl Autoregressive for Language {
     fn context(&self) -> i64 {
         self.geometry.context
@@ -37,7 +46,8 @@ impl Autoregressive for Language {
         let one = tokens.unsqueeze(2);
         let texts = self.entered(ops, &one, &one.ones_like());
         let table = self.table(ops, memory.mask.size()[2], &texts.hidden);
-        let texts = self.continued(ops, texts, (&table, &memory.lengths, &seen), |index, now| {
+        let (positions, seen) = (&memory.lengths, &seen);
+        let texts = self.continued(ops, texts, Place { table: &table, positions, seen }, |index, now| {
             let [keys, values] = &memory.blocks[index];
             let [key, value] = now;
             keys.narrow(3, place, 1).copy_(&key);
@@ -53,9 +63,8 @@ impl Autoregressive for Language {
         let one = |numbers: &[i64]| Count::new(numbers, false, false);
         let texts = self.entered(counter, &one(&[1]), &one(&[1]));
         let (table, positions, seen) = (self.table(counter, tokens, &texts.hidden), one(&[]), one(&[tokens, 1]));
-        let texts = self.continued(counter, texts, (&table, &positions, &seen), |_, now| {
-            now.map(|one| counter.longer(&one, 3, tokens))
-        });
+        let place = Place { table: &table, positions: &positions, seen: &seen };
+        let texts = self.continued(counter, texts, place, |_, now| now.map(|one| counter.longer(&one, 3, tokens)));
         self.features_by(counter, &texts.joined(counter))
     }
 
@@ -70,13 +79,13 @@ impl Autoregressive for Language {
 }
 
 impl Language {
-    /// Runs all blocks on one more token of each text, with the angles of its position and the tokens that it sees. `known` keeps its
-    /// keys and values in a block and returns those of all tokens.
+    /// Runs all blocks on one more token of each text, at a place. `known` keeps its keys and values in a block and returns those of
+    /// all tokens.
     fn continued<O: Ops>(
         &self,
         ops: &O,
         mut texts: Texts<O::Value>,
-        (table, positions, seen): (&Table<O::Value>, &O::Value, &O::Value),
+        Place { table, positions, seen }: Place<O::Value>,
         known: impl Fn(usize, [O::Value; 2]) -> [O::Value; 2],
     ) -> Texts<O::Value> {
         for index in 0..self.geometry.blocks {

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::model::folder::Values;
+use crate::model::families;
 use crate::model::language::{FAMILIES, Family, Geometry, family};
+use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
 
 /// The model type of transformers.
@@ -12,7 +13,7 @@ pub const MODEL_TYPE: &str = "llava";
 
 /// How an image enters the language network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Eyes {
+pub struct VisionConfig {
     /// The id of the token that stands for a patch.
     pub token: i64,
     /// The number of the tower's blocks that are run.
@@ -30,7 +31,7 @@ pub struct Eyes {
 ///
 /// # Errors
 /// Fails if a value is malformed, or asks for what bella does not compute.
-pub fn read(values: &Values) -> Result<(&'static Family, Geometry, Eyes)> {
+pub fn read(values: &Values) -> Result<(&'static Family, Geometry, VisionConfig)> {
     let shown = values.path.display();
     ensure!(
         values.get("quantization_config").is_none(),
@@ -57,13 +58,16 @@ pub fn read(values: &Values) -> Result<(&'static Family, Geometry, Eyes)> {
     Ok((family, geometry, eyes))
 }
 
-fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
+fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionConfig> {
     let shown = values.path.display();
     let class = vision.text("model_type").unwrap_or("clip_vision_model");
     ensure!(
         class == "clip_vision_model",
         "{shown}: vision_config.model_type = \"{class}\" is no tower that bella computes in LLaVA; known: clip_vision_model"
     );
+    if let Some(family) = families::family(class) {
+        families::Backbone { family, values: vision, outer: Some(values) }.check_keys().context("vision_config")?;
+    }
     let activation = values.text("projector_hidden_act").unwrap_or("gelu");
     ensure!(
         activation == "gelu",
@@ -80,7 +84,7 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
         "{shown}: image_token_index = {token}: the vocabulary has {} tokens",
         geometry.vocabulary
     );
-    Ok(Eyes {
+    Ok(VisionConfig {
         token,
         blocks: blocks(values, all)?,
         keeps_class: match values.text("vision_feature_select_strategy").unwrap_or("default") {
@@ -99,11 +103,11 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<Eyes> {
 }
 
 /// Returns the shape of the image tower that the table of the whole network describes, with one block more than are run, as a
-/// [`Sight`](super::Llava::sight) counts them.
+/// [`VisionTower`](super::Llava::sight) counts them.
 ///
 /// # Errors
 /// Fails if a value is malformed, or if patches do not divide the image.
-pub fn tower(values: &Values, eyes: &Eyes) -> Result<vit::Geometry> {
+pub fn tower(values: &Values, eyes: &VisionConfig) -> Result<vit::Geometry> {
     let vision = Values::new(&values.path, values.get("vision_config").cloned().unwrap_or_default());
     let (width, patch) = (vision.integer("hidden_size", 768)?, vision.side("patch_size", 32)?);
     ensure!(
@@ -138,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn with(change: impl Fn(&mut Value)) -> Result<Eyes> {
+    fn with(change: impl Fn(&mut Value)) -> Result<VisionConfig> {
         let mut table = json!({
             "model_type": "llava",
             "text_config": { "model_type": "llama", "vocab_size": 32_064 },

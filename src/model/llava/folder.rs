@@ -9,18 +9,19 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config::{self, Eyes, MODEL_TYPE};
-use super::sight::Sight;
+use super::config::{self, MODEL_TYPE, VisionConfig};
+use super::vision_tower::VisionTower;
 use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
-use crate::model::folder::{Place, Values, check_preparation, config_file, home};
+use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed, stored_names};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
+use crate::model::values::Values;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::{self, recognise};
+use crate::model::vit::{self, Expected, recognise};
 
 /// The start of the names of a tower that stands alone, by which CLIP's is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -59,7 +60,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let (tower, base, names) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
-    let sight = Sight { eyes, tower, normalize };
+    let sight = VisionTower { eyes, tower, normalize };
     let tokens = limit(&sight, &geometry, tokens, path)?;
     let tokenizer = QuestionTokenizer {
         tokenizer: Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?,
@@ -84,7 +85,7 @@ pub fn parameters(path: &Path) -> Result<Parameters> {
 }
 
 /// Returns the most tokens of a prompt with its image, as [`open`] has them, for the network of a folder or a config at `path`.
-fn limit(sight: &Sight, geometry: &Geometry, tokens: Option<i64>, path: &Path) -> Result<i64> {
+fn limit(sight: &VisionTower, geometry: &Geometry, tokens: Option<i64>, path: &Path) -> Result<i64> {
     let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
     ensure!(
         (sight.patches()..=geometry.context).contains(&tokens),
@@ -103,14 +104,14 @@ fn limit(sight: &Sight, geometry: &Geometry, tokens: Option<i64>, path: &Path) -
 pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Llava> {
     let (_, geometry, eyes) = config::read(values)?;
     let tower = Vit::new(config::tower(values, &eyes)?, eyes.traits, Parts::PLAIN);
-    let sight = Sight { eyes, tower, normalize };
+    let sight = VisionTower { eyes, tower, normalize };
     let tokens = limit(&sight, &geometry, tokens, &values.path)?;
     Ok(Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All })
 }
 
 /// Returns the names and shapes of all weights of a network, in the order of the forward pass.
 pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
-    let Sight { eyes, tower, .. } = &llava.sight;
+    let VisionTower { eyes, tower, .. } = &llava.sight;
     let geometry = &llava.language.geometry;
     let seen = vit::shapes::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
     let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{TOWER}{name}"), shape)).collect();
@@ -158,7 +159,7 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
 fn assembled(
     tensors: Vec<(String, Tensor)>,
     geometry: &Geometry,
-    eyes: &Eyes,
+    eyes: &VisionConfig,
 ) -> Result<(Vit, Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
@@ -179,7 +180,7 @@ fn assembled(
 type Seen = (Vit, Vec<(String, Tensor)>, StoredNames);
 
 /// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
-fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Result<()> {
+fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Result<()> {
     const BEFORE: [&str; 5] = [
         "embeddings.class_embedding",
         "embeddings.patch_embedding.weight",
@@ -209,8 +210,9 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &Eyes) -> Resul
 }
 
 /// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
-fn tower_of(tensors: &[(String, Tensor)], eyes: &Eyes) -> Result<Seen> {
-    let vit::Named { mut geometry, parts, base, names, .. } = recognise(tensors, Some(eyes.image_size))?;
+fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
+    let vit::Named { mut geometry, parts, base, names, .. } =
+        recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
     ensure!(
         geometry.blocks >= eyes.blocks
             && geometry.image_size() == eyes.image_size
@@ -236,7 +238,7 @@ fn is_run(name: &str, blocks: usize) -> bool {
 }
 
 /// Returns the names and shapes of the projector's weights, from patches of `inputs` values to embeddings of `width`.
-fn projector_sizes(inputs: i64, width: i64, eyes: &Eyes) -> Vec<(String, Vec<i64>)> {
+fn projector_sizes(inputs: i64, width: i64, eyes: &VisionConfig) -> Vec<(String, Vec<i64>)> {
     let layer = |(layer, inputs): (&str, i64)| {
         let weight = (format!("{layer}.weight"), vec![width, inputs]);
         [Some(weight), eyes.bias.then(|| (format!("{layer}.bias"), vec![width]))]
@@ -248,7 +250,7 @@ fn projector_of(
     mut tensors: Vec<(String, String, Tensor)>,
     inputs: i64,
     width: i64,
-    eyes: &Eyes,
+    eyes: &VisionConfig,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
     let prefix = tensors.first().map_or("multi_modal_projector.".into(), |(name, stored, _)| {

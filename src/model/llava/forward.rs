@@ -7,9 +7,9 @@
 
 use tch::{Kind, Tensor};
 
-use super::sight::Sight;
+use super::vision_tower::VisionTower;
 use super::{PROJECTOR, TOWER};
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::language::{Language, Rows, Texts};
 use crate::model::network::autoregressive::Memory;
 use crate::model::network::ops::{Count, Counter, Eager, Forward, Ops, Reads, Written};
@@ -22,7 +22,7 @@ const ANSWER: u64 = 8;
 #[derive(Debug)]
 pub struct Llava {
     pub language: Language,
-    pub sight: Sight,
+    pub sight: VisionTower,
     /// The tokens whose hidden states are the features: all, or the last one of each prompt.
     pub reads: Rows,
 }
@@ -149,21 +149,21 @@ impl Network for Llava {
         Some(self)
     }
 
-    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let trains_sight = Llava::trains_sight(graph);
         let read = self.language.need_where(trains_sight, base, graph, kind);
         let float = Kind::Float.elt_size_in_bytes() as u64;
         let pixels = 2 * self.sight.pixels() as u64 * float;
         // The logits of an answer's tokens, their logarithms and the gradient of these.
         let logits = 3 * ANSWER * self.language.geometry.vocabulary as u64 * float;
-        let read = Need { image: read.image + pixels, pair: read.pair + logits, ..read };
+        let read = MemoryEstimate { image: read.image + pixels, pair: read.pair + logits, ..read };
         if trains_sight {
             let seen = self.sight.need(base, graph, kind);
-            return Need { image: read.image + seen.image, pair: read.pair + seen.pair, ..read };
+            return MemoryEstimate { image: read.image + seen.image, pair: read.pair + seen.pair, ..read };
         }
         // Frozen eyes see each image once for all members.
         let seen = self.sight.need(base, Graph::None, kind);
-        Need { image: read.image + seen.image + seen.pair, ..read }
+        MemoryEstimate { image: read.image + seen.image + seen.pair, ..read }
     }
 }
 

@@ -9,9 +9,9 @@ mod config;
 mod folder;
 mod forward;
 mod prompts;
-mod sight;
+mod vision_tower;
 
-pub use config::{Eyes, MODEL_TYPE};
+pub use config::{MODEL_TYPE, VisionConfig};
 pub use folder::{Opened, described, is_llava, open, parameters, sizes};
 pub use forward::Llava;
 pub use prompts::QuestionTokenizer;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use tch::{Kind, Tensor};
 
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Trained, Weights};
 use copies::Copies;
 
@@ -141,7 +141,7 @@ impl Network for Module {
         false
     }
 
-    fn need(&self, _: &Parameters, graph: Graph, _: Kind) -> Need {
+    fn need(&self, _: &Parameters, graph: Graph, _: Kind) -> MemoryEstimate {
         /// The gradients of activations, and holes in memory, relative to what the graph keeps.
         const BACKWARD: f64 = 1.5;
         let values = self.intake().shape().iter().product::<i64>() as u64;
@@ -151,16 +151,16 @@ impl Network for Module {
         let features = 2 * self.width as u64 * F32;
         match graph {
             // Particles follow each other, and what a pass keeps bounds what it uses at once.
-            Graph::None => Need { image: seen + kept, pair: features, ..Need::default() },
+            Graph::None => MemoryEstimate { image: seen + kept, pair: features, ..MemoryEstimate::default() },
             Graph::Samples { budgets } => {
                 let moved = values * F32 * (3 + 2 * budgets as u64);
-                Need { image: seen + moved, pair: kept + features, ..Need::default() }
+                MemoryEstimate { image: seen + moved, pair: kept + features, ..MemoryEstimate::default() }
             }
             Graph::Weights { trained, own_samples, .. } => {
                 let member = self.copy_bytes(trained);
                 let graph = if member == 0 { 0 } else { kept };
                 let (image, own) = if own_samples { (kept - graph, seen) } else { (seen + kept - graph, 0) };
-                Need { member, image, pair: graph + features + own, ..Need::default() }
+                MemoryEstimate { member, image, pair: graph + features + own, ..MemoryEstimate::default() }
             }
         }
     }

@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::low_rank::{Flipped, LowRank};
 use super::tape::Recorder;
-use crate::machine::products::{linear, linear_per_particle};
+use crate::machine::linear_kernels::{linear, linear_per_particle};
 
 /// A parameter of a layer.
 #[derive(Debug)]

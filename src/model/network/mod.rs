@@ -21,7 +21,7 @@ mod weights;
 
 use tch::{Kind, Tensor};
 
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 
 pub use autoregressive::Autoregressive;
 pub use layers::{Linear, Norm, Param, RmsNorm};
@@ -157,7 +157,7 @@ pub trait Network {
     }
 
     /// Returns the memory of a pass with the frozen weights `base` in a compute type, per sample and per sample of each member.
-    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need;
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate;
 
     /// Returns the input of stage `stage`, `[p', B, …]`, from prepared samples `[p, B, …]`.
     fn enter_at(&self, weights: &Weights, stage: usize, samples: &Tensor) -> Tensor {

@@ -7,25 +7,40 @@
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
+use serde_json::{Map, Value};
 
 use super::Activation;
-use super::rope::Rope;
-use crate::schema::words;
+use crate::schema::{hint, words};
 
 words! {
     /// The way in which timm pools the output tokens into one vector, its `global_pool`.
     pub enum Pool { Token = "token", Average = "avg", Map = "map" }
 }
 
+words! {
+    /// The class of timm that computes an architecture.
+    pub enum Class {
+        /// `VisionTransformer`.
+        Vit = "vit",
+        /// `VisionTransformerDistilled`.
+        Distilled = "distilled",
+        Beit = "beit",
+        Eva = "eva",
+    }
+}
+
 /// An architecture of timm.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Architecture {
     pub name: &'static str,
+    pub class: Class,
     pub heads: i64,
     pub activation: Activation,
     pub eps: f64,
-    pub pool: Pool,
-    pub rope: Option<Rope>,
+    /// Whether the first layer of the MLP contains a gate, which no argument of a config tells.
+    pub is_packed: bool,
+    /// The other arguments that it gives to its class.
+    pub arguments: Map<String, Value>,
     pub width: i64,
     pub blocks: i64,
     pub patch: i64,
@@ -47,12 +62,29 @@ pub fn architecture(name: &str) -> Result<&'static Architecture> {
     let plain = name.split('.').next().unwrap_or_default();
     let found = ARCHITECTURES.iter().find(|known| known.name == plain);
     found.with_context(|| {
+        if is_other(plain) {
+            return format!(
+                "`{name}` is an architecture of timm, but not a vision transformer that bella computes: it trains by its own \
+                 forward: write it with {EXPORT} timm NAME --weights FILE, and set checkpoint.kind = \"module\""
+            );
+        }
         format!(
             "`{name}` is no architecture of timm that bella computes; the nearest known ones are {}; if one of them \
-             computes the same, set checkpoint.architecture to it",
+             computes the same, set checkpoint.architecture to it; {EXPORT} timm NAME --weights FILE writes others, which train \
+             with checkpoint.kind = \"module\"",
             nearest(plain).join(", ")
         )
     })
+}
+
+/// The program that writes other networks as modules.
+pub const EXPORT: &str = "scripts/export_torchscript.py";
+
+/// Returns whether a name is not one of a vision transformer, nor a mistyped one: it does not begin as any known name does.
+fn is_other(name: &str) -> bool {
+    let start = |name: &str| name.split('_').next().unwrap_or_default().to_string();
+    let near = hint(name, ARCHITECTURES.iter().map(|known| known.name));
+    near.is_empty() && ARCHITECTURES.iter().all(|known| start(known.name) != start(name))
 }
 
 /// Returns the architectures with these sizes, those with the shortest names first.
@@ -72,25 +104,33 @@ fn nearest(name: &str) -> Vec<&'static str> {
     all
 }
 
-/// Reads a line: name, heads, activation, epsilon, pooling, rotary positions, width, blocks, patch, image size.
+/// Reads a line of the columns that the header of the script names.
 fn parse(line: &'static str) -> Option<Architecture> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let [name, heads, activation, eps, pool, rope, width, blocks, patch, size] = fields[..] else { return None };
-    let [heads, width, blocks, patch, size] = [heads, width, blocks, patch, size].map(|field| field.parse().ok());
-    let number = |text: &str| text.parse::<f64>().ok();
-    let rope = match rope.split(':').collect::<Vec<&str>>()[..] {
-        ["centred", theta] => Some(Rope::Centred { theta: number(theta)? }),
-        ["indexed", theta, reference] => Some(Rope::Indexed { theta: number(theta)?, reference: number(reference)? }),
-        _ => None,
+    let [name, class, heads, activation, eps, gate, width, blocks, patch, size, arguments] = fields[..] else {
+        return None;
     };
-    let (activation, eps, pool) = (activation.parse().ok()?, number(eps)?, pool.parse().ok()?);
-    let (heads, width, blocks, patch, image_size) = (heads?, width?, blocks?, patch?, size?);
-    Some(Architecture { name, heads, activation, eps, pool, rope, width, blocks, patch, image_size })
+    let [heads, width, blocks, patch, size] = [heads, width, blocks, patch, size].map(|field| field.parse().ok());
+    Some(Architecture {
+        name,
+        class: class.parse().ok()?,
+        heads: heads?,
+        activation: activation.parse().ok()?,
+        eps: eps.parse().ok()?,
+        is_packed: gate == "packed",
+        arguments: serde_json::from_str(arguments).ok()?,
+        width: width?,
+        blocks: blocks?,
+        patch: patch?,
+        image_size: size?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::vit::arguments::Arguments;
+    use crate::model::vit::rope::Rope;
 
     #[test]
     fn every_line_is_an_architecture() {
@@ -98,13 +138,21 @@ mod tests {
         assert_eq!((ARCHITECTURES.len(), lines), (lines, lines));
         assert!(lines > 150);
         let giant = architecture("eva02_large_patch14_clip_336.merged2b_s6b_b61k").unwrap();
-        assert_eq!((giant.heads, giant.eps, giant.pool), (16, 1e-6, Pool::Token));
-        assert_eq!(giant.rope, Some(Rope::Indexed { theta: 10000.0, reference: 16.0 }));
+        let arguments = Arguments::of(giant);
+        assert_eq!((giant.heads, giant.eps, arguments.pool().unwrap()), (16, 1e-6, Pool::Token));
+        assert_eq!(arguments.rope().unwrap(), Some(Rope::Indexed { theta: 10000.0, reference: 16.0 }));
+        for known in ARCHITECTURES.iter() {
+            let arguments = Arguments::of(known);
+            let read = arguments.check().and(arguments.required()).and(arguments.rope().map(|_| ()));
+            assert!(read.is_ok(), "{}: {read:?}", known.name);
+        }
         assert_eq!(architecture("vit_so150m2_patch16_reg1_gap_256").unwrap().heads, 13);
         assert_eq!((giant.width, giant.blocks, giant.patch), (1024, 24, 14));
         assert_eq!(of_sizes(192, 12, 16).next().unwrap().name, "vit_tiny_patch16_224");
         let line = architecture("resnet50").unwrap_err().to_string();
-        assert!(line.contains("`resnet50` is no architecture of timm that bella computes; the nearest known ones are"));
+        assert!(line.contains("set checkpoint.kind = \"module\"") && !line.contains("vit_"), "{line}");
+        let line = architecture("vit_bse_patch16_224").unwrap_err().to_string();
+        assert!(line.contains("nearest known ones are vit_base"), "{line}");
         let line = architecture("beit_base_patch16_256").unwrap_err().to_string();
         assert!(line.contains("nearest known ones are beit_base_patch16_224,"), "{line}");
     }

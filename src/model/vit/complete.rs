@@ -1,7 +1,6 @@
 //! Checks that the canonical parameters of a network are those that its forward pass reads, with the right shapes.
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::Tensor;
 
 use super::Geometry;
 use super::parts::{Parts, RELATIVE, Readout};
@@ -165,10 +164,4 @@ pub(super) fn check_shape(parameters: &Parameters, name: &str, shape: &[i64]) ->
     let tensor = parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?;
     ensure!(tensor.size() == shape, "its {name} has shape {:?}, not {shape:?}", tensor.size());
     Ok(())
-}
-
-/// Returns one more than the largest block number among the canonical names.
-pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
-    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
-    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
 }

@@ -3,7 +3,7 @@
 use tch::Kind;
 
 use super::Geometry;
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 use crate::model::network::{Graph, Parameters};
 
@@ -22,13 +22,13 @@ pub struct Pass<'a> {
 
 impl Pass<'_> {
     /// Returns the memory of the pass, per image and per image of each member.
-    pub fn need(&self) -> Need {
+    pub fn need(&self) -> MemoryEstimate {
         let number = self.kind.elt_size_in_bytes() as u64;
         // Freed tensors leave holes between those that stay; measured on CPUs.
         const HOLES: f64 = 1.2;
         let activations = (HOLES * (number * self.entries()) as f64) as u64;
         let (image, own) = self.pixels();
-        Need { fixed: 0, member: 0, image, pair: activations + own }
+        MemoryEstimate { fixed: 0, member: 0, image, pair: activations + own }
     }
 
     /// Returns the number of entries that a pass of one image keeps and uses at once.

@@ -12,7 +12,7 @@ use super::parts::{Parts, Readout, Resize};
 use super::relative::{self, Distances};
 use super::rope::Angles;
 use super::{Geometry, Traits, pool};
-use crate::machine::memory::Need;
+use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Ops, Written};
 use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
 
@@ -82,7 +82,7 @@ impl Network for Vit {
         Some(self)
     }
 
-    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> Need {
+    fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need()
     }
 }

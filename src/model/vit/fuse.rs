@@ -1,7 +1,7 @@
 //! Converts weights that files store in several ways to one form: queries, keys and values in one matrix, and the gate
 //! of an MLP in a matrix of its own.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
 /// Parameters that are being converted to the canonical ones.
@@ -51,11 +51,10 @@ impl Loose<'_> {
     }
 
     /// Joins `q`, `k` and `v` of an attention layer to `qkv`. If keys alone have no bias, the biases of queries and values
-    /// are joined to `qkv.keyless_bias`. Any other bias that the file omits for some of the three is 0 there.
+    /// are joined to `qkv.keyless_bias`.
     fn join(&mut self, attention: &str) -> Result<()> {
-        let three = |loose: &mut Self, part: &str| {
-            ["q", "k", "v"].map(|name| loose.take(&format!("{attention}.{name}.{part}")))
-        };
+        const PARTS: [&str; 3] = ["q", "k", "v"];
+        let three = |loose: &mut Self, part: &str| PARTS.map(|name| loose.take(&format!("{attention}.{name}.{part}")));
         let (weights, mut biases) = (three(self, "weight"), three(self, "bias"));
         if self.take(&format!("{attention}.qkv.bias_mask")).is_some() {
             // The mask is 1 for queries and values and 0 for keys, whose bias is left out.
@@ -66,16 +65,26 @@ impl Loose<'_> {
             let parts = bias.chunk(3, 0);
             biases = [Some(parts[0].copy()), None, Some(parts[2].copy())];
         }
-        if let [Some(q), k, v] = weights {
-            let (k, v) = k.zip(v).with_context(|| format!("it has {attention}.q without a key or a value"))?;
-            ensure!(q.size() == k.size() && q.size() == v.size(), "its {attention} has parts of different sizes");
-            self.put(format!("{attention}.qkv.weight"), Tensor::cat(&[q, k, v], 0));
+        let lacking = |all: &[Option<Tensor>; 3], part: &str| {
+            let at = all.iter().position(Option::is_none).unwrap_or_default();
+            format!(
+                "it lacks the parameter that bella calls {attention}.{}.{part}, though it has its neighbours",
+                PARTS[at]
+            )
+        };
+        match weights {
+            [None, None, None] => {}
+            [Some(q), Some(k), Some(v)] => {
+                ensure!(q.size() == k.size() && q.size() == v.size(), "its {attention} has parts of different sizes");
+                self.put(format!("{attention}.qkv.weight"), Tensor::cat(&[q, k, v], 0));
+            }
+            some => bail!("{}", lacking(&some, "weight")),
         }
-        if let [Some(q), None, Some(v)] = &biases {
-            self.put(format!("{attention}.qkv.keyless_bias"), Tensor::cat(&[q, v], 0));
-        } else if let Some(like) = biases.iter().flatten().next().map(Tensor::zeros_like) {
-            let filled = biases.map(|bias| bias.unwrap_or_else(|| like.shallow_clone()));
-            self.put(format!("{attention}.qkv.bias"), Tensor::cat(&filled, 0));
+        match biases {
+            [None, None, None] => {}
+            [Some(q), None, Some(v)] => self.put(format!("{attention}.qkv.keyless_bias"), Tensor::cat(&[q, v], 0)),
+            [Some(q), Some(k), Some(v)] => self.put(format!("{attention}.qkv.bias"), Tensor::cat(&[q, k, v], 0)),
+            some => bail!("{}", lacking(&some, "bias")),
         }
         Ok(())
     }
@@ -92,4 +101,10 @@ impl Loose<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns one more than the largest block number among the canonical names.
+pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
+    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
+    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
 }

@@ -5,16 +5,17 @@ use rand::RngExt;
 use tch::{Kind, Tensor};
 
 use super::architecture::architecture;
+use super::arguments::Arguments;
 use super::forward::Vit;
-use super::settle::{Candidates, SelfCheck};
+use super::infer::{Candidates, SelfCheck};
 use super::text::{TextTower, TextWeights};
-use super::{Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
+use super::{Expected, Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::stored::StoredNames;
 
-pub use super::settle::{Difference, Evidence, Fixed, Source, Sources, compare};
+pub use super::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
 
 /// Advice for an archive that the native forward pass does not serve.
 const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";
@@ -33,6 +34,8 @@ pub struct Identified {
     pub stored: Kind,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
+    /// Why images must have the size of the position embeddings, if they must.
+    pub fixed_size: Option<String>,
 }
 
 /// Recognises an archive and settles its traits.
@@ -42,10 +45,11 @@ pub struct Identified {
 /// gives the best difference.
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let Named { naming, geometry, mut parts, base, head, names } =
-        recognise(&archive.parameters()?, None).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
+    let Named { naming, geometry, mut parts, base, head, names, .. } =
+        recognise(&archive.parameters()?, Expected::default())
+            .map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
     if let Some(name) = &fixed.architecture {
-        parts.rope = architecture(name).context("checkpoint.architecture")?.rope;
+        parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }
     check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
     fixed.heads = fixed.heads.or(table_heads(&base));
@@ -75,11 +79,12 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
-    let (traits, evidence) = tower.settle(archive.encode_image(&images), &candidates)?;
+    let (traits, evidence) = tower.infer(archive.encode_image(&images), &candidates)?;
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    Ok(Identified { vit, naming: naming.key, base, head, evidence, sources, stored: archive.kind(), names })
+    let (naming, stored) = (naming.key, archive.kind());
+    Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size: None })
 }
 
 /// A recognised and self-checked text tower.
@@ -95,7 +100,7 @@ pub struct IdentifiedText {
 /// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
-    let Some(weights) = TextWeights::recognise(&archive.parameters()?).with_context(|| shown.clone())? else {
+    let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
         return Ok(None);
     };
     let geometry = weights.geometry.clone();
@@ -114,7 +119,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         forward: "its own encode_text",
         untold: "the heads: use head.zero-shot.weights instead",
     };
-    let (traits, evidence) = tower.settle(archive.encode_text(&tokens), &candidates)?;
+    let (traits, evidence) = tower.infer(archive.encode_text(&tokens), &candidates)?;
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
@@ -136,13 +141,13 @@ struct Tower<'a> {
 impl Tower<'_> {
     /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
     /// code.
-    fn settle(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+    fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
         let Tower { shown, half, native, advice, forward, untold } = *self;
         match reference {
             Ok(reference) => {
                 let width = reference.size().last().copied();
                 let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
-                check.settle(candidates).with_context(|| shown.to_string())
+                check.infer(candidates).with_context(|| shown.to_string())
             }
             Err(error) => {
                 let reason = format!("{error:#}");

@@ -6,6 +6,7 @@
 //! is kept separately. A new family of checkpoints needs a naming and its line in [`NAMINGS`].
 
 pub mod architecture;
+pub mod arguments;
 mod block;
 mod complete;
 pub mod footprint;
@@ -13,13 +14,14 @@ pub mod forward;
 mod fuse;
 mod hints;
 pub mod identify;
+pub mod infer;
 pub mod namings;
 pub mod parts;
 mod pool;
 mod recognise;
 pub mod relative;
+pub mod required;
 pub mod rope;
-pub mod settle;
 pub mod shapes;
 pub mod text;
 
@@ -31,7 +33,8 @@ pub use super::stored::Form;
 pub use complete::{check_readout, table_heads};
 pub use hints::Hints;
 pub use namings::NAMINGS;
-pub use recognise::{Named, recognise};
+pub use recognise::{Expected, Named, recognise};
+use required::Required;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {
@@ -50,6 +53,8 @@ pub struct Naming {
     pub canonical: fn(&str) -> Option<(String, Form)>,
     /// Returns the same for a parameter outside the prefix.
     pub beside: fn(&str) -> Option<(String, Form)>,
+    /// The parameters of a network with these names where no config decides them.
+    pub required: Option<Required>,
 }
 
 /// Ignores a parameter, for namings whose archives may hold anything beside the image tower.

@@ -4,10 +4,11 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::complete::{block_count, check_complete};
-use super::fuse::Loose;
+use super::complete::check_complete;
+use super::fuse::{Loose, block_count};
 use super::parts::{Parts, RELATIVE, Readout};
 use super::relative::grid_of;
+use super::required::Required;
 use super::{Form, Geometry, NAMINGS, Naming, OwnHead, text};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
@@ -15,6 +16,8 @@ use crate::model::stored::StoredNames;
 /// The parameters of an archive under canonical names.
 pub struct Named {
     pub naming: &'static Naming,
+    /// The prefix of the names of the image tower.
+    pub prefix: String,
     pub geometry: Geometry,
     pub parts: Parts,
     pub base: Parameters,
@@ -36,22 +39,44 @@ impl Named {
     }
 }
 
+/// What is known of a network before its parameters are looked at.
+#[derive(Clone, Copy, Default)]
+pub struct Expected<'a> {
+    /// The number of pixels per side, which is needed if no position embeddings tell the grid.
+    pub image_size: Option<i64>,
+    /// The naming that is tried first.
+    pub naming: Option<&'static str>,
+    /// Returns the parameters that a network with names of a naming must have, if something decides them.
+    pub required: Option<RequiredBy<'a>>,
+}
+
+/// A function from a naming to the parameters that a network with its names must have.
+pub type RequiredBy<'a> = &'a dyn Fn(&Naming) -> Option<Required>;
+
 /// Finds the naming that fits, or says why none does.
-pub fn recognise(parameters: &[(String, Tensor)], image_size: Option<i64>) -> Result<Named> {
+///
+/// # Errors
+/// Fails if there is none, or if parameters are missing or left over.
+pub fn recognise(parameters: &[(String, Tensor)], expected: Expected) -> Result<Named> {
     ensure!(
         !parameters.is_empty(),
         "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by tch?): export the \
          unfrozen module"
     );
-    for naming in NAMINGS {
+    let is_first = |naming: &&&Naming| expected.naming == Some(naming.key);
+    let others = NAMINGS.iter().filter(|naming| !is_first(naming));
+    for naming in NAMINGS.iter().filter(is_first).chain(others) {
         for prefix in naming.prefixes {
             let is_landmark =
                 |name: &str| name.strip_prefix(prefix).is_some_and(|inner| naming.landmarks.contains(&inner));
             if parameters.iter().any(|(name, _)| is_landmark(name)) {
-                return named(naming, prefix, parameters, image_size)
+                return named(naming, prefix, parameters, expected)
                     .with_context(|| format!("the checkpoint has {} names, but", naming.key));
             }
         }
+    }
+    if let Some(naming) = NAMINGS.iter().find(is_first) {
+        bail!("it lacks {}, by which the names of {} are known", naming.landmarks.join(" or "), naming.key);
     }
     let sample: Vec<&str> = parameters.iter().take(3).map(|(name, _)| name.as_str()).collect();
     bail!(
@@ -61,21 +86,21 @@ pub fn recognise(parameters: &[(String, Tensor)], image_size: Option<i64>) -> Re
     )
 }
 
-fn named(
-    naming: &'static Naming,
-    prefix: &str,
-    parameters: &[(String, Tensor)],
-    image_size: Option<i64>,
-) -> Result<Named> {
+fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)], expected: Expected) -> Result<Named> {
     let (mut canonical, mut names) = renamed(naming, prefix, parameters)?;
     let blocks = block_count(&canonical);
     Loose(&mut canonical).fuse(blocks)?;
+    match expected.required.map(|of| of(naming)) {
+        Some(Some(required)) => required.check(&canonical)?,
+        Some(None) => Required::check_untold(&canonical)?,
+        None => {}
+    }
     // The name makes the order total: theta has the columns of whole networks in it.
     canonical.sort_by(|(a, _), (b, _)| (order_key(a), a).cmp(&(order_key(b), b)));
     let head = take_head(&mut canonical)?;
     let is_mean = take_mean_norm(&mut canonical);
     let base = Parameters::new(canonical);
-    names.settle(&base);
+    names.infer(&base);
     let mut parts = Parts::of(&base)?;
     if is_mean {
         parts.readout = Readout::Mean;
@@ -83,9 +108,9 @@ fn named(
     if let Some(double) = head.as_ref().and_then(|own| double_readout(own, &base)) {
         parts.readout = double;
     }
-    let geometry = geometry(&base, &parts, image_size)?;
+    let geometry = geometry(&base, &parts, expected.image_size)?;
     check_complete(&geometry, &parts, &base)?;
-    Ok(Named { naming, geometry, parts, base, head, names })
+    Ok(Named { naming, prefix: prefix.to_string(), geometry, parts, base, head, names })
 }
 
 /// Returns the parameters under canonical names, in the archive's order, with the names that they have in the archive. Of a

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::block::{Attention, Blocks, Places};
-use super::complete::{block_count, check_blocks, check_norm, check_shape};
-use super::fuse::Loose;
+use super::complete::{check_blocks, check_norm, check_shape};
+use super::fuse::{Loose, block_count};
 use super::namings::{clip, transformers};
 use super::parts::BlockParts;
 use super::{Form, Traits};
@@ -28,6 +28,8 @@ pub fn projection(name: &str) -> Option<Form> {
 /// The prefixes of the text tower: none (OpenAI, open_clip), or `text.` (open_clip's custom models).
 const PREFIXES: [&str; 2] = ["", "text."];
 const LANDMARK: &str = "token_embedding.weight";
+/// The parameters of which one is enough to know that there is a text tower.
+const LANDMARKS: [&str; 2] = [LANDMARK, "ln_final.weight"];
 /// The prefixes of parameters at the root that do not belong to the text tower.
 const BESIDE: [&str; 3] = ["visual.", "logit_scale", "logit_bias"];
 
@@ -50,8 +52,16 @@ pub struct TextGeometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextStyle {
     Clip,
-    /// SigLIP and SigLIP 2; told by the bias of the projection.
+    /// SigLIP and SigLIP 2; told by the config, or in an archive by the bias of the projection.
     Siglip,
+}
+
+/// What a config says of a text tower's parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct TextExpected {
+    pub style: TextStyle,
+    /// Whether there is a summand of all logits.
+    pub logit_bias: bool,
 }
 
 /// The weights of a text tower under canonical names: `token_embedding`, `position`, `blocks.i.*`, `ln_final.*`,
@@ -70,9 +80,12 @@ impl TextWeights {
     ///
     /// # Errors
     /// Fails if the text tower has parts that CLIP's does not have, or if parts or `logit_scale` are missing.
-    pub fn recognise(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
-        let has = |prefix: &&str| parameters.iter().any(|(name, _)| *name == format!("{prefix}{LANDMARK}"));
-        let Some(prefix) = PREFIXES.into_iter().find(has) else { return TextWeights::of_transformers(parameters) };
+    pub fn recognise(parameters: &[(String, Tensor)], expected: Option<TextExpected>) -> Result<Option<TextWeights>> {
+        let is_landmark = |name: &str| LANDMARKS.contains(&name);
+        let has = |prefix: &&str| parameters.iter().any(|(name, _)| name.strip_prefix(prefix).is_some_and(is_landmark));
+        let Some(prefix) = PREFIXES.into_iter().find(has) else {
+            return TextWeights::of_transformers(parameters, expected);
+        };
         let mut named = Vec::new();
         for (name, tensor) in parameters {
             let Some(inner) = name.strip_prefix(prefix) else { continue };
@@ -86,11 +99,11 @@ impl TextWeights {
             })?;
             named.push((known, form.shaped(tensor)));
         }
-        TextWeights::complete(named, parameters)
+        TextWeights::complete(named, parameters, expected)
     }
 
     /// Finds the text tower under the names of transformers.
-    fn of_transformers(parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
+    fn of_transformers(parameters: &[(String, Tensor)], expected: Option<TextExpected>) -> Result<Option<TextWeights>> {
         let mut named: Vec<(String, Tensor)> = Vec::new();
         for (name, tensor) in parameters {
             if let Some((known, form)) = transformers::text(name) {
@@ -101,18 +114,30 @@ impl TextWeights {
                 );
             }
         }
-        if named.iter().all(|(name, _)| name != "token_embedding") {
+        // A projection alone is CLIP's of images.
+        if named.iter().all(|(name, _)| name.starts_with("proj.")) {
             return Ok(None);
         }
         let blocks = block_count(&named);
         Loose(&mut named).fuse(blocks)?;
-        TextWeights::complete(named, parameters)
+        TextWeights::complete(named, parameters, expected)
     }
 
-    fn complete(named: Vec<(String, Tensor)>, parameters: &[(String, Tensor)]) -> Result<Option<TextWeights>> {
+    fn complete(
+        named: Vec<(String, Tensor)>,
+        parameters: &[(String, Tensor)],
+        expected: Option<TextExpected>,
+    ) -> Result<Option<TextWeights>> {
         let logit_scale = scalar(parameters, "logit_scale").context("it has no scalar logit_scale")?.exp();
-        let logit_bias = scalar(parameters, "logit_bias").unwrap_or(0.0);
-        let geometry = geometry(&named)?;
+        let logit_bias = scalar(parameters, "logit_bias");
+        let has_bias = expected.map_or(logit_bias.is_some(), |expected| expected.logit_bias);
+        ensure!(
+            has_bias == logit_bias.is_some(),
+            "it has {} scalar logit_bias: weights and config are not of one model",
+            if has_bias { "no" } else { "a" }
+        );
+        let logit_bias = logit_bias.unwrap_or(0.0);
+        let geometry = geometry(&named, expected)?;
         let weights = TextWeights { geometry, parameters: Parameters::new(named), logit_scale, logit_bias };
         weights.check_complete()?;
         Ok(Some(weights))
@@ -131,7 +156,11 @@ impl TextWeights {
         check_shape(&self.parameters, "proj.weight", &[output, width])?;
         if self.geometry.style == TextStyle::Siglip {
             check_shape(&self.parameters, "proj.bias", &[output])?;
+        } else {
+            ensure!(self.parameters.get("proj.bias").is_none(), "its projection has a bias, which CLIP's has not");
         }
+        let biases = (0..blocks).map(|block| format!("blocks.{block}.attn.qkv.bias"));
+        biases.into_iter().try_for_each(|bias| check_shape(&self.parameters, &bias, &[3 * width]))?;
         check_blocks(&self.parameters, blocks, width, mlp)
     }
 }
@@ -156,7 +185,7 @@ fn scalar(parameters: &[(String, Tensor)], name: &str) -> Option<f64> {
     Some(tensor.to_kind(Kind::Double).view(-1).double_value(&[0]))
 }
 
-fn geometry(named: &[(String, Tensor)]) -> Result<TextGeometry> {
+fn geometry(named: &[(String, Tensor)], expected: Option<TextExpected>) -> Result<TextGeometry> {
     let size = |name: &str| -> Result<(i64, i64)> {
         let found = named.iter().find(|(known, _)| known == name);
         let tensor = &found.with_context(|| format!("it lacks the parameter that bella calls {name}"))?.1;
@@ -167,7 +196,8 @@ fn geometry(named: &[(String, Tensor)]) -> Result<TextGeometry> {
     ensure!(size("position")?.1 == width, "its position embeddings are not {width} wide");
     ensure!(vocabulary > 2 && context > 2, "it knows {vocabulary} tokens and texts of {context}: too few");
     let is_siglip = named.iter().any(|(known, _)| known == "proj.bias");
-    let style = if is_siglip { TextStyle::Siglip } else { TextStyle::Clip };
+    let own = if is_siglip { TextStyle::Siglip } else { TextStyle::Clip };
+    let style = expected.map_or(own, |expected| expected.style);
     Ok(TextGeometry { width, blocks: block_count(named), mlp, vocabulary, context, output, style })
 }
 

@@ -1,6 +1,8 @@
-//! Reads the files of one run folder, as far as they are readable.
+//! The run folders of a results folder, and the files of each, as far as they are readable.
 
+use std::collections::HashMap;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -137,4 +139,46 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Returns the folders within a folder. Empty if the folder does not exist.
 pub(super) fn folders(path: &Path) -> Vec<PathBuf> {
     listed(path).unwrap_or_default().into_iter().filter(|path| path.is_dir()).collect()
+}
+
+/// All runs in the order of their folders, found by name without a search.
+#[derive(Debug, Default)]
+pub struct Runs {
+    all: Vec<RunFiles>,
+    /// The positions of the runs of each name, which several experiments may use.
+    places: HashMap<String, Vec<usize>>,
+}
+
+impl Runs {
+    pub fn add(&mut self, files: RunFiles) {
+        self.places.entry(files.run.clone()).or_default().push(self.all.len());
+        self.all.push(files);
+    }
+
+    /// Returns the runs of this name.
+    pub fn named(&self, run: &str) -> impl Iterator<Item = &RunFiles> {
+        self.places.get(run).into_iter().flatten().map(|place| &self.all[*place])
+    }
+
+    /// Returns the run of this name of an experiment.
+    pub fn find(&self, experiment: &str, run: &str) -> Option<&RunFiles> {
+        self.named(run).find(|files| files.experiment == experiment)
+    }
+}
+
+impl Deref for Runs {
+    type Target = [RunFiles];
+
+    fn deref(&self) -> &[RunFiles] {
+        &self.all
+    }
+}
+
+impl<'a> IntoIterator for &'a Runs {
+    type Item = &'a RunFiles;
+    type IntoIter = std::slice::Iter<'a, RunFiles>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.all.iter()
+    }
 }

@@ -129,14 +129,17 @@ impl Opened {
     /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
     pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
         match &self.trained {
-            Some((stored, _)) => prepare(predictive, self.session.subspace()?, &stored.posterior, self.experiment.seed),
+            Some((stored, _)) => {
+                let Experiment { seed, .. } = self.experiment;
+                prepare(predictive, self.experiment.post_hoc(), self.session.subspace()?, &stored.posterior, seed)
+            }
             None => Ok(Prepared::Checkpoint),
         }
     }
 
     /// Returns the predictive with an output and a number of draws, where these are given, or else that of the method.
     pub fn predictive(&self, output: Option<Output>, draws: Option<u32>) -> Predictive {
-        let own = self.experiment.training.as_ref().and_then(|training| training.method.spec.course().output());
+        let own = self.experiment.post_hoc().and_then(|method| method.output());
         let samples = draws.map_or(own.map_or(64, |(_, samples)| samples), |draws| draws as usize);
         match (output, draws) {
             (Some(output), _) => Predictive::laplace(output, samples),

@@ -23,14 +23,6 @@ impl SubspaceSpec for Spec {
         ENTRY.key
     }
 
-    fn equal_starts(&self, head: Training) -> bool {
-        head != Training::Always
-    }
-
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         let mut layout = Layout::default();
         let linear = network.slots().into_iter().filter(|slot| slot.kind == SlotKind::Linear);

@@ -22,14 +22,6 @@ impl SubspaceSpec for Spec {
         ENTRY.key
     }
 
-    fn equal_starts(&self, head: Training) -> bool {
-        head != Training::Always
-    }
-
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
     fn build(&self, _: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         ensure!(
             head.training != Training::Never,

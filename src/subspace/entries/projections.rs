@@ -53,10 +53,6 @@ impl SubspaceSpec for Spec {
         true
     }
 
-    fn rank(&self) -> Option<i64> {
-        None
-    }
-
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         ensure!(
             head.normalised,

@@ -10,7 +10,7 @@ use self::events::EventFile;
 use self::hook::Hook;
 use super::context::Context;
 use super::history::values;
-use super::progress::{EpochRow, Progress};
+use super::particles::{EpochRow, Progress};
 use super::schedule::Rates;
 use crate::experiment::LogFormat;
 use crate::run::RunFolder;
@@ -29,7 +29,7 @@ pub(super) struct Observers {
 impl Observers {
     /// Returns the observers of a training that goes on from here. Only the first process has any.
     pub fn of(context: &Context, folder: &RunFolder, progress: &Progress) -> Observers {
-        let (spec, leads) = (context.spec(), context.world().leads());
+        let (spec, leads) = (context.spec(), context.group().is_main());
         let hook = spec.on_epoch.clone().filter(|_| leads);
         let wants_events = leads && spec.log.contains(&LogFormat::TensorBoard);
         Observers {

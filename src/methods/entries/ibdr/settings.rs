@@ -1,6 +1,6 @@
 //! The table `[method.ibdr]`: the keys of both forms, and those that only one of them has.
 
-use crate::methods::{Circumstances, MAX_PARTICLES};
+use crate::methods::{MAX_PARTICLES, MethodContext};
 use crate::schema::{Reader, Resolved, limits, settings, words};
 
 words! {
@@ -25,7 +25,7 @@ words! {
 
 settings! {
     #[derive(Clone, Debug)]
-    pub struct Spec(circumstances: &Circumstances) {
+    pub struct Spec(context: &MethodContext) {
         /// Algorithm 1 of the paper, or the rules of the released code.
         pub variant: Form = Form::Paper;
         pub std: f64, by |reader| std(reader, variant);
@@ -92,8 +92,8 @@ const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"]
 const OF_RELEASED: [&str; 4] = ["cost", "bound", "ascent_clip_norm", "damping"];
 
 impl Spec {
-    fn check(&self, reader: &Reader, circumstances: &Circumstances) {
-        if self.std == 0.0 && circumstances.subspace == "full" && self.particles > 1 {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
+        if self.std == 0.0 && context.subspace == "full" && self.particles > 1 {
             reader
                 .problem("std", "0 in [subspace.full] keeps particles that start equal alike: give it a value above 0");
         }

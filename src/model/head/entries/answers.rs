@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -21,13 +21,13 @@ settings! {
 }
 
 impl HeadSpec for Answers {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        surroundings.llava.context(
+    fn build(&self, context: &HeadContext) -> Result<Head> {
+        context.llava.context(
             "head.answers: this checkpoint reads no questions about images: give a LLaVA folder, or another head",
         )?;
         let options = (Kind::Float, Device::Cpu);
         // The output matrix stays with the network's weights, so the head has no class of its own.
-        let (weight, bias) = (Tensor::zeros([0, surroundings.width], options), Tensor::zeros([0], options));
+        let (weight, bias) = (Tensor::zeros([0, context.width], options), Tensor::zeros([0], options));
         Ok(Head { weight, bias, normalised: false, training: self.training(), rows: None, texts: None })
     }
 

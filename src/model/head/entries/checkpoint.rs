@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::tensor::snapshot;
 use crate::model::folder::class_names::{Agreement, class_names};
-use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -18,8 +18,8 @@ settings! {
 }
 
 /// Checks that the classifier's classes are the data set's, as far as the checkpoint's folder names them.
-fn check_order(surroundings: &Surroundings) -> Result<()> {
-    let (path, data) = (surroundings.checkpoint.path, surroundings.classes);
+fn check_order(context: &HeadContext) -> Result<()> {
+    let (path, data) = (context.checkpoint.path, context.classes);
     let Some(names) = class_names(path).filter(|names| names.len() == data.len()) else { return Ok(()) };
     match Agreement::of(&names, data) {
         Agreement::Same => {}
@@ -38,17 +38,17 @@ fn check_order(surroundings: &Surroundings) -> Result<()> {
 }
 
 impl HeadSpec for Own {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        let own = surroundings.own.context(
+    fn build(&self, context: &HeadContext) -> Result<Head> {
+        let own = context.own.context(
             "head.checkpoint: this checkpoint has no classifier of its own: use [head.zero-shot] or [head.linear]",
         )?;
         let classes = own.weight.size()[0];
         ensure!(
-            classes == surroundings.classes.len() as i64,
+            classes == context.classes.len() as i64,
             "head.checkpoint: the checkpoint's classifier has {classes} classes, but the data set has {}: use [head.linear]",
-            surroundings.classes.len()
+            context.classes.len()
         );
-        check_order(surroundings)?;
+        check_order(context)?;
         Ok(Head {
             weight: snapshot(&own.weight),
             bias: snapshot(&own.bias),

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -22,20 +22,20 @@ settings! {
 }
 
 impl HeadSpec for LabelWords {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        let (tokenizer, base) = surroundings.words().context(
+    fn build(&self, context: &HeadContext) -> Result<Head> {
+        let (tokenizer, base) = context.words().context(
             "head.label-words: this checkpoint is no language network: use [head.zero-shot], [head.linear] or \
              [head.checkpoint]",
         )?;
         let mut ids = Vec::new();
-        for word in surroundings.classes {
+        for word in context.classes {
             let shown = if self.leading_space { format!(" {word}") } else { word.clone() };
             let id = tokenizer.token_of(&shown).context("head.label-words")?;
             let twice = ids.iter().position(|known| *known == i64::from(id));
             ensure!(
                 twice.is_none(),
                 "head.label-words: the label words `{word}` and `{}` are the same token",
-                twice.map_or("", |at| &surroundings.classes[at])
+                twice.map_or("", |at| &context.classes[at])
             );
             ids.push(i64::from(id));
         }

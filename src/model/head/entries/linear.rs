@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
 pub static ENTRY: Entry =
@@ -14,11 +14,11 @@ settings! {
 }
 
 impl HeadSpec for Linear {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
-        let classes = surroundings.classes.len() as i64;
+    fn build(&self, context: &HeadContext) -> Result<Head> {
+        let classes = context.classes.len() as i64;
         let options = (Kind::Float, tch::Device::Cpu);
         // These weights only give the shape; the trained ones are in the rows of the particles.
-        let weight = Tensor::zeros([classes, surroundings.width], options);
+        let weight = Tensor::zeros([classes, context.width], options);
         let bias = Tensor::zeros([classes], options);
         Ok(Head { weight, bias, normalised: false, training: self.training(), rows: None, texts: None })
     }

@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::head::names::ClassNames;
 use crate::model::head::prompts::Prompts;
-use crate::model::head::{Entry, Head, HeadSpec, Surroundings, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::{Reader, Resolved};
 
 pub static ENTRY: Entry = Entry {
@@ -55,14 +55,14 @@ impl Resolved for ZeroShot {
 }
 
 impl HeadSpec for ZeroShot {
-    fn build(&self, surroundings: &Surroundings) -> Result<Head> {
+    fn build(&self, context: &HeadContext) -> Result<Head> {
         let (weight, bias, texts) = match self {
             ZeroShot::Weights(path) => {
-                let (weight, bias) = read_weights(path, surroundings)?;
+                let (weight, bias) = read_weights(path, context)?;
                 (weight, bias, None)
             }
             ZeroShot::Prompts(prompts) => {
-                let head = prompts.head(&surroundings.checkpoint, surroundings.classes)?;
+                let head = prompts.head(&context.checkpoint, context.classes)?;
                 (head.weight, head.bias, Some(head.texts))
             }
         };
@@ -92,7 +92,7 @@ impl HeadSpec for ZeroShot {
 }
 
 /// Returns `weight` `[C, d]` and `bias` `[C]` from a file.
-fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Tensor)> {
+fn read_weights(path: &Path, context: &HeadContext) -> Result<(Tensor, Tensor)> {
     let shown = path.display();
     let tensors = read_tensors(path)?;
     let find = |name: &str| tensors.iter().find(|(known, _)| known == name).map(|(_, t)| t.to_kind(Kind::Float));
@@ -100,14 +100,14 @@ fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Ten
     let (classes, width) =
         weight.size2().map_err(|_| anyhow::anyhow!("{shown}: `weight` is not of shape [classes, width]"))?;
     ensure!(
-        width == surroundings.width,
+        width == context.width,
         "{shown}: the head is {width} wide, but the checkpoint's features are {} wide: use the head of this checkpoint",
-        surroundings.width
+        context.width
     );
     ensure!(
-        classes == surroundings.classes.len() as i64,
+        classes == context.classes.len() as i64,
         "{shown}: the head has {classes} classes, but the data set has {}: use the head of this data set",
-        surroundings.classes.len()
+        context.classes.len()
     );
     let bias = find("bias").unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
     ensure!(bias.size() == [classes], "{shown}: `bias` is not of shape [{classes}]");
@@ -116,7 +116,7 @@ fn read_weights(path: &Path, surroundings: &Surroundings) -> Result<(Tensor, Ten
 
 fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
     ensure!(path.is_file(), "{}: no such file: set head.zero-shot.weights", path.display());
-    crate::base::sealed::check_file(path).with_context(|| path.display().to_string())?;
+    crate::base::checksummed::check_file(path).with_context(|| path.display().to_string())?;
     Tensor::read_safetensors(path).map_err(|e| {
         anyhow::anyhow!("{}: not a readable safetensors file: {}", path.display(), crate::base::tensor::first_line(&e))
     })

@@ -10,26 +10,26 @@ use tch::{Device, Kind, Tensor};
 pub struct Constant {
     /// The name under which a graph holds the tensor.
     pub name: &'static str,
-    latest: RefCell<Option<Made>>,
+    latest: Rc<RefCell<Option<Made>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Made {
     of: Vec<i64>,
     options: (Kind, Device),
-    tensor: Rc<Tensor>,
+    tensor: Tensor,
 }
 
 impl Constant {
     pub fn new(name: &'static str) -> Constant {
-        Constant { name, latest: RefCell::new(None) }
+        Constant { name, latest: Rc::default() }
     }
 
     /// Returns the tensor that follows from `of`, which is made only if the latest one was made of other numbers or for other options.
     pub fn get(&self, of: &[i64], options: (Kind, Device), make: impl Fn((Kind, Device)) -> Tensor) -> Tensor {
         let mut latest = self.latest.borrow_mut();
         let known = latest.take().filter(|made| made.of == of && made.options == options);
-        let made = known.unwrap_or_else(|| Made { of: of.to_vec(), options, tensor: Rc::new(make(options)) });
+        let made = known.unwrap_or_else(|| Made { of: of.to_vec(), options, tensor: make(options) });
         latest.insert(made).tensor.shallow_clone()
     }
 }

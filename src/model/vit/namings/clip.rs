@@ -6,11 +6,12 @@ use crate::model::vit::{Form, Naming, anything_beside};
 pub static NAMING: Naming = Naming {
     key: "clip",
     about: "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone",
-    landmarks: &["transformer.resblocks.0.mlp.c_fc.weight"],
-    // `visual.` comes first, because with the text tower at the root `transformer.resblocks` would be the text blocks.
+    // The text tower has blocks of the same names, but no class token.
+    landmarks: &["class_embedding"],
     prefixes: &["visual.", ""],
     canonical,
     beside: anything_beside,
+    required: None,
 };
 
 /// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.

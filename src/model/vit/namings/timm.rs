@@ -9,6 +9,7 @@ pub static NAMING: Naming = Naming {
     prefixes: &["", "visual.trunk.", "model."],
     canonical,
     beside,
+    required: None,
 };
 
 /// Returns the canonical name and layout of a parameter beside the tower, where open_clip has a projection.

@@ -1,5 +1,6 @@
 //! The names in torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
+use crate::model::vit::required::Required;
 use crate::model::vit::{Form, Naming, anything_beside};
 
 pub static NAMING: Naming = Naming {
@@ -9,6 +10,7 @@ pub static NAMING: Naming = Naming {
     prefixes: &["", "model."],
     canonical,
     beside: anything_beside,
+    required: Some(Required::PLAIN),
 };
 
 fn canonical(name: &str) -> Option<(String, Form)> {

@@ -25,6 +25,7 @@ pub static NAMING: Naming = Naming {
     ],
     canonical,
     beside,
+    required: None,
 };
 
 /// The layers of a block in every family, with their canonical names.

@@ -93,10 +93,10 @@ impl Ops for Writer<'_> {
 
     fn picked(&self, names: &[String], rows: &Value) -> Option<Value> {
         let names: Vec<String> = names.iter().map(|name| self.name(name)).collect();
-        let present = names.iter().filter(|name| self.members.has(name));
+        let mut present = names.iter().filter(|name| self.members.has(name));
         let table = present.clone().map(|name| self.members.led(name)).reduce(|all, own| all + own)?;
         let rows = self.graph().stored.get(&rows.id).map(|(_, rows)| rows.shallow_clone())?;
-        let name = format!("{}.picked", present.last()?);
+        let name = format!("{}.picked", present.next_back()?);
         Some(self.stored(&name, || table.index_select(1, &rows).unsqueeze(1)))
     }
 

@@ -1,0 +1,176 @@
+//! The memory that this process may still take, and the part of a task that goes through the network at once because of
+//! it.
+
+mod chunker;
+mod estimate;
+mod limits;
+mod plan;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tch::Device;
+
+use crate::machine::gpu_memory::{self, Free};
+
+pub use chunker::{Chunker, planned_bytes};
+pub use estimate::{ChunkSize, MemoryEstimate};
+pub use plan::{Task, room};
+
+/// The number of processes that share this machine's memory in one run.
+static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);
+
+/// The number of bytes that the user allows this process to hold (`--memory`); 0 if there is no such limit.
+static ALLOWED: AtomicU64 = AtomicU64::new(0);
+
+/// Divides the machine's free memory among this many processes, since all of them measure it before any takes some.
+/// Each process has its own GPU, so GPU memory is not divided.
+pub fn divide_among(processes: usize) {
+    NEIGHBOURS.store(processes.max(1) as u64, Ordering::Relaxed);
+}
+
+/// Makes all plans as if this process must hold no more than `bytes` in total.
+pub fn allow(bytes: u64) {
+    ALLOWED.store(bytes, Ordering::Relaxed);
+}
+
+/// Returns the memory of a device that this process may still take, in bytes, if the system reports it. On the CPU it
+/// is the smallest of three amounts: the machine's available memory, the rest within the process's control groups and
+/// resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds,
+/// or libtorch's own cache on a GPU, is first returned to the system.
+pub fn free_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cpu => {
+            release_freed();
+            let mut system = sysinfo::System::new();
+            system.refresh_memory();
+            let machine = system.available_memory() / NEIGHBOURS.load(Ordering::Relaxed);
+            let free = [Some(machine), limits::left(), left_of_allowed(held_bytes(Device::Cpu))];
+            free.into_iter().flatten().min().filter(|bytes| *bytes > 0)
+        }
+        Device::Cuda(index) => {
+            let Free { free, total } = gpu_memory::free(index)?;
+            Some(left_of_allowed(Some(total - free)).map_or(free, |allowed| allowed.min(free)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the bytes that `--memory` still allows when `held` bytes are taken, at least 1; `None` if there is no such
+/// limit. If the system does not report how much is held, nothing counts as held.
+fn left_of_allowed(held: Option<u64>) -> Option<u64> {
+    match ALLOWED.load(Ordering::Relaxed) {
+        0 => None,
+        allowed => Some(allowed.saturating_sub(held.unwrap_or(0)).max(1)),
+    }
+}
+
+/// Returns the bytes that this process holds on a device, if the system reports it: its resident memory on the CPU, its
+/// tensors on a GPU.
+pub fn held_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cuda(index) => gpu_memory::tensors(index).map(|tensors| tensors.now),
+        _ => status_bytes("VmRSS:"),
+    }
+}
+
+/// Returns the largest amount that this process has held on a device so far, in bytes, if the system reports it.
+pub fn peak_bytes(device: Device) -> Option<u64> {
+    match device {
+        Device::Cuda(index) => gpu_memory::tensors(index).map(|tensors| tensors.peak),
+        _ => status_bytes("VmHWM:"),
+    }
+}
+
+/// Restarts the count of [`peak_bytes`] at what is held now (Linux, on the CPU).
+pub fn restart_peak(device: Device) {
+    match device {
+        Device::Cuda(index) => gpu_memory::restart_peak(index),
+        _ => {
+            release_freed();
+            // If this fails, the earlier peak remains: the figure is then too large, but still an upper bound.
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+    }
+}
+
+fn status_bytes(key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with(key))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Keeps freed memory for the next tensors instead of returning it to the system. A step allocates gigabytes and frees
+/// them again; on CPUs, a fifth of its time went into pages that the system had to clear every time.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn keep_freed() {
+    const NEVER: i32 = -1;
+    const ONE_GIB: i32 = 1 << 30;
+    // SAFETY: no pointers are passed, and the C library ignores invalid numbers.
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, NEVER);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, ONE_GIB);
+    }
+}
+
+/// Does nothing, since only glibc needs this.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn keep_freed() {}
+
+/// Returns the bytes that this process has allocated and not freed, if the C library tells.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn allocated_bytes() -> Option<u64> {
+    // SAFETY: the call only reads the allocator's own counts.
+    let counts = unsafe { libc::mallinfo2() };
+    Some((counts.uordblks + counts.hblkhd) as u64)
+}
+
+/// Returns nothing, since only glibc tells.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn allocated_bytes() -> Option<u64> {
+    None
+}
+
+/// Returns the memory that was freed so far to the system, so that it counts as free.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub fn release_freed() {
+    // SAFETY: no pointers are passed; only unused pages are returned.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Does nothing, since only glibc needs this.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub fn release_freed() {}
+
+/// Converts bytes to GiB, for messages.
+pub fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_divide_what_is_free() {
+        let alone = free_bytes(Device::Cpu).unwrap();
+        divide_among(1000);
+        let each = free_bytes(Device::Cpu).unwrap();
+        divide_among(1);
+        assert!(each < alone / 10, "{each} of {alone}");
+    }
+
+    #[test]
+    fn what_the_user_allows_counts_what_is_held() {
+        let held = held_bytes(Device::Cpu).unwrap();
+        allow(held + (64 << 20));
+        let left = free_bytes(Device::Cpu).unwrap();
+        allow(1);
+        let none = free_bytes(Device::Cpu).unwrap();
+        allow(0);
+        assert!(left <= (96 << 20), "{left}");
+        assert_eq!(none, 1);
+    }
+}

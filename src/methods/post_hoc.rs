@@ -1,0 +1,92 @@
+//! Post-hoc methods: what is fitted around particles that are there already, be they trained, another run's or the checkpoint
+//! itself. Such a method is one file below `entries`, whose settings are a [`MethodSpec`](super::MethodSpec) and a [`PostHoc`].
+
+use anyhow::{Result, bail};
+use tch::Tensor;
+
+use crate::data::batches::SampleSet;
+use crate::model::Model;
+use crate::posterior::{Output, Posterior};
+use crate::predict::Linear;
+use crate::subspace::Subspace;
+
+/// Where the particles of a method come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    /// They are trained.
+    Training,
+    /// They are those of this finished run: its folder, the start of its id, or settings.
+    Run(&'a str),
+    /// The particle is the checkpoint itself.
+    Checkpoint,
+}
+
+/// Some samples of a set.
+#[derive(Clone, Copy)]
+pub struct Samples<'a> {
+    pub set: &'a SampleSet,
+    pub indices: &'a [u32],
+}
+
+/// The model and the samples with which a post-hoc method is fitted.
+pub struct Context<'a> {
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub train: Samples<'a>,
+    /// The held-out samples; there may be none.
+    pub validation: Samples<'a>,
+    pub batch_size: usize,
+    pub seed: u64,
+}
+
+/// The particles, and how their Gaussian logits become predictions.
+pub struct Predicted<'a> {
+    pub subspace: &'a dyn Subspace,
+    pub posterior: &'a Posterior,
+    pub output: Output,
+    /// The number of draws per particle.
+    pub samples: usize,
+    pub seed: u64,
+}
+
+/// A method that is fitted around particles.
+pub trait PostHoc {
+    /// Returns what is wrong with the settings where images are held out, or are not.
+    fn check(&self, holds_out: bool) -> Option<&'static str> {
+        let _ = holds_out;
+        None
+    }
+
+    /// Plans the fit before anything is trained, and logs what it will take.
+    ///
+    /// # Errors
+    /// Fails if the method cannot be fitted to this model, or needs more memory than allowed.
+    fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
+        let _ = (model, subspace);
+        Ok(())
+    }
+
+    /// Fits the posterior around particles `theta: [n, P]`.
+    ///
+    /// # Errors
+    /// Fails if the fit has no finite result, or if memory does not suffice.
+    fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior>;
+
+    /// Returns how Gaussian logits become predictions, and by how many draws of each particle; `None` if weights are drawn.
+    fn output(&self) -> Option<(Output, usize)> {
+        None
+    }
+
+    /// Returns the members that predict by Gaussian logits.
+    ///
+    /// # Errors
+    /// Fails if the posterior has none, or is of another model.
+    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
+        let _ = predicted;
+        bail!(NO_GAUSSIAN_LOGITS)
+    }
+}
+
+/// The error of linearised predictions of a posterior that has none.
+pub const NO_GAUSSIAN_LOGITS: &str =
+    "this run has no Laplace approximation: linearised predictions need [method.laplace]";

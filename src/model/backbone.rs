@@ -1,0 +1,100 @@
+//! The network of a checkpoint as it has been read, of any kind.
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use tch::Kind;
+
+use super::network::{Network, Parameters};
+use super::stored::StoredNames;
+use super::vit::OwnHead;
+use super::vit::identify::{Fixed, Identified};
+use super::{folder, language, llava, module};
+
+/// The network of a checkpoint, still in f32 on the CPU.
+pub enum Backbone {
+    /// A vision transformer that bella runs itself.
+    Vit(Identified),
+    /// A TorchScript module that runs by its own forward.
+    Module(module::Opened),
+    /// A language network that bella runs itself.
+    Language(Box<language::Opened>),
+    /// A language network that sees an image, which bella runs itself.
+    Llava(Box<llava::Opened>),
+}
+
+impl Backbone {
+    pub fn network(&self) -> &dyn Network {
+        match self {
+            Backbone::Vit(found) => &found.vit,
+            Backbone::Module(found) => &found.module,
+            Backbone::Language(found) => &found.language,
+            Backbone::Llava(found) => &found.llava,
+        }
+    }
+
+    pub fn base(&self) -> &Parameters {
+        match self {
+            Backbone::Vit(found) => &found.base,
+            Backbone::Module(found) => &found.base,
+            Backbone::Language(found) => &found.base,
+            Backbone::Llava(found) => &found.base,
+        }
+    }
+
+    /// Returns the checkpoint's own classifier.
+    pub fn own_head(&self) -> Option<&OwnHead> {
+        match self {
+            Backbone::Vit(found) => found.head.as_ref(),
+            Backbone::Module(found) => found.head.as_ref(),
+            Backbone::Language(_) | Backbone::Llava(_) => None,
+        }
+    }
+
+    /// Checks that the network computes in the type `kind`.
+    ///
+    /// # Errors
+    /// Fails for a module and any type but f32.
+    pub fn check_kind(&self, kind: Kind) -> Result<()> {
+        ensure!(
+            !matches!(self, Backbone::Module(_)) || kind == Kind::Float,
+            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
+        );
+        Ok(())
+    }
+
+    /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
+    pub fn naming(&self) -> &'static str {
+        match self {
+            Backbone::Vit(found) => found.naming,
+            Backbone::Module(_) => "module",
+            Backbone::Language(_) | Backbone::Llava(_) => "transformers",
+        }
+    }
+
+    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
+    pub fn names(&self) -> StoredNames {
+        match self {
+            Backbone::Vit(found) => found.names.clone(),
+            Backbone::Module(_) => StoredNames::default(),
+            Backbone::Language(found) => found.names.clone(),
+            Backbone::Llava(found) => found.names.clone(),
+        }
+    }
+
+    /// Reads the parameters, and the classifier if there is one, of another folder or file of such a network: they are the
+    /// same ones where it is a fine-tuned copy of the checkpoint.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, and for a module.
+    pub fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        match self {
+            Backbone::Vit(_) => folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head)),
+            Backbone::Module(_) => {
+                bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
+            }
+            Backbone::Language(_) => language::parameters(path).map(|found| (found, None)),
+            Backbone::Llava(_) => llava::parameters(path).map(|found| (found, None)),
+        }
+    }
+}

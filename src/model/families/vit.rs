@@ -1,0 +1,53 @@
+//! ViT, DeiT and MAE.
+
+use super::class::{self, Class, classifying};
+use super::family::{Backbone, Family, USUAL};
+use crate::model::vit::required::{QkvBias, Required};
+
+/// The keys that belong to the pooling behind the features, and to the decoder of pretraining.
+const HARMLESS: &[&str] = &["encoder_stride", "pooler_act", "pooler_output_size"];
+
+static VIT_CLASS: Class = classifying("ViTForImageClassification", "vit.", 1, class::VIT);
+static DEIT_CLASS: Class = classifying("DeiTForImageClassification", "deit.", 1, class::VIT);
+
+pub static VIT: Family = Family {
+    model_type: "vit",
+    class: Some(&VIT_CLASS),
+    processor: "ViT",
+    classifies: true,
+    prefixes: &["vit.", ""],
+    keys: &["intermediate_size", "qkv_bias"],
+    harmless: HARMLESS,
+    required,
+    ..USUAL
+};
+
+pub static DEIT: Family = Family {
+    model_type: "deit",
+    class: Some(&DEIT_CLASS),
+    processor: "DeiT",
+    prefixes: &["deit.", ""],
+    required: |tower| Ok(Required { distillation_token: true, ..required(tower)? }),
+    ..VIT
+};
+
+pub static MAE: Family = Family {
+    model_type: "vit_mae",
+    class: None,
+    classifies: false,
+    prefixes: &["vit.", ""],
+    harmless: &[
+        "decoder_hidden_size",
+        "decoder_intermediate_size",
+        "decoder_num_attention_heads",
+        "decoder_num_hidden_layers",
+        "mask_ratio",
+        "norm_pix_loss",
+    ],
+    ..VIT
+};
+
+fn required(tower: &Backbone) -> anyhow::Result<Required> {
+    let qkv_bias = if tower.flag("qkv_bias", true)? { QkvBias::All } else { QkvBias::None };
+    Ok(Required { qkv_bias, ..tower.plain() })
+}

@@ -1,0 +1,190 @@
+//! The values of a config in JSON, where a key that is absent or null means a default.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+
+use crate::model::vit::Activation;
+
+/// The largest values of sizes, far above those of published networks.
+const MOST: [(&[&str], i64); 3] = [
+    (&["num_hidden_layers", "layers", "depth"], 4096),
+    (&["image_size", "img_size", "patch_size"], 16_384),
+    (
+        &[
+            "hidden_size",
+            "intermediate_size",
+            "head_dim",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "projection_dim",
+        ],
+        1 << 20,
+    ),
+];
+
+/// The largest value of any other whole number, such as a vocabulary or a context.
+const MOST_OF_OTHERS: i64 = 1 << 24;
+
+/// Returns whether the value of a key says something: it is not null, false or empty.
+pub fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Array(all) => !all.is_empty(),
+        Value::Object(all) => !all.is_empty(),
+        _ => true,
+    }
+}
+
+/// A table of a config.
+#[derive(Clone)]
+pub struct Values {
+    pub path: PathBuf,
+    table: Value,
+}
+
+impl Values {
+    pub fn new(path: &Path, table: Value) -> Values {
+        Values { path: path.to_path_buf(), table }
+    }
+
+    /// Returns the JSON itself.
+    pub fn table(&self) -> &Value {
+        &self.table
+    }
+
+    /// Returns the value of a key; `None` if it is absent or null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.table.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Returns whether there is a key, though its value may be null.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_str()
+    }
+
+    pub fn is_true(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Returns a whole number above 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn integer(&self, key: &str, default: i64) -> Result<i64> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => match value.as_i64() {
+                Some(number) if number > 0 => self.bounded(key, number),
+                _ => bail!("{}: {key} = {value}: must be a whole number above 0", self.path.display()),
+            },
+        }
+    }
+
+    /// Returns a whole number, which may be 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn count(&self, key: &str, default: i64) -> Result<i64> {
+        match self.get(key).map(Value::as_i64) {
+            Some(Some(0)) => Ok(0),
+            _ if default == 0 && self.get(key).is_none() => Ok(0),
+            _ => self.integer(key, default),
+        }
+    }
+
+    /// Returns whether a switch is on.
+    ///
+    /// # Errors
+    /// Fails if the value is neither true nor false.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(on)) => Ok(*on),
+            Some(value) => bail!("{}: {key} = {value}: must be true or false", self.path.display()),
+        }
+    }
+
+    /// Checks that every key that is set is one of `known`.
+    ///
+    /// # Errors
+    /// Fails at the first other key whose value is not null, false or empty.
+    pub fn expect_keys(&self, what: &str, known: &[&str]) -> Result<()> {
+        let all = self.table.as_object().into_iter().flatten();
+        if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && is_set(value))
+        {
+            bail!(
+                "{}: {key} = {value}: a key that bella does not know for {what}: remove it from the file if it changes nothing",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns a size that a network may have.
+    ///
+    /// # Errors
+    /// Fails if it is larger than any, before something is allocated for it.
+    fn bounded(&self, key: &str, number: i64) -> Result<i64> {
+        let most = MOST.iter().find(|(keys, _)| keys.contains(&key)).map_or(MOST_OF_OTHERS, |(_, most)| *most);
+        ensure!(
+            number <= most,
+            "{}: {key} = {number}: must be at most {most}: no network is that large; put the publisher's config there",
+            self.path.display()
+        );
+        Ok(number)
+    }
+
+    /// Returns the side of a square from `224` or `[224, 224]`.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn side(&self, key: &str, default: i64) -> Result<i64> {
+        let Some(Value::Array(sides)) = self.get(key) else { return self.integer(key, default) };
+        match sides.iter().map(Value::as_i64).collect::<Vec<_>>()[..] {
+            [Some(height), Some(width)] if height == width && height > 0 => self.bounded(key, height),
+            _ => bail!("{}: {key}: must be the side of a square", self.path.display()),
+        }
+    }
+
+    /// Returns a number above 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn number(&self, key: &str, default: f64) -> Result<f64> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => match value.as_f64() {
+                Some(number) if number > 0.0 => Ok(number),
+                _ => bail!("{}: {key} = {value}: must be a number above 0", self.path.display()),
+            },
+        }
+    }
+
+    /// Returns the activation of the MLP.
+    ///
+    /// # Errors
+    /// Fails if bella does not compute it.
+    pub fn activation(&self, default: &str) -> Result<Activation> {
+        // DINOv2's giant model has a gate, whose activation the config does not state.
+        if self.is_true("use_swiglu_ffn") {
+            return Ok(Activation::Silu);
+        }
+        match self.get("hidden_act").map_or(default, |value| value.as_str().unwrap_or_default()) {
+            "gelu" => Ok(Activation::Gelu),
+            "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
+            "quick_gelu" => Ok(Activation::QuickGelu),
+            "silu" | "swish" => Ok(Activation::Silu),
+            word => bail!(
+                "{}: hidden_act = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
+                self.path.display()
+            ),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Reads a results folder: the result rows, the out-of-distribution rows and the files of each run. A file that is
+//! incomplete or unreadable is named in `problems` and its results count as not run. It never yields a wrong number and
+//! never aborts the report.
+
+mod run_files;
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::base::files::open_file;
+use crate::metrics;
+use crate::results::images::{self, TESTED};
+use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
+use crate::results::store::{self, Table};
+use run_files::{folders, listed};
+
+pub use run_files::{PredictionsFile, RunFiles, Runs};
+
+/// The contents of a results folder, read once.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// The rows of all `<experiment>.csv` files, one for each run, set, images, condition and predictive. If rows of
+    /// one set measure different images, the set has a different name for each of them.
+    pub results: Table,
+    /// The rows of all files of out-of-distribution results, one for each run, set, foreign set, images, score and
+    /// average.
+    pub ood: Table,
+    /// The rows of all files of conformal sets, one for each run, set, images, condition, level and part of the images.
+    pub conformal: Table,
+    pub runs: Runs,
+    /// The files that could not be read, one line each with the reason.
+    pub problems: Vec<String>,
+}
+
+/// One row of a table, with access to its cells by column name.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    table: &'a Table,
+    row: usize,
+}
+
+impl<'a> RowView<'a> {
+    pub fn new(table: &'a Table, row: usize) -> Self {
+        Self { table, row }
+    }
+
+    /// Returns the cell of a column. Empty if the table has no such column.
+    pub fn get(&self, column: &str) -> &'a str {
+        self.table.get(self.row, column).unwrap_or_default()
+    }
+
+    /// Returns the name of the set as stored in the row. `set` and `ood_set` may have been renamed after the images of
+    /// the row.
+    pub fn stored_name(&self, column: &'static str) -> &'a str {
+        self.get(images::stored_name(self.table, column))
+    }
+
+    /// Returns the cell of a column as a number. `None` if it is not a finite number.
+    pub fn number(&self, column: &str) -> Option<f64> {
+        self.get(column).parse().ok().filter(|value: &f64| value.is_finite())
+    }
+}
+
+/// Returns the rows of a table in order.
+pub fn rows(table: &Table) -> impl Iterator<Item = RowView<'_>> {
+    (0..table.rows.len()).map(move |row| RowView::new(table, row))
+}
+
+impl Sources {
+    /// Reads every `*.csv` directly in `folder` and the run folders below `runs/`.
+    ///
+    /// # Errors
+    /// Fails if the folder does not exist or holds nothing that could be read.
+    pub fn open(folder: &Path) -> Result<Self> {
+        ensure!(folder.is_dir(), "no results folder {}: run `bella train` first, or name another", folder.display());
+        let mut sources = Self::default();
+        let listed = listed(folder).with_context(|| format!("results folder {}: cannot list", folder.display()))?;
+        for path in listed.iter().filter(|path| path.extension().is_some_and(|ending| ending == "csv")) {
+            sources.add_csv(path);
+        }
+        sources.add_runs(folder);
+        sources.distinguish_images();
+        let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty() && sources.runs.is_empty();
+        let found = sources.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default();
+        ensure!(!empty, "results folder {}: no results in it{found}; run `bella train` first", folder.display());
+        Ok(sources)
+    }
+
+    /// Reads the results files that the user named and the run folders beside them.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read or is not a results file, or if there are no rows at all.
+    pub fn of_files(files: &[PathBuf]) -> Result<Self> {
+        let mut sources = Self::default();
+        let mut folders = vec![];
+        for path in files {
+            sources.take(path, store::read(path)?)?;
+            let folder = path.parent().map_or(PathBuf::new(), Path::to_path_buf);
+            if !folders.contains(&folder) {
+                sources.add_runs(&folder);
+                folders.push(folder);
+            }
+        }
+        sources.distinguish_images();
+        let empty = [&sources.results, &sources.ood, &sources.conformal].iter().all(|table| table.rows.is_empty());
+        ensure!(!empty, "no results yet: run `bella train` first");
+        Ok(sources)
+    }
+
+    pub fn result_rows(&self) -> impl Iterator<Item = RowView<'_>> {
+        rows(&self.results)
+    }
+
+    /// Returns the series of the result rows, in the order of the legend.
+    pub fn series(&self) -> Vec<Series<'_>> {
+        of_table(&self.results, RESULT_KEYS)
+    }
+
+    /// Returns the series of the out-of-distribution rows.
+    pub fn ood_series(&self) -> Vec<Series<'_>> {
+        of_table(&self.ood, OOD_KEYS)
+    }
+
+    pub fn run(&self, run: &str) -> Option<&RunFiles> {
+        self.runs.named(run).next()
+    }
+
+    /// Returns the file with the predictions of a run's plain members.
+    pub fn predictions(&self, run: &str, set: &str, condition: &str) -> Option<PathBuf> {
+        let fits =
+            |file: &&PredictionsFile| file.set == set && file.condition == condition && file.predictive.is_empty();
+        Some(self.run(run)?.predictions.iter().find(fits)?.path.clone())
+    }
+
+    /// Returns the run that a row belongs to.
+    pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
+        self.runs.find(row.get("experiment"), row.get("run"))
+    }
+
+    /// Returns the predictions file that a result row was computed from.
+    pub fn predictions_of(&self, row: &RowView) -> Option<PathBuf> {
+        let wanted = [row.stored_name("set"), row.get("condition"), row.get("predictive")];
+        let fits = |file: &&PredictionsFile| {
+            let same = [&*file.set, &*file.condition, &*file.predictive] == wanted;
+            same && file.is_of(row.get(TESTED.fingerprint), row.get(TESTED.count))
+        };
+        Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
+    }
+
+    /// Returns the training curve of a run, one row per epoch.
+    pub fn history(&self, run: &str) -> Option<&Table> {
+        self.run(run)?.history.as_ref()
+    }
+
+    fn distinguish_images(&mut self) {
+        images::distinguish(&mut self.results);
+        images::distinguish(&mut self.ood);
+        images::distinguish(&mut self.conformal);
+    }
+
+    fn add_csv(&mut self, path: &Path) {
+        let read = store::read(path).and_then(|table| self.take(path, table));
+        if let Err(error) = read {
+            self.problems.push(format!("{error:#}; its rows count as not run"));
+        }
+    }
+
+    /// Adds the rows of `table` to the result rows, the out-of-distribution rows or those of conformal sets.
+    fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
+        let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
+        let (ood, conformal) = (has(OOD_KEYS), has(&["condition", "alpha", "mean_set_size"]));
+        ensure!(
+            ood || conformal || has(&["method", "condition"]),
+            "results file {}: has neither the columns `method` and `condition` of results nor `ood_set` and `score`",
+            path.display()
+        );
+        self.drop_torn_row(path, &mut table)?;
+        self.blank_broken_numbers(path, &mut table);
+        let all = match (ood, conformal) {
+            (true, _) => &mut self.ood,
+            (false, true) => &mut self.conformal,
+            (false, false) => &mut self.results,
+        };
+        all.extend(table);
+        Ok(())
+    }
+
+    /// Drops the last row of a file that does not end in a line break. The file was cut off within this row, so its
+    /// last number may lack digits.
+    fn drop_torn_row(&mut self, path: &Path, table: &mut Table) -> Result<()> {
+        let last = last_byte(path).with_context(|| format!("results file {}", path.display()))?;
+        if last.is_some_and(|byte| byte != b'\n') && table.rows.pop().is_some() {
+            self.problems.push(format!(
+                "results file {}: ends within a row; its last row counts as not run (end the file with a line break)",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Empties the cells of metric columns that do not hold a finite number.
+    fn blank_broken_numbers(&mut self, path: &Path, table: &mut Table) {
+        for (index, column) in table.columns.iter().enumerate().filter(|(_, name)| is_number(name)) {
+            for (place, row) in table.rows.iter_mut().enumerate() {
+                let cell = &mut row[index];
+                if !cell.is_empty() && !cell.parse().is_ok_and(f64::is_finite) {
+                    self.problems.push(format!(
+                        "results file {}: row {}, column `{column}` = `{cell}`: must be a finite number or empty; left out",
+                        path.display(),
+                        place + 1
+                    ));
+                    cell.clear();
+                }
+            }
+        }
+    }
+
+    fn add_runs(&mut self, results: &Path) {
+        for experiment in folders(&results.join("runs")) {
+            for folder in folders(&experiment) {
+                let (files, problems) = RunFiles::read(&experiment, folder);
+                self.problems.extend(problems);
+                self.runs.add(files);
+            }
+        }
+    }
+}
+
+/// Returns the last byte of a file. `None` if the file is empty.
+fn last_byte(path: &Path) -> io::Result<Option<u8>> {
+    let mut file = open_file(path)?;
+    let mut byte = [0];
+    if file.metadata()?.len() == 0 {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut byte)?;
+    Ok(Some(byte[0]))
+}
+
+fn is_number(column: &str) -> bool {
+    const MEASURED: &[&str] = &["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"];
+    metrics::of_column(column).is_some() || MEASURED.contains(&column)
+}
+
+#[cfg(test)]
+mod tests;

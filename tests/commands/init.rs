@@ -1,0 +1,146 @@
+//! `bella init`: what it writes for images and checkpoints, and what it refuses.
+
+use std::path::Path;
+
+use crate::common::{Place, assert_has, bella, fixture, messages, repository};
+use bella::draft::{Checkpoint, Images, METHODS, write};
+use bella::experiment::Experiment;
+use bella::schema::Tree;
+
+/// Three classes of eight small images each.
+fn photos(place: &Place) -> String {
+    let (name, mut bytes) = ("photos", vec![]);
+    for (at, class) in ["ant", "bee", "cat"].into_iter().enumerate() {
+        for file in 0..8u8 {
+            let pixel = image::Rgb([40 * at as u8, 20 * file, 100]);
+            bytes.clear();
+            let image = image::RgbImage::from_pixel(9, 8, pixel);
+            image.write_to(&mut std::io::Cursor::new(&mut bytes), image::ImageFormat::Png).unwrap();
+            place.write(&format!("{name}/{class}/{file}.png"), &bytes);
+        }
+    }
+    place.path(name).display().to_string()
+}
+
+fn init(checkpoint: &Path, data: &str, file: &str, more: &[&str]) -> std::process::Output {
+    let checkpoint = checkpoint.display().to_string();
+    let words = [&["init", "--checkpoint", &checkpoint, "--data", data, "--output", file], more].concat();
+    bella(&words).output().unwrap()
+}
+
+#[test]
+fn a_flat_folder_of_images_gets_a_config() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    let checkpoint = repository("assets/vit-digits.pt");
+    let output = init(&checkpoint, &data, &file, &["--method", "ivon"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["images: image-folder, 3 classes, 15 training, 3 validation and 6 test images"]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wanted = [
+        "name = \"mine\"",
+        "[head.linear] # a new classifier: the checkpoint's own has 10 classes",
+        "test = 0.2 #",
+        "validation = 0.2",
+        "ess = 15 # the number of training images",
+        "[optimizer.none]",
+    ];
+    assert_has(&text, &wanted);
+    bella(&["check", &file]).assert().success();
+    let deep = bella(&["check", "--deep", "--device", "cpu", &file]).output().unwrap();
+    assert_eq!(deep.status.code(), Some(0), "{}", messages(&deep));
+    assert!(!messages(&deep).contains("warning"), "{}", messages(&deep));
+    let again = init(&checkpoint, &data, &file, &[]);
+    assert_eq!(again.status.code(), Some(2));
+    assert_has(&messages(&again), &["mine.toml: exists already; --force replaces it"]);
+    let replaced = init(&checkpoint, &data, &file, &["--force"]);
+    assert_eq!(replaced.status.code(), Some(0), "{}", messages(&replaced));
+    assert_has(&std::fs::read_to_string(&file).unwrap(), &["[method.svgd]", "[optimizer.adamw]"]);
+}
+
+#[test]
+fn every_method_is_a_config_without_doubts() {
+    let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt"), None).unwrap();
+    let images = Images::look("digits", 1).unwrap();
+    assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, 8));
+    for recipe in METHODS {
+        let text = write(&checkpoint, &images, recipe, ("mine", "mine.toml")).unwrap();
+        let experiment = Tree::parse("mine.toml", &text).and_then(|tree| Experiment::read(&tree));
+        let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error}\n{text}", recipe.name));
+        assert_eq!(experiment.warnings(images.train), Vec::<String>::new(), "{text}");
+        let training = experiment.training.unwrap();
+        training.method.spec.check_steps(training.train.epochs * 799usize.div_ceil(training.train.batch_size)).unwrap();
+    }
+    assert!(
+        write(&checkpoint, &images, &METHODS[0], ("a", "a"))
+            .unwrap()
+            .contains("[head.checkpoint] # the checkpoint's own")
+    );
+}
+
+#[test]
+fn a_text_tower_gives_the_head() {
+    let checkpoint = Checkpoint::look(&fixture("openai_clip_words.pt"), None).unwrap();
+    assert!(checkpoint.has_text && checkpoint.normalize == Some(("\"clip\"", "as all models of CLIP")));
+    let images = Images::look("digits", 1).unwrap();
+    let text = write(&checkpoint, &images, &METHODS[0], ("mine", "mine.toml")).unwrap();
+    assert_has(&text, &["[head.zero-shot] # from the text tower", "normalize = \"clip\""]);
+}
+
+#[test]
+fn a_module_gets_a_config_that_runs_it() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    let module = fixture("module/residual.pt");
+    let refused = init(&module, &data, &file, &[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_has(&messages(&refused), &["to run it by its own forward as a module, give --image-size PIXELS"]);
+    let output = init(&module, &data, &file, &["--image-size", "8"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wanted = ["kind = \"module\" #", "image_size = 8", "[subspace.low-rank]", "\"linear\"", "precision = \"f32\""];
+    assert_has(&text, &wanted);
+    bella(&["check", &file]).assert().success();
+    let trained = bella(&["train", "-c", &file, "-s", "train.epochs=1", "-s", "train.warmup_steps=0"])
+        .args(["--device", "cpu", "--out", &place.path("out").display().to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(trained.status.code(), Some(0), "{}", messages(&trained));
+}
+
+#[test]
+fn what_is_missing_or_unknown_is_told() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    let checkpoint = repository("assets/vit-digits.pt");
+    let cases: [(std::process::Output, i32, &str); 5] = [
+        (init(&checkpoint, &data, &file, &["--method", "bella-svg"]), 2, "did you mean `bella-svgd`?"),
+        (init(Path::new("no.pt"), &data, &file, &[]), 1, "--checkpoint: no.pt: no such file or folder"),
+        (init(&checkpoint, "no/such", &file, &[]), 1, "--data: no/such: no such folder, and no data set of that name"),
+        (init(&checkpoint, &format!("{data}/ant"), &file, &[]), 1, "no layout that bella knows"),
+        (bella(&["init", "--output", &file]).output().unwrap(), 2, "--checkpoint is needed where no terminal can ask"),
+    ];
+    for (output, code, message) in cases {
+        assert_eq!(output.status.code(), Some(code), "{}", messages(&output));
+        assert_has(&messages(&output), &[message]);
+        assert!(!Path::new(&file).exists());
+    }
+}
+
+#[test]
+fn settings_of_another_data_set_are_doubted() {
+    let place = Place::new();
+    let quickstart = repository("configs/quickstart.toml").display().to_string();
+    let ivon = repository("configs/methods/ivon.toml").display().to_string();
+    let check = |more: &[&str]| bella(&[&["check", "--merge", &quickstart, &ivon], more].concat()).output().unwrap();
+    let output = check(&["--set", "train.warmup_steps=9999"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let warnings = [
+        "warning: ",
+        "method.ivon.ess = 40000, but there are 120 training images",
+        "train.warmup_steps = 9999 of 240 steps: the learning rate never reaches its value",
+    ];
+    assert_has(&messages(&output), &warnings);
+    assert!(messages(&check(&["--set", "method.ivon.ess=120"])).is_empty());
+    drop(place);
+}

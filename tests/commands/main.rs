@@ -1,0 +1,36 @@
+//! Commands of bella, run as a user runs them, on tiny checkpoints and the embedded digits. They are one program, since each program
+//! of tests takes seconds to build.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod after_training;
+mod answers;
+mod attacks;
+mod bad_input;
+mod bayesvlm;
+mod bench;
+#[cfg(target_os = "linux")]
+mod children;
+mod cli;
+mod configs;
+mod damage;
+mod data_sets;
+mod docs;
+mod encoder_runs;
+mod identity;
+mod init;
+mod language_runs;
+mod laplace_runs;
+mod page;
+mod registry;
+mod rehearse;
+mod report;
+mod resume;
+mod sampling;
+mod search;
+mod sensitivity;
+mod sweeps;
+mod uncertainty;
+mod vqa;
+mod watching;

@@ -1,0 +1,242 @@
+//! A run that was stopped, interrupted or killed at any moment continues bit for bit.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::common::{Place, assert_has, error_line, messages, tensor_bytes};
+use bella::base::tensor_file::State;
+use bella::results::store::read;
+
+/// 40 steps, each followed by a checkpoint.
+const LONG: [&str; 2] = ["train.epochs=10", "train.save_minutes=1e-9"];
+
+/// The arguments of the long run in `place`.
+fn arguments(place: &Place) -> Vec<String> {
+    let mut arguments = place.arguments("train", &LONG);
+    arguments.extend(["--no-eval".into(), "--config".into(), place.path("tiny.toml").display().to_string()]);
+    arguments
+}
+
+fn spawn(place: &Place) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).envs(crate::common::preload());
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The same command to its end.
+#[track_caller]
+fn to_the_end(place: &Place, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).args(more).envs(crate::common::preload());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    output
+}
+
+/// Steps of the checkpoint that lies there, which must be readable whenever there is one.
+fn steps(checkpoint: &Path) -> Option<u64> {
+    if !checkpoint.is_file() {
+        return None;
+    }
+    let state = State::read(checkpoint).unwrap();
+    let progress: serde_json::Value = serde_json::from_str(&state.text("progress").unwrap()).unwrap();
+    Some(progress["steps"].as_u64().unwrap())
+}
+
+/// Waits until `child` has a checkpoint of at least `count` steps.
+fn wait_for_steps(place: &Place, child: &mut Child, count: u64) -> PathBuf {
+    loop {
+        let checkpoint = place.runs().first().map(|run| run.join("resume.safetensors"));
+        if let Some(path) = checkpoint.filter(|path| steps(path).is_some_and(|steps| steps >= count)) {
+            return path;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before step {count}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The results of a run: theta, and the history without its times.
+fn outcome(place: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
+    let run = place.run();
+    let history = read(&run.join("train.csv")).unwrap();
+    let timeless: Vec<usize> = (0..history.columns.len()).filter(|i| !history.columns[*i].contains("second")).collect();
+    let rows = history.rows.iter().map(|row| timeless.iter().map(|i| row[*i].clone()).collect()).collect();
+    (tensor_bytes(&run.join("posterior.safetensors"), "theta"), rows)
+}
+
+/// A run on the same config as the one in `as_in`.
+fn uninterrupted(as_in: &Place) -> (Vec<u8>, Vec<Vec<String>>) {
+    let place = Place::new();
+    place.write("tiny.toml", &std::fs::read(as_in.path("tiny.toml")).unwrap());
+    to_the_end(&place, &[]);
+    let outcome = outcome(&place);
+    assert_eq!(outcome.1.len(), 10);
+    outcome
+}
+
+/// The run in `place` ended as one that nobody stopped.
+#[track_caller]
+fn assert_as_uninterrupted(place: &Place) {
+    let ((theta, history), (expected_theta, expected_history)) = (outcome(place), uninterrupted(place));
+    assert!(theta == expected_theta, "theta of the resumed run differs");
+    assert_eq!(history, expected_history);
+}
+
+fn signal(child: &Child, name: &str) {
+    // The shell's own `kill`: the program of that name is not everywhere.
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Sends a signal after `step`; the run stops with a checkpoint, says so, and continues to the same end.
+fn stopped_by(name: &str, step: u64, resume: &[&str]) {
+    stopped_in(Place::with_tiny(), name, step, resume);
+}
+
+fn stopped_in(place: Place, name: &str, step: u64, resume: &[&str]) {
+    let mut child = spawn(&place);
+    let checkpoint = wait_for_steps(&place, &mut child, step);
+    signal(&child, name);
+    let output = child.wait_with_output().unwrap();
+    let text = messages(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let at = steps(&checkpoint).unwrap();
+    assert!((step..40).contains(&at), "{at}");
+    let last = text.lines().last().unwrap();
+    assert_has(last, &[&format!("error: stopped after {at} steps"), "which are saved", "the same command continues"]);
+    assert!(!place.run().join("posterior.safetensors").exists());
+
+    let output = to_the_end(&place, resume);
+    assert_has(&messages(&output), &[&format!("resuming after {at} steps")]);
+    assert_as_uninterrupted(&place);
+}
+
+#[test]
+fn ctrl_c_and_the_same_command() {
+    stopped_by("INT", 3, &[]);
+}
+
+#[test]
+fn sigterm_and_resume() {
+    stopped_by("TERM", 9, &["--resume"]);
+}
+
+#[test]
+fn gradients_mixed_in_weight_space() {
+    let place = Place::new();
+    place.write(
+        "tiny.toml",
+        crate::common::tiny().replace("gamma = 0.01", "gamma = 0.01\ndrive = \"weight\"").as_bytes(),
+    );
+    stopped_in(place, "TERM", 6, &[]);
+}
+
+#[test]
+fn random_views_of_images() {
+    let place = Place::new();
+    let augmented = "[data.digits]\naugment = { crop = \"random-resized\", flip = 0.5 }";
+    place.write("tiny.toml", crate::common::tiny().replace("[data.digits]", augmented).as_bytes());
+    stopped_in(place, "TERM", 6, &[]);
+}
+
+#[test]
+fn killed_at_several_moments() {
+    let place = Place::with_tiny();
+    // Before anything is written, within the first epoch, around an epoch's end, later.
+    for step in [0, 1, 4, 13] {
+        let mut child = spawn(&place);
+        if step > 0 {
+            wait_for_steps(&place, &mut child, step);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if let Some(run) = place.runs().first() {
+            let found = steps(&run.join("resume.safetensors"));
+            assert!(found.is_none_or(|steps| steps >= step), "{found:?}");
+            assert!(!run.join("posterior.safetensors").exists(), "the run ended before it was killed");
+        }
+    }
+    let output = to_the_end(&place, &["--resume"]);
+    assert_has(&messages(&output), &["resuming after"]);
+    assert_as_uninterrupted(&place);
+}
+
+#[test]
+fn other_threads_are_refused() {
+    let place = Place::with_tiny();
+    let mut child = {
+        let mut arguments = arguments(&place);
+        let at = arguments.iter().position(|word| word == "--threads").unwrap();
+        arguments[at + 1] = "2".into();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let checkpoint = wait_for_steps(&place, &mut child, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = std::fs::read(&checkpoint).unwrap();
+    let line = error_line(place.train(&LONG), 1);
+    assert_has(&line, &["--threads 1: this run started with 2 threads", "leave --threads out", "--force"]);
+    assert_eq!(std::fs::read(&checkpoint).unwrap(), before);
+}
+
+#[test]
+fn nothing_to_resume_is_an_error() {
+    let place = Place::with_tiny();
+    let mut command = place.train(&[]);
+    command.arg("--resume");
+    assert_has(&error_line(command, 1), &["nothing to resume from", "leave --resume out"]);
+}
+
+#[test]
+fn a_damaged_resume_file_is_named() {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    let checkpoint = wait_for_steps(&place, &mut child, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let bytes = std::fs::read(&checkpoint).unwrap();
+    std::fs::write(&checkpoint, &bytes[..bytes.len() / 2]).unwrap();
+    let line = error_line(place.train(&LONG), 1);
+    assert_has(&line, &["--force starts anew", "resume.safetensors: damaged"]);
+}
+
+#[test]
+fn a_run_in_training_is_not_trained_twice() {
+    let place = Place::with_tiny();
+    let mut child = spawn(&place);
+    wait_for_steps(&place, &mut child, 1);
+    // Held still, so that it cannot end first.
+    signal(&child, "STOP");
+    let line = error_line(place.train(&LONG), 1);
+    signal(&child, "CONT");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_has(&line, &["another bella process is training this run"]);
+}
+
+/// Learning far too fast, the validation NLL soon rises; a run that was paused on the way ends at the same epoch.
+#[test]
+fn training_ends_where_the_validation_nll_no_longer_falls() {
+    let sets = ["train.epochs=12", "train.early_stop=2", "optimizer.adamw.lr=5e-2"];
+    let place = Place::with_tiny();
+    let output = place.train(&sets).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["gives the posterior: its validation NLL", "after 2 epochs without a lower one"]);
+    let history = read(&place.run().join("train.csv")).unwrap();
+    let nlls: Vec<f64> =
+        crate::common::cells(&history, "validation_nll_lm").iter().map(|nll| nll.parse().unwrap()).collect();
+    let best = (0..nlls.len()).min_by(|a, b| nlls[*a].total_cmp(&nlls[*b])).unwrap();
+    assert_eq!((nlls.len(), nlls.len() < 12), (best + 3, true), "{nlls:?}");
+
+    let paused = Place::with_tiny();
+    let until = (nlls.len() - 1).to_string();
+    for more in [&["--no-eval", "--until-epoch", &until][..], &["--no-eval"]] {
+        assert_eq!(paused.train(&sets).args(more).output().unwrap().status.code(), Some(0));
+    }
+    let posterior = |place: &Place| tensor_bytes(&place.run().join("posterior.safetensors"), "theta");
+    assert_eq!(posterior(&paused), posterior(&place));
+    let line = error_line(place.train(&["train.early_stop=2", "data.digits.validation=0"]), 2);
+    assert_has(&line, &["train.early_stop", "needs validation images"]);
+}

@@ -1,0 +1,261 @@
+//! The quality of predictions, end to end on the embedded digits: foreign sets, calibration, comparisons, published
+//! corrupted versions.
+
+use std::path::PathBuf;
+
+use crate::common::{Place, assert_has, bella, cells, done, error_line, folder, number, table, text, trained, with};
+use bella::predictions::{Predictions, Shape};
+use bella::results::store::{Table, read};
+
+#[test]
+fn foreign_images_get_a_row_a_score_and_average() {
+    let place = trained();
+    let foreign = text(&folder(&place, "foreign"));
+    assert_has(
+        &done(with(place.command("eval", &[]), &["--ood", &format!("image-folder={foreign}")])),
+        &["auroc", "foreign"],
+    );
+    let ood = read(&place.path("results/tiny-ood.csv")).unwrap();
+    let key = |row| [ood.get(row, "score").unwrap(), ood.get(row, "average").unwrap()];
+    let keys: Vec<_> = (0..ood.rows.len()).map(key).collect();
+    assert_eq!(keys[..2], [["max_probability", "lm"], ["max_probability", "pm"]]);
+    for score in ["predictive_entropy", "expected_entropy", "mi", "energy"] {
+        assert!(keys.iter().any(|key| key[0] == score), "{score} in {keys:?}");
+    }
+    let predictions = place.run().join("predictions");
+    let [inside, outside] =
+        ["digits@clean", "digits@ood-foreign"].map(|name| text(&predictions.join(name)) + ".safetensors");
+    let scored = table(&place, &done(bella(&["score", &inside, "--ood", &outside, "--csv"])));
+    for column in ["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"] {
+        assert!((0..ood.rows.len()).all(|row| (0.0..=1.0).contains(&number(&ood, row, column))), "{column}");
+        assert_eq!(cells(&ood, column), cells(&scored, column), "{column}");
+    }
+    assert!(cells(&ood, "definition").iter().all(|text| !text.is_empty()));
+    assert_eq!((ood.get(0, "samples"), ood.get(0, "ood_samples")), (Some("30"), Some("4")));
+
+    let eval = |sets: &[&str]| {
+        let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--ood", set]).collect();
+        with(place.command("eval", &[]), &arguments)
+    };
+    let again = format!("image-folder={foreign}");
+    assert_has(&error_line(eval(&[&again, &again]), 2), &["`foreign` is the test set or comes twice", "`label`"]);
+    assert_has(&error_line(eval(&["folder=x"]), 2), &["unknown data set `folder`; known: cifar10"]);
+    assert_has(&error_line(eval(&["none.toml"]), 2), &["none.toml"]);
+    assert_eq!(read(&place.path("results/tiny-ood.csv")).unwrap().rows, ood.rows);
+}
+
+#[test]
+fn temperatures_are_fitted_on_held_out_images() {
+    let place = trained();
+    assert_has(&done(with(place.command("eval", &[]), &["--calibrate"])), &["temperature scaling", "NLL scaled"]);
+    let results = place.results();
+    for average in ["lm", "pm"] {
+        assert!(number(&results, 0, &format!("temperature_{average}")) > 0.0);
+        assert!(["nll_ts", "ece_ts", "brier_ts"].iter().all(|s| number(&results, 0, &format!("{s}_{average}")) > 0.0));
+    }
+    let file = text(&place.run().join("predictions/digits@clean.safetensors"));
+    let scored = table(&place, &done(bella(&["score", &file, "--validation", &file, "--csv"])));
+    for average in ["lm", "pm"] {
+        let [raw, scaled] = ["nll", "nll_ts"].map(|stem| number(&scored, 0, &format!("{stem}_{average}")));
+        assert!(scaled <= raw, "{average}: {scaled} after, {raw} before");
+    }
+    let without = Place::with_tiny();
+    done(without.train(&["data.digits.validation=0"]));
+    let line = error_line(with(without.command("eval", &[]), &["--calibrate"]), 1);
+    assert_has(&line, &["data.*.validation = 0", "no val split"]);
+}
+
+/// A config that stops early trains with held-out images; evaluating it on other images does not ask for them.
+#[test]
+fn a_run_that_stops_early_is_evaluated_on_other_images() {
+    let place = Place::with_tiny();
+    done(place.train(&["train.early_stop=1", "train.epochs=1"]));
+    let other = format!("image-folder={}", text(&folder(&place, "other")));
+    done(with(place.command("eval", &[]), &["--data", &other]));
+    done(with(place.command("eval", &[]), &["--ood", &other]));
+    let results = place.results();
+    assert_eq!(cells(&results, "set"), ["digits", "other"]);
+    assert!(
+        read(&place.path("results/tiny-ood.csv")).unwrap().rows.iter().all(|row| row.contains(&"other".to_string()))
+    );
+    // Training itself asks for them.
+    let line = error_line(place.train(&["train.early_stop=1", "data.digits.validation=0"]), 2);
+    assert_has(&line, &["train.early_stop = 1", "needs validation images"]);
+}
+
+/// Another evaluation of the same images adds what it computes and removes nothing.
+#[test]
+fn conformal_sets_keep_what_calibration_computed() {
+    let place = trained();
+    done(with(place.command("eval", &[]), &["--calibrate"]));
+    let before = place.results();
+    let scaled = |table: &Table| {
+        let columns = ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm", "ece_ts_lm", "brier_ts_pm"];
+        columns.map(|column| cells(table, column)[0].to_string())
+    };
+    assert!(scaled(&before).iter().all(|cell| !cell.is_empty()), "{before:?}");
+    done(with(place.command("eval", &[]), &["--conformal", "0.2"]));
+    assert_eq!(scaled(&place.results()), scaled(&before));
+    assert_eq!(place.results().rows.len(), before.rows.len());
+    let sets = read(&place.path("results/tiny-conformal.csv")).unwrap();
+    done(with(place.command("eval", &[]), &["--calibrate"]));
+    assert_eq!(read(&place.path("results/tiny-conformal.csv")).unwrap().rows, sets.rows);
+}
+
+/// The rows of `part` = all.
+fn of_all(sets: &Table) -> Vec<usize> {
+    (0..sets.rows.len()).filter(|row| sets.get(*row, "part") == Some("all")).collect()
+}
+
+#[test]
+fn conformal_sets_are_calibrated_on_held_out_images() {
+    let place = trained();
+    let levels = ["--conformal", "0.2,0.4", "--corrupt", "gaussian-noise:3"];
+    assert_has(&done(with(place.command("eval", &[]), &levels)), &["conformal", "set_coverage", "mean_set_size"]);
+    done(with(place.command("eval", &[]), &["--conformal", "0.2,0.4"]));
+    let sets = read(&place.path("results/tiny-conformal.csv")).unwrap();
+    let all = of_all(&sets);
+    // Two conditions, two levels, three scores, two averages.
+    assert_eq!(all.len(), 24);
+    assert!(
+        all.iter()
+            .all(|row| number(&sets, *row, "calibration_samples") == number(&sets, all[0], "calibration_samples"))
+    );
+    for row in &all {
+        let same = |other: &usize| {
+            let keys = ["condition", "alpha", "score", "average"];
+            keys.iter().all(|key| sets.get(*row, key) == sets.get(*other, key))
+        };
+        let classes: Vec<usize> =
+            (0..sets.rows.len()).filter(|other| same(other) && sets.get(*other, "part") == Some("class")).collect();
+        let covered: f64 = classes
+            .iter()
+            .map(|class| number(&sets, *class, "set_coverage") * number(&sets, *class, "part_samples"))
+            .sum();
+        assert!((covered / 30.0 - number(&sets, *row, "set_coverage")).abs() < 1e-9);
+    }
+    done(with(place.command("eval", &[]), &["--conformal", "0.2,0.4"]));
+    assert_eq!(
+        read(&place.path("results/tiny-conformal.csv")).unwrap().rows.len(),
+        sets.rows.len(),
+        "rows are replaced"
+    );
+
+    // From saved predictions, the same numbers.
+    done(with(place.command("eval", &[]), &["--split", "val"]));
+    let file = |set: &str| text(&place.run().join(format!("predictions/{set}@clean.safetensors")));
+    let (test, held_out) = (file("digits"), file("digits-val"));
+    let saved = ["score", &test, "--validation", &held_out, "--conformal", "0.2,0.4", "--csv"];
+    let scored = table(&place, &done(bella(&saved)));
+    let clean: Vec<usize> = (0..sets.rows.len()).filter(|row| sets.get(*row, "condition") == Some("clean")).collect();
+    for column in ["score", "average", "alpha", "part", "name", "set_coverage", "mean_set_size", "empty_sets"] {
+        let evaluated: Vec<&str> = clean.iter().map(|row| sets.get(*row, column).unwrap()).collect();
+        assert_eq!(cells(&scored, column), evaluated, "{column}");
+    }
+    assert_has(&done(bella(&["report", &text(&place.path("results")), "--table", "conformal"])), &["gaussian-noise:3"]);
+}
+
+#[test]
+fn conformal_sets_without_enough_or_other_images_are_refused() {
+    let place = trained();
+    let eval = |arguments: &[&str]| error_line(with(place.command("eval", &[]), arguments), 2);
+    let few = "calibration images do not suffice, at least ceil(1/alpha) - 1 = 19 are needed";
+    assert_has(&eval(&["--conformal", "0.05"]), &["--conformal 0.05: ", few, "data.*.validation"]);
+    let classwise = eval(&["--conformal", "0.2", "--conformal-thresholds", "class-wise"]);
+    assert_has(&classwise, &["calibration images of class `", "= 4 are needed"]);
+    assert_has(
+        &eval(&["--conformal", "0.2", "--split", "val"]),
+        &["--conformal --split val", "which cannot test them"],
+    );
+    assert!(!place.path("results/tiny-conformal.csv").exists());
+    let file = text(&place.run().join("predictions/digits@clean.safetensors"));
+    let score = |arguments: &[&str], code| error_line(bella(&[&["score", &file], arguments].concat()), code);
+    assert_has(&score(&["--conformal", "0.2"], 2), &["name them by --validation FILE"]);
+    assert_has(&score(&["--conformal", "0.2", "--validation", &file], 1), &["both files are of the same images"]);
+}
+
+#[test]
+fn two_runs_are_compared_image_by_image() {
+    let place = trained();
+    let file = |run: PathBuf| text(&run.join("predictions/digits@clean.safetensors"));
+    let first = file(place.run());
+    done(place.train(&["seed=4"]));
+    let second = place.runs().into_iter().map(file).find(|path| *path != first).unwrap();
+    let rows = table(&place, &done(bella(&["compare", &first, &second, "--csv", "--resamples", "200"])));
+    assert_eq!(rows.get(0, "metric"), Some("accuracy"));
+    for row in 0..rows.rows.len() {
+        let [a, b, difference, low, high] = ["a", "b", "difference", "low", "high"].map(|c| number(&rows, row, c));
+        assert!((b - a - difference).abs() < 1e-12 && low <= high, "row {row}");
+    }
+    assert_has(&done(bella(&["compare", &first, &second])), &["differences are B - A", "95 % interval"]);
+
+    // Runs stand for their predictions, and settings for a run.
+    let out = text(&place.path("results"));
+    let of_runs = bella(&["compare", "svgd,seed=3", "tiny,seed=4", "--out", &out, "--csv", "--resamples", "200"]);
+    assert_eq!(table(&place, &done(of_runs)).rows, rows.rows);
+    let of_runs = |a: &str, more: &[&str]| bella(&[&["compare", a, "seed=4", "--out", &out], more].concat());
+    assert_has(&error_line(of_runs("svgd", &[]), 1), &["`svgd` fits 2 runs", "or of the settings"]);
+    assert_has(&error_line(of_runs("ivon", &[]), 1), &["no run `ivon`", "svgd,rank=4,seed=1"]);
+    let attacked = of_runs("seed=3", &["--condition", "fgsm 0.02"]);
+    assert_has(&error_line(attacked, 1), &["no predictions on digits under the condition `fgsm 0.02`", "bella eval"]);
+
+    // Another number of classes, and a logit that is none.
+    let other = place.path("five.safetensors");
+    let shape = Shape { members: 3, samples: 30, classes: 5 };
+    Predictions::new(shape, vec![0.5; 450], vec![0; 30]).unwrap().save(&other).unwrap();
+    assert_has(&error_line(bella(&["compare", &first, &text(&other)]), 1), &["30 of 5", "one test set"]);
+    assert_has(&error_line(bella(&["score", &first, "--ood", &text(&other)]), 1), &["3 members and 5 classes"]);
+    assert_has(&error_line(bella(&["score", &first, "--validation", &text(&other)]), 1), &["3 members and 5 classes"]);
+    let mut bytes = std::fs::read(&first).unwrap();
+    let start = {
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        tensors.tensor("logits").unwrap().data().as_ptr() as usize - bytes.as_ptr() as usize
+    };
+    bytes[start..start + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    // As another program writes it: without a hash.
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensors();
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    let broken = text(&place.write("nan.safetensors", &bytes));
+    let commands =
+        [["score", &broken, "--csv", ""], ["compare", &first, &broken, ""], ["score", &first, "--validation", &broken]];
+    for arguments in commands {
+        let arguments: Vec<&str> = arguments.into_iter().filter(|word| !word.is_empty()).collect();
+        let line = error_line(bella(&arguments), 1);
+        assert_has(&line, &["nan.safetensors: predictions: logit NaN of member 0, sample 0, class 0"]);
+    }
+}
+
+#[test]
+fn published_versions_are_rows_without_means_of_a_part() {
+    let place = trained();
+    for version in ["fog/1", "fog/2", "snow/1", "snow/2"] {
+        folder(&place, &format!("corrupted/{version}"));
+    }
+    let data = format!("image-folder-c={}", text(&place.path("corrupted")));
+    let eval = |sets: &[&str], data: &str| with(place.command("eval", sets), &["--data", data]);
+    let severities = "data.image-folder-c.severities=[1,2]";
+    done(eval(&[severities], &data));
+    let results = place.results();
+    let conditions = cells(&results, "condition");
+    assert_eq!(conditions, ["clean", "fog:1", "fog:2", "snow:1", "snow:2"]);
+    assert_eq!(cells(&results, "corruption"), ["", "fog", "fog", "snow", "snow"]);
+    assert_eq!(cells(&results, "severity"), ["", "1", "2", "1", "2"]);
+    assert_eq!(cells(&results, "shift_source")[1..], ["published"; 4]);
+    assert_eq!(cells(&results, "nll_lm")[1], cells(&results, "nll_lm")[4], "the same images");
+    assert_has(&error_line(eval(&[], &data), 1), &["6 of 10 folders", "fog/3", "severities"]);
+    let attacked = with(eval(&[severities], &data), &["--attack", "fgsm"]);
+    assert_has(&error_line(attacked, 1), &["corrupted already"]);
+    assert_eq!(place.results().rows, results.rows);
+
+    let root = place.path("cifar");
+    std::fs::create_dir(&root).unwrap();
+    let data = format!("cifar10-c={}", text(&root));
+    assert_has(&error_line(eval(&[], &data), 1), &["20 of 20 files are missing", "gaussian_noise.npy", "labels.npy"]);
+    for name in ["fog", "labels"] {
+        let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 32, 32, 3), }";
+        let file = [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:117}\n").as_bytes(), &[0; 4 * 3072]].concat();
+        place.write(&format!("cifar/{name}.npy"), &file);
+    }
+    let line = error_line(eval(&["data.cifar10-c.corruptions=[\"fog\"]", "data.cifar10-c.verify=false"], &data), 1);
+    assert_has(&line, &[".npy", "[4, 32, 32, 3]", "50000"]);
+}
