@@ -18,14 +18,15 @@ use crate::run::{RunFolder, open_answers, open_predictions};
 pub use answers::is_answers;
 
 /// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
-/// on sets of other classes have no labels, and are left out.
+/// on sets of other classes have no labels, and are left out. A path that is no folder means a file, also where there is none, so
+/// that a mistyped one is told as a file.
 ///
 /// # Errors
 /// Fails if there is no such run, if it has no such file, or if a file cannot be read.
 pub fn files_of(named: &str, out: &Path) -> Result<Vec<PathBuf>> {
     let path = PathBuf::from(named);
-    let is_file = path.is_file() || is_answers(&path) || path.extension().is_some_and(|ending| ending == "safetensors");
-    if is_file {
+    let is_path = named.contains(std::path::MAIN_SEPARATOR) && !path.is_dir();
+    if is_path || path.is_file() || is_answers(&path) || path.extension().is_some_and(|end| end == "safetensors") {
         return Ok(vec![path]);
     }
     let run = RunFolder::find(out, Some(named))?;
