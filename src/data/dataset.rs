@@ -30,8 +30,6 @@ pub struct Entry {
     pub sample: Option<ReadSmall>,
 }
 
-/// Reads a table of a data set for the writer of a small set.
-pub type ReadSmall = fn(&Reader) -> Box<dyn SmallSet>;
 
 impl Entry {
     /// Returns the data set of a table.
