@@ -30,7 +30,6 @@ pub struct Entry {
     pub sample: Option<ReadSmall>,
 }
 
-
 impl Entry {
     /// Returns the data set of a table.
     ///
