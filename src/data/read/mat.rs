@@ -1,5 +1,5 @@
 //! MATLAB's `.mat` files of version 5 (MAT-File Format, MathWorks), little-endian. [`read`] reads arrays of numbers, texts
-//! and structs, compressed or not, and skips other contents of a file; [`write`] writes arrays of numbers.
+//! and structs, compressed or not, and skips other contents of a file; [`write()`] writes arrays of numbers.
 
 mod write;
 
