@@ -1,4 +1,4 @@
-//! How a network computes: the type of its numbers, and how many particles go through it at once.
+//! Two settings of every computation: the type of its numbers, and the number of particles that go through a network at once.
 
 use std::ops::RangeInclusive;
 
@@ -21,7 +21,7 @@ words! {
 /// The number of particles that go through the network at once. Results depend on it only through rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// As many particles as fit in memory.
+    /// The number is the largest that fits in memory.
     Auto,
     /// A fixed number; 0 for all.
     Fixed(usize),

@@ -48,7 +48,7 @@ pub trait Objective {
     }
 }
 
-/// What a method wants to know about the batch of a step.
+/// A question that a method asks about the batch of a step.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The particles, `[n, P]`.
@@ -80,7 +80,7 @@ pub enum Output {
     Features,
 }
 
-/// What is done to the losses besides, answered by [`Answer::Extended`].
+/// An addition to the losses and their gradients, answered by [`Answer::Extended`].
 #[derive(Clone, Copy)]
 pub enum Extra<'a> {
     None,
@@ -161,7 +161,7 @@ pub(super) fn advised(error: Error, advice: &str) -> Error {
     }
 }
 
-/// What is requested, in words.
+/// Writes a request in words, for errors.
 impl fmt::Display for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let name = |output: Output| match output {

@@ -5,12 +5,13 @@ use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::data::batches::SampleSet;
+use crate::laplace::fit::Fitter;
 use crate::model::Model;
 use crate::posterior::{Output, Posterior};
 use crate::predict::Linear;
 use crate::subspace::Subspace;
 
-/// Where the particles of a method come from.
+/// The source of the particles that a method starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin<'a> {
     /// They are trained.
@@ -37,6 +38,23 @@ pub struct Context<'a> {
     pub validation: Samples<'a>,
     pub batch_size: usize,
     pub seed: u64,
+}
+
+impl<'a> Context<'a> {
+    /// Returns what fits Gaussians with these settings.
+    pub fn fitter<S>(&self, settings: S) -> Fitter<'a, S> {
+        let Context { model, subspace, train, validation, batch_size, seed } = *self;
+        Fitter {
+            model,
+            subspace,
+            settings,
+            images: train.set,
+            train: train.indices,
+            held_out: (validation.set, validation.indices),
+            batch_size,
+            seed,
+        }
+    }
 }
 
 /// The particles, and how their Gaussian logits become predictions.

@@ -10,7 +10,7 @@ use super::bounds::Bounds;
 use super::choice::Choice;
 use super::reader::{CommandLine, Field, Reader};
 
-/// What `settings!` needs of other crates wherever it is called.
+/// The names of other crates that `settings!` expands to, so that a caller needs no import.
 #[doc(hidden)]
 pub mod outside {
     pub use serde::{Serialize, Serializer};

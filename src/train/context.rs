@@ -1,4 +1,4 @@
-//! What a training is given, the same from its first step to its last.
+//! The inputs of a training, which stay the same from its first step to its last.
 
 use anyhow::{Context as _, Result};
 

@@ -14,7 +14,7 @@ pub struct Opening {
     pub trained: usize,
     /// The number of images that are held out.
     pub held_out: usize,
-    /// How much goes through the network at once.
+    /// The particles and images that go through the network at once.
     pub cut: ChunkSize,
 }
 

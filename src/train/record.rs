@@ -1,4 +1,4 @@
-//! What a run leaves, the content of `run.json`, and what is taken over from another run.
+//! The result of a run with its record, the content of `run.json`; and results that are taken over from another run.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tch::Tensor;
@@ -13,7 +13,7 @@ use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
-/// What a run leaves.
+/// The record of a run and its posterior.
 pub struct Finished {
     pub record: Record,
     pub posterior: Posterior,

@@ -7,7 +7,7 @@ use crate::model::Normalize;
 use crate::model::network::ops::graph::{Operation, SAMPLES, Value};
 use crate::model::network::ops::{Ops, Writer};
 
-/// What a graph takes.
+/// The inputs that a graph takes.
 pub enum Taken {
     /// Normalised images `pixels` of so many pixels per side.
     Pixels(i64),

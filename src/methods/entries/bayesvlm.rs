@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use tch::Tensor;
 
 use crate::laplace::cosine::Cosines;
-use crate::laplace::fit::Fitter;
 use crate::laplace::projections::Settings;
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
@@ -90,18 +89,7 @@ impl MethodSpec for Spec {
 impl PostHoc for Spec {
     fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
         let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
-        let &Context { model, subspace, train, validation, batch_size, seed } = context;
-        let fitter = Fitter {
-            model,
-            subspace,
-            settings: Settings { images, pseudo_count, prior_precision, output, samples },
-            images: train.set,
-            train: train.indices,
-            held_out: (validation.set, validation.indices),
-            batch_size,
-            seed,
-        };
-        let fitted = fitter.fit(theta)?;
+        let fitted = context.fitter(Settings { images, pseudo_count, prior_precision, output, samples }).fit(theta)?;
         Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
     }
 

@@ -3,7 +3,6 @@
 use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
-use crate::laplace::fit::Fitter;
 use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
@@ -130,18 +129,7 @@ impl PostHoc for Spec {
     }
 
     fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
-        let &Context { model, subspace, train, validation, batch_size, seed } = context;
-        let fitter = Fitter {
-            model,
-            subspace,
-            settings: self.settings(),
-            images: train.set,
-            train: train.indices,
-            held_out: (validation.set, validation.indices),
-            batch_size,
-            seed,
-        };
-        let fitted = fitter.fit(theta)?;
+        let fitted = context.fitter(self.settings()).fit(theta)?;
         Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
     }
 

@@ -1,4 +1,4 @@
-//! What is said of a family of image towers, and what a config of the family says.
+//! The entry of a family of image towers, and the reading of a config by it.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub const LANGUAGE: [&str; 3] = ["llama", "mistral", "qwen2"];
 /// The default of `image_size` in every family, in pixels.
 pub const IMAGE_SIZE: i64 = 224;
 
-/// What most families have.
+/// The facts that most families share.
 pub(super) const USUAL: Family = Family {
     model_type: "",
     outer: None,

@@ -1,10 +1,10 @@
-//! The memory of passes through a language network: what its operations keep and use at once, as [`Counter`] counts them.
+//! The memory of passes through a language network: what its operations keep and use at once, as [`KeptPass`] counts them.
 
 use tch::Kind;
 
 use super::{EMBEDDING, Geometry};
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Adaptation, Count, Counted, Counter, Kept, Written};
+use crate::model::network::ops::{Count, KeptPass, Written};
 use crate::model::network::{Graph, Parameters};
 
 /// A pass through a language network in a compute type.
@@ -40,20 +40,15 @@ impl Pass<'_> {
 
     /// Returns the number of entries that a pass of one prompt keeps and uses at once.
     fn entries(&self) -> u64 {
-        let (trained, recompute) = match self.graph {
-            Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
-            Graph::None | Graph::Samples { .. } => (None, false),
+        let &Pass { network, base, kind, graph, .. } = self;
+        let embeds = match graph {
+            Graph::Samples { .. } => true,
+            Graph::Weights { trained, .. } => trained.reaches_layer(EMBEDDING),
+            Graph::None => false,
         };
-        let reached = |layer: &str| trained.filter(|trained| trained.reaches_layer(layer)).map(|_| Adaptation::Whole);
-        let graph = !matches!(self.graph, Graph::None);
-        let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
-        let counter = Counter::new(counted);
-        let moves = matches!(self.graph, Graph::Samples { .. });
-        let flows = self.flows || moves || trained.is_some_and(|trained| trained.reaches_layer(EMBEDDING));
-        let entered = Count::new(&[self.tokens, self.geometry.width + 1], true, flows);
-        let stages: Vec<Kept> = self.network.stages_kept(&counter, 0..self.geometry.blocks, entered);
-        let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
-        Kept::of_all(&stages[first..], recompute) + counter.widest() + self.beside()
+        let entered = Count::new(&[self.tokens, self.geometry.width + 1], true, self.flows || embeds);
+        let kept = KeptPass { network, stages: self.geometry.blocks, part: "", base, kind, graph };
+        kept.entries(|_| entered) + self.beside()
     }
 
     /// Returns the number of entries in use beside those of one operation: hidden states and norms, and heads that are turned.

@@ -1,4 +1,4 @@
-//! What a LLaVA network sees: the patches of an image as embeddings of its language network.
+//! The part of a LLaVA network that sees: it turns the patches of an image into embeddings of its language network.
 
 use tch::Kind;
 

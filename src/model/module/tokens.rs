@@ -28,7 +28,7 @@ pub struct Limit {
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     path: PathBuf,
-    /// How texts that are too long are cut, if they are.
+    /// The cut that texts get that are too long; `None` if they are refused.
     cut: Option<TruncationParams>,
     pub padding: Padding,
     /// The largest number of a token.

@@ -1,17 +1,17 @@
-//! The memory of passes through a vision transformer: what its operations keep and use at once, as [`Counter`] counts them.
+//! The memory of passes through a vision transformer: what its operations keep and use at once, as [`KeptPass`] counts them.
 
 use tch::Kind;
 
 use super::Geometry;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
+use crate::model::network::ops::{Count, KeptPass, Written};
 use crate::model::network::{Graph, Parameters};
 
 /// A pass through the first blocks of a vision transformer in a compute type.
 pub struct Pass<'a> {
     pub network: &'a dyn Written,
     pub geometry: &'a Geometry,
-    /// What stands in front of the names of its parameters.
+    /// The beginning of the names of its parameters.
     pub part: &'static str,
     /// The number of blocks that are run.
     pub blocks: usize,
@@ -33,24 +33,17 @@ impl Pass<'_> {
 
     /// Returns the number of entries that a pass of one image keeps and uses at once.
     fn entries(&self) -> u64 {
-        let (trained, recompute) = match self.graph {
-            Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
-            Graph::None | Graph::Samples { .. } => (None, false),
-        };
-        let reached = |layer: &str| trained.filter(|trained| trained.reaches_layer(layer)).map(|_| Adaptation::Whole);
-        let graph = !matches!(self.graph, Graph::None);
-        let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
-        let counter = Counter::new(counted).within(self.part);
+        let &Pass { network, part, blocks, base, kind, graph, .. } = self;
         let side = self.geometry.image_size();
-        let moves = matches!(self.graph, Graph::Samples { .. });
-        let entered = self.network.count_entered(&counter, Count::new(&[3, side, side], true, moves));
-        counter.take_kept();
-        // Tokens as they enter a block and as halves of it leave them, with their gradients.
-        let beside = 6 * entered.numbers();
-        let stages: Vec<Kept> = self.network.stages_kept(&counter, 0..self.blocks, entered);
-        // A stage below the first trained one keeps nothing, also where activations are computed again.
-        let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
-        Kept::of_all(&stages[first..], recompute) + counter.widest() + beside
+        let moves = matches!(graph, Graph::Samples { .. });
+        let mut beside = 0;
+        let kept = KeptPass { network, stages: blocks, part, base, kind, graph }.entries(|counter| {
+            let entered = network.count_entered(counter, Count::new(&[3, side, side], true, moves));
+            // Tokens as they enter a block and as halves of it leave them, with their gradients.
+            beside = 6 * entered.numbers();
+            entered
+        });
+        kept + beside
     }
 
     /// Returns the bytes of an image's pixels: those that all members share, and those of each member.

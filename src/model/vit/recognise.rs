@@ -39,7 +39,7 @@ impl Named {
     }
 }
 
-/// What is known of a network before its parameters are looked at.
+/// The facts about a network that are known before its parameters are looked at.
 #[derive(Clone, Copy, Default)]
 pub struct Expected<'a> {
     /// The number of pixels per side, which is needed if no position embeddings tell the grid.

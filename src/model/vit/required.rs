@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::fuse::block_count;
 
-/// Which of queries, keys and values have a bias.
+/// The biases that queries, keys and values have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkvBias {
     None,

@@ -56,7 +56,7 @@ pub enum TextStyle {
     Siglip,
 }
 
-/// What a config says of a text tower's parameters.
+/// The parameters that a text tower has by its config.
 #[derive(Clone, Copy, Debug)]
 pub struct TextExpected {
     pub style: TextStyle,

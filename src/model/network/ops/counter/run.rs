@@ -1,4 +1,4 @@
-//! What each operation costs and keeps.
+//! The cost of each operation, and the values that it keeps.
 
 use std::cell::Cell;
 use std::rc::Rc;

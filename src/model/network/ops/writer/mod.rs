@@ -17,7 +17,7 @@ pub struct Writer<'a> {
     members: &'a Members,
     /// The type in which values are computed.
     kind: Kind,
-    /// What stands in front of every name.
+    /// The beginning of the name of every parameter.
     part: &'static str,
 }
 
