@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::base::usage::Usage;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
-use crate::data::{DATASETS, Request, SplitName};
+use crate::data::{Request, SplitName, entry};
 use crate::experiment::{DataSpec, data_table, load_config};
 use crate::machine::cores;
 use crate::schema::Tree;
@@ -120,7 +120,7 @@ fn print(spec: &DataSpec, findings: &Findings) {
         println!("  {}", line(part));
     }
     if !findings.faults.is_empty()
-        && let Some(entry) = DATASETS.iter().find(|entry| entry.key == spec.key)
+        && let Ok(entry) = entry(&spec.key)
     {
         println!("  expected: {}", entry.fetch);
     }

@@ -24,7 +24,9 @@ fn full_sets(files: &[PathBuf], sets: &[String]) -> Result<Vec<String>, Problems
         return Ok(sets.to_vec());
     }
     let others: Vec<String> = sets.iter().filter(|set| !short(set)).cloned().collect();
-    let (tree, mut problems) = (Tree::load(files, &others, &CHOICE_TABLES)?, Problems::default());
+    // The load of all overrides finds the same mistakes, each with its own place among them.
+    let Ok(tree) = Tree::load(files, &others, &CHOICE_TABLES) else { return Ok(sets.to_vec()) };
+    let mut problems = Problems::default();
     let mut full = Vec::new();
     for (order, set) in sets.iter().enumerate() {
         let found = set.split_once('=').map(|(key, value)| (full_key(&tree, key.trim()), value));
@@ -46,4 +48,18 @@ pub fn over(part: Tree, base: Tree) -> Tree {
 /// experiment.
 pub fn is_part(tree: &Tree) -> bool {
     !tree.is_empty() && !["checkpoint", "data"].iter().any(|key| tree.has(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_behind_a_short_key_keeps_its_place() {
+        let sets = ["lr=1", "method.svgd.gamma"].map(str::to_string);
+        let problems = load_config(&[], &sets).unwrap_err();
+        assert!(problems.to_string().starts_with("--set"), "{problems}");
+        let problems = problems.given_by("--over", 1).to_string();
+        assert!(problems.starts_with("--over"), "{problems}");
+    }
 }

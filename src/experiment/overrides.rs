@@ -8,7 +8,7 @@ use super::short::full_key;
 use super::{Experiment, load_config};
 use crate::base::paths::expanded;
 use crate::base::usage::Usage;
-use crate::data::DATASETS;
+use crate::data::entry;
 use crate::machine::Precision;
 use crate::schema::{Node, Origin, Problems, Tree, Value};
 
@@ -121,10 +121,7 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
         return Ok(load_config(&[PathBuf::from(data)], &sets)?);
     };
-    let known: Vec<&str> = DATASETS.iter().map(|entry| entry.key).collect();
-    if !known.contains(&key) {
-        return Err(Usage(format!("{data}: unknown data set `{key}`; known: {}", known.join(", "))).into());
-    }
+    entry(key).map_err(|why| Usage(format!("{data}: {why}")))?;
     if root.is_empty() {
         return Err(Usage(format!("{data}: names no folder behind `=`")).into());
     }

@@ -1,10 +1,15 @@
 //! Keys that are named by their last part, such as `lr` for `optimizer.adamw.lr`.
 
+use std::sync::LazyLock;
+
 use super::keys::{self, Key};
 use crate::schema::{Node, Tree, Value};
 
 /// The tables of a config, which are named by themselves.
 const TABLES: [&str; 7] = ["checkpoint", "head", "data", "subspace", "method", "optimizer", "train"];
+
+/// All keys. They are listed once, since a listing runs every reader.
+static KEYS: LazyLock<Vec<Key>> = LazyLock::new(keys::all);
 
 /// Returns whether a key may be the last part of another one: it is a single word and no table.
 pub fn may_be_short(key: &str) -> bool {
@@ -21,7 +26,7 @@ pub fn full_key(tree: &Tree, short: &str) -> Result<Option<String>, String> {
         return Ok(None);
     }
     let found: Vec<String> =
-        keys::all().iter().filter(|key| key.name() == short).filter_map(|key| in_config(tree, key)).collect();
+        KEYS.iter().filter(|key| key.name() == short).filter_map(|key| in_config(tree, key)).collect();
     match &found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.clone())),

@@ -38,6 +38,15 @@ pub fn is_set(value: &Value) -> bool {
     }
 }
 
+/// Checks that a size that a config states is that of the weights. `shown` names the config.
+///
+/// # Errors
+/// Fails if it is another.
+pub fn agree(shown: &str, key: &str, said: i64, found: i64) -> Result<()> {
+    ensure!(said == found, "{shown} says {key} = {said}, but the weights have {found}: they are not of one model");
+    Ok(())
+}
+
 /// A table of a config.
 #[derive(Clone)]
 pub struct Values {
@@ -58,6 +67,17 @@ impl Values {
     /// Returns the value of a key; `None` if it is absent or null.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.table.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Returns the table of a key; one without keys if it is absent.
+    pub fn within(&self, key: &str) -> Values {
+        Values::new(&self.path, self.get(key).cloned().unwrap_or(Value::Null))
+    }
+
+    /// Returns the table of a tower of transformers, `vision` or `text`. The older key counts, as it does there.
+    pub fn tower(&self, which: &str) -> Values {
+        let older = format!("{which}_config_dict");
+        if self.get(&older).is_some() { self.within(&older) } else { self.within(&format!("{which}_config")) }
     }
 
     /// Returns whether there is a key, though its value may be null.

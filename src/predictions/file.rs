@@ -29,6 +29,19 @@ impl Predictions {
         map(path).with_context(|| format!("predictions file {}", path.display()))
     }
 
+    /// Returns an entry of the metadata of a file, whose content is neither read nor checked.
+    ///
+    /// # Errors
+    /// Fails if the file is not safetensors or is truncated.
+    pub fn described(path: &Path, key: &str) -> Result<Option<String>> {
+        let found = || -> Result<Option<String>> {
+            let map = Mapped::new(&crate::base::files::open_file(path)?, path)?;
+            let (_, header) = SafeTensors::read_metadata(&map).context(NO_PREDICTIONS)?;
+            Ok(header.metadata().as_ref().and_then(|all| all.get(key).cloned()))
+        };
+        found().with_context(|| format!("predictions file {}", path.display()))
+    }
+
     /// Writes the predictions to `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
@@ -50,12 +63,13 @@ impl Predictions {
     }
 }
 
+const NO_PREDICTIONS: &str = "is not a safetensors file, or is truncated; evaluate again to write it anew";
+
 fn map(path: &Path) -> Result<Predictions> {
     let file = crate::base::files::open_file(path)?;
     let map = Mapped::new(&file, path)?;
-    let hint = "is not a safetensors file, or is truncated; evaluate again to write it anew";
-    let tensors = SafeTensors::deserialize(&map).context(hint)?;
-    let (_, header) = SafeTensors::read_metadata(&map).context(hint)?;
+    let tensors = SafeTensors::deserialize(&map).context(NO_PREDICTIONS)?;
+    let (_, header) = SafeTensors::read_metadata(&map).context(NO_PREDICTIONS)?;
     checksummed::check(&file).context("evaluate again to write it anew")?;
     let Ok(logits) = tensors.tensor("logits") else {
         bail!("has no tensor `logits`; a predictions file holds `logits` and, for a labelled set, `labels`")

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::base::files::{create_folder, remove_leftovers, write_atomic};
+use crate::base::files::{create_folder, listed, remove_leftovers, write_atomic};
 use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::answers;
@@ -208,19 +208,8 @@ impl RunFolder {
     /// Fails if their folder cannot be listed.
     pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("predictions");
-        let failed = || format!("{}: cannot list the folder", folder.display());
-        let is_kept = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !name.starts_with('.')
-                && ["safetensors", answers::ENDING].iter().any(|end| name.ends_with(&format!(".{end}")))
-        };
-        let entries = std::fs::read_dir(&folder).with_context(failed)?;
-        let mut files = entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<std::io::Result<Vec<PathBuf>>>()
-            .with_context(failed)?;
-        files.retain(is_kept);
-        files.sort();
+        let mut files = listed(&folder).with_context(|| format!("{}: cannot list the folder", folder.display()))?;
+        files.retain(|file| file.extension().is_some_and(|end| end == "safetensors" || end == answers::ENDING));
         Ok(files)
     }
 

@@ -150,6 +150,22 @@ pub fn expect_writable(path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the entries of a folder in the order of their names, without hidden (temporary) ones.
+///
+/// # Errors
+/// Fails if the folder cannot be listed.
+pub fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = vec![];
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,8 +32,8 @@ pub fn files_of(named: &str, out: &Path) -> Result<Vec<PathBuf>> {
     let run = RunFolder::find(out, Some(named))?;
     let mut files = Vec::new();
     for file in run.predicted_files()? {
-        let is_foreign = |of: &Predictions| of.metadata().get("condition").is_some_and(|one| one.starts_with("ood "));
-        if is_answers(&file) || !is_foreign(&open_predictions(&file)?) {
+        let is_foreign = |condition: String| condition.starts_with("ood ");
+        if is_answers(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
             files.push(file);
         }
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::family::{Backbone, Family, USUAL};
+use super::family::{Family, TowerConfig, USUAL};
 use crate::model::vit::required::{QkvBias, Required};
 
 pub static BEIT: Family = Family {
@@ -39,7 +39,7 @@ pub static BEIT: Family = Family {
 
 pub static DATA2VEC: Family = Family { model_type: "data2vec-vision", prefixes: &["data2vec_vision.", ""], ..BEIT };
 
-fn required(tower: &Backbone) -> Result<Required> {
+fn required(tower: &TowerConfig) -> Result<Required> {
     let scale = tower.values.get("layer_scale_init_value").and_then(|value| value.as_f64()).unwrap_or(0.1);
     Ok(Required {
         position: tower.flag("use_absolute_position_embeddings", false)?,

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::class::{self, Class, classifying, reading};
-use super::family::{Backbone, Family, USUAL};
+use super::family::{Family, TowerConfig, USUAL};
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::{QkvBias, Required};
 
@@ -87,12 +87,12 @@ pub static V3: Family = Family {
 /// The keys of the start of training, and of what backbones return.
 const HARMLESS: &[&str] = &["apply_layernorm", "layerscale_value", "reshape_hidden_states", "use_mask_token"];
 
-fn second(tower: &Backbone) -> Result<Required> {
+fn second(tower: &TowerConfig) -> Result<Required> {
     let qkv_bias = if tower.flag("qkv_bias", true)? { QkvBias::All } else { QkvBias::None };
     Ok(Required { layer_scale: true, qkv_bias, gated: tower.flag("use_swiglu_ffn", false)?, ..tower.plain() })
 }
 
-fn third(tower: &Backbone) -> Result<Required> {
+fn third(tower: &TowerConfig) -> Result<Required> {
     let [query, key, value] =
         [("query_bias", true), ("key_bias", false), ("value_bias", true)].map(|(key, usual)| tower.flag(key, usual));
     let qkv_bias = match (query?, key?, value?) {

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::class::Class;
-use crate::model::values::Values;
+use crate::model::values::{Values, agree};
 use crate::model::vit::Geometry;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
@@ -44,9 +44,9 @@ pub struct Family {
     /// The keys that change no features, besides those of every family.
     pub harmless: &'static [&'static str],
     /// Returns the parts that a config calls for.
-    pub required: fn(&Backbone) -> Result<Required>,
+    pub required: fn(&TowerConfig) -> Result<Required>,
     /// Returns the width of the hidden values of an MLP, with the key that states it.
-    pub hidden: fn(&Backbone) -> Result<(&'static str, i64)>,
+    pub hidden: fn(&TowerConfig) -> Result<(&'static str, i64)>,
 }
 
 /// The model types of language networks, which `model/language` reads.
@@ -191,7 +191,7 @@ impl Family {
 }
 
 /// The config of a tower.
-pub struct Backbone<'a> {
+pub struct TowerConfig<'a> {
     pub family: &'static Family,
     /// The table of the tower.
     pub values: &'a Values,
@@ -199,7 +199,7 @@ pub struct Backbone<'a> {
     pub outer: Option<&'a Values>,
 }
 
-impl Backbone<'_> {
+impl TowerConfig<'_> {
     /// Returns the classes of transformers that saved the weights.
     pub(super) fn architectures(&self) -> impl Iterator<Item = &str> {
         let all = self.outer.unwrap_or(self.values).get("architectures").and_then(Value::as_array);
@@ -269,13 +269,7 @@ impl Backbone<'_> {
             let said = self.outer.unwrap_or(values).integer("projection_dim", 512)?;
             stated.push(("projection_dim", said, geometry.output));
         }
-        for (key, said, found) in stated {
-            ensure!(
-                said == found,
-                "{shown} says {key} = {said}, but the weights have {found}: they are not of one model"
-            );
-        }
-        Ok(())
+        stated.into_iter().try_for_each(|(key, said, found)| agree(&shown, key, said, found))
     }
 
     /// Checks that the config has no key that may change the features in a way that bella does not know.

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::stored::StoredNames;
 
 pub use class::{Class, Style};
-pub use family::{Backbone, Family, HARMLESS_ANYWHERE, IMAGE_SIZE, LANGUAGE};
+pub use family::{Family, HARMLESS_ANYWHERE, IMAGE_SIZE, LANGUAGE, TowerConfig};
 
 /// Every known family.
 pub static FAMILIES: &[&Family] = &[

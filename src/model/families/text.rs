@@ -1,7 +1,6 @@
 //! The text towers beside the image towers of CLIP and SigLIP in transformers.
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
 
 use super::family::{Family, HARMLESS_ANYWHERE};
 use crate::model::values::Values;
@@ -46,9 +45,7 @@ impl Family {
     /// Fails if a value is malformed, if a key may change the features in a way that bella does not know, or if the weights have
     /// other sizes.
     pub fn text_traits(&self, outer: &Values, geometry: &TextGeometry) -> Result<Traits> {
-        // The older key counts, as in transformers.
-        let key = if outer.get("text_config_dict").is_some() { "text_config_dict" } else { "text_config" };
-        let text = Values::new(&outer.path, outer.get(key).cloned().unwrap_or(Value::Null));
+        let text = outer.tower("text");
         text.expect_keys("a text tower", &[KEYS, HARMLESS, HARMLESS_ANYWHERE].concat())?;
         let shown = outer.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let usual = match geometry.style {

@@ -1,7 +1,7 @@
 //! ViT, DeiT and MAE.
 
 use super::class::{self, Class, classifying};
-use super::family::{Backbone, Family, USUAL};
+use super::family::{Family, TowerConfig, USUAL};
 use crate::model::vit::required::{QkvBias, Required};
 
 /// The keys that belong to the pooling behind the features, and to the decoder of pretraining.
@@ -47,7 +47,7 @@ pub static MAE: Family = Family {
     ..VIT
 };
 
-fn required(tower: &Backbone) -> anyhow::Result<Required> {
+fn required(tower: &TowerConfig) -> anyhow::Result<Required> {
     let qkv_bias = if tower.flag("qkv_bias", true)? { QkvBias::All } else { QkvBias::None };
     Ok(Required { qkv_bias, ..tower.plain() })
 }

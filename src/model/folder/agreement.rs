@@ -14,8 +14,7 @@ impl Config {
     /// # Errors
     /// Fails at the first key that contradicts the weights, or if the classifier reads something else than the features.
     pub fn check(&self, named: &Named, fixed: &Fixed) -> Result<()> {
-        let Named { geometry, head, .. } = named;
-        let classes = head.as_ref().map(|head| head.weight.size()[0]);
+        let (geometry, classes) = (&named.geometry, named.classes());
         match &self.kind {
             Kind::Transformers { family, .. } => {
                 ensure!(
@@ -31,8 +30,7 @@ impl Config {
                     family.model_type,
                     family.prefixes.iter().map(|prefix| format!("`{prefix}`")).collect::<Vec<_>>().join(" or ")
                 );
-                let registers = named.base.get("registers").map_or(0, |registers| registers.size()[0]);
-                self.tower().map_or(Ok(()), |tower| tower.check_sizes(geometry, registers, classes))
+                self.tower().map_or(Ok(()), |tower| tower.check_sizes(geometry, named.registers(), classes))
             }
             Kind::Timm(arguments) if fixed.heads.is_none() => timm::check(arguments, &self.values, named),
             Kind::TimmInOpenClip { arguments, model } => {

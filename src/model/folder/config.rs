@@ -10,7 +10,7 @@ use super::open_clip::OpenClip;
 use super::weights::Place;
 use super::{diagnosis, timm};
 use crate::base::files::read_json;
-use crate::model::families::{Backbone, FAMILIES, Family, IMAGE_SIZE, LANGUAGE, family, within};
+use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, LANGUAGE, TowerConfig, family, within};
 use crate::model::values::Values;
 use crate::model::vit::Naming;
 use crate::model::vit::architecture::{Architecture, EXPORT, architecture};
@@ -85,13 +85,9 @@ impl Config {
         let model_type = model_type.with_context(|| format!("{shown}: has neither `model_type` nor `architecture`"))?;
         let config = match within(model_type) {
             Some(family) => {
-                let of = |key: &str| Values::new(&values.path, values.get(key).cloned().unwrap_or(Value::Null));
                 let kind = Kind::Transformers { family, outer: Some(values.clone()) };
-                // The older key counts, as in transformers.
-                let key =
-                    if values.get("vision_config_dict").is_some() { "vision_config_dict" } else { "vision_config" };
                 family.check_outer(&values)?;
-                Config { kind, values: of(key) }
+                Config { kind, values: values.tower("vision") }
             }
             None => {
                 let family = family(model_type).with_context(|| unknown(&values, model_type))?;
@@ -131,10 +127,10 @@ impl Config {
     }
 
     /// Returns the config of a tower of transformers.
-    pub fn tower(&self) -> Option<Backbone<'_>> {
+    pub fn tower(&self) -> Option<TowerConfig<'_>> {
         match &self.kind {
             Kind::Transformers { family, outer } => {
-                Some(Backbone { family, values: &self.values, outer: outer.as_ref() })
+                Some(TowerConfig { family, values: &self.values, outer: outer.as_ref() })
             }
             _ => None,
         }

@@ -1,11 +1,10 @@
 //! Reads open_clip's config: its own image tower or one of timm's, and its text tower (open_clip 3.3).
 
 use anyhow::{Result, bail, ensure};
-use serde_json::Value;
 
 use super::files::FILES;
 use crate::model::families::IMAGE_SIZE;
-use crate::model::values::Values;
+use crate::model::values::{self, Values};
 use crate::model::vit::architecture::Architecture;
 use crate::model::vit::arguments::Arguments;
 use crate::model::vit::required::{Projection, Required};
@@ -110,8 +109,8 @@ impl OpenClip {
     /// # Errors
     /// Fails if there is a key that may change the features in a way that bella does not know.
     pub fn read(whole: &Values) -> Result<OpenClip> {
-        let table = |key: &str| Values::new(&whole.path, whole.get(key).cloned().unwrap_or(Value::Null));
-        let model = OpenClip { whole: whole.clone(), vision: table("vision_cfg"), text: table("text_cfg") };
+        let (vision, text) = (whole.within("vision_cfg"), whole.within("text_cfg"));
+        let model = OpenClip { whole: whole.clone(), vision, text };
         model.whole.expect_keys("a network of open_clip", &KEYS)?;
         match model.vision.text("timm_model_name") {
             Some(_) => model.vision.expect_keys("open_clip's towers of timm", &TIMM)?,
@@ -220,16 +219,16 @@ impl OpenClip {
 
     /// Returns the traits of one of open_clip's own towers, whose table is `tower`.
     fn traits_of(&self, tower: &Values, heads: i64) -> Result<Traits> {
-        let within = |key: &str| Values::new(&tower.path, tower.get(key).cloned().unwrap_or(Value::Null));
-        within("act_kwargs").expect_keys("act_kwargs", &["approximate"])?;
-        within("norm_kwargs").expect_keys("norm_kwargs", &["eps"])?;
-        let activation = match within("act_kwargs").text("approximate") {
+        let (activation, norm) = (tower.within("act_kwargs"), tower.within("norm_kwargs"));
+        activation.expect_keys("act_kwargs", &["approximate"])?;
+        norm.expect_keys("norm_kwargs", &["eps"])?;
+        let activation = match activation.text("approximate") {
             _ if self.has_quick_gelu() => Activation::QuickGelu,
             None | Some("none") => Activation::Gelu,
             Some("tanh") => Activation::GeluTanh,
             Some(word) => bail!("{}: approximate = \"{word}\" is none that bella computes", tower.path.display()),
         };
-        Ok(Traits { heads, activation, eps: within("norm_kwargs").number("eps", 1e-5)? })
+        Ok(Traits { heads, activation, eps: norm.number("eps", 1e-5)? })
     }
 
     fn has_quick_gelu(&self) -> bool {
@@ -306,6 +305,5 @@ fn plain_blocks(tower: &Values) -> Result<()> {
 }
 
 fn agree(key: &str, said: i64, found: i64) -> Result<()> {
-    ensure!(said == found, "{} says {key} = {said}, but the weights have {found}: they are not of one model", FILES[1]);
-    Ok(())
+    values::agree(FILES[1], key, said, found)
 }

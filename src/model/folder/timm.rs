@@ -1,11 +1,11 @@
 //! Reads timm's config: the arguments of a network, and the facts about it that its weights must have (timm 1.0.31).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::files::input_size;
 use crate::model::families::HARMLESS_ANYWHERE;
-use crate::model::values::Values;
+use crate::model::values::{Values, agree};
 use crate::model::vit::Named;
 use crate::model::vit::architecture::{Architecture, of_sizes};
 use crate::model::vit::arguments::Arguments;
@@ -130,8 +130,6 @@ pub fn image_size(arguments: &Arguments, values: &Values) -> Result<i64> {
 /// Fails at the first size that differs.
 pub fn check(arguments: &Arguments, values: &Values, named: &Named) -> Result<()> {
     let geometry = &named.geometry;
-    let classes = named.head.as_ref().map(|head| head.weight.size()[0]);
-    let registers = named.base.get("registers").map_or(0, |registers| registers.size()[0]);
     let name = arguments.architecture.name;
     let [width, blocks, patch] = arguments.sizes()?;
     for (what, said, found) in [
@@ -139,29 +137,20 @@ pub fn check(arguments: &Arguments, values: &Values, named: &Named) -> Result<()
         ("blocks", blocks, geometry.blocks as i64),
         ("patch", patch, geometry.patch),
         ("hidden width of the MLP", arguments.hidden()?, geometry.mlp),
-        ("number of registers", arguments.registers()?, registers),
+        ("number of registers", arguments.registers()?, named.registers()),
     ] {
-        let fitting = of_sizes(geometry.width, geometry.blocks as i64, geometry.patch).next();
-        let instead = fitting.map_or(String::new(), |known| format!(", such as {}", known.name));
-        ensure!(
-            said == found,
-            "{what} {said} belongs to the architecture {name}, but the weights have {found}: set checkpoint.architecture to that \
-             of the weights{instead}, or checkpoint.heads if the network is your own"
-        );
+        if said != found {
+            let fitting = of_sizes(geometry.width, geometry.blocks as i64, geometry.patch).next();
+            let instead = fitting.map_or(String::new(), |known| format!(", such as {}", known.name));
+            bail!(
+                "{what} {said} belongs to the architecture {name}, but the weights have {found}: set checkpoint.architecture to \
+                 that of the weights{instead}, or checkpoint.heads if the network is your own"
+            );
+        }
     }
-    let shown = values.path.display();
+    let shown = values.path.display().to_string();
     let features = values.get("num_features").and_then(Value::as_i64).unwrap_or(geometry.width);
-    ensure!(
-        features == geometry.width,
-        "{shown} says num_features = {features}, but the weights have {}: they are not of one model",
-        geometry.width
-    );
+    agree(&shown, "num_features", features, geometry.width)?;
     let said = if values.table().is_null() { None } else { Some(arguments.classes()?) };
-    ensure!(
-        said.is_none() || classes.is_none() || said == classes,
-        "{shown} says num_classes = {}, but the weights have {}: they are not of one model",
-        said.unwrap_or_default(),
-        classes.unwrap_or_default()
-    );
-    Ok(())
+    said.zip(named.classes()).map_or(Ok(()), |(said, found)| agree(&shown, "num_classes", said, found))
 }

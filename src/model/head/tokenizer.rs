@@ -39,7 +39,7 @@ impl Tokenizer {
         let is_of_transformers = folder::has_weights(path)? && config.get("model_type").is_some();
         let stored = |found: Result<Stored>| found.map(|found| Tokenizer::Stored(Box::new(found)));
         match (text.style, is_of_transformers) {
-            (TextStyle::Siglip, _) => stored(Stored::of_siglip(&folder, text)),
+            (TextStyle::Siglip, _) => stored(Stored::of_siglip(&folder, &config, text)),
             (TextStyle::Clip, true) if folder.join(TOKENIZER[0]).is_file() => stored(Stored::of_clip(&folder, text)),
             (TextStyle::Clip, _) => {
                 ensure!(
@@ -89,8 +89,7 @@ enum Cleaning {
 
 impl Cleaning {
     /// Returns what the config of a folder asks for: that of open_clip, else the class of transformers.
-    fn of(folder: &Path, settings: &Value) -> Result<Cleaning> {
-        let config = folder::config_file(folder).map(|path| read_json(&path)).transpose()?.unwrap_or(Value::Null);
+    fn of(config: &Value, settings: &Value) -> Result<Cleaning> {
         let text = config.pointer("/model_cfg/text_cfg");
         let said = text.map(|text| text.pointer("/tokenizer_kwargs/clean").and_then(Value::as_str));
         let class = settings.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
@@ -157,7 +156,7 @@ pub struct Stored {
 
 impl Stored {
     /// Opens SigLIP's tokenizer. Its texts are filled to the context, since SigLIP reads its last token.
-    fn of_siglip(folder: &Path, text: &TextGeometry) -> Result<Stored> {
+    fn of_siglip(folder: &Path, config: &Value, text: &TextGeometry) -> Result<Stored> {
         let stored = Stored::open(folder, "SigLIP's text tower", text)?;
         let padding = padding(&stored, text.context as usize).with_context(|| {
             format!(
@@ -166,7 +165,7 @@ impl Stored {
                 TOKENIZER[1]
             )
         })?;
-        let cleaning = Cleaning::of(folder, &stored.settings)?;
+        let cleaning = Cleaning::of(config, &stored.settings)?;
         Stored::cut(stored, Some(padding), cleaning, text)
     }
 
@@ -233,7 +232,7 @@ mod tests {
             assert!(error.contains(&format!("tokenizer_kwargs.{key} = \"{value}\"")), "{error}");
         }
         let settings = serde_json::json!({ "tokenizer_class": "SiglipTokenizer", "do_lower_case": false });
-        let error = Cleaning::of(Path::new("none"), &settings).unwrap_err().to_string();
+        let error = Cleaning::of(&Value::Null, &settings).unwrap_err().to_string();
         assert!(error.contains("do_lower_case = false"), "{error}");
     }
 

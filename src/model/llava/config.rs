@@ -66,7 +66,7 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
         "{shown}: vision_config.model_type = \"{class}\" is no tower that bella computes in LLaVA; known: clip_vision_model"
     );
     if let Some(family) = families::family(class) {
-        families::Backbone { family, values: vision, outer: Some(values) }.check_keys().context("vision_config")?;
+        families::TowerConfig { family, values: vision, outer: Some(values) }.check_keys().context("vision_config")?;
     }
     let activation = values.text("projector_hidden_act").unwrap_or("gelu");
     ensure!(
@@ -108,7 +108,7 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
 /// # Errors
 /// Fails if a value is malformed, or if patches do not divide the image.
 pub fn tower(values: &Values, eyes: &VisionConfig) -> Result<vit::Geometry> {
-    let vision = Values::new(&values.path, values.get("vision_config").cloned().unwrap_or_default());
+    let vision = values.within("vision_config");
     let (width, patch) = (vision.integer("hidden_size", 768)?, vision.side("patch_size", 32)?);
     ensure!(
         eyes.image_size % patch == 0,

@@ -27,6 +27,16 @@ pub struct Named {
 }
 
 impl Named {
+    /// Returns the number of classes of its own classifier, if it has one.
+    pub fn classes(&self) -> Option<i64> {
+        self.head.as_ref().map(|head| head.weight.size()[0])
+    }
+
+    /// Returns the number of registers.
+    pub fn registers(&self) -> i64 {
+        self.base.get("registers").map_or(0, |registers| registers.size()[0])
+    }
+
     /// Makes the classifier the projection of the features.
     pub fn project_by_head(&mut self) {
         let Some(OwnHead { weight, bias }) = self.head.take() else { return };

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::base::files::open_file;
+use crate::base::files::{listed, open_file};
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Table};
-use run_files::{folders, listed};
+use run_files::folders;
 
 pub use run_files::{PredictionsFile, RunFiles, Runs};
 

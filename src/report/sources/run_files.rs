@@ -1,12 +1,12 @@
 //! The run folders of a results folder, and the files of each, as far as they are readable.
 
 use std::collections::HashMap;
-use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::base::files::listed;
 use crate::evaluate::{IMAGES, shown};
 use crate::model::checkpoint_name;
 use crate::results::runs::history;
@@ -121,19 +121,6 @@ impl PredictionsFile {
         ensure!(!file.set.is_empty(), "predictions file {}: its header names no set", path.display());
         Ok(file)
     }
-}
-
-/// Returns the entries of a folder in the order of their names, without hidden (temporary) ones.
-pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut paths = vec![];
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with('.') {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 /// Returns the folders within a folder. Empty if the folder does not exist.

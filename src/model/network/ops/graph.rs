@@ -328,7 +328,7 @@ fn with_last(shape: &[i64], last: i64) -> Vec<i64> {
 }
 
 /// Returns the shape of two that spread to each other, aligned at the last axis.
-fn spread(a: &[i64], b: &[i64]) -> Vec<i64> {
+pub(super) fn spread(a: &[i64], b: &[i64]) -> Vec<i64> {
     let axes = a.len().max(b.len());
     let length = |shape: &[i64], axis: usize| (axis + shape.len()).checked_sub(axes).map_or(1, |at| shape[at]);
     let one = |axis| match (length(a, axis), length(b, axis)) {

@@ -228,10 +228,3 @@ impl<'a> Counter<'a> {
         Count::new(&x.shape[2..], x.apart || is_trained, x.live || is_trained)
     }
 }
-
-/// Returns the shape of two values that spread to each other.
-fn spread(a: &Count, b: &Count) -> Vec<i64> {
-    let axes = a.shape.len().max(b.shape.len());
-    let length = |of: &Count, axis: usize| (axis + of.shape.len()).checked_sub(axes).map_or(1, |at| of.shape[at]);
-    (0..axes).map(|axis| length(a, axis).max(length(b, axis))).collect()
-}

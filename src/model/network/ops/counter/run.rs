@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Count, Counter, Storage, spread};
+use super::{Count, Counter, Storage};
 use crate::base::tensor::wide;
+use crate::model::network::ops::graph::spread;
 use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs};
 
 impl Ops for Counter<'_> {
@@ -72,11 +73,11 @@ impl Ops for Counter<'_> {
     }
 
     fn add(&self, a: Count, b: Count) -> Count {
-        a.made(&spread(&a, &b), &[&b])
+        a.made(&spread(&a.shape, &b.shape), &[&b])
     }
 
     fn mul(&self, a: Count, b: Count) -> Count {
-        let product = a.made(&spread(&a, &b), &[&b]);
+        let product = a.made(&spread(&a.shape, &b.shape), &[&b]);
         for (one, other) in [(&a, &b), (&b, &a)] {
             if other.live {
                 self.keep(one);

@@ -79,11 +79,11 @@ impl<'a> Writer<'a> {
         self.graph().expand(x, lead)
     }
 
-    /// Returns a parameter of a layer with axes of length 1 after that of members, for values of `axes` axes.
-    fn vector(&self, name: &str, axes: usize) -> Value {
+    /// Returns a parameter of a layer with axes of length 1 after that of members, for values of four axes.
+    fn vector(&self, name: &str) -> Value {
         self.stored(name, || {
             let value = self.members.led(name);
-            (value.dim()..axes).fold(value, |value, _| value.unsqueeze(1))
+            (value.dim()..4).fold(value, |value, _| value.unsqueeze(1))
         })
     }
 

@@ -49,7 +49,7 @@ impl Ops for Writer<'_> {
         let [weight, bias] = ["weight", "bias"].map(|part| format!("{layer}.{part}"));
         let operation = Operation::LayerNorm { eps };
         if self.members.differ(&[&weight, &bias]) {
-            let (weight, bias) = (self.vector(&weight, 4), self.vector(&bias, 4));
+            let (weight, bias) = (self.vector(&weight), self.vector(&bias));
             let normed = self.keep(operation, x);
             let scaled = self.graph().times(&normed, &weight);
             return self.graph().plus(&scaled, &bias);
@@ -64,8 +64,8 @@ impl Ops for Writer<'_> {
         self.graph().enter(&layer);
         let wide = self.cast_from(x, Kind::Float);
         let normed = self.keep(Operation::RmsNorm { eps }, &wide);
-        let normed = if self.kind == Kind::Float { normed } else { self.keep(Operation::Cast(self.kind), &normed) };
-        let weight = self.vector(&format!("{layer}.weight"), 4);
+        let normed = self.cast(normed);
+        let weight = self.vector(&format!("{layer}.weight"));
         self.graph().times(&normed, &weight)
     }
 
@@ -88,7 +88,7 @@ impl Ops for Writer<'_> {
     }
 
     fn param(&self, name: &str) -> Value {
-        self.vector(&self.name(name), 4)
+        self.vector(&self.name(name))
     }
 
     fn picked(&self, names: &[String], rows: &Value) -> Option<Value> {
