@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The variables that choose the C++ compiler and its flags.
+const COMPILER: [&str; 2] = ["CXX", "CXXFLAGS"];
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // Asked of git, since `.git` is a file in a linked worktree. A file that does not exist would make every build start here.
@@ -26,6 +29,7 @@ fn compile(lib: &Path) {
     const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
+    COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
     SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
@@ -47,8 +51,8 @@ fn compile(lib: &Path) {
 
 /// Everything that the compiled files depend on, as bytes to compare.
 fn inputs(sources: &[&str], include: &Path) -> Vec<u8> {
-    let variables = ["TARGET", "OPT_LEVEL", "DEBUG", "PROFILE", "CXX", "CXXFLAGS"]
-        .map(|name| std::env::var(name).unwrap_or_default());
+    let variables = ["TARGET", "OPT_LEVEL", "DEBUG", "PROFILE"].iter().chain(&COMPILER);
+    let variables: Vec<String> = variables.map(|name| std::env::var(name).unwrap_or_default()).collect();
     let mut all = format!("{}\n{}\n", include.display(), variables.join("\n")).into_bytes();
     let headers = include.join("torch/headeronly/version.h").display().to_string();
     for file in sources.iter().copied().chain([headers.as_str()]) {

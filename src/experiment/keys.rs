@@ -71,7 +71,7 @@ fn survey() -> Vec<Asked> {
 }
 
 /// The tables of a config and their titles, in the order of the page.
-const REGISTRIES: &[(&str, &str)] = &[
+pub(super) const REGISTRIES: &[(&str, &str)] = &[
     ("", "The experiment"),
     ("checkpoint", "The checkpoint that training starts from"),
     ("head", "The classifier behind the image tower: one of these tables"),

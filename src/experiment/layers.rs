@@ -2,11 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::short::{full_key, may_be_short};
+use super::short::{CHOICE_TABLES, full_key, may_be_short};
 use crate::schema::{Origin, Problems, SET, Tree};
-
-/// The tables that hold one variant each, such as `[method.svgd]`. Naming another variant replaces the first.
-const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
 /// Merges `files` left to right, then `sets` (`a.b.c=value` each). The last part of a key is enough where it is unique among
 /// the keys of the config's tables.

@@ -1,20 +1,33 @@
 //! Keys that are named by their last part, such as `lr` for `optimizer.adamw.lr`.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::keys::{self, Key};
+use crate::methods::registered;
 use crate::schema::{Node, Tree, Value};
 
-/// The tables of a config, which are named by themselves.
-const TABLES: [&str; 7] = ["checkpoint", "head", "data", "subspace", "method", "optimizer", "train"];
+/// The tables that hold one variant each, such as `[method.svgd]`. Naming another variant replaces the first.
+pub(super) const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
-/// All keys. They are listed once, since a listing runs every reader.
-static KEYS: LazyLock<Vec<Key>> = LazyLock::new(keys::all);
+/// Returns all keys. They are listed again only after a method has been registered, since a listing runs every reader.
+fn known() -> Arc<Vec<Key>> {
+    static KNOWN: Mutex<(usize, Option<Arc<Vec<Key>>>)> = Mutex::new((0, None));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let methods = registered().len();
+    match &*known {
+        (count, Some(keys)) if *count == methods => keys.clone(),
+        _ => {
+            let keys = Arc::new(keys::all());
+            *known = (methods, Some(keys.clone()));
+            keys
+        }
+    }
+}
 
 /// Returns whether a key may be the last part of another one: it is a single word and no table.
 pub fn may_be_short(key: &str) -> bool {
     let is_word = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    is_word && !TABLES.contains(&key) && key != "name" && key != "seed"
+    is_word && !keys::REGISTRIES.iter().any(|(table, _)| *table == key) && key != "name" && key != "seed"
 }
 
 /// Returns the key whose last part is `short` in the tables that a config has; `None` if there is none.
@@ -26,7 +39,7 @@ pub fn full_key(tree: &Tree, short: &str) -> Result<Option<String>, String> {
         return Ok(None);
     }
     let found: Vec<String> =
-        KEYS.iter().filter(|key| key.name() == short).filter_map(|key| in_config(tree, key)).collect();
+        known().iter().filter(|key| key.name() == short).filter_map(|key| in_config(tree, key)).collect();
     match &found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one.clone())),
@@ -37,7 +50,7 @@ pub fn full_key(tree: &Tree, short: &str) -> Result<Option<String>, String> {
 /// Returns the path of a key in this config; `None` if the config has another entry of its table.
 fn in_config(tree: &Tree, key: &Key) -> Option<String> {
     let (table, rest) = key.path.split_once('.')?;
-    if ["checkpoint", "train"].contains(&table) {
+    if !CHOICE_TABLES.contains(&table) {
         return Some(key.path.clone());
     }
     let (entry, rest) = rest.split_once('.')?;

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::shared::own_batches;
 use super::{Predictor, in_parts, joined};
 use crate::base::tensor::host_f64;
 use crate::data::batches::{SampleSet, in_order};
@@ -37,7 +36,7 @@ impl Predictor<'_> {
         self.decide_keeping(Graph::None, batch_size, 0);
         let chunker = self.plan_pass("validation", Graph::None, batch_size, 0)?;
         let mut totals = Vec::new();
-        for batch in set.batches(own_batches(group, &in_order(indices, batch_size))) {
+        for batch in set.batches(group.own(&in_order(indices, batch_size))) {
             let batch = batch?;
             let (samples, targets) = (batch.samples.unsqueeze(0), batch.labels.unsqueeze(0));
             let found = chunker.run(|cut| {

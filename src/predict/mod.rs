@@ -20,7 +20,7 @@ use crate::data::batches::{SampleSet, in_order};
 use crate::machine::Chunk;
 use crate::machine::memory;
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
-use crate::machine::parallel::{ProcessGroup, cut};
+use crate::machine::parallel::ProcessGroup;
 use crate::model::network::Graph;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
@@ -234,8 +234,7 @@ impl<'a> Predictor<'a> {
         if group.size() == 1 {
             return self.all_logits(set, indices, batch_size, bar);
         }
-        let batches = in_order(indices, batch_size);
-        let own = batches[cut(batches.len(), group.size(), group.rank())].to_vec();
+        let own = group.own(&in_order(indices, batch_size));
         let logits = self.logits_of_set(set, own, (indices.len(), batch_size), bar)?;
         // The shares are gathered along the image axis, so that they follow each other in order.
         host_f32(&group.gather(&logits.transpose(0, 1))?.transpose(0, 1))

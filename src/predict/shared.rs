@@ -7,12 +7,7 @@ use super::Predictor;
 use super::generate::{Stop, Written};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded};
 use crate::data::batches::{SampleSet, in_order};
-use crate::machine::parallel::{ProcessGroup, cut};
-
-/// Returns the batches of this process among all `batches`.
-pub fn own_batches(group: &ProcessGroup, batches: &[Vec<u32>]) -> Vec<Vec<u32>> {
-    batches[cut(batches.len(), group.size(), group.rank())].to_vec()
-}
+use crate::machine::parallel::ProcessGroup;
 
 impl Predictor<'_> {
     /// Returns, in every process of `group`, what is written after the prompts of the questions `indices` in batches of at most
@@ -29,7 +24,7 @@ impl Predictor<'_> {
     ) -> Result<Vec<Vec<Written>>> {
         // All processes must cut the questions into the same batches.
         let at_once = group.least(self.texts_at_once(stop.tokens, batch_size)?);
-        let own = own_batches(group, &in_order(indices, at_once));
+        let own = group.own(&in_order(indices, at_once));
         bar.set_length(own.iter().map(Vec::len).sum::<usize>() as u64);
         let mut texts = Vec::new();
         for batch in set.prompts(own)? {

@@ -24,7 +24,8 @@ use crate::base::tensor::{first_line, host_f32};
 pub use launch::{launch_rank, processes};
 pub use network::Network;
 use network::gather_rows;
-pub use shard::{Shard, cut};
+pub use shard::Shard;
+use shard::cut;
 pub use sharding::Sharding;
 
 /// The time that other processes wait before they print their own error; rank 0 has usually printed the same one by
@@ -89,6 +90,11 @@ impl ProcessGroup {
     /// Returns whether this is the process that writes files and prints messages.
     pub fn is_main(&self) -> bool {
         self.rank() == 0
+    }
+
+    /// Returns this process's part of all pieces of some work, in order.
+    pub fn own<T: Clone>(&self, all: &[T]) -> Vec<T> {
+        all[cut(all.len(), self.size(), self.rank())].to_vec()
     }
 
     /// Returns whether `flag` is set in any process.

@@ -35,7 +35,7 @@ impl Ranks {
         let (universe, _) = mpi::initialize_with_threading(Threading::Funneled)
             .context("MPI does not start: is this the mpirun of the library that bella was built with?")?;
         let calls = Arc::new(Calls::default());
-        let communicator = universe.group();
+        let communicator = universe.world();
         if communicator.rank() == 0 {
             explain_the_end(calls.clone())?;
         }

@@ -12,6 +12,7 @@
 //! [operations](ops) is exported, planned and counted by it; any other reads its weights by name through [`Weights`].
 
 pub mod autoregressive;
+pub mod kept;
 mod layers;
 pub mod low_rank;
 pub mod ops;

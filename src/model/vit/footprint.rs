@@ -4,7 +4,8 @@ use tch::Kind;
 
 use super::Geometry;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Count, KeptPass, Written};
+use crate::model::network::kept::KeptPass;
+use crate::model::network::ops::{Count, Written};
 use crate::model::network::{Graph, Parameters};
 
 /// A pass through the first blocks of a vision transformer in a compute type.

@@ -31,6 +31,6 @@ pub use activation::Activation;
 pub use constant::Constant;
 pub use counter::{Adaptation, Count, Counted, Counter, Work};
 pub use eager::Eager;
-pub use forward::{Forward, Kept, KeptPass, Reads, Written};
+pub use forward::{Forward, Kept, Reads, Written};
 pub use operations::{Layer, Mask, Ops, Pairs};
 pub use writer::Writer;
