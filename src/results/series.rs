@@ -22,6 +22,10 @@ pub const RESULT_KEYS: &[&str] = &["set", "condition"];
 /// The columns that define what an out-of-distribution row measures, besides its run and predictive.
 pub const OOD_KEYS: &[&str] = &["set", "ood_set", "score", "average"];
 
+/// The columns that define what a row of conformal sets measures, besides its run and predictive.
+pub const CONFORMAL_KEYS: &[&str] =
+    &["set", "condition", "alpha", "score", "settings", "thresholds", "draw", "average"];
+
 /// The settings of a series as pairs of column and value, without empty cells.
 pub type Settings<'a> = Vec<(&'a str, &'a str)>;
 

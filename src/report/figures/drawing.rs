@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::samples::Measured;
+use super::samples::{Measured, measure};
 use crate::plot::Chart;
-use crate::report::sources::Sources;
+use crate::report::sources::{OfExperiment, Sources};
 use crate::results::series::Series;
 
 /// A picture as SVG with its caption.
@@ -19,10 +19,26 @@ impl Drawing {
     }
 }
 
-/// The results that all figures are drawn from.
+/// The results of one experiment, which figures are drawn from.
 pub struct Material<'a> {
+    /// The experiment; empty if all results are of one.
+    pub experiment: String,
     pub sources: &'a Sources,
     pub series: Vec<Series<'a>>,
     /// The per-sample scores of the predictions that figures show.
     pub measured: Vec<Measured>,
+    /// A line for each file that could not be read.
+    pub unread: Vec<String>,
+}
+
+impl<'a> Material<'a> {
+    /// Reads the predictions of each experiment that figures and tables of classes are made from.
+    pub fn of(experiments: &'a [OfExperiment]) -> Vec<Self> {
+        let of_one = |OfExperiment { experiment, sources }: &'a OfExperiment| {
+            let series = sources.series();
+            let (measured, unread) = measure(sources, &series);
+            Material { experiment: experiment.clone(), sources, series, measured, unread }
+        };
+        experiments.iter().map(of_one).collect()
+    }
 }
