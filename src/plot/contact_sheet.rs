@@ -9,7 +9,7 @@ use fast_image_resize as fir;
 use image::{RgbImage, RgbaImage};
 
 use crate::base::files::write_atomic;
-use crate::plot::text::{BOLD, shorten, width};
+use crate::plot::text::{BOLD, shorten, wrap};
 use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
 
 /// One image with its text.
@@ -47,9 +47,10 @@ const THUMBNAIL: usize = 128;
 const GAP: usize = 14;
 const MARGIN: usize = 20;
 const HEADING: usize = 34;
-/// The height of the title and of the note.
-const TITLE: usize = 28;
-const NOTE: usize = 20;
+/// The heights of a line of the title and of the note, and the size of the title's letters.
+const TITLE: usize = 26;
+const NOTE: usize = 18;
+const TITLE_SIZE: f64 = 17.0;
 const LINE: usize = 15;
 /// The space between rows of tiles. Half of it separates a thumbnail from its first line.
 const SPACE: usize = 12;
@@ -84,8 +85,8 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>> {
 
 /// The positions of the headings and tiles, and the size of the sheet.
 struct Layout<'a> {
-    /// The title and the note, with their heights and sizes of letters.
-    head: Vec<(usize, &'a str, f64)>,
+    /// The lines of the title and of the note, with their places and sizes of letters.
+    head: Vec<(usize, String, f64)>,
     headings: Vec<(usize, &'a str)>,
     tiles: Vec<Placed<'a>>,
     width: usize,
@@ -104,9 +105,10 @@ impl<'a> Layout<'a> {
         let filled = || sections.iter().filter(|section| !section.tiles.is_empty());
         let used = filled().map(|section| section.tiles.len().min(*columns)).max().unwrap_or(1);
         let (mut head, mut headings, mut tiles, mut y) = (Vec::new(), Vec::new(), Vec::new(), MARGIN);
-        for (words, height, size) in [(title, TITLE, 18.0), (note, NOTE, 11.0)] {
-            if !words.is_empty() {
-                head.push((y, words.as_str(), size));
+        let room = used * (THUMBNAIL + GAP) - GAP;
+        for (words, height, size) in [(title, TITLE, TITLE_SIZE), (note, NOTE, 11.0)] {
+            for line in wrap(words, BOLD * size, room as f64, 4).into_iter().filter(|line| !line.is_empty()) {
+                head.push((y, line, size));
                 y += height;
             }
         }
@@ -120,17 +122,18 @@ impl<'a> Layout<'a> {
                 y += THUMBNAIL + SPACE / 2 + lines * LINE + SPACE;
             }
         }
-        let words = head.iter().map(|(_, words, size)| (BOLD * width(words, *size)) as usize + 1).max().unwrap_or(0);
-        let width = 2 * MARGIN + words.max(used * (THUMBNAIL + GAP) - GAP);
-        Layout { head, headings, tiles, width, height: y - SPACE + MARGIN }
+        Layout { head, headings, tiles, width: 2 * MARGIN + room, height: y - SPACE + MARGIN }
     }
 
     fn svg(&self) -> String {
         let mut canvas = Canvas::new(self.width as i32, self.height as i32);
         let mut text = |x: usize, y: usize, words: &str, style| canvas.text(words, (x as i32, y as i32), style);
         for (y, words, size) in &self.head {
-            let style = Style::new(*size, if *size > 16.0 { INK } else { MUTED }, Side::Left);
-            text(MARGIN, y + 8, words, if *size > 16.0 { style.bold() } else { style });
+            let style = match *size == TITLE_SIZE {
+                true => Style::new(*size, INK, Side::Left).bold(),
+                false => Style::new(*size, MUTED, Side::Left),
+            };
+            text(MARGIN, y + 8, words, style);
         }
         for (y, heading) in &self.headings {
             text(MARGIN, y + HEADING / 2 - 6, heading, Style::new(16.0, INK, Side::Left).bold());
@@ -259,12 +262,13 @@ mod tests {
     #[test]
     fn the_sheet_says_of_which_run_it_is() {
         let tiles = vec![tile(4, 4, [255; 3], &["cat"])];
-        let plain = sheet(&[Section { heading: "h".into(), tiles }], 1);
-        let named = Sheet { title: "digits, low-rank-svgd-s1".into(), note: "in nats".into(), ..plain.clone() };
+        let plain = sheet(&[Section { heading: "h".into(), tiles: vec![tiles[0].clone(); 3] }], 3);
+        let named = Sheet { title: "low-rank-svgd-s1".into(), note: "MI in nats".into(), ..plain.clone() };
         let size = |sheet: &Sheet| image::load_from_memory(&png(sheet).unwrap()).unwrap().into_rgb8().dimensions();
-        let ((width, height), (wider, taller)) = (size(&plain), size(&named));
-        assert_eq!(taller - height, (SCALE * (TITLE + NOTE)) as u32);
-        assert!(wider > width, "a long title makes room for itself: {wider} {width}");
+        let ((width, height), (same, taller)) = (size(&plain), size(&named));
+        assert_eq!((same, taller - height), (width, (SCALE * (TITLE + NOTE)) as u32));
+        let long = Sheet { title: "low-rank-svgd-s1 ".repeat(4), ..named };
+        assert!(size(&long).1 > taller && size(&long).0 == width, "a long title takes further lines");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::canvas::{Canvas, Fill, INK, MUTED, PAPER, Point, Side, Style, WHITE, color};
 use super::frame::Frame;
-use super::panel::{Joined, Layer, Mean, Square, Tone};
+use super::panel::{Joined, Layer, Mean, Square};
 use super::text::width;
 
 /// The radius of a mark, in pixels.
@@ -18,13 +18,16 @@ pub(super) fn draw(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
         Layer::Curve { paint, points } => draw_curve(canvas, frame, *paint, points),
         Layer::Area { paint, points } => draw_area(canvas, frame, *paint, points),
         Layer::Bar { paint, from, to, tone } => {
-            let strength = if *tone == Tone::Full { 0.85 } else { 0.3 };
-            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(strength));
+            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(tone.strength()));
         }
         Layer::Reference { from, to } => {
             canvas.line(&[frame.pixel(*from), frame.pixel(*to)], MUTED.faint(0.7), 1);
         }
         Layer::Map(map) => map.draw(canvas, &frame.x, &frame.y),
+        Layer::Texts { points } => points.iter().for_each(|(words, at)| {
+            let (x, y) = frame.pixel(*at);
+            canvas.text(words, (x, (y - 7).max(frame.y.start + 6)), Style::new(10.0, INK, Side::Center));
+        }),
         Layer::Dots { paint, points } => {
             points.iter().for_each(|at| canvas.dot(frame.pixel(*at), 3, color(*paint).faint(0.55)));
         }

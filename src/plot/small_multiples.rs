@@ -62,7 +62,7 @@ impl Layer {
             | Self::Area { paint, .. }
             | Self::Dots { paint, .. }
             | Self::Bar { paint, .. } => Some(*paint),
-            Self::Reference { .. } | Self::Map(_) | Self::Named { .. } | Self::Matrix(_) => None,
+            Self::Reference { .. } | Self::Map(_) | Self::Named { .. } | Self::Texts { .. } | Self::Matrix(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use anyhow::Result;
 
 use crate::base::outside::{csv_cell, print_drawn, printable};
-use crate::base::small::wrapped;
+use crate::base::small::{push_new, wrapped};
 use crate::base::usage::Usage;
 use crate::cli::options::TableArgs;
 use crate::metrics::{Average, of_column};
@@ -86,15 +86,31 @@ impl Kind {
         if named.is_some() {
             columns = overview_labels(self.keys());
         }
-        columns.retain(|column| !numbers.contains(column));
+        let settings = if self == Kind::Conformal { settings_of_scores(table) } else { None };
+        columns.retain(|column| !numbers.contains(column) && !(settings.is_some() && column == SETTINGS));
         columns.extend(numbers);
         draw(named.as_ref().unwrap_or(table), columns, self.keys(), how);
+        settings.into_iter().flatten().for_each(|line| println!("{line}"));
         if self != Kind::Results && !table.rows.is_empty() {
             let width = surface(how).width.map_or(usize::MAX, usize::from);
             println!("{}\n", wrapped(&Average::legend(), width));
         }
         Ok(())
     }
+}
+
+/// The column with the settings of a conformal score.
+const SETTINGS: &str = "settings";
+
+/// Returns a line for each score that has settings, if every score has the same ones in all rows. `None` otherwise.
+fn settings_of_scores(table: &Table) -> Option<Vec<String>> {
+    let places = table.places(["score", SETTINGS]);
+    let mut found: Vec<(&str, &str)> = vec![];
+    (0..table.rows.len())
+        .for_each(|row| push_new(&mut found, (table.cell(row, places[0]), table.cell(row, places[1]))));
+    let is_single = |(score, _): &(&str, &str)| found.iter().filter(|(other, _)| other == score).count() == 1;
+    let line = |(score, settings): &(&str, &str)| (!settings.is_empty()).then(|| format!("{score}: {settings}"));
+    found.iter().all(is_single).then(|| found.iter().filter_map(line).collect())
 }
 
 /// Prints result rows that were just computed, in the way that was asked for.

@@ -45,7 +45,7 @@ pub fn draw(material: &Material) -> Result<Option<Drawing>> {
     let several_sets = distinct(all.iter().map(|one| &one.set)).len() > 1;
     let panel = |one: &OfSeries| {
         let place = if several_sets { format!("; {}", one.set) } else { String::new() };
-        matrix(one, material.series[one.series].name.clone(), &place)
+        matrix(one, material.names[one.series].clone(), &place)
     };
     let panels: Vec<Panel> = all.iter().take(MOST_PANELS).map(panel).collect();
     if panels.is_empty() {

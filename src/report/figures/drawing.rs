@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::samples::{Measured, measure};
 use crate::plot::Chart;
 use crate::report::sources::{OfExperiment, Sources};
-use crate::results::series::Series;
+use crate::results::series::{Series, without_shared};
 
 /// A picture as SVG with its caption.
 pub struct Drawing {
@@ -25,6 +25,9 @@ pub struct Material<'a> {
     pub experiment: String,
     pub sources: &'a Sources,
     pub series: Vec<Series<'a>>,
+    /// What all series are, and the name of each without it, as legends show it.
+    pub shared: String,
+    pub names: Vec<String>,
     /// The per-sample scores of the predictions that figures show.
     pub measured: Vec<Measured>,
     /// A line for each file that could not be read.
@@ -37,7 +40,9 @@ impl<'a> Material<'a> {
         let of_one = |OfExperiment { experiment, sources }: &'a OfExperiment| {
             let series = sources.series();
             let (measured, unread) = measure(sources, &series);
-            Material { experiment: experiment.clone(), sources, series, measured, unread }
+            let all: Vec<String> = series.iter().map(|one| one.name.clone()).collect();
+            let (shared, names) = without_shared(&all);
+            Material { experiment: experiment.clone(), sources, series, shared, names, measured, unread }
         };
         experiments.iter().map(of_one).collect()
     }

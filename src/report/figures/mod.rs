@@ -11,6 +11,7 @@ mod densities;
 mod density;
 mod drawing;
 pub mod landscape;
+mod rates;
 mod readings;
 mod samples;
 pub mod sensitivity;
@@ -73,7 +74,7 @@ impl Topic {
             Topic::Uncertainty => ("uncertainty", "Uncertainty"),
             Topic::Classes => ("classes", "Classes"),
             Topic::Training => ("training-section", "Training"),
-            Topic::Settings => ("settings", "Ranks, particles and sizes"),
+            Topic::Settings => ("settings", "Rates, ranks, particles and sizes"),
         }
     }
 }
@@ -139,6 +140,14 @@ static KINDS: &[Kind] = &[
         paper: "Bella, table 8",
         command: "bella train --config EXPERIMENT.toml --set method.svgd.gamma=0.3 && bella eval --attack fgsm --epsilon 0.01",
         draw: attacks::gamma,
+    },
+    Kind {
+        key: "learning-rate",
+        title: "NLL over the learning rate",
+        topic: Topic::Settings,
+        paper: "",
+        command: "bella sweep EXPERIMENT.toml --over optimizer.adamw.lr=1e-4..1e-2",
+        draw: rates::draw,
     },
     Kind {
         key: "rank",
@@ -272,6 +281,9 @@ impl Kind {
             Err(error) => (None, vec![format!("{error:#}")]),
         };
         let (svg, caption) = match drawing {
+            Some(Drawing { svg, caption }) if !material.shared.is_empty() => {
+                (Some(svg), format!("{caption} All are {}.", material.shared))
+            }
             Some(Drawing { svg, caption }) => (Some(svg), caption),
             None => (None, String::new()),
         };
