@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::described::PUBLISHED;
+use crate::model::families::decoders::published;
 use crate::model::{language, llava};
 
 fn stand_in(key: &str, size: Size) -> LanguageFolder {
@@ -40,7 +40,7 @@ fn true_sizes_are_those_of_the_published_networks() {
 
 #[test]
 fn every_tiny_language_network_is_read_by_bella() {
-    for published in PUBLISHED.iter().filter(|published| !published.key.contains("llava")) {
+    for published in published().filter(|published| !published.key.contains("llava")) {
         let (_place, path) = written(published.key, SHARD_BYTES);
         let opened = language::open(&path, None).unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
         let made = stand_in(published.key, Size::Tiny);
