@@ -294,7 +294,7 @@ fn refusals_name_what_would_be_read() {
     let line = with("hf-vit", &|config| *config = language.clone());
     assert_has(
         &line,
-        &["model_type = \"gemma2\" is no language network that bella reads; known: llama, mistral, qwen2"],
+        &["model_type = \"gemma2\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3"],
     );
     let line = with("timm-vit", &|config| config["architecture"] = json!("resnet50"));
     assert_has(&line, &["`resnet50` is an architecture of timm", "set checkpoint.kind = \"module\""]);

@@ -225,7 +225,7 @@ mod tests {
         Geometry::read(&Values::new(Path::new("config.json"), table), decoder(model_type).unwrap())
     }
 
-    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(), hf.MistralConfig(), hf.Qwen2Config())"`
+    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(), hf.MistralConfig(), hf.Qwen2Config(), hf.Qwen3Config())"`
     #[test]
     fn absent_keys_mean_the_defaults_of_the_class() {
         let llama = read("llama", json!({})).unwrap();
@@ -237,6 +237,11 @@ mod tests {
         let qwen = read("qwen2", json!({})).unwrap();
         assert_eq!((qwen.vocabulary, qwen.key_heads, qwen.mlp, qwen.context), (151_936, 32, 22_016, 32_768));
         assert_eq!(qwen.traits.biases, Biases { qkv: true, attention_proj: false, mlp: false });
+        let three =
+            read("qwen3", json!({ "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": null }))
+                .unwrap();
+        assert_eq!((three.channels, three.key_heads, three.mlp, three.context), (128, 16, 22_016, 32_768));
+        assert_eq!((three.traits.biases, three.traits.head_norms), (Biases::default(), true));
         assert!([&llama, &mistral, &qwen].iter().all(|other| !other.traits.head_norms));
     }
 
@@ -248,6 +253,8 @@ mod tests {
         assert_eq!(llama.activation, Activation::GeluTanh);
         assert_eq!(read("mistral", all.clone()).unwrap().traits.biases, Biases::default());
         assert_eq!(read("qwen2", all).unwrap().traits.biases, Biases { qkv: true, ..Biases::default() });
+        let three = read("qwen3", json!({ "attention_bias": true })).unwrap().traits.biases;
+        assert_eq!(three, Biases { qkv: true, attention_proj: true, mlp: false });
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod llama;
 mod llava;
 mod mistral;
 mod qwen2;
+mod qwen3;
 
 use std::path::Path;
 
@@ -22,7 +23,7 @@ pub use decoder::{Biases, Decoder, Sizes, Traits};
 pub use llava::MODEL_TYPE as LLAVA;
 
 /// Every known family.
-pub static DECODERS: &[&Decoder] = &[&llama::LLAMA, &mistral::MISTRAL, &qwen2::QWEN2];
+pub static DECODERS: &[&Decoder] = &[&llama::LLAMA, &mistral::MISTRAL, &qwen2::QWEN2, &qwen3::QWEN3];
 
 /// Returns the family of a model type.
 pub fn decoder(model_type: &str) -> Option<&'static Decoder> {
