@@ -152,7 +152,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
         super::report::print_ood(of_set, table)?;
     }
     if !ood.is_empty() {
-        tracing::info!("results: {}", ood_csv(out, name).display());
+        tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
     }
     super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
     if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
@@ -166,7 +166,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
         if !table.csv {
             super::report::print_conformal(sets, table)?;
         }
-        tracing::info!("results: {}", conformal_csv(out, name).display());
+        tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());
     }
     Ok(())
 }

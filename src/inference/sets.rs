@@ -25,7 +25,7 @@ pub fn run(
     mut extremes: Option<&mut Extremes>,
 ) -> Result<usize> {
     let Opened { experiment, session, .. } = opened;
-    if session.model.head.writes_tokens() {
+    if experiment.task.written().is_some() {
         bail!(
             "--set {split}: this run answers in words; its answers on the test set are in {}",
             opened.run.path().display()

@@ -143,7 +143,8 @@ impl Sources {
         let experiment = run.path().parent().unwrap_or(Path::new(""));
         let (files, problems) = RunFiles::read(experiment, run.path().to_path_buf());
         if let Some(results) = run.results() {
-            for csv in [ood_csv(&results, &files.experiment), conformal_csv(&results, &files.experiment)] {
+            let name = &files.experiment;
+            for csv in [ood_csv(run, &results, name), conformal_csv(run, &results, name)] {
                 if csv.is_file() {
                     sources.add_csv(&csv);
                 }
