@@ -8,7 +8,6 @@ use clap::Args;
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
 use crate::base::outside::{csv_cell, print_drawn, printable};
-use crate::base::small::wrapped;
 use crate::base::usage::Usage;
 use crate::metrics::{Average, of_column};
 use crate::report::export::{self, Format};
@@ -16,6 +15,7 @@ use crate::report::notebook::notebook;
 use crate::report::tables::{self, RenderedTable, overview, result_columns, seeds_overview};
 use crate::report::{Sources, figures, html};
 use crate::results::images::distinguish;
+use crate::results::rebuild;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 use crate::schema::hint;
@@ -57,6 +57,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE.ipynb")]
     notebook: Option<PathBuf>,
 
+    /// Make `<experiment>.csv` anew from the files of the runs, and report nothing. What it held before stays beside it.
+    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture"])]
+    rebuild: bool,
+
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
@@ -68,11 +72,14 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<()> {
     args.check()?;
     args.check_files()?;
+    if args.rebuild {
+        return args.rebuild_files();
+    }
     let sources = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
         print_seeds(&sources, args.format, &args.table)?;
-    } else {
+    } else if !args.writes() || !args.tables.is_empty() {
         args.print_tables(&sources)?;
     }
     if let Some(picture) = &args.picture {
@@ -84,6 +91,22 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 }
 
 impl ReportArgs {
+    /// Returns whether the report goes into a file.
+    fn writes(&self) -> bool {
+        self.out.is_some() || [&self.html, &self.notebook, &self.picture].into_iter().any(Option::is_some)
+    }
+
+    /// Makes the results files of a folder anew from its runs.
+    fn rebuild_files(&self) -> Result<()> {
+        let folder = match &self.paths[..] {
+            [] => Path::new("results"),
+            [folder] if folder.is_dir() => folder,
+            _ => return Err(Usage("--rebuild takes a results folder: name the folder instead of files".into()).into()),
+        };
+        rebuild::all(folder)?.iter().for_each(|found| println!("{found}"));
+        Ok(())
+    }
+
     /// Refuses a folder for tables that holds the results, since the next report would read the tables as results.
     fn check(&self) -> Result<()> {
         let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
@@ -128,8 +151,12 @@ impl ReportArgs {
     fn print_tables(&self, sources: &Sources) -> Result<()> {
         let of_files = !self.paths.is_empty() && !self.paths[0].is_dir();
         let (shown, others): (Vec<_>, Vec<_>) = match (self.tables.is_empty(), of_files) {
-            (true, true) => (vec![tables::results(sources), tables::ood(sources), tables::conformal(sources)], vec![]),
-            (true, false) => tables::all(sources)?.into_iter().partition(|table| table.matched > 0),
+            (true, true) => (tables::own(sources), vec![]),
+            (true, false) => {
+                let (own, papers) = (tables::own(sources), tables::papers(sources)?);
+                let (matched, others) = papers.into_iter().partition(|table| table.matched > 0);
+                (own.into_iter().chain::<Vec<_>>(matched).collect(), others)
+            }
             (false, _) => (tables::named(sources, &self.tables).map_err(|error| Usage(error.to_string()))?, vec![]),
         };
         let asked = !self.tables.is_empty();
@@ -140,18 +167,15 @@ impl ReportArgs {
                 format!("--format csv prints one table: choose it with --table ({}), or use --out", keys.join(", "));
             return Err(Usage(text).into());
         }
+        let nothing = shown.is_empty();
         for (place, table) in shown.into_iter().enumerate() {
             if place > 0 {
                 println!();
             }
             self.print_table(table, sources)?;
         }
-        if !others.is_empty() && self.format == Format::Terminal {
-            let keys: Vec<_> = others.iter().map(|table| table.key.as_str()).collect();
-            let line = format!("nothing of ours yet in: {} (shown with --table KEY or --table all)", keys.join(", "));
-            let surface = Surface::of_stdout();
-            let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
-            println!("\n{}", wrapped(&line, width));
+        if !others.is_empty() && !nothing && self.format == Format::Terminal {
+            println!("\nTables of papers without a result of ours: --table all, or --table KEY ({}, …)", others[0].key);
         }
         Ok(())
     }
@@ -186,7 +210,9 @@ impl ReportArgs {
             export::tables(folder, &papers)?;
             export::tables(folder, &results)?;
             // Numbers over seeds are for further processing: all digits, every metric.
-            export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
+            if !sources.results.rows.is_empty() {
+                export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
+            }
             export::figures(folder, &figures)?;
             tracing::info!("tables and figures: {}", folder.display());
         }
@@ -225,6 +251,27 @@ fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
     print_drawn(&render(&table, &spec));
     println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
     tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
+    Ok(())
+}
+
+/// Prints the mean, the standard deviation and the 95 % interval of runs that differ in their seeds, or with `--csv` their rows.
+///
+/// # Errors
+/// Fails if a column was asked for that the rows do not have.
+pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
+    let table = table_of(rows);
+    if how.csv {
+        return print_csv(&table);
+    }
+    let metrics = result_columns(&table).into_iter().filter(|column| is_metric(column)).collect();
+    let numbers = shown_numbers(&table, metrics, how)?;
+    let sources = Sources { results: table, ..Sources::default() };
+    for (heading, table) in tables::intervals(&sources, &numbers) {
+        println!("{}", printable(&heading));
+        let spec = Spec { columns: table.columns.clone(), group_by: vec!["metric".into()], surface: surface(how) };
+        print_drawn(&render(&table, &spec));
+    }
+    println!("The interval is that of the mean (Student's t); predictions by averaged logits.");
     Ok(())
 }
 
