@@ -55,7 +55,7 @@ impl Evaluation<'_> {
             "{}: conformal sets were calibrated on these very images: name other test images",
             self.set
         );
-        let file = conformal_csv(&self.session.settings.out, &self.experiment.name);
+        let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
         set_aside(&file)?;
         let who = who();
         for (calibrated, coverage) in

@@ -84,9 +84,11 @@ impl Watched {
             State::NotSaved => "not saved",
             State::Checkpoint => "checkpoint, which is not trained",
         };
-        let step = self.steps.last().filter(|_| self.is_training());
-        let step = step.map_or(String::new(), |(step, _)| format!(", step {step} of {} in the next", self.of));
-        format!("{}: {state}, {done}{of} epochs{step}", self.run.folder.id())
+        let id = self.run.folder.id();
+        match self.steps.last().filter(|_| self.is_training()) {
+            Some((step, _)) => format!("{id}: {state}, epoch {}{of}, step {step} of {}", done + 1, self.of),
+            None => format!("{id}: {state}, {done}{of} epochs"),
+        }
     }
 }
 

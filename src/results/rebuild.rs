@@ -177,7 +177,7 @@ fn free_name(file: &Path) -> PathBuf {
 /// Returns the results files of an experiment that hold rows of a run, with the number of them. A file that cannot be read
 /// is left out.
 pub fn rows_elsewhere(out: &Path, experiment: &str, run: &RunFolder) -> Vec<(PathBuf, usize)> {
-    let files = [experiment_csv(out, experiment), ood_csv(out, experiment), conformal_csv(out, experiment)];
+    let files = [experiment_csv(out, experiment), ood_csv(run, out, experiment), conformal_csv(run, out, experiment)];
     let count = |file: PathBuf| {
         let table = read(&file).ok()?;
         let rows = (0..table.rows.len()).filter(|row| table.get(*row, RUN) == Some(&run.id())).count();
