@@ -131,6 +131,7 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
+        checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
