@@ -5,6 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::model::folder;
 use bella::model::network::low_rank::LowRank;
@@ -126,7 +127,7 @@ fn gradients_are_those_of_the_package() {
             leaves.extend([(format!("{layer}.A"), a.shallow_clone()), (format!("{layer}.B"), b.shallow_clone())]);
             weights.update(layer, LowRank { a, b, scale: 0.5 });
         }
-        let features = vit.forward(&weights, &of("pixels").unsqueeze(0)).squeeze_dim(0);
+        let features = vit.forward(&weights, &Fields::of(PIXELS, of("pixels").unsqueeze(0))).squeeze_dim(0);
         (features * of("coefficients")).sum(Kind::Float).backward();
         for (leaf, tensor) in leaves {
             near(&tensor.grad().squeeze_dim(0), &of(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));

@@ -4,6 +4,7 @@
 mod common;
 
 use bella::base::random::{Purpose, normal, stream};
+use bella::data::fields::{Fields, PIXELS};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::variance::Projected;
@@ -247,19 +248,19 @@ impl Setting {
         [Setting::new("timm_scripted.pt", "[head.checkpoint]"), Setting::new("openai_visual.pt", "[head.linear]")]
     }
 
-    fn images(&self, count: i64) -> Tensor {
+    fn images(&self, count: i64) -> Fields {
         use rand::RngExt;
         let mut rng = stream(6, Purpose::Check, &[]);
         let bytes: Vec<u8> = (0..count * 3 * 20 * 20).map(|_| rng.random()).collect();
-        self.model.preparation.prepare(&Tensor::from_slice(&bytes).view([1, count, 3, 20, 20]))
+        self.model.preparation.prepare(&Fields::of(PIXELS, Tensor::from_slice(&bytes).view([1, count, 3, 20, 20])))
     }
 
-    fn pass(&self, maps: &Maps, images: &Tensor) -> Pass {
+    fn pass(&self, maps: &Maps, images: &Fields) -> Pass {
         Pass::new(&self.model, &*self.subspace, maps, &self.theta, images).unwrap()
     }
 
     /// Logits `[B, C]`, and Jacobians `[B, C, P]` by one backward to the leaves a logit.
-    fn dense(&self, images: &Tensor) -> (Tensor, Tensor) {
+    fn dense(&self, images: &Fields) -> (Tensor, Tensor) {
         let layout = self.subspace.layout();
         let leaves = layout.leaves(&self.theta, Kind::Double, true);
         let logits = self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images).squeeze_dim(0);

@@ -90,7 +90,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     let mut fit = Fit::new(&maps, shape, Device::Cpu);
     for batch in set.batches(in_order(&indices, 4)) {
         let Batch { samples, .. } = batch.unwrap();
-        let images = model.preparation.prepare(&samples.unsqueeze(0));
+        let images = model.preparation.prepare(&samples.for_all());
         fit.add(&Pass::new(&model, &*subspace, &maps, &theta, &images).unwrap()).unwrap();
     }
     let Curvature::Diag(expected) = fit.finish().unwrap() else { panic!("diagonal") };

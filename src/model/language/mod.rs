@@ -1,7 +1,7 @@
 //! Language networks of the Llama family (Touvron et al. 2023, arXiv 2302.13971), batched over particles: Llama 2 and 3,
 //! Vicuna, Mistral and Qwen 2.5. One implementation of [`Network`](crate::model::network::Network) serves them all.
 //!
-//! A sample is a prompt, `[2, T]`: token ids, and 1 where there is a token. Prompts may be padded on either side; the
+//! A sample is a prompt, `[T]`: its token ids, and a mask that is 1 where there is a token. Prompts may be padded on either side; the
 //! network moves the padding behind the text, where causal attention never looks. The features are the hidden state
 //! after the last norm at the last token of the prompt, `[p, B, d]`; the output matrix `lm_head` turns them into the
 //! logits of tokens.

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::model::Wording;
 use crate::model::described::PUBLISHED;
 use crate::model::{language, llava};
 
