@@ -4,7 +4,7 @@
 mod common;
 
 use bella::base::random::{Purpose, normal, stream};
-use bella::data::fields::{Fields, PIXELS};
+use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::variance::Projected;
@@ -291,7 +291,8 @@ fn jacobians_of_a_language_network_equal_those_of_autograd() {
     let setting = Setting::language();
     let ids = [1, 5, 9, 22, 7, 40, 1, 33, 0, 0, 0, 0, 1, 12, 13, 14, 0, 0];
     let mask = Tensor::from_slice(&ids).gt(0).to_kind(Kind::Int64);
-    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 3, 6]).transpose(0, 1).unsqueeze(0);
+    let samples = [(IDS, Tensor::from_slice(&ids)), (MASK, mask)].map(|(name, row)| (name, row.view([1, 3, 6])));
+    let samples = Fields::new(samples.into());
     let maps = Maps::all(&*setting.subspace).unwrap();
     let ours: Vec<Tensor> = setting.pass(&maps, &samples).jacobians(|_| true).unwrap();
     let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
@@ -305,7 +306,8 @@ fn the_last_token_alone_lacks_what_attention_brings() {
     let setting = Setting::language();
     let ids = [1, 5, 9, 22, 7, 40, 1, 33, 12, 13, 14, 8];
     let mask = Tensor::ones([12], (Kind::Int64, Device::Cpu));
-    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 2, 6]).transpose(0, 1).unsqueeze(0);
+    let samples = [(IDS, Tensor::from_slice(&ids)), (MASK, mask)].map(|(name, row)| (name, row.view([1, 2, 6])));
+    let samples = Fields::new(samples.into());
     let maps = Maps::all(&*setting.subspace).unwrap();
     let pass = setting.pass(&maps, &samples);
     let direction = Tensor::zeros([2, 3], F64);

@@ -14,7 +14,7 @@ use bella::machine::memory::MemoryEstimate;
 use bella::machine::parallel::ProcessGroup;
 use bella::metrics::{Average, Scores, value};
 use bella::model::head::{Head, Training};
-use bella::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Weights};
+use bella::model::network::{Graph, Network, Parameters, Slot, Weights};
 use bella::model::{AsStored, Model};
 use bella::posterior::Posterior;
 use bella::predict::Predictor;
@@ -59,7 +59,7 @@ impl Network for Texts {
     }
 
     fn entering(&self, _: usize) -> Fields<Vec<i64>> {
-        Fields::new(vec![(HIDDEN, vec![LENGTH, WIDTH]), (MASK, vec![LENGTH, 1])])
+        Fields::new(vec![("values", vec![LENGTH, WIDTH]), (MASK, vec![LENGTH, 1])])
     }
 
     fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
@@ -71,18 +71,18 @@ impl Network for Texts {
         let rows = table.reshape([-1, WIDTH]).index_select(0, &ids.reshape([-1]));
         let x = rows.view([particles, -1, LENGTH, WIDTH]);
         let mask = mask.unsqueeze(3).to_kind(x.kind());
-        Fields::new(vec![(HIDDEN, x), (MASK, mask)])
+        Fields::new(vec![("values", x), (MASK, mask)])
     }
 
     fn stage(&self, weights: &Weights, stage: usize, fields: Fields) -> Fields {
-        let x = fields.get(HIDDEN);
+        let x = fields.get("values");
         let hidden = weights.linear(&format!("blocks.{stage}.mlp.fc")).forward(x).gelu("none");
         let y = x + weights.linear(&format!("blocks.{stage}.mlp.proj")).forward(&hidden);
-        fields.with(HIDDEN, y)
+        fields.with("values", y)
     }
 
     fn features(&self, _: &Weights, x: &Fields) -> Tensor {
-        let (x, mask) = (x.get(HIDDEN), x.get(MASK));
+        let (x, mask) = (x.get("values"), x.get(MASK));
         let sum = |t: Tensor| t.sum_dim_intlist([2i64].as_slice(), false, Kind::Float);
         sum(x * mask) / sum(mask.shallow_clone())
     }

@@ -146,7 +146,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
     for of_set in ood {
         super::report::print_ood(of_set);
-        tracing::info!("results: {}", ood_csv(out, name).display());
+        tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
     }
     super::report::print_rows(rows, table)?;
     if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
@@ -160,7 +160,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
         if !table.csv {
             super::report::print_conformal(sets);
         }
-        tracing::info!("results: {}", conformal_csv(out, name).display());
+        tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());
     }
     Ok(())
 }

@@ -240,14 +240,23 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.csv"))
 }
 
-/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment.
-pub fn ood_csv(out: &Path, name: &str) -> PathBuf {
-    out.join(format!("{name}-ood.csv"))
+/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
+/// sweep has its own.
+pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "ood")
 }
 
-/// Returns the path of the file that collects the conformal sets of all runs of an experiment.
-pub fn conformal_csv(out: &Path, name: &str) -> PathBuf {
-    out.join(format!("{name}-conformal.csv"))
+/// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
+/// own.
+pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "conformal")
+}
+
+fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
+    match run.trial() {
+        Some(_) => run.path().join(format!("{what}.csv")),
+        None => out.join(format!("{name}-{what}.csv")),
+    }
 }
 
 #[cfg(test)]

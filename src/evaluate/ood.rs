@@ -36,7 +36,7 @@ impl Evaluation<'_> {
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
-        let file = ood_csv(&self.session.settings.out, &self.experiment.name);
+        let file = ood_csv(self.run, &self.session.settings.out, &self.experiment.name);
         let mut rows = Vec::new();
         for one in measured? {
             let mut row = self.who();
@@ -48,7 +48,9 @@ impl Evaluation<'_> {
             row.push("ood_samples", outside.samples().to_string());
             row.push("ood_images", images.fingerprint.short());
             describe(&one, &mut row);
-            upsert_measurement(&file, &row, &OOD_ROW)?;
+            if self.session.group.is_main() {
+                upsert_measurement(&file, &row, &OOD_ROW)?;
+            }
             rows.push(row);
         }
         Ok(rows)

@@ -247,9 +247,11 @@ impl RunFolder {
     /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
+        let own = ["ood.csv", "conformal.csv"].map(|name| self.path.join(name));
         let files = [self.resume_file(), self.posterior(), self.history(), self.metrics(), self.record()];
+        let files = files.into_iter().chain(own);
         let logs = self.event_files().into_iter().chain([self.hook_log()]);
-        for file in files.into_iter().chain(logs).chain(predictions.map(|entry| entry.path())) {
+        for file in files.chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;
         }
         Ok(())

@@ -49,9 +49,6 @@ pub struct Family {
     pub hidden: fn(&TowerConfig) -> Result<(&'static str, i64)>,
 }
 
-/// The model types of language networks, which `model/language` reads.
-pub const LANGUAGE: [&str; 3] = ["llama", "mistral", "qwen2"];
-
 /// The default of `image_size` in every family, in pixels.
 pub const IMAGE_SIZE: i64 = 224;
 

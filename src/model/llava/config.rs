@@ -4,12 +4,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::families;
-use crate::model::language::{FAMILIES, Family, Geometry, family};
+use crate::model::families::decoders::decoder_of;
+use crate::model::language::Geometry;
 use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
-
-/// The model type of transformers.
-pub const MODEL_TYPE: &str = "llava";
 
 /// How an image enters the language network.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +21,12 @@ pub struct VisionConfig {
     pub traits: Traits,
     /// The number of pixels per side.
     pub image_size: i64,
+    /// The number of pixels per side of a patch.
+    pub patch: i64,
+    /// The width of the tower.
+    pub width: i64,
+    /// The width of the hidden values of its blocks' MLPs.
+    pub mlp: i64,
     /// Whether the projector has biases.
     pub bias: bool,
 }
@@ -31,7 +35,7 @@ pub struct VisionConfig {
 ///
 /// # Errors
 /// Fails if a value is malformed, or asks for what bella does not compute.
-pub fn read(values: &Values) -> Result<(&'static Family, Geometry, VisionConfig)> {
+pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
     let shown = values.path.display();
     ensure!(
         values.get("quantization_config").is_none(),
@@ -43,19 +47,12 @@ pub fn read(values: &Values) -> Result<(&'static Family, Geometry, VisionConfig)
         Ok(Values::new(&values.path, found))
     };
     let (text, vision) = (table("text_config")?, table("vision_config")?);
-    let model_type = text.text("model_type").unwrap_or("llama");
-    let Some(family) = family(model_type) else {
-        let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
-        bail!(
-            "{shown}: text_config.model_type = \"{model_type}\" is no language network that bella reads; known: {}",
-            known.join(", ")
-        )
-    };
+    let family = decoder_of(&text, "llama", "text_config.model_type")?;
     let mut geometry = Geometry::read(&text, family).context("text_config")?;
     // The whole config may say it in the place of the table.
     geometry.tied |= values.is_true("tie_word_embeddings");
     let eyes = eyes(values, &vision, &geometry)?;
-    Ok((family, geometry, eyes))
+    Ok((geometry, eyes))
 }
 
 fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionConfig> {
@@ -98,6 +95,9 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
             eps: vision.number("layer_norm_eps", 1e-5)?,
         },
         image_size: vision.side("image_size", 224)?,
+        patch: vision.side("patch_size", 32)?,
+        width,
+        mlp: vision.integer("intermediate_size", 3072)?,
         bias: values.get("multimodal_projector_bias").and_then(Value::as_bool).unwrap_or(true),
     })
 }
@@ -108,17 +108,14 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
 /// # Errors
 /// Fails if a value is malformed, or if patches do not divide the image.
 pub fn tower(values: &Values, eyes: &VisionConfig) -> Result<vit::Geometry> {
-    let vision = values.within("vision_config");
-    let (width, patch) = (vision.integer("hidden_size", 768)?, vision.side("patch_size", 32)?);
+    let VisionConfig { patch, width, mlp, image_size, .. } = *eyes;
     ensure!(
-        eyes.image_size % patch == 0,
-        "{}: vision_config.patch_size = {patch}: must divide image_size = {}",
-        values.path.display(),
-        eyes.image_size
+        image_size % patch == 0,
+        "{}: vision_config.patch_size = {patch}: must divide image_size = {image_size}",
+        values.path.display()
     );
-    let (grid, mlp) = (eyes.image_size / patch, vision.integer("intermediate_size", 3072)?);
-    let output = vision.integer("projection_dim", 512)?;
-    Ok(vit::Geometry { width, blocks: eyes.blocks + 1, patch, grid, mlp, output })
+    let output = values.within("vision_config").integer("projection_dim", 512)?;
+    Ok(vit::Geometry { width, blocks: eyes.blocks + 1, patch, grid: image_size / patch, mlp, output })
 }
 
 /// Returns the number of blocks whose output is `vision_feature_layer` among the embeddings and the outputs of all blocks.
@@ -150,7 +147,7 @@ mod tests {
                 "num_attention_heads": 16, "num_hidden_layers": 24 },
         });
         change(&mut table);
-        read(&Values::new(Path::new("config.json"), table)).map(|(_, _, eyes)| eyes)
+        read(&Values::new(Path::new("config.json"), table)).map(|(_, eyes)| eyes)
     }
 
     #[test]
