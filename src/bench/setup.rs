@@ -7,6 +7,7 @@ use super::case::CLASSES;
 use super::flops::{Counting, Pass, Reads, Sample, Work};
 use super::measured::Plan;
 use crate::data::batches::Batch;
+use crate::data::fields::{Fields, PIXELS};
 use crate::experiment::{Batches, Training};
 use crate::model::Model;
 use crate::subspace::Subspace;
@@ -49,5 +50,5 @@ pub fn random_batch(model: &Model, images: i64) -> Result<Batch> {
     let (size, cpu) = (model.images()?.size(), Device::Cpu);
     let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
     let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
-    Ok(Batch { samples, labels })
+    Ok(Batch { samples: Fields::of(PIXELS, samples), labels })
 }

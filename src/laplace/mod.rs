@@ -33,6 +33,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::noise::{At, row};
 use crate::base::random::Purpose;
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::network::Graph;
@@ -127,7 +128,7 @@ impl Linear for Linearised<'_> {
     }
 
     /// Returns the logits of all members. The members of one particle are adjacent.
-    fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
+    fn logits(&self, model: &Model, images: &Fields) -> Result<Tensor> {
         let classes = model.head.classes();
         let mut members = Vec::new();
         for (particle, Approximation { curvature, precision }) in self.fitted.particles.iter().enumerate() {

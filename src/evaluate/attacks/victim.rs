@@ -9,6 +9,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use super::Slope;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
+use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
 use crate::model::Input;
 use crate::model::network::Graph;
@@ -112,13 +113,13 @@ impl<'p, 'a> Victim<'p, 'a> {
         Ok(Victim { predictor, target, resolution, attacking, predicting })
     }
 
-    /// Converts bytes `[B, 3, h, w]` to the pixels in [0, 1] that the attack moves.
+    /// Converts stored images `[B, 3, h, w]` to the pixels in [0, 1] that the attack moves.
     ///
     /// # Errors
     /// Fails if the network takes no images.
-    pub fn pixels(&self, bytes: &Tensor) -> Result<Tensor> {
+    pub fn pixels(&self, stored: &Fields) -> Result<Tensor> {
         let images = self.predictor.model.images()?;
-        let pixels = images.unit(bytes);
+        let pixels = images.unit(stored.get(PIXELS));
         Ok(match self.resolution {
             Resolution::Model => images.resize(&pixels),
             Resolution::Native => pixels,

@@ -99,6 +99,7 @@ fn random(name: &str, shape: &[i64]) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::fields::{Fields, PIXELS};
     use crate::model::network::{Network, Weights};
 
     /// Checks that the image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
@@ -115,6 +116,7 @@ mod tests {
         let mini = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap();
         let (vit, base) = mini.random(1);
         let images = Tensor::randn([1, 2, 3, 32, 32], (Kind::Float, Device::Cpu));
+        let images = Fields::of(PIXELS, images);
         let features = vit.forward(&Weights::frozen(&base), &images);
         assert_eq!(features.size(), [1, 2, 512]);
         assert!(bool::try_from(features.isfinite().all()).unwrap());
