@@ -4,8 +4,8 @@
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
+use crate::model::families::shapes;
 use crate::model::head::tokens::VOCABULARY;
-use crate::model::vit::shapes::SHAPES;
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
@@ -23,7 +23,7 @@ pub struct Model {
 /// The source of a model's shape.
 #[derive(Debug)]
 enum Family {
-    /// A CLIP model. Its image tower is that of [`SHAPES`] under this key, with `grid` patches per side if that is
+    /// A CLIP model. Its image tower is that of [`shapes`] under this key, with `grid` patches per side if that is
     /// given.
     Clip { shape: &'static str, grid: Option<i64>, text: Text },
     /// A plain vision transformer of timm, without text tower and projection.
@@ -113,7 +113,7 @@ impl Model {
     pub fn clip(&self, with_text: bool) -> Result<Clip> {
         match &self.family {
             Family::Clip { shape, grid, text } => {
-                let shape = SHAPES.iter().find(|known| known.key == *shape).context("a shape is not known any more")?;
+                let shape = shapes().find(|known| known.key == *shape).context("a shape is not known any more")?;
                 let image = Geometry { grid: grid.unwrap_or(shape.geometry.grid), ..shape.geometry.clone() };
                 let words = TextGeometry {
                     width: text.width,

@@ -108,7 +108,7 @@ fn source_files_that_pages_name_exist() {
             "src/data/sets/pets.rs",
             "src/evaluate/attacks/entries/mifgsm.rs",
             "src/model/head/entries/prototype.rs",
-            "src/model/vit/namings/dino.rs",
+            "src/model/recognition/namings/dino.rs",
         ];
         let missing = paths.filter(|path| !made_up.contains(path) && !repository(path).is_file());
         assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}");

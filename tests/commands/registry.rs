@@ -26,7 +26,10 @@ fn every_file_of_a_registry_is_an_entry() {
         &bella::evaluate::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
     );
     check("src/data/sets", &bella::data::DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>());
-    check("src/model/vit/namings", &bella::model::vit::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>());
+    check(
+        "src/model/recognition/namings",
+        &bella::model::recognition::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>(),
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 
 use super::config::{Config, Kind};
 use super::timm;
-use crate::model::vit::Named;
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::Named;
+use crate::model::recognition::identify::Fixed;
 
 impl Config {
     /// Checks that the config does not contradict the weights. A network whose heads are in `fixed` may have

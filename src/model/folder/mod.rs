@@ -29,12 +29,15 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::base::files::{is_there, read_json};
 use crate::model::network::{Network, Parameters, Weights};
+use crate::model::recognition::complete::check_readout;
+use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
+use crate::model::recognition::infer::MAX_DIFFERENCE_F32;
+use crate::model::recognition::text::TextWeights;
+use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
-use crate::model::vit::infer::MAX_DIFFERENCE_F32;
+use crate::model::vit::heads_fit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::text::{TextTower, TextWeights};
-use crate::model::vit::{Expected, Named, Naming, check_readout, heads_fit, recognise};
+use crate::model::vit::text::TextTower;
 use config::Config;
 use weights::REFERENCE;
 
@@ -85,7 +88,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let vit = Vit::new(geometry, traits, parts);
     let reference = reference(&place.folder, &vit, &base)?;
     let evidence = Evidence::Config { reference };
-    let (naming, fixed_size) = (naming.key, config.fixed_size());
+    let fixed_size = config.fixed_size();
     Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size })
 }
 

@@ -5,13 +5,15 @@ use anyhow::{Context, Result, bail, ensure};
 use super::config::{Config, Kind};
 use crate::model::families::Family;
 use crate::model::network::Parameters;
+use crate::model::recognition::complete::table_heads;
+use crate::model::recognition::identify::{Fixed, Source, Sources};
+use crate::model::recognition::text::TextExpected;
 use crate::model::vit::architecture::Pool;
 use crate::model::vit::arguments::Arguments;
-use crate::model::vit::identify::{Fixed, Source, Sources};
 use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::rope::Rope;
-use crate::model::vit::text::{TextExpected, TextGeometry, TextStyle};
-use crate::model::vit::{Geometry, Traits, heads_fit, table_heads};
+use crate::model::vit::text::{TextGeometry, TextStyle};
+use crate::model::vit::{Geometry, Traits, heads_fit};
 
 impl Config {
     /// Returns the number of heads, the activation and epsilon, and where they come from. Values in `fixed`, from the

@@ -1,15 +1,21 @@
 //! The names in timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
 
-use crate::model::vit::{Form, Naming};
+use crate::model::recognition::naming::{HALVES, Naming, Package};
+use crate::model::stored::Form;
 
 pub static NAMING: Naming = Naming {
     key: "timm",
-    about: "timm VisionTransformer, Beit and Eva (DeiT, AugReg, BEiT, EVA-02, DINOv3, …), also within open_clip",
-    landmarks: &["patch_embed.proj.weight"],
-    prefixes: &["", "visual.trunk.", "model."],
+    about: || {
+        "timm VisionTransformer, Beit and Eva (DeiT, AugReg, BEiT, EVA-02, DINOv3, …), also within open_clip".into()
+    },
+    landmarks: || vec!["patch_embed.proj.weight"],
+    prefixes: || vec!["", "visual.trunk.", "model."],
     canonical,
     beside,
     required: None,
+    packages: &[Package::Timm],
+    config: "config.json",
+    normalize: HALVES,
 };
 
 /// Returns the canonical name and layout of a parameter beside the tower, where open_clip has a projection.

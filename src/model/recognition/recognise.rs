@@ -5,13 +5,16 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
 use super::complete::check_complete;
-use super::fuse::{Loose, block_count};
-use super::parts::{Parts, RELATIVE, Readout};
-use super::relative::grid_of;
-use super::required::Required;
-use super::{Form, Geometry, NAMINGS, Naming, OwnHead, text};
+use super::fuse::Loose;
+use super::naming::Naming;
+use super::{NAMINGS, text};
 use crate::model::network::Parameters;
-use crate::model::stored::StoredNames;
+use crate::model::stored::{Form, StoredNames};
+use crate::model::vit::parts::{Parts, RELATIVE, Readout};
+use crate::model::vit::relative::grid_of;
+use crate::model::vit::required::{Required, block_count};
+use crate::model::vit::text::PROJECTION;
+use crate::model::vit::{Geometry, OwnHead};
 
 /// The parameters of an archive under canonical names.
 pub struct Named {
@@ -76,9 +79,9 @@ pub fn recognise(parameters: &[(String, Tensor)], expected: Expected) -> Result<
     let is_first = |naming: &&&Naming| expected.naming == Some(naming.key);
     let others = NAMINGS.iter().filter(|naming| !is_first(naming));
     for naming in NAMINGS.iter().filter(is_first).chain(others) {
-        for prefix in naming.prefixes {
-            let is_landmark =
-                |name: &str| name.strip_prefix(prefix).is_some_and(|inner| naming.landmarks.contains(&inner));
+        let landmarks = (naming.landmarks)();
+        for prefix in (naming.prefixes)() {
+            let is_landmark = |name: &str| name.strip_prefix(prefix).is_some_and(|inner| landmarks.contains(&inner));
             if parameters.iter().any(|(name, _)| is_landmark(name)) {
                 return named(naming, prefix, parameters, expected)
                     .with_context(|| format!("the checkpoint has {} names, but", naming.key));
@@ -86,7 +89,7 @@ pub fn recognise(parameters: &[(String, Tensor)], expected: Expected) -> Result<
         }
     }
     if let Some(naming) = NAMINGS.iter().find(is_first) {
-        bail!("it lacks {}, by which the names of {} are known", naming.landmarks.join(" or "), naming.key);
+        bail!("it lacks {}, by which the names of {} are known", (naming.landmarks)().join(" or "), naming.key);
     }
     let sample: Vec<&str> = parameters.iter().take(3).map(|(name, _)| name.as_str()).collect();
     bail!(
@@ -144,7 +147,7 @@ fn renamed(
         match found {
             Some((_, Form::Ignored)) => {
                 if let Some(form) = text::projection(name) {
-                    names.push(name, text::PROJECTION, form);
+                    names.push(name, PROJECTION, form);
                 }
             }
             Some((known, form)) => {

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Geometry;
-use super::parts::{Parts, RELATIVE, Readout};
-use super::relative::table_rows;
 use crate::model::network::Parameters;
+use crate::model::vit::Geometry;
+use crate::model::vit::parts::{Parts, RELATIVE, Readout};
+use crate::model::vit::relative::table_rows;
 
 /// Checks that every parameter of the forward pass exists and has the right shape.
 pub fn check_complete(geometry: &Geometry, parts: &Parts, base: &Parameters) -> Result<()> {

@@ -102,9 +102,3 @@ impl Loose<'_> {
         Ok(())
     }
 }
-
-/// Returns one more than the largest block number among the canonical names.
-pub(super) fn block_count(parameters: &[(String, Tensor)]) -> usize {
-    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
-    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
-}

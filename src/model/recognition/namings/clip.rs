@@ -1,17 +1,21 @@
 //! The names in OpenAI's CLIP archives and in open_clip: `visual.conv1.weight`,
 //! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
-use crate::model::vit::{Form, Naming, anything_beside};
+use crate::model::recognition::naming::{Naming, Package, anything_beside};
+use crate::model::stored::Form;
 
 pub static NAMING: Naming = Naming {
     key: "clip",
-    about: "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone",
+    about: || "OpenAI and open_clip CLIP image towers (ViT-B/32, B/16, L/14, …), full model or `visual` alone".into(),
     // The text tower has blocks of the same names, but no class token.
-    landmarks: &["class_embedding"],
-    prefixes: &["visual.", ""],
+    landmarks: || vec!["class_embedding"],
+    prefixes: || vec!["visual.", ""],
     canonical,
     beside: anything_beside,
     required: None,
+    packages: &[Package::OpenClip],
+    config: "open_clip_config.json",
+    normalize: ("\"clip\"", "as all models of CLIP"),
 };
 
 /// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.

@@ -1,16 +1,20 @@
 //! The names in torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
+use crate::model::recognition::naming::{Naming, Package, anything_beside};
+use crate::model::stored::Form;
 use crate::model::vit::required::Required;
-use crate::model::vit::{Form, Naming, anything_beside};
 
 pub static NAMING: Naming = Naming {
     key: "torchvision",
-    about: "torchvision VisionTransformer (vit_b_16, vit_b_32, vit_l_16, …)",
-    landmarks: &["encoder.layers.encoder_layer_0.self_attention.in_proj_weight"],
-    prefixes: &["", "model."],
+    about: || "torchvision VisionTransformer (vit_b_16, vit_b_32, vit_l_16, …)".into(),
+    landmarks: || vec!["encoder.layers.encoder_layer_0.self_attention.in_proj_weight"],
+    prefixes: || vec!["", "model."],
     canonical,
     beside: anything_beside,
     required: Some(Required::PLAIN),
+    packages: &[Package::Torchvision],
+    config: "config.json",
+    normalize: ("\"imagenet\"", "as torchvision's models"),
 };
 
 fn canonical(name: &str) -> Option<(String, Form)> {

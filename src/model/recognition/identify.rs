@@ -4,16 +4,21 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rand::RngExt;
 use tch::{Kind, Tensor};
 
-use super::architecture::architecture;
-use super::arguments::Arguments;
-use super::forward::Vit;
+use super::complete::{check_readout, table_heads};
+use super::hints::Hints;
 use super::infer::{Candidates, SelfCheck};
-use super::text::{TextTower, TextWeights};
-use super::{Expected, Hints, Named, OwnHead, Traits, check_readout, heads_fit, recognise, table_heads};
+use super::naming::Naming;
+use super::recognise::{Expected, Named, recognise};
+use super::text::TextWeights;
 use crate::base::random::{Purpose, stream};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::stored::StoredNames;
+use crate::model::vit::architecture::architecture;
+use crate::model::vit::arguments::Arguments;
+use crate::model::vit::forward::Vit;
+use crate::model::vit::text::TextTower;
+use crate::model::vit::{OwnHead, Traits, heads_fit};
 
 pub use super::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
 
@@ -26,7 +31,7 @@ const CHECK_BATCH: i64 = 2;
 /// A recognised and self-checked vision transformer.
 pub struct Identified {
     pub vit: Vit,
-    pub naming: &'static str,
+    pub naming: &'static Naming,
     pub base: Parameters,
     pub head: Option<OwnHead>,
     pub evidence: Evidence,
@@ -83,7 +88,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    let (naming, stored) = (naming.key, archive.kind());
+    let stored = archive.kind();
     Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size: None })
 }
 

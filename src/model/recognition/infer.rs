@@ -4,9 +4,10 @@
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
 
-use super::{Activation, Hints, Traits};
+use super::hints::Hints;
 use crate::base::small::push_new;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
+use crate::model::vit::{Activation, Traits};
 use crate::schema::{settings, words};
 
 /// The largest relative difference between the native features and others' that is accepted in f32.

@@ -2,7 +2,7 @@
 //!
 //! Usually they only order the candidates that the self-check tries; they decide alone when the archive cannot run.
 
-use super::Activation;
+use crate::model::vit::Activation;
 
 /// Hints, the most frequent first.
 #[derive(Debug, Default, Clone)]
