@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::options::ComputeArgs;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::exchange::whole::{Form, Numbers, Runner};
 use crate::exchange::{Destination, Format, Leaving, Loaded, Models, Selection};
 use crate::experiment::{Experiment, Overrides, load_config};

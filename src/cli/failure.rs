@@ -1,6 +1,6 @@
 //! The ways in which a command fails: mistakes of the user, training that was stopped, and all other errors.
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::schema::Problems;
 
 /// The error of training that a signal has stopped, in all of its processes.

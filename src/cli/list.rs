@@ -5,7 +5,7 @@ use std::fmt::Display;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;

@@ -9,7 +9,7 @@ use clap::Args;
 use super::conformal::ConformalArgs;
 use super::options::ComputeArgs;
 use crate::base::files::{create_file, expect_writable};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::{Medium, Resize};
 use crate::experiment::Overrides;
 use crate::inference::{Asked, Predicted, Wanted, predict_images, predict_questions, predict_texts};

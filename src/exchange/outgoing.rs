@@ -6,9 +6,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::expected::Expected;
+use super::expected::{Expected, Samples};
 use super::lora::updates;
-use super::samples::Samples;
 use super::{config, head};
 use crate::experiment::Experiment;
 use crate::model::CheckpointKind;

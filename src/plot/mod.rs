@@ -7,8 +7,6 @@ pub mod canvas;
 mod chart;
 pub mod contact_sheet;
 mod frame;
-mod layers;
-mod legend;
 mod map;
 mod panel;
 pub mod raster;
@@ -18,7 +16,6 @@ pub mod text;
 
 pub use axis::{Axis, Scale, Ticks};
 pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
-pub use chart::{Chart, WIDTH, small_columns};
-pub use legend::{Entry, Swatch};
+pub use chart::{Chart, Entry, Swatch, WIDTH, small_columns};
 pub use map::{Grid, Map};
 pub use panel::{Joined, Layer, Mean, Panel, Tone};

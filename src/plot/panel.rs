@@ -1,4 +1,4 @@
-//! A panel: its axes and the layers on them. [`super::frame`] and [`super::layers`] draw them.
+//! A panel: its axes and the layers on them. [`super::frame`] draws them.
 
 use super::axis::Axis;
 use super::canvas::Fill;

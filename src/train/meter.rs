@@ -115,7 +115,7 @@ impl Meter {
         let means = self.means(progress)?;
         observers.steps(progress.steps + 1 - means.len(), &means, self.rates);
         let reading = self.reading(means[means.len() - 1], progress);
-        self.bar.set_message(reading.line(crate::base::bar_terminal::width()));
+        self.bar.set_message(reading.line(crate::base::logging::width()));
         if self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
             tracing::info!("step {}/{}  {}", progress.steps, self.rates.steps, reading.line(LINE));
             self.told = Instant::now();

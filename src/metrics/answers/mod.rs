@@ -5,7 +5,6 @@ mod levels;
 mod list;
 mod scored;
 mod vqa;
-mod words;
 
 pub use levels::{Level, levels};
 pub use list::{ANSWER_METRICS, AnswerMetric, columns, evaluate, of_column};

@@ -5,9 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::files::{FILES, file};
 use super::open_clip::OpenClip;
-use super::weights::Place;
+use super::weights::{FILES, Place, file};
 use super::{diagnosis, timm};
 use crate::base::files::read_json;
 use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, LANGUAGE, TowerConfig, family, within};

@@ -7,11 +7,9 @@
 //! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
 //! beside the weights, the native features must agree with it.
 
-mod agreement;
 pub mod class_names;
 mod config;
 mod diagnosis;
-mod files;
 mod open_clip;
 mod preprocessing;
 mod processors;
@@ -41,10 +39,10 @@ use crate::model::vit::text::TextTower;
 use config::Config;
 use weights::REFERENCE;
 
-pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
 pub use wanted::Preprocessing;
+pub use weights::file as config_file;
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
@@ -163,7 +161,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = files::file(&place.folder).into_iter().chain(named);
+    let beside = weights::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     Ok(all)

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::files::FILES;
+use super::weights::FILES;
 use crate::model::families::IMAGE_SIZE;
 use crate::model::recognition::text::TextExpected;
 use crate::model::values::{self, Values};

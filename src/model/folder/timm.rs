@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::files::input_size;
+use super::weights::input_size;
 use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::recognition::Named;
 use crate::model::values::{Values, agree};

@@ -11,7 +11,6 @@ mod block;
 pub mod footprint;
 pub mod forward;
 pub mod parts;
-mod pool;
 pub mod relative;
 pub mod required;
 pub mod rope;

@@ -18,7 +18,9 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
-use crate::methods::{Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, keys};
+use crate::methods::{
+    Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, gaussians,
+};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::settings;
 
@@ -38,7 +40,7 @@ pub static ENTRY: Entry = Entry {
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
-        pub particles: i64, by keys::gaussians;
+        pub particles: i64, by gaussians::particles;
         pub schedule: Schedule, part Schedule::read;
         /// Number of the last snapshots whose deviations span the low-rank part of the covariance.
         pub columns: usize = 20, in 2..=10_000;

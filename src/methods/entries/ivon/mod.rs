@@ -21,8 +21,7 @@ mod settings;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::{Tile, quantiles, tiles};
 use crate::base::tensor_file::State;
 use crate::methods::{

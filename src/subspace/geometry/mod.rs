@@ -11,8 +11,7 @@ use std::cell::OnceCell;
 use tch::{Kind, Tensor};
 
 use self::factors::{Factors, Grams};
-use super::head_columns::HEAD_WEIGHT;
-use super::layout::{Block, Column, Layout, Shape};
+use super::layout::{Block, Column, HEAD_WEIGHT, Layout, Shape};
 
 /// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
 /// turns, so that their f64 copies stay in the cache and in memory that the allocator reuses.

@@ -30,8 +30,7 @@ mod settings;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor, with_grad};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::label_log_probabilities;
 use crate::base::tensor_file::State;
 use crate::methods::diversity::{Diversity, Volume, diversity};

@@ -25,12 +25,11 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
-    Update, Variant, keys,
+    Update, Variant, gaussians,
 };
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::settings;
@@ -51,7 +50,7 @@ pub static ENTRY: Entry = Entry {
 settings! {
     #[derive(Clone, Debug)]
     struct Spec {
-        particles: i64, by keys::gaussians;
+        particles: i64, by gaussians::particles;
         /// Learning rate.
         lr: f64, in above(0.0);
         /// Effective sample size: the number of training images, or more for a cold posterior.
@@ -59,17 +58,15 @@ settings! {
             because "the effective sample size: the number of training images, or more for a cold posterior";
         /// Initial value of the Hessian.
         hess_init: f64 = 1.0, in above(0.0);
-        beta1: f64, by crate::optimizers::keys::beta1;
+        beta1: f64, by crate::optimizers::moments::beta1;
         /// Decay of the Hessian's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Weight decay: the prior's precision over the effective sample size.
         weight_decay: f64 = 1e-4, in above(0.0);
         /// Number added to the Hessian, in the step and in the variance.
         damping: f64 = 0.0, in at_least(0.0);
-        /// Noisy weights per training step.
-        mc_samples: i64 = 1, in 1..=10_000;
-        /// Draws per particle that predict after training.
-        samples: usize = 8, in 1..=100_000;
+        mc_samples: i64, by gaussians::mc_samples;
+        samples: usize, by gaussians::samples;
     }
 }
 

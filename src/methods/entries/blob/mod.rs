@@ -21,12 +21,11 @@
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
-    Request, RowsAre, Step, Update, Variant, advised, keys,
+    Request, RowsAre, Step, Update, Variant, advised, gaussians,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -48,7 +47,7 @@ pub static ENTRY: Entry = Entry {
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec(context: &MethodContext) {
-        pub particles: i64, by keys::gaussians;
+        pub particles: i64, by gaussians::particles;
         /// Learning rate of Adam for the roots G of the standard deviations.
         pub std_lr: f64 = 1e-4, in above(0.0);
         /// Learning rate of the gradient step on the KL divergence.
@@ -178,14 +177,6 @@ fn spread(columns: &[(i64, i64)], values: &Tensor, like: &Tensor) -> Tensor {
     all
 }
 
-/// Returns KL(N(M, Ω²) ‖ N(0, β²)) of each row, `[n]` in f64, for M and Ω `[n, K]`.
-fn divergence(mean: &Tensor, std: &Tensor, prior: f64) -> Tensor {
-    let of = |tensor: &Tensor| tensor.to_kind(Kind::Double) / prior;
-    let (mean, std) = (of(mean), of(std));
-    let each = (mean.square() + std.square() - 1.0) / 2.0 - std.log();
-    each.sum_dim_intlist([1i64].as_slice(), false, Kind::Double)
-}
-
 impl Method for Blob {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let std = self.roots.square();
@@ -207,7 +198,8 @@ impl Method for Blob {
         self.pull(theta, factor);
         self.steps += 1;
         let std = self.roots.square();
-        let divergence = divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
+        let divergence =
+            gaussians::divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
         let diagnostics = Tensor::stack(&[divergence, std.mean(Kind::Double)], 0);
         Ok(Step { losses, diagnostics: Some(diagnostics) })
     }
