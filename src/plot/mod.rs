@@ -2,7 +2,6 @@
 //! one legend, and the conversion from SVG to PNG. It knows nothing of results; the modules above it decide what is
 //! drawn.
 
-mod axis;
 pub mod canvas;
 mod chart;
 pub mod contact_sheet;
@@ -14,8 +13,7 @@ mod small_multiples;
 pub mod terminal;
 pub mod text;
 
-pub use axis::{Axis, Scale, Ticks};
 pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
 pub use chart::{Chart, Entry, Swatch, WIDTH, small_columns};
 pub use map::{Grid, Map};
-pub use panel::{Joined, Layer, Mean, Panel, Tone};
+pub use panel::{Axis, Joined, Layer, Mean, Panel, Scale, Ticks, Tone};
