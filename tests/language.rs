@@ -19,7 +19,7 @@ use bella::subspace::{Subspace, low_rank};
 use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
-const FAMILIES: [&str; 5] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2"];
+const FAMILIES: [&str; 7] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2", "qwen3", "qwen3-biased"];
 const SCALE: f64 = 0.5;
 
 fn folder(name: &str) -> PathBuf {

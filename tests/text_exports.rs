@@ -206,6 +206,7 @@ fn whole_models_give_the_same_logits() {
         ("llama-linear", FULL, true),
         // The output matrix alone has an update, so it is another one than the embeddings now.
         ("llama-linear", ALL, false),
+        ("qwen3", FULL, false),
     ] {
         let place = trained(network, &format!("{WORDS}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "weights"]));
@@ -233,9 +234,14 @@ fn outputs(archive: &Path, inputs: &[Tensor]) -> [Tensor; 3] {
 #[test]
 fn a_posterior_of_texts_leaves_as_one_archive() {
     let linear = "head.linear = {}\n";
-    for (network, head, subspace) in
-        [("llama-3", WORDS, ALL), ("llama-3", WORDS, FULL), ("llama-linear", WORDS, ALL), ("qwen2", linear, FULL)]
-    {
+    for (network, head, subspace) in [
+        ("llama-3", WORDS, ALL),
+        ("llama-3", WORDS, FULL),
+        ("llama-linear", WORDS, ALL),
+        ("qwen2", linear, FULL),
+        ("qwen3", WORDS, ALL),
+        ("qwen3-biased", WORDS, FULL),
+    ] {
         let place = trained(network, &format!("{head}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
         let (archive, expected) = (place.path("out/posterior.pt"), place.path("out/expected.safetensors"));

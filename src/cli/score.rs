@@ -10,10 +10,11 @@ use super::options::TableArgs;
 use super::report::print_csv;
 use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
-use crate::evaluate::score::{conformal_sets, detect, files_of, is_answers, levels, score};
+use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
 use crate::metrics::ood;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::tasks::is_answers;
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]

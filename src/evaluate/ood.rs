@@ -10,6 +10,7 @@ use crate::metrics::uncertainty::Uncertainty;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
 use crate::results::store::{Identity, Row, upsert_measurement};
+use crate::tasks::About;
 
 /// The cells that identify a row of an out-of-distribution file.
 const OOD_ROW: Identity = Identity {
@@ -29,8 +30,9 @@ impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members; stores and returns one row per score and average.
     pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
         let (inside, tested) = (&inside.uncertainty, inside.images);
+        let About { classes, metadata } = self.about(&format!("ood {ood_set}"), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
-        let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
+        let outside = outside.with_class_names(classes)?.with_metadata(metadata)?;
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);

@@ -169,8 +169,8 @@ impl Testing<'_> {
     /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
     fn on_split(&mut self, split: Split) -> Result<Vec<Row>> {
         let fingerprint = Fingerprint::of(&split)?;
-        if self.opened.session.model.head.writes_tokens() {
-            return self.answered(split, fingerprint);
+        if let Some(why) = self.opened.experiment.task.only_clean() {
+            return self.only_clean(split, fingerprint, why);
         }
         if !self.suite.corruptions.is_empty() {
             return self.corrupted(&split, fingerprint);
@@ -218,17 +218,17 @@ impl Testing<'_> {
         Ok(found)
     }
 
-    /// Evaluates the answers to the questions of a split.
-    fn answered(&self, split: Split, fingerprint: Fingerprint) -> Result<Vec<Row>> {
+    /// Evaluates a split of a task that has no other conditions, and says `why`.
+    fn only_clean(&self, split: Split, fingerprint: Fingerprint, why: &str) -> Result<Vec<Row>> {
         let Opened { experiment, session, .. } = self.opened;
         self.suite.expect_plain(|| {
             format!(
-                "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+                "{}: --corrupt, --attack and --ood are for images with classes, and {why}: leave them out",
                 experiment.data.label
             )
         })?;
         let set = SampleSet::new(split, session.device, session.settings.workers)?;
-        Ok(vec![self.evaluation.answered(&TestImages { set, fingerprint })?])
+        Ok(vec![self.evaluation.row_of(&TestImages { set, fingerprint })?])
     }
 
     /// Returns the experiments of the sets of other classes.

@@ -3,19 +3,17 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rand::RngExt;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor_file::State;
-use crate::machine::Chunk;
 use crate::model::language::EMBEDDING;
 use crate::model::llava::QuestionTokenizer;
 use crate::model::{CheckpointSpec, Input, Model, Preparation, Preprocess};
-use crate::predict::{Members, Predictor};
-use crate::session::Session;
-use crate::subspace::Subspace;
+use crate::predict::Predictor;
+use crate::tasks::Task;
 
 /// The name of the file.
 pub const FILE: &str = "expected.safetensors";
@@ -28,20 +26,12 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Predicts samples with the models `theta: [k, P]`.
+    /// Predicts samples with the models that leave.
     ///
     /// # Errors
     /// Fails if prediction fails.
-    pub fn of(session: &Session, subspace: &dyn Subspace, theta: &Tensor, samples: Samples) -> Result<Expected> {
-        let predictor = Predictor::new(&session.model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
-        let logits = match session.model.head.writes_tokens() {
-            true => next_tokens(&session.model, &predictor, &samples)?,
-            false => {
-                let count = samples.stored.size()[1] as usize;
-                let chunker = predictor.plan(count, count)?;
-                predictor.logits(&chunker, &samples.input(session.model.device))?
-            }
-        };
+    pub fn of(task: &dyn Task, predictor: &Predictor, samples: Samples) -> Result<Expected> {
+        let logits = task.logits(predictor, &samples.input(predictor.model.device))?;
         let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
         Ok(Expected { samples, logits })
     }
@@ -81,19 +71,6 @@ impl Expected {
         state.put("logits", logits);
         state
     }
-}
-
-/// Returns the logits of all tokens after each prompt, `[k, B, V]`.
-fn next_tokens(model: &Model, predictor: &Predictor, samples: &Samples) -> Result<Tensor> {
-    let writer = model.network.autoregressive().context("this network writes no tokens")?;
-    let prompts = model.prepared(&samples.input(model.device))?;
-    let one = |member: usize| {
-        let weights = predictor.weights(member..member + 1)?;
-        let (features, _) = writer.read(&weights, &prompts, 0);
-        Ok(writer.token_logits(&weights, &features))
-    };
-    let all = (0..predictor.members()).map(one).collect::<Result<Vec<_>>>()?;
-    Ok(Tensor::cat(&all, 0))
 }
 
 /// The number of samples.

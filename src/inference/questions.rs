@@ -29,7 +29,7 @@ pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let set = opened.session.asked(&opened.experiment, &lines)?;
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
-    let usual = opened.experiment.head.spec.answer_tokens();
+    let usual = opened.experiment.task.written();
     match args.generate.map(|tokens| tokens as usize).or(usual) {
         Some(tokens) => answer(args, opened, &predictor, (&names, &set, tokens), out),
         None => classify(args, opened, &predictor, (&names, &set), out),

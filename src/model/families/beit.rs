@@ -3,14 +3,14 @@
 use anyhow::Result;
 
 use super::family::{Family, TowerConfig, USUAL};
-use super::{names::Names, vit};
+use super::{tower_names::TowerNames, vit};
 use crate::model::stored::Form;
 use crate::model::vit::required::{QkvBias, Required};
 
 pub static BEIT: Family = Family {
     model_type: "beit",
     name: "BEiT",
-    names: Names {
+    names: TowerNames {
         block: &[
             ("layernorm_before.", "ln_1."),
             ("layernorm_after.", "ln_2."),

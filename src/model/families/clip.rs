@@ -2,7 +2,7 @@
 
 use super::class::{self, Class, reading};
 use super::family::{Family, USUAL};
-use super::names::{Names, TOWER};
+use super::tower_names::{TOWER, TowerNames};
 use crate::model::stored::Form;
 use crate::model::vit::required::{Projection, Required};
 use crate::model::vit::shapes::Shape;
@@ -19,7 +19,7 @@ static UNPROJECTED: Class =
 pub static CLIP: Family = Family {
     model_type: "clip_vision_model",
     name: "CLIP",
-    names: Names {
+    names: TowerNames {
         around: &[
             ("embeddings.class_embedding", "class_token", Form::AsIs),
             ("embeddings.position_embedding.weight", "position", Form::AsIs),

@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 
 use super::class::{self, Class, classifying, reading};
 use super::family::{Family, TowerConfig, USUAL};
-use super::{names::Names, vit};
+use super::{tower_names::TowerNames, vit};
 use crate::model::stored::Form;
+use crate::model::values::widened;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::{QkvBias, Required};
 
@@ -29,7 +30,7 @@ const BLOCK: &[(&str, &str)] = &[
 pub static V2: Family = Family {
     model_type: "dinov2",
     name: "DINOv2",
-    names: Names { styles: &class::DINO, block: BLOCK, ..vit::NAMES },
+    names: TowerNames { styles: &class::DINO, block: BLOCK, ..vit::NAMES },
     class: Some(&V2_CLASS),
     processor: "Bit",
     eps: 1e-6,
@@ -41,7 +42,7 @@ pub static V2: Family = Family {
     required: second,
     hidden: |tower| {
         let ratio = tower.values.number("mlp_ratio", 4.0)?;
-        let hidden = (tower.values.integer("hidden_size", tower.family.width)? as f64 * ratio) as i64;
+        let hidden = widened("mlp_ratio", tower.values.integer("hidden_size", tower.family.width)?, ratio)?;
         // The gated MLP has two thirds as many, rounded up to a multiple of 8.
         let gated = ((hidden as f64 * 2.0 / 3.0) as i64 + 7) / 8 * 8;
         Ok(("mlp_ratio", if tower.flag("use_swiglu_ffn", false)? { gated } else { hidden }))
@@ -52,7 +53,7 @@ pub static V2: Family = Family {
 pub static V2_WITH_REGISTERS: Family = Family {
     model_type: "dinov2_with_registers",
     name: "DINOv2 with registers",
-    names: Names {
+    names: TowerNames {
         styles: &class::DINO,
         block: BLOCK,
         around: &[
@@ -78,7 +79,7 @@ pub static V2_WITH_REGISTERS: Family = Family {
 pub static V3: Family = Family {
     model_type: "dinov3_vit",
     name: "DINOv3",
-    names: Names {
+    names: TowerNames {
         patches: "embeddings.patch_embeddings.weight",
         styles: &class::DINO3,
         block: BLOCK,

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::class::Class;
-use super::names::{Names, TOWER};
+use super::tower_names::{TOWER, TowerNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::Geometry;
 use crate::model::vit::parts::Resize;
@@ -18,7 +18,7 @@ pub struct Family {
     /// The name by which the field knows it.
     pub name: &'static str,
     /// The names of its parameters.
-    pub names: Names,
+    pub names: TowerNames,
     /// The model types that begin alike and are not read, with the reason and the way out.
     pub strangers: &'static [(&'static str, &'static str)],
     /// The published shapes that can be made up.
@@ -58,9 +58,6 @@ pub struct Family {
     /// Returns the width of the hidden values of an MLP, with the key that states it.
     pub hidden: fn(&TowerConfig) -> Result<(&'static str, i64)>,
 }
-
-/// The model types of language networks, which `model/language` reads.
-pub const LANGUAGE: [&str; 3] = ["llama", "mistral", "qwen2"];
 
 /// The default of `image_size` in every family, in pixels.
 pub const IMAGE_SIZE: i64 = 224;

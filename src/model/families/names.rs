@@ -1,85 +1,108 @@
-//! The names of a family's parameters in transformers, with the canonical ones.
+//! The names of the tensors of networks of texts: those of transformers, and bella's.
 
-use super::class::Style;
-use crate::model::stored::Form;
+use crate::model::stored::StoredNames;
 
-/// The names of a family's parameters in transformers, without the prefix of the network. A name that ends with a dot is that of
-/// a layer, whose parameters keep the ends of their names. A parameter whose canonical name is empty changes no features.
-#[derive(Clone, Copy, Debug)]
+/// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.
+pub const OUTPUT: &str = "lm_head";
+
+/// The name of the matrix of embeddings, which is also the output matrix of a tied network.
+pub const EMBEDDING: &str = "embed";
+
+/// A layer: its name in transformers, and here.
+pub type Pair = (&'static str, &'static str);
+
+/// The names of a family's layers.
+#[derive(Debug)]
 pub struct Names {
-    /// The weight of the patches, by which the family is known.
-    pub patches: &'static str,
-    /// The linear layers of the blocks in versions 4 and 5.
-    pub styles: &'static [Style; 2],
-    /// The other parts of a block.
-    pub block: &'static [(&'static str, &'static str)],
-    /// The parameters around the blocks.
-    pub around: &'static [(&'static str, &'static str, Form)],
-    /// The parameters that may stand beside the network's prefix: classifiers, projections, and other networks.
-    pub beside: &'static [(&'static str, &'static str)],
+    /// The starts of names in files.
+    pub prefixes: &'static [&'static str],
+    /// The path before the number of a block.
+    pub blocks: &'static str,
+    /// The layers of a block.
+    pub layers: &'static [Pair],
+    /// The layers outside of the blocks, beginning with the embeddings.
+    pub around: &'static [Pair],
 }
 
-/// Returns the canonical name of a parameter by a row of a table.
-fn renamed(name: &str, (theirs, ours): (&str, &str)) -> Option<String> {
-    let rest = name.strip_prefix(theirs)?;
-    match (rest.is_empty(), theirs.ends_with('.')) {
-        (true, _) => Some(ours.to_string()),
-        (false, true) if ours.is_empty() => Some(String::new()),
-        (false, true) => Some(format!("{ours}{rest}")),
-        (false, false) => None,
-    }
+fn ours(layers: &[Pair], theirs: &str) -> Option<&'static str> {
+    layers.iter().find(|(known, _)| *known == theirs).map(|(_, ours)| *ours)
 }
 
-impl Style {
-    /// Returns the linear layers of a block with their canonical names.
-    fn layers(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let [queries, keys, values] = self.queries;
-        let always = [
-            (queries, "attn.q"),
-            (keys, "attn.k"),
-            (values, "attn.v"),
-            (self.attention_proj, "attn.proj"),
-            (self.fc, "mlp.fc"),
-            (self.gate, "mlp.gate"),
-            (self.proj, "mlp.proj"),
-            (self.gated_proj, "mlp.proj"),
-        ];
-        always.into_iter().chain(self.packed.map(|packed| (packed, "mlp.packed")))
-    }
+fn theirs(layers: &[Pair], ours: &str) -> Option<&'static str> {
+    layers.iter().find(|(_, known)| *known == ours).map(|(theirs, _)| *theirs)
 }
 
 impl Names {
-    /// Returns the canonical name of a parameter of a block, within the block.
-    pub fn in_block(&self, name: &str) -> Option<String> {
-        let linear = self.styles.iter().flat_map(Style::layers).find_map(|(theirs, ours)| {
-            let part = name.strip_prefix(theirs)?.strip_prefix('.')?;
-            Some(format!("{ours}.{part}"))
-        });
-        linear.or_else(|| self.block.iter().find_map(|row| renamed(name, *row)))
-    }
-
-    /// Returns the canonical name and the layout of a parameter around the blocks.
-    pub fn around_blocks(&self, name: &str) -> Option<(String, Form)> {
-        if let Some(part) = self.patches.strip_suffix("weight").and_then(|layer| name.strip_prefix(layer)) {
-            let form = if part == "weight" { Form::Flattened } else { Form::AsIs };
-            return ["weight", "bias"].contains(&part).then(|| (format!("patch.{part}"), form));
+    /// Returns the name here of a stored tensor; `None` for one that has no place.
+    pub fn canonical(&self, stored: &str) -> Option<String> {
+        let name = self.prefixes.iter().find_map(|prefix| stored.strip_prefix(prefix))?;
+        if let Some(rest) = name.strip_prefix(self.blocks) {
+            let (block, rest) = rest.split_once('.')?;
+            let (layer, end) = rest.rsplit_once('.')?;
+            return Some(format!("blocks.{block}.{}.{end}", ours(self.layers, layer)?));
         }
-        self.around.iter().find_map(|(theirs, ours, form)| Some((renamed(name, (theirs, ours))?, *form)))
+        let (layer, end) = name.rsplit_once('.')?;
+        Some(format!("{}.{end}", ours(self.around, layer)?))
     }
 
-    /// Returns the canonical name and the layout of a parameter beside the network.
-    pub fn beside_tower(&self, name: &str) -> Option<(String, Form)> {
-        let found = self.beside.iter().find_map(|row| renamed(name, *row))?;
-        let form = if found.is_empty() { Form::Ignored } else { Form::AsIs };
-        Some((found, form))
+    /// Returns what stored tensors of these names are here. Those without a place are left out.
+    pub fn stored<'a>(&self, stored: impl Iterator<Item = &'a str>) -> StoredNames {
+        StoredNames::of_plain(stored.filter_map(|name| Some((name.to_string(), self.canonical(name)?))))
+    }
+
+    /// Returns the path of a layer without the prefix of its network; `None` for one that the family does not have.
+    pub fn path(&self, layer: &str) -> Option<String> {
+        match layer.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
+            Some((block, own)) => Some(format!("{}{block}.{}", self.blocks, theirs(self.layers, own)?)),
+            None => theirs(self.around, layer).map(str::to_string),
+        }
+    }
+
+    /// Returns the name that a tensor called `name` here would have among `stored` ones.
+    pub fn published(&self, name: &str, stored: &[String]) -> String {
+        /// The start of the names of a language network within one that sees images, which its output matrix has in part.
+        const WITHIN: &str = "language_model.model.";
+        let embedding = self.around.first().map_or("", |(theirs, _)| theirs);
+        let before = |stored: &String| {
+            let at = stored.find(self.blocks).or_else(|| stored.find(embedding))?;
+            Some(stored[..at].to_string())
+        };
+        let prefix = stored.iter().find_map(before).unwrap_or_else(|| "model.".into());
+        let (layer, end) = name.rsplit_once('.').unwrap_or((name, "weight"));
+        match layer {
+            OUTPUT if prefix == WITHIN => format!("language_model.{OUTPUT}.{end}"),
+            OUTPUT => format!("{OUTPUT}.{end}"),
+            _ => format!("{prefix}{}.{end}", self.path(layer).unwrap_or_else(|| layer.to_string())),
+        }
     }
 }
 
-/// The towers of CLIP and SigLIP.
-pub(super) const TOWER: Names = Names {
-    patches: "embeddings.patch_embedding.weight",
-    styles: &super::class::TOWER,
-    block: &[("layer_norm1.", "ln_1."), ("layer_norm2.", "ln_2.")],
-    around: &[],
-    beside: &[],
-};
+#[cfg(test)]
+mod tests {
+    use crate::model::families::decoders;
+
+    #[test]
+    fn names_go_there_and_back() {
+        for (embedding, output) in [
+            ("model.embed_tokens.weight", "lm_head.weight"),
+            ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight"),
+            ("model.language_model.embed_tokens.weight", "lm_head.weight"),
+        ] {
+            let stored = [embedding.to_string()];
+            let prefix = embedding.trim_end_matches("embed_tokens.weight");
+            for family in decoders::DECODERS {
+                let names = family.names;
+                assert_eq!(names.canonical(output).as_deref(), Some("lm_head.weight"));
+                assert_eq!(names.published("lm_head.weight", &stored), output);
+                let of_block = names.layers.iter().map(|(layer, _)| format!("layers.3.{layer}.weight"));
+                for name in of_block.chain(["embed_tokens.weight".into(), "norm.weight".into()]) {
+                    let name = format!("{prefix}{name}");
+                    assert_eq!(names.published(&names.canonical(&name).unwrap(), &stored), name);
+                }
+                assert_eq!(names.canonical("model.layers.0.self_attn.rotary.weight"), None);
+                let norm = names.published("blocks.1.ln_2.weight", &[]);
+                assert_eq!(norm, "model.layers.1.post_attention_layernorm.weight");
+            }
+        }
+    }
+}

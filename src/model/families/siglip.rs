@@ -4,7 +4,7 @@ use anyhow::ensure;
 
 use super::class::{self, Class, reading};
 use super::family::{Family, USUAL};
-use super::names::{Names, TOWER};
+use super::tower_names::{TOWER, TowerNames};
 use crate::model::stored::Form;
 use crate::model::vit::required::Required;
 use crate::model::vit::text::TextStyle;
@@ -15,7 +15,7 @@ static CLASS: Class =
 pub static SIGLIP: Family = Family {
     model_type: "siglip_vision_model",
     name: "SigLIP",
-    names: Names {
+    names: TowerNames {
         around: &[
             ("embeddings.position_embedding.weight", "position", Form::AsIs),
             ("embeddings.position_ids", "", Form::Ignored),

@@ -2,7 +2,7 @@
 
 use super::class::{self, Class, classifying};
 use super::family::{Family, TowerConfig, USUAL};
-use super::names::Names;
+use super::tower_names::TowerNames;
 use crate::model::stored::Form;
 use crate::model::vit::required::{QkvBias, Required};
 
@@ -13,7 +13,7 @@ static VIT_CLASS: Class = classifying("ViTForImageClassification", "vit.", 1, cl
 static DEIT_CLASS: Class = classifying("DeiTForImageClassification", "deit.", 1, class::VIT);
 
 /// The names that ViT, DeiT, MAE and BEiT share.
-pub(super) const NAMES: Names = Names {
+pub(super) const NAMES: TowerNames = TowerNames {
     patches: "embeddings.patch_embeddings.projection.weight",
     styles: &class::VIT,
     block: &[("layernorm_before.", "ln_1."), ("layernorm_after.", "ln_2.")],
@@ -43,7 +43,7 @@ pub static VIT: Family = Family {
 pub static DEIT: Family = Family {
     model_type: "deit",
     name: "DeiT",
-    names: Names {
+    names: TowerNames {
         around: &[
             ("embeddings.cls_token", "class_token", Form::Squeezed),
             ("embeddings.distillation_token", "distillation_token", Form::Squeezed),
@@ -69,7 +69,7 @@ pub static DEIT: Family = Family {
 pub static MAE: Family = Family {
     model_type: "vit_mae",
     name: "MAE",
-    names: Names { beside: &[("decoder.", "")], ..NAMES },
+    names: TowerNames { beside: &[("decoder.", "")], ..NAMES },
     class: None,
     classifies: false,
     prefixes: &["vit.", ""],

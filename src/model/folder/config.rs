@@ -9,7 +9,7 @@ use super::open_clip::OpenClip;
 use super::weights::{FILES, Place, file};
 use super::{diagnosis, timm};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, LANGUAGE, TowerConfig, family, within};
+use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, within};
 use crate::model::recognition::Naming;
 use crate::model::recognition::identify::Fixed;
 use crate::model::values::Values;
@@ -222,14 +222,15 @@ fn unknown(values: &Values, model_type: &str) -> String {
     }
     // A language network has a vocabulary and no patches.
     if values.has("vocab_size") && !values.has("patch_size") && !values.has("image_size") {
-        let near = hint(model_type, LANGUAGE);
+        let known = decoders::model_types();
+        let near = hint(model_type, known.iter().copied());
         return format!(
             "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}{near}; {EXPORT} \
              huggingface exports others for checkpoint.kind = \"module\"",
-            LANGUAGE.join(", ")
+            known.join(", ")
         );
     }
-    let known = || FAMILIES.iter().map(|family| family.model_type).chain(LANGUAGE);
+    let known = || FAMILIES.iter().map(|family| family.model_type).chain(decoders::model_types());
     let all = known().collect::<Vec<_>>().join(", ");
     let near = hint(model_type, known());
     format!(

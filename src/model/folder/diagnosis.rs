@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::weights::Place;
-use crate::model::families::{IMAGE_SIZE, LANGUAGE};
+use crate::model::families::{IMAGE_SIZE, decoders};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::vit::architecture::{EXPORT, of_sizes};
 use crate::model::vit::arguments::Arguments;
@@ -79,7 +79,7 @@ fn other(tensors: &[(String, Tensor)], why: &anyhow::Error) -> String {
             format!(
                 "its tensors look like {kind}'s: bella reads those of model_type {} from a folder with the publisher's \
                  config.json; {EXPORT} huggingface NAME writes others, which train with checkpoint.kind = \"module\"",
-                LANGUAGE.join(", ")
+                decoders::model_types().join(", ")
             )
         }
         Some((kind, _)) => format!(

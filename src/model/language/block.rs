@@ -3,7 +3,7 @@
 
 use super::Geometry;
 use super::rope::Table;
-use crate::model::network::ops::{Activation, Mask, Ops};
+use crate::model::network::ops::{Mask, Ops};
 
 /// The texts that a block sees.
 pub struct Texts<V> {
@@ -97,7 +97,7 @@ impl<O: Ops> Block<'_, O> {
         let ops = self.ops;
         let x = ops.add(x, ops.linear(&self.name("attn.proj"), read));
         let normed = ops.rms_norm(&self.name("ln_2"), &x, self.geometry.eps);
-        let gate = ops.activation(Activation::Silu, ops.linear(&self.name("mlp.gate"), &normed));
+        let gate = ops.activation(self.geometry.traits.activation, ops.linear(&self.name("mlp.gate"), &normed));
         let hidden = ops.mul(gate, ops.linear(&self.name("mlp.fc"), &normed));
         ops.add(x, ops.linear(&self.name("mlp.proj"), &hidden))
     }
@@ -105,8 +105,21 @@ impl<O: Ops> Block<'_, O> {
     /// Returns the outputs `[p', B, heads, T, D]` of one of the layers `q`, `k` and `v`.
     fn heads_of(&self, layer: &str, x: &O::Value) -> O::Value {
         let y = self.ops.linear(&self.name(&format!("attn.{layer}")), x);
+        let y = if layer == "v" { y } else { self.normed_heads(layer, y) };
         let heads = self.ops.length(&y, 3) / self.geometry.channels;
         self.ops.heads(&y, 1, heads).remove(0)
+    }
+
+    /// Normalises outputs `[p, B, T, heads · D]` of a layer head by head, where the family does.
+    fn normed_heads(&self, layer: &str, y: O::Value) -> O::Value {
+        let Geometry { channels, eps, traits, .. } = *self.geometry;
+        if !traits.head_norms {
+            return y;
+        }
+        let [tokens, width] = [2, 3].map(|axis| self.ops.length(&y, axis));
+        let heads = self.ops.reshape(&y, &[tokens * width / channels, channels]);
+        let normed = self.ops.rms_norm(&self.name(&format!("attn.{layer}_norm")), &heads, eps);
+        self.ops.reshape(&normed, &[tokens, width])
     }
 
     fn turned(&self, x: &O::Value, places: &Places<O::Value>) -> O::Value {

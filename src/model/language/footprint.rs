@@ -62,10 +62,11 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::language::config::Biases;
+    use crate::model::families::decoders::{Biases, Traits, decoder};
     use crate::model::language::rope::{Rope, Scaling};
     use crate::model::language::{Language, sizes};
     use crate::model::network::Trained;
+    use crate::model::network::ops::Activation;
 
     struct Queries;
     impl Trained for Queries {
@@ -89,7 +90,8 @@ mod tests {
             eps: 1e-6,
             rope: Rope { theta: 1e4, scaling: Scaling::None },
             tied: false,
-            biases: Biases { qkv: false, attention_proj: false, mlp: false },
+            traits: Traits { biases: Biases::default(), head_norms: false, activation: Activation::Silu, window: None },
+            family: decoder("llama").unwrap(),
         };
         let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
         let language = Language::new(geometry, 10);

@@ -11,7 +11,7 @@ mod forward;
 mod prompts;
 mod vision_tower;
 
-pub use config::{MODEL_TYPE, VisionConfig};
+pub use config::VisionConfig;
 pub use folder::{Opened, described, is_llava, open, parameters, sizes};
 pub use forward::Llava;
 pub use prompts::QuestionTokenizer;

@@ -2,7 +2,7 @@
 //! `vision_model.encoder.layers.0.self_attn.q_proj.weight`, `layer.0.mlp.up_proj.weight`. Each family says its own.
 
 use crate::base::small::push_new;
-use crate::model::families::{FAMILIES, Names};
+use crate::model::families::{FAMILIES, TowerNames};
 use crate::model::recognition::naming::{HALVES, Naming, Package};
 use crate::model::stored::Form;
 
@@ -28,7 +28,7 @@ pub static NAMING: Naming = Naming {
 };
 
 /// Returns the names of every family.
-fn names() -> impl Iterator<Item = &'static Names> {
+fn names() -> impl Iterator<Item = &'static TowerNames> {
     FAMILIES.iter().map(|family| &family.names)
 }
 
