@@ -7,7 +7,7 @@ use clap::Args;
 use super::attack::AttackArgs;
 use super::conformal::ConformalArgs;
 use super::options::{ComputeArgs, OverrideArgs, TableArgs};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
 use crate::evaluate::{Suite, Tested};

@@ -8,7 +8,7 @@ use clap::Args;
 use tch::{Device, Kind};
 
 use crate::base::files::expect_writable;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, in_order};
 use crate::data::read::npy::write_images;
 use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::base::files::{expect_writable, write_atomic};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;

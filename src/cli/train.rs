@@ -14,7 +14,7 @@ use super::failure::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use super::signals;
 use crate::base::files::create_folder;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::evaluate::{after_training, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::parallel::ProcessGroup;

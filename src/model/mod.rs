@@ -13,6 +13,7 @@ pub mod module;
 pub mod network;
 mod preparation;
 mod preprocess;
+pub mod recognition;
 mod spec;
 pub mod stored;
 pub mod values;
@@ -29,8 +30,8 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
 use crate::model::network::{Graph, Network, Parameters, Weights};
+use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::Traits;
-use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
 pub use backbone::Backbone;
 pub use preparation::{AsStored, Example, Preparation, Texts, Wording};

@@ -13,7 +13,7 @@ use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::identify::Fixed;
 use crate::schema::{Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.

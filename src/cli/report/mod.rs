@@ -11,7 +11,7 @@ use clap::Args;
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::metrics::of_column;
 use crate::report::export::{self, Format};
 use crate::report::figures::Material;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use anyhow::Result;
 
 use crate::base::outside::{csv_cell, print_drawn, printable};
+use crate::base::small::Usage;
 use crate::base::small::{push_new, wrapped};
-use crate::base::usage::Usage;
 use crate::cli::options::TableArgs;
 use crate::metrics::{Average, of_column};
 use crate::report::Sources;
