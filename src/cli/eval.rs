@@ -151,6 +151,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     }
     for of_set in ood.iter().filter(|_| !table.csv) {
         super::report::print_ood(of_set, table)?;
+        println!();
     }
     if !ood.is_empty() {
         tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
@@ -165,6 +166,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     }
     if !sets.is_empty() {
         if !table.csv {
+            println!();
             super::report::print_conformal(sets, table)?;
         }
         tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());

@@ -136,7 +136,7 @@ pub(super) fn print_scaled(rows: &[Row]) {
 /// Prints the table and the definitions of its scores and measures.
 fn print_ood(rows: &[Row], how: &TableArgs) -> Result<()> {
     super::report::print_ood(rows, how)?;
-    println!("positive = outside, higher score = more outside");
+    println!("\npositive = outside, higher score = more outside");
     for score in ood::OOD_SCORES {
         println!("  {}: {}", score.key, score.definition);
     }

@@ -112,6 +112,7 @@ impl<'a> Layout<'a> {
                 y += height;
             }
         }
+        y += if head.is_empty() { 0 } else { GAP };
         for section in filled() {
             headings.push((y, section.heading.as_str()));
             y += HEADING;
@@ -266,7 +267,7 @@ mod tests {
         let named = Sheet { title: "low-rank-svgd-s1".into(), note: "MI in nats".into(), ..plain.clone() };
         let size = |sheet: &Sheet| image::load_from_memory(&png(sheet).unwrap()).unwrap().into_rgb8().dimensions();
         let ((width, height), (same, taller)) = (size(&plain), size(&named));
-        assert_eq!((same, taller - height), (width, (SCALE * (TITLE + NOTE)) as u32));
+        assert_eq!((same, taller - height), (width, (SCALE * (TITLE + NOTE + GAP)) as u32));
         let long = Sheet { title: "low-rank-svgd-s1 ".repeat(4), ..named };
         assert!(size(&long).1 > taller && size(&long).0 == width, "a long title takes further lines");
     }

@@ -84,6 +84,7 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/terminal.md",
         "docs/comparison.md",
         "docs/internals.md",
+        "docs/questions.md",
     ] {
         let folder = std::path::Path::new(name).parent().unwrap();
         for link in page(name).split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap().to_string()) {

@@ -95,7 +95,7 @@ impl Kind {
         settings.into_iter().flatten().for_each(|line| println!("{line}"));
         if self != Kind::Results && !table.rows.is_empty() {
             let width = surface(how).width.map_or(usize::MAX, usize::from);
-            println!("{}\n", wrapped(&Average::legend(), width));
+            println!("{}", wrapped(&Average::legend(), width));
         }
         Ok(())
     }

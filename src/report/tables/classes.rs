@@ -98,6 +98,9 @@ pub fn of_materials(materials: &[Material]) -> [Vec<RenderedTable>; 2] {
         let key = format!("confusion-{}", matrices.len() + 1);
         matrices.push(RenderedTable { rows: rows.rows, ..table(&key, &title, caption, &columns, 1) });
     }
+    if materials.len() < 2 {
+        [&mut classes, &mut pairs].into_iter().for_each(without_first);
+    }
     [vec![classes, pairs], matrices].map(|tables| {
         let counted = |table: RenderedTable| RenderedTable { matched: table.rows.len(), ..table };
         tables.into_iter().map(counted).collect()
@@ -115,6 +118,13 @@ fn shown(row: Vec<String>) -> Vec<String> {
         cells[2] += &format!(" [{:.1}, {:.1}]", 100.0 * low, 100.0 * high);
     }
     cells
+}
+
+/// Leaves out the first column, that of the experiment.
+fn without_first(table: &mut RenderedTable) {
+    table.labels -= 1;
+    table.columns.remove(0);
+    table.rows.iter_mut().for_each(|row| drop(row.remove(0)));
 }
 
 fn table(key: &str, title: &str, caption: &str, columns: &[&str], labels: usize) -> RenderedTable {
