@@ -65,6 +65,10 @@ struct Cli {
     /// Print more messages (-v: debug, -vv: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Use no network: checkpoints by name (hf://…) must be in the cache.
+    #[arg(long, global = true)]
+    offline: bool,
 }
 
 #[derive(Subcommand)]
@@ -121,6 +125,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
+    if cli.offline {
+        crate::hub::go_offline();
+    }
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }

@@ -134,21 +134,22 @@ impl Loaded {
     ) -> Result<Loaded> {
         checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let path = checkpoint.local()?;
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
                 let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
+                return bare(Backbone::Module(module::open(path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
-                return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+                return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
             }
             (CheckpointKind::Language, ..) => {
-                let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
+                let opened = language::open(path, checkpoint.max_tokens)?;
                 return bare(Backbone::Language(Box::new(opened)));
             }
             (CheckpointKind::VisionLanguage, ..) => {
-                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                let opened = llava::open(path, checkpoint.max_tokens, checkpoint.normalization()?)?;
                 return bare(Backbone::Llava(Box::new(opened)));
             }
             _ => {}
