@@ -226,7 +226,6 @@ mod tests {
     }
 
     const NEED: MemoryEstimate = MemoryEstimate { fixed: 100, member: 10, image: 1, pair: 2 };
-    const WHOLE: ChunkSize = ChunkSize { members: 8, images: 20 };
 
     #[test]
     fn members_are_cut_before_images() {
