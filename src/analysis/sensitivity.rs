@@ -98,7 +98,7 @@ struct Gaussians<'a> {
 impl Gaussians<'_> {
     /// Returns the five measures of each image of a batch, as means over the particles.
     fn measures(&self, batch: &Batch) -> Result<Vec<f64>> {
-        let images = self.model.preparation.prepare(&batch.samples.unsqueeze(0));
+        let images = self.model.preparation.prepare(&batch.samples.for_all());
         guarded("sensitivity", ROOM_ELSEWHERE, || {
             let of = |particle: i64| {
                 let theta = self.mean.narrow(0, particle, 1);

@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use console::Term;
@@ -60,26 +61,56 @@ pub fn open_log(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The looks of a bar, of work whose length is not known, and of a bar with a line of numbers below it.
+const BAR: &str = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
+const OF_UNKNOWN_LENGTH: &str = "  {prefix} {spinner} {elapsed_precise}";
+const WITH_NUMBERS: &str = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
+
+/// The time between two looks of work whose length is not known.
+const TURN: Duration = Duration::from_millis(200);
+
 /// Returns a progress bar on a terminal, and a hidden one elsewhere.
 pub fn bar(length: u64, what: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
-        return ProgressBar::hidden();
+    drawn(Some(length), what, BAR)
+}
+
+/// Returns a line that says what is being done and for how long, until [`advance`] makes it a bar; hidden unless standard
+/// error is a terminal.
+pub fn doing(what: &'static str) -> ProgressBar {
+    let bar = drawn(None, what, OF_UNKNOWN_LENGTH);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TURN);
     }
-    let bar = BARS.add(ProgressBar::new(length));
-    // The template is a constant and known to be valid.
-    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(what);
     bar
+}
+
+/// Shows on a bar how much of the work is done.
+pub fn advance(bar: &ProgressBar, done: usize, of: usize) {
+    if bar.length() != Some(of as u64) {
+        bar.disable_steady_tick();
+        bar.set_length(of as u64);
+        bar.set_style(look(BAR));
+    }
+    bar.set_position(done as u64);
 }
 
 /// Returns a progress bar with a line of numbers below it, for work that has more to tell than its length; hidden unless
 /// standard error is a terminal.
-pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
-    let bar = bar(0, what);
-    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+pub fn bar_with_numbers(length: usize, what: &'static str) -> ProgressBar {
+    drawn(Some(length as u64), what, WITH_NUMBERS)
+}
+
+fn drawn(length: Option<u64>, what: &'static str, template: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
+        return ProgressBar::hidden();
+    }
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new).with_style(look(template)).with_prefix(what);
+    BARS.add(bar)
+}
+
+/// Returns the look of a template, which is a constant and known to be valid.
+fn look(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.

@@ -17,7 +17,7 @@ use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::recognition::identify::Fixed;
 use crate::model::vit::shapes::Shape;
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess, checkpoint_name};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -105,7 +105,7 @@ impl Source<'_> {
             network: Box::new(vit),
             base: base.into_kind(device, kind),
             head: head.to(device, wide(kind)),
-            preparation: Preparation::Images(preprocess),
+            preparation: Box::new(preprocess),
             device,
             kind,
         };

@@ -93,7 +93,7 @@ impl Setup<'_> {
         let batch = random_batch(self.model, images)?;
         for prediction in 0..self.plan.warmup + self.plan.predictions {
             let clock = Clock::start(self.model.device);
-            drop(predictor.logits(&chunker, &Input::Stored(batch.samples.unsqueeze(0)))?);
+            drop(predictor.logits(&chunker, &Input::Stored(batch.samples.for_all()))?);
             let elapsed = clock.stop();
             if prediction >= self.plan.warmup {
                 found.prediction.push(elapsed);

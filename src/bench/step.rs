@@ -12,6 +12,7 @@ use super::flops::{Counting, Pass, Reads, Sample, Work};
 use super::measured::{Feed, Measured, Plan};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
 use crate::data::batches::Batch;
+use crate::data::fields::{Fields, PIXELS};
 use crate::experiment::{Batches, Training};
 use crate::machine::memory::Chunker;
 use crate::methods::{Method, Objective, Parts};
@@ -104,8 +105,8 @@ impl Setup<'_> {
         let likelihood = match tokens {
             None => Likelihood::new(learner, passes, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
-                let tokens = cache.index_select(0, rows).to_device(self.model.device);
-                let input = Input::Entering(tokens.unflatten(0, [self.orders(), -1].as_slice()), *block);
+                let tokens = cache.map(|values| values.index_select(0, rows).to_device(self.model.device));
+                let input = Input::Entering(tokens.of_particles(self.orders()), *block);
                 let labels = batch.labels.view([self.orders(), -1]);
                 Likelihood::on(learner, passes, input, labels)
             }
@@ -128,9 +129,9 @@ impl Setup<'_> {
             Feed::Prefix if block == 0 => bail!("a cached prefix needs blocks that are not trained: --blocks 6-11"),
             Feed::Prefix => {
                 let weights = Weights::frozen(&self.model.base);
-                let prepared = self.model.preparation.prepare(&batch.samples.unsqueeze(0));
-                let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared)).squeeze_dim(0);
-                let cache = cache.to_device(Device::Cpu);
+                let prepared = self.model.preparation.prepare(&batch.samples.for_all());
+                let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared));
+                let cache = cache.map(|values| values.squeeze_dim(0).to_device(Device::Cpu));
                 let rows = Tensor::arange(images, (Kind::Int64, Device::Cpu)).flip([0]);
                 Some(Tokens { cache, rows, block })
             }
@@ -186,8 +187,8 @@ enum Material {
 
 /// The cached output of the blocks that are not trained.
 struct Tokens {
-    /// The cache, `[K, T, d]`.
-    cache: Tensor,
+    /// The cache, `[K, …]`.
+    cache: Fields,
     /// The rows that a step reads.
     rows: Tensor,
     block: usize,
@@ -231,5 +232,5 @@ pub fn random_batch(model: &Model, images: i64) -> Result<Batch> {
     let (size, cpu) = (model.images()?.size(), Device::Cpu);
     let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
     let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
-    Ok(Batch { samples, labels })
+    Ok(Batch { samples: Fields::of(PIXELS, samples), labels })
 }

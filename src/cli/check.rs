@@ -72,6 +72,9 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             super::failure::fail(&earlier);
         }
     }
+    if failed.is_none() && !args.deep {
+        tracing::info!("not looked at: checkpoints, heads and images; `bella check --deep` opens them, too");
+    }
     failed.map_or(Ok(()), Err)
 }
 

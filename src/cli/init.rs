@@ -126,7 +126,7 @@ fn answer<T>(question: &str, option: &str, given: Option<String>, look: impl Fn(
 ///
 /// # Errors
 /// Fails if there is no terminal, or if its input ends.
-fn ask(question: &str, option: &str) -> Result<String> {
+pub(super) fn ask(question: &str, option: &str) -> Result<String> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Err(Usage(format!("{option} is needed where no terminal can ask for it")).into());
     }

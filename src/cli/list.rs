@@ -11,10 +11,10 @@ use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
-use crate::metrics::METRICS;
 use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
+use crate::metrics::{METRICS, Unit};
 use crate::model::head::{HEADS, templates};
 use crate::model::recognition::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
@@ -147,7 +147,12 @@ fn list_registry(registry: Registry) {
                 OOD_SCORES.iter().map(|e| (e.key, e.definition)),
             );
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
-            section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
+            println!("metrics");
+            for metric in METRICS {
+                let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
+                println!("  {:18} {}{unit}", metric.key, metric.about);
+            }
+            println!();
             section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
         }
     }

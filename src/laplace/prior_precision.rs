@@ -68,7 +68,7 @@ impl Fitter<'_, Settings> {
         for batch in self.batches(maps, self.held_out, self.model.head.classes())? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preparation.prepare(&samples.unsqueeze(0));
+                let images = self.model.preparation.prepare(&samples.for_all());
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
                 let mean = pass.logits.detach();

@@ -15,7 +15,7 @@ use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
 use crate::model::values::Values;
-use crate::model::{CheckpointKind, Model, Normalize, Preparation};
+use crate::model::{AsStored, CheckpointKind, Model, Normalize};
 use crate::schema::Choice;
 
 pub use crate::model::families::Published;
@@ -161,7 +161,7 @@ pub fn laid_out(
         rows,
         texts: None,
     };
-    Model { network, base, head, preparation: Preparation::AsStored, device, kind }
+    Model { network, base, head, preparation: Box::new(AsStored), device, kind }
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! A chart as SVG text: a legend, a grid of panels below it, followed by a few lines of notes.
+//! A chart as SVG text: a grid of panels below one legend, followed by a few lines of notes.
 
-use super::canvas::{Canvas, Fill, INK, MUTED, Point, Side, Style, color};
+use super::canvas::{Canvas, MUTED, Side, Style};
 use super::frame::{BOTTOM, Frame, LEFT, SMALLEST_TITLE, TEXT_SIZE, TOP};
+use super::layers;
+use super::legend::{Entry, Legend};
+use super::map;
 use super::panel::{Layer, Panel};
-use super::text::{BOLD, longest_word, shorten, width, wrap};
-use super::{frame, map};
+use super::text::{BOLD, longest_word, width, wrap};
 
 /// The width of a chart in pixels, unless its panels need more.
 pub const WIDTH: i32 = 900;
@@ -65,6 +67,8 @@ impl Panel {
 struct Layout<'a> {
     legend: Legend<'a>,
     columns: i32,
+    /// The room to the left of each plot.
+    left: i32,
     /// The width of a panel's plot. `step` is the distance from one panel to the next, right and down.
     plot_width: i32,
     step: (i32, i32),
@@ -92,11 +96,11 @@ impl Chart {
         layout.legend.draw(canvas);
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
-            let x = MARGIN + LEFT + column * layout.step.0;
+            let x = MARGIN + layout.left + column * layout.step.0;
             let y = layout.legend.bottom + TOP + row * layout.step.1;
-            let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height);
+            let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height, layout.left);
             frame.draw(canvas);
-            panel.layers.iter().for_each(|layer| frame::draw_layer(layer, canvas, &frame));
+            panel.layers.iter().for_each(|layer| layers::draw(layer, canvas, &frame));
         }
         for (place, note) in layout.notes.iter().enumerate() {
             let at = (MARGIN, layout.notes_top + 8 + place as i32 * NOTE_LINE);
@@ -107,7 +111,8 @@ impl Chart {
     /// Places the parts of a chart whose upper edge lies `top` pixels below that of the picture.
     fn layout(&self, top: i32) -> Layout<'_> {
         let most = |quantity: &dyn Fn(&Panel) -> i32| self.panels.iter().map(quantity).max().unwrap_or(0);
-        let (least, around) = (most(&Panel::least_width), LEFT + most(&Panel::right));
+        let left = most(&Panel::left).max(LEFT);
+        let (least, around) = (most(&Panel::least_width), left + most(&Panel::right));
         let room = |columns: i32| (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns - around;
         let wanted = self.columns.clamp(1, self.panels.len().max(1)) as i32;
         let columns =
@@ -126,68 +131,6 @@ impl Chart {
         let notes: Vec<String> = lines.collect();
         let bottom = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
         let step = (plot_width + around + GAP, panel_height);
-        Layout { legend, columns, plot_width, step, notes, notes_top, width, bottom }
-    }
-}
-
-const SIZE: f64 = 16.0;
-const LINE: i32 = 26;
-
-/// A name in the legend. `paint` is the number of its colour and mark.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub name: String,
-    pub paint: usize,
-    pub swatch: Swatch,
-}
-
-/// The symbol of an entry in the legend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swatch {
-    Mark,
-    Line,
-    Area,
-}
-
-/// The legend with the positions of its entries.
-pub(super) struct Legend<'a> {
-    /// Each entry with its name, cut if it is too long, and the position of its swatch.
-    entries: Vec<(&'a Entry, String, Point)>,
-    pub bottom: i32,
-}
-
-impl<'a> Legend<'a> {
-    /// Places the entries in a chart of `chart_width` pixels, with `margin` pixels free on both sides and
-    /// above, where the chart begins `top` pixels below the upper edge of the picture.
-    pub fn place(entries: &'a [Entry], chart_width: i32, (margin, top): (i32, i32)) -> Self {
-        let (mut x, mut y) = (margin, top + margin + LINE / 2);
-        let mut placed = vec![];
-        for entry in entries {
-            let name = shorten(&entry.name, SIZE, f64::from(chart_width - 2 * margin - 30));
-            let taken = 24 + width(&name, SIZE).ceil() as i32;
-            if x + taken > chart_width - margin && x > margin {
-                (x, y) = (margin, y + LINE);
-            }
-            placed.push((entry, name, (x + 8, y)));
-            x += taken + 22;
-        }
-        let bottom = if placed.is_empty() { top + margin } else { y + LINE / 2 + 8 };
-        Self { entries: placed, bottom }
-    }
-
-    pub fn draw(&self, canvas: &mut Canvas) {
-        for (entry, name, (x, y)) in &self.entries {
-            let (x, y, paint) = (*x, *y, color(entry.paint));
-            match entry.swatch {
-                Swatch::Mark => canvas.mark(entry.paint, (x, y), 5.0, Fill::Solid),
-                Swatch::Line => canvas.line(&[(x - 8, y), (x + 8, y)], paint, 3),
-                Swatch::Area => {
-                    let (from, to) = ((x - 8, y - 6), (x + 8, y + 6));
-                    canvas.rectangle(from, to, paint.faint(0.35));
-                    canvas.line(&[from, (to.0, from.1), to, (from.0, to.1), from], paint, 2);
-                }
-            }
-            canvas.text(name, (x + 15, y), Style::new(SIZE, INK, Side::Left));
-        }
+        Layout { legend, columns, left, plot_width, step, notes, notes_top, width, bottom }
     }
 }

@@ -1,10 +1,9 @@
-//! The frame of one panel on the canvas (title, grid, ticks and labels) and the layers on its axes. The frame also converts values to
-//! pixels.
+//! The frame of one panel on the canvas: title, grid, ticks and labels. It also converts values to pixels.
 
 use std::ops::Range;
 
-use super::canvas::{BAND, Canvas, Fill, GRID, INK, MUTED, Point, Side, Style, WHITE, color};
-use super::panel::{Joined, Layer, Mean, Panel, Tone};
+use super::canvas::{BAND, Canvas, GRID, INK, MUTED, Point, Side, Style};
+use super::panel::Panel;
 use super::text::{BOLD, shorten, width, wrap};
 
 /// The margins around the plot of a panel. `LEFT` holds the tick labels, `TOP` the title and the unit, and `BOTTOM` the
@@ -19,6 +18,8 @@ pub(super) const SMALLEST_TITLE: f64 = 13.0;
 const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
 const LABEL_LINE: i32 = 16;
 const MOST_LABEL_LINES: usize = 3;
+/// The width in pixels at which the name of a row is cut.
+const MOST_NAME: f64 = 110.0;
 /// The room within the axes above the largest and below the smallest mark, if values are written beside marks.
 const INSET: i32 = 24;
 
@@ -28,11 +29,14 @@ pub(super) struct Frame<'a> {
     pub y: Range<i32>,
     panel: &'a Panel,
     inset: i32,
+    /// The room to the left of the plot.
+    left: i32,
 }
 
 impl<'a> Frame<'a> {
-    pub fn new(panel: &'a Panel, x: Range<i32>, y: Range<i32>) -> Self {
-        Self { x, y, panel, inset: if panel.values { INSET } else { 0 } }
+    /// Creates the frame of a panel with `left` pixels to the left of its plot.
+    pub fn new(panel: &'a Panel, x: Range<i32>, y: Range<i32>, left: i32) -> Self {
+        Self { x, y, panel, inset: if panel.values { INSET } else { 0 }, left }
     }
 
     /// Returns the pixel of a pair of values. Values beyond the end of an axis are drawn at its edge.
@@ -72,8 +76,8 @@ impl<'a> Frame<'a> {
 
     /// Draws everything of the panel except its layers.
     pub fn draw(&self, canvas: &mut Canvas) {
-        let left = self.x.start - LEFT + 6;
-        let room = self.width() + f64::from(LEFT - 6);
+        let left = self.x.start - self.left + 6;
+        let room = self.width() + f64::from(self.left - 6);
         let (title, size) = fit_title(&self.panel.title, room);
         canvas.text(&title, (left, self.y.start - 37), Style::new(size, INK, Side::Left).bold());
         let unit = shorten(&self.panel.y.title, TEXT_SIZE, room);
@@ -95,7 +99,10 @@ impl<'a> Frame<'a> {
     fn draw_rows(&self, canvas: &mut Canvas) {
         for (value, label) in self.panel.y.labels() {
             let y = self.pixel((0.0, value)).1;
-            canvas.line(&[(self.x.start, y), (self.x.end, y)], GRID, 1);
+            if self.panel.y.places().is_none() {
+                canvas.line(&[(self.x.start, y), (self.x.end, y)], GRID, 1);
+            }
+            let label = shorten(&label, TEXT_SIZE, f64::from(self.left - 12));
             canvas.text(&label, (self.x.start - 7, y), Style::new(TEXT_SIZE, MUTED, Side::Right));
         }
         if self.inset == 0 {
@@ -129,6 +136,15 @@ fn label_lines(label: &str, room: f64) -> Vec<String> {
 }
 
 impl Panel {
+    /// Returns the room to the left of the plot in pixels: more than the usual one for the names of rows.
+    pub(super) fn left(&self) -> i32 {
+        if self.y.places().is_none() {
+            return LEFT;
+        }
+        let longest = self.y.labels().iter().map(|(_, label)| width(label, TEXT_SIZE)).fold(0.0, f64::max);
+        LEFT.max(longest.min(MOST_NAME).ceil() as i32 + 14)
+    }
+
     /// Returns the width in pixels of each label below a plot of `plot_width` pixels.
     fn label_room(&self, plot_width: f64) -> f64 {
         plot_width / self.x.labels().len().max(1) as f64 - 4.0
@@ -149,100 +165,4 @@ fn fit_title(title: &str, room: f64) -> (String, f64) {
         Some(size) => (title.to_string(), size),
         None => (shorten(title, SMALLEST_TITLE, room / BOLD), SMALLEST_TITLE),
     }
-}
-
-/// The radius of a mark, in pixels.
-const RADIUS: f64 = 5.0;
-
-/// Draws a layer on the axes of `frame`.
-pub(super) fn draw_layer(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
-    match layer {
-        Layer::Means { paint, joined, points } => draw_means(canvas, frame, *paint, *joined, points),
-        Layer::Curve { paint, points } => draw_curve(canvas, frame, *paint, points),
-        Layer::Area { paint, points } => draw_area(canvas, frame, *paint, points),
-        Layer::Bar { paint, from, to, tone } => {
-            let strength = if *tone == Tone::Full { 0.85 } else { 0.3 };
-            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(strength));
-        }
-        Layer::Reference { from, to } => {
-            canvas.line(&[frame.pixel(*from), frame.pixel(*to)], MUTED.faint(0.7), 1);
-        }
-        Layer::Map(map) => map.draw(canvas, &frame.x, &frame.y),
-        Layer::Named { points } => points.iter().for_each(|(name, at)| draw_named(canvas, name, frame.pixel(*at))),
-    }
-}
-
-fn draw_means(canvas: &mut Canvas, frame: &Frame, paint: usize, joined: Joined, points: &[Mean]) {
-    let (shift, slot) = match joined {
-        Joined::Line => {
-            draw_curve(canvas, frame, paint, &points.iter().map(|point| (point.x, point.mean)).collect::<Vec<_>>());
-            (0.0, f64::INFINITY)
-        }
-        Joined::Apart { rank, count } => frame.slot(rank, count),
-    };
-    let size = frame.value_size(slot);
-    for place in points.chunk_by(|one, other| one.x == other.x) {
-        let step = (slot / 5.0).min(7.0);
-        let center = f64::from(frame.pixel((place[0].x, 0.0)).0) + shift;
-        let x = |rank: usize| (center + step * (2.0 * rank as f64 - (place.len() as f64 - 1.0))).round() as i32;
-        let y = |value: f64| frame.pixel((0.0, value)).1;
-        let marks: Vec<Point> = place.iter().enumerate().map(|(rank, mean)| (x(rank), y(mean.mean))).collect();
-        if marks.len() > 1 {
-            canvas.line(&marks, color(paint).faint(0.6), 2);
-        }
-        for (mean, at) in place.iter().zip(&marks) {
-            draw_whiskers(canvas, mean, at.0, y, paint);
-            canvas.mark(paint, *at, RADIUS, mean.fill);
-        }
-        if let Some(size) = size {
-            draw_values(canvas, frame, place, center.round() as i32, size);
-        }
-    }
-}
-
-fn draw_whiskers(canvas: &mut Canvas, mean: &Mean, x: i32, y: impl Fn(f64) -> i32, paint: usize) {
-    let (low, high) = (y(mean.low), y(mean.high));
-    if low - high <= 2 * RADIUS as i32 + 2 {
-        return; // The mark will cover the whiskers.
-    }
-    canvas.line(&[(x, low), (x, high)], color(paint), 2);
-    for end in [low, high] {
-        canvas.line(&[(x - 4, end), (x + 4, end)], color(paint), 2);
-    }
-    mean.seeds.iter().for_each(|seed| canvas.dot((x, y(*seed)), 2, INK.faint(0.75)));
-}
-
-/// Writes the largest value above its mark and any other value below.
-fn draw_values(canvas: &mut Canvas, frame: &Frame, place: &[Mean], x: i32, size: f64) {
-    let mut order: Vec<_> = place.iter().collect();
-    order.sort_by(|one, other| other.mean.total_cmp(&one.mean));
-    for (rank, mean) in order.into_iter().enumerate() {
-        let (end, away) = if rank == 0 { (mean.high, -15) } else { (mean.low, 15) };
-        let at = (x, frame.pixel((0.0, end)).1 + away);
-        canvas.text(&frame.value(mean.mean), at, Style::new(size, INK, Side::Center));
-    }
-}
-
-fn draw_curve(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, f64)]) {
-    if points.len() > 1 {
-        let path: Vec<_> = points.iter().map(|point| frame.pixel(*point)).collect();
-        canvas.line(&path, color(paint), 2);
-    }
-}
-
-fn draw_area(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, f64)]) {
-    let mut corners: Vec<_> = points.iter().map(|point| frame.pixel(*point)).collect();
-    if let (Some(first), Some(last)) = (corners.first().copied(), corners.last().copied()) {
-        corners.extend([(last.0, frame.y.end), (first.0, frame.y.end)]);
-        canvas.polygon(&corners, color(paint).faint(0.25));
-    }
-    draw_curve(canvas, frame, paint, points);
-}
-
-/// Draws a grey circle with a white inside and a white label, visible on dark and on light backgrounds.
-fn draw_named(canvas: &mut Canvas, name: &str, (x, y): Point) {
-    canvas.mark(0, (x, y), 6.0, Fill::Hollow);
-    let right = x + 16 + width(name, 14.0).ceil() as i32;
-    canvas.rectangle((x + 9, y - 19), (right, y - 2), WHITE.faint(0.85));
-    canvas.text(name, (x + 12, y - 10), Style::new(14.0, INK, Side::Left));
 }

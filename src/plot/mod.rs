@@ -2,10 +2,13 @@
 //! one legend, and the conversion from SVG to PNG. It knows nothing of results; the modules above it decide what is
 //! drawn.
 
+mod axis;
 pub mod canvas;
 mod chart;
 pub mod contact_sheet;
 mod frame;
+mod layers;
+mod legend;
 mod map;
 mod panel;
 pub mod raster;
@@ -13,7 +16,9 @@ mod small_multiples;
 pub mod terminal;
 pub mod text;
 
+pub use axis::{Axis, Scale, Ticks};
 pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
-pub use chart::{Chart, Entry, Swatch, WIDTH, small_columns};
+pub use chart::{Chart, WIDTH, small_columns};
+pub use legend::{Entry, Swatch};
 pub use map::{Grid, Map};
-pub use panel::{Axis, Joined, Layer, Mean, Panel, Scale, Ticks, Tone};
+pub use panel::{Joined, Layer, Mean, Panel, Square, Tone};

@@ -3,7 +3,7 @@
 //! The crates that draw in terminals (textplots, rasciigraph) tell curves apart by colour alone, and ratatui brings thirty
 //! crates for one widget.
 
-use super::panel::Scale;
+use super::axis::Scale;
 
 /// The rows and columns of dots in a braille character.
 const DOTS: (usize, usize) = (4, 2);

@@ -1,13 +1,16 @@
 //! The small data sets that take the place of real ones in a rehearsal, and the numbers of images in both. A stand-in has as many
 //! training images as the requested steps of one epoch need.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
 use super::Scale;
-use crate::data::{Dataset, Sizes, SmallSet, SplitName, entry};
+use crate::data::{Dataset, Request, Sizes, SmallSet, SplitName, entry};
 use crate::experiment::{Experiment, Validation};
+use crate::machine::cores;
 use crate::schema::Choice;
 
 /// The number of classes if a set does not state it.
@@ -69,8 +72,36 @@ pub fn classes_of(dataset: &dyn Dataset) -> usize {
     configured.or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
 }
 
-/// Returns the number of images in a split of the real set, as given by the config's `subset` or else as published.
+/// Returns the number of images in a split of the real set: of those that lie below `root` if it is there, else as given by the
+/// config's `subset` or as published.
 pub fn official(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
+    if is_there(dataset) { counted(dataset, split) } else { published(dataset, split) }
+}
+
+/// Returns whether the images of a set are there to be counted.
+pub fn is_there(dataset: &dyn Dataset) -> bool {
+    let settings = dataset.resolved();
+    settings.get("root").and_then(toml::Value::as_str).is_some_and(|root| Path::new(root).exists())
+}
+
+/// Counts the images of a split once. If they cannot be read, the published number is taken, with a warning.
+fn counted(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
+    static KNOWN: Mutex<BTreeMap<(String, SplitName), Option<usize>>> = Mutex::new(BTreeMap::new());
+    let key = (format!("{} {:?}", dataset.key(), dataset.resolved()), split);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = || match dataset.load(split, &Request::listing(cores(), &|_, _| ())) {
+        Ok(split) => Some(split.len()),
+        Err(error) => {
+            let published = published(dataset, split);
+            let instead = published.map_or(String::new(), |count| format!("; the published number is taken, {count}"));
+            tracing::warn!("data.{}: {split}: not counted: {error:#}{instead}", dataset.key());
+            published
+        }
+    };
+    *known.entry(key).or_insert_with(count)
+}
+
+fn published(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
     let settings = dataset.resolved();
     let subset = settings.get("subset").and_then(|subset| match subset {
         toml::Value::Integer(each) => Some(*each),

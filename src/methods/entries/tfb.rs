@@ -111,7 +111,7 @@ impl PostHoc for Spec {
         let Spectral { theta: mean, singular_values, is_a } = spectral(subspace.layout(), theta);
         let unit = unit(&singular_values, &is_a);
         let gaussians = |spread: f64| Posterior::Gaussians { mean: mean.shallow_clone(), std: &unit * spread };
-        let bar = crate::base::logging::bar(0, "spread");
+        let bar = crate::base::logging::doing("spread");
         let logits = |rows: &dyn Rows| -> Result<Tensor> {
             let members = Members::Rows { subspace, rows };
             let predictor = Predictor::new(model, members, Chunk::Auto);

@@ -93,6 +93,7 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     use super::*;
+    use crate::data::fields::{Fields, PIXELS};
     use crate::model::network::{Network, Weights};
 
     /// Checks that the image tower of OpenAI's ViT-B/32 has 87,849,216 parameters.
@@ -108,7 +109,7 @@ mod tests {
     fn a_random_tower_computes_features() {
         let mini = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap();
         let (vit, base) = mini.random(1);
-        let images = Tensor::randn([1, 2, 3, 32, 32], (Kind::Float, Device::Cpu));
+        let images = Fields::of(PIXELS, Tensor::randn([1, 2, 3, 32, 32], (Kind::Float, Device::Cpu)));
         let features = vit.forward(&Weights::frozen(&base), &images);
         assert_eq!(features.size(), [1, 2, 512]);
         assert!(bool::try_from(features.isfinite().all()).unwrap());

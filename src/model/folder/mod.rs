@@ -26,6 +26,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Kind, Tensor, no_grad};
 
 use crate::base::files::{is_there, read_json};
+use crate::data::fields::{Fields, PIXELS};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
 use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
@@ -138,7 +139,8 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
         path.display(),
         pixels.size()
     );
-    let native = no_grad(|| vit.forward(&Weights::frozen(base), &pixels.unsqueeze(0))).squeeze_dim(0);
+    let images = Fields::of(PIXELS, pixels.unsqueeze(0));
+    let native = no_grad(|| vit.forward(&Weights::frozen(base), &images)).squeeze_dim(0);
     let difference = compare(&native, &features);
     ensure!(
         difference.relative <= MAX_DIFFERENCE_F32,

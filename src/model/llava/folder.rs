@@ -67,6 +67,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
         image: sight.eyes.token as u32,
         patches: sight.patches() as usize,
         image_side: sight.eyes.image_size,
+        normalize,
     };
     let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
     Ok(Opened { llava, base, stored, names, tokenizer })

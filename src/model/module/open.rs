@@ -57,7 +57,7 @@ pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
             (Intake::Texts(texts), samples, Some(Box::new(tokenizer)))
         }
     };
-    archive.try_first(Some(intake.method(&archive)), &intake.arguments(samples.batch()))?;
+    archive.try_first(Some(intake.method(&archive)), &intake.arguments(&intake.samples(samples.batch())))?;
     let parameters = stored(&archive).with_context(|| shown.to_string())?;
     check_parameters(&parameters).with_context(|| shown.to_string())?;
     let tables = tables(&archive, &parameters);

@@ -11,6 +11,7 @@ use super::naming::Naming;
 use super::recognise::{Expected, Named, recognise};
 use super::text::TextWeights;
 use crate::base::random::{Purpose, stream};
+use crate::data::fields::{Fields, PIXELS};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::stored::StoredNames;
@@ -69,7 +70,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(&archive.code()));
     let native = |traits, width| {
         let vit = Vit::new(geometry.clone(), traits, parts);
-        let features = vit.forward(&Weights::frozen(&base), &images.unsqueeze(0)).squeeze_dim(0);
+        let features = vit.forward(&Weights::frozen(&base), &Fields::of(PIXELS, images.unsqueeze(0))).squeeze_dim(0);
         match &head {
             Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
             _ => features,

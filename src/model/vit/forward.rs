@@ -12,9 +12,11 @@ use super::parts::{Parts, Readout, Resize};
 use super::relative::{self, Distances};
 use super::rope::Angles;
 use super::{Geometry, Traits};
+use crate::data::Fields;
+use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Mask, Ops, Written};
-use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Weights};
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -62,19 +64,19 @@ impl Network for Vit {
     }
 
     /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`.
-    fn entering(&self, _: usize) -> Vec<i64> {
-        vec![self.tokens(), self.geometry.width]
+    fn entering(&self, _: usize) -> Fields<Vec<i64>> {
+        Fields::of(HIDDEN, vec![self.tokens(), self.geometry.width])
     }
 
-    fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
+    fn enter(&self, weights: &Weights, images: &Fields) -> Fields {
         self.enter_by(&Eager::of(weights), images)
     }
 
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
+    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
         self.stage_by(&Eager::of(weights), stage, x)
     }
 
-    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
+    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
         self.features_by(&Eager::of(weights), x)
     }
 
@@ -93,13 +95,28 @@ impl Forward for Vit {
     }
 
     /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
-    fn enter_by<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
+    fn enter_by<O: Ops>(&self, ops: &O, images: &Fields<O::Value>) -> Fields<O::Value> {
+        Fields::of(HIDDEN, self.embedded(ops, images.get(PIXELS)))
+    }
+
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
+        Fields::of(HIDDEN, self.block(ops, stage, x.only()))
+    }
+
+    fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
+        features(ops, x.first(), (&self.traits, &self.parts))
+    }
+}
+
+impl Vit {
+    /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
+    pub fn embedded<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
         let x = self.embed(ops, images);
         if ops.has("ln_pre.weight") { ops.norm("ln_pre", &x, self.traits.eps) } else { x }
     }
 
     /// Runs one block. If only the class token is read, the last block computes nothing else.
-    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+    pub fn block<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
         let Geometry { width, blocks, .. } = self.geometry;
         let Parts { block: parts, readout, .. } = self.parts;
         let first = stage + 1 == blocks && readout == Readout::Class;
@@ -108,12 +125,6 @@ impl Forward for Vit {
         stack.block(ops, stage, x, if first { Rows::First } else { Rows::All })
     }
 
-    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
-        features(ops, x, (&self.traits, &self.parts))
-    }
-}
-
-impl Vit {
     pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
         let angles = parts.rope.map(|rope| Angles::new(rope, geometry.grid));
         let distances = parts.relative.then(|| Distances::new(geometry.grid));
