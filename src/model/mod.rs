@@ -6,7 +6,6 @@ pub mod described;
 pub mod families;
 pub mod folder;
 pub mod head;
-pub mod laid_out;
 pub mod language;
 pub mod llava;
 pub mod module;
