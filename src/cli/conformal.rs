@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[derive(Args)]

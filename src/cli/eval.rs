@@ -7,12 +7,13 @@ use clap::Args;
 use super::attack::AttackArgs;
 use super::conformal::ConformalArgs;
 use super::options::{ComputeArgs, OverrideArgs, TableArgs};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
-use crate::evaluate::{Suite, Tested, conformal_csv, experiment_csv, ood_csv};
+use crate::evaluate::{Suite, Tested};
 use crate::posterior::Output;
 use crate::predict::Members;
+use crate::results::{conformal_csv, experiment_csv, ood_csv};
 use crate::session::Opened;
 
 /// Evaluate trained runs, or with --config a checkpoint without training.

@@ -8,12 +8,12 @@ use clap::Args;
 use tch::{Device, Kind};
 
 use crate::base::files::expect_writable;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, in_order};
 use crate::data::read::npy::write_images;
 use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
 use crate::machine::cores;
-use crate::model::{Normalize, Preprocess};
+use crate::model::{Normalize, Preparation, Preprocess};
 use crate::predict::inputs::collect;
 
 /// Decode and resize image files as in training; write the bytes, or print the images per second.
@@ -120,7 +120,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
     for epoch in 1..=args.epochs {
         let started = Instant::now();
         for batch in set.batches(in_order(&indices, args.batch_size as usize)) {
-            drop(preprocess.images(&batch?.samples.unsqueeze(0)));
+            drop(preprocess.prepare(&batch?.samples.for_all()));
         }
         println!("epoch {epoch}: {:.1} images/s", count as f64 / started.elapsed().as_secs_f64());
     }

@@ -9,8 +9,7 @@ use clap::Args;
 use super::conformal::ConformalArgs;
 use super::options::ComputeArgs;
 use crate::base::files::{create_file, expect_writable};
-use crate::base::small::counted;
-use crate::base::usage::Usage;
+use crate::base::small::{Usage, counted};
 use crate::data::{Medium, Resize, SplitName};
 use crate::experiment::Overrides;
 use crate::inference::{

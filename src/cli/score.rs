@@ -9,7 +9,7 @@ use super::conformal::ConformalArgs;
 use super::options::TableArgs;
 use super::report::print_csv;
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
 use crate::metrics::ood;
 use crate::results::store::{Row, Table};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};

@@ -7,6 +7,7 @@ use tch::Tensor;
 
 use super::extremes::Extremes;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
+use crate::data::fields::{Fields, PIXELS};
 use crate::data::{Decode, Resize};
 use crate::evaluate::labelled;
 use crate::machine::memory::Chunker;
@@ -141,7 +142,7 @@ fn predict_batch(
     let (network, side) = (&opened.session.model, side as i64);
     let logits = guarded("prediction", ROOM_TO_PREDICT, || {
         let bytes = Tensor::from_slice(&images.concat()).view([-1, 3, side, side]).to_device(network.device);
-        host_f32(&predictor.logits(chunker, &crate::model::Input::Stored(bytes.unsqueeze(0)))?)
+        host_f32(&predictor.logits(chunker, &crate::model::Input::Stored(Fields::of(PIXELS, bytes.unsqueeze(0))))?)
     })?;
     let predictions = predictor.predictions(logits, None)?;
     let (uncertainty, names) = (Uncertainty::compute(&predictions)?, &opened.session.classes);

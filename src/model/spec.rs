@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::folder::{Preprocessing, TOKENIZER, content, home};
 use super::module::tokens;
@@ -13,7 +13,7 @@ use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::identify::Fixed;
 use crate::schema::{Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -145,6 +145,7 @@ impl CheckpointSpec {
         if let Some(known) = self.sha256.get() {
             return Ok(known);
         }
+        self.expect_there()?;
         let files = content(&self.path)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
         let beside = self.tokenizer.iter().flat_map(|path| TOKENIZER.map(|name| tokens::folder(path).join(name)));
         let beside = beside.filter(|file| file.is_file()).map(|file| file_sha256(&file, "checkpoint.tokenizer"));
@@ -153,15 +154,31 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
+
+    /// Checks that there is a checkpoint.
+    ///
+    /// # Errors
+    /// Fails if there is nothing at its path.
+    pub fn expect_there(&self) -> Result<()> {
+        ensure!(self.path.exists(), "checkpoint.path: {}", no_such(&self.path));
+        Ok(())
+    }
 }
 
-/// Returns the sentence about a path that does not exist, with the name beside it that was probably meant.
+/// Returns the sentence about a path that does not exist, with the name beside it that was probably meant, or with the way to
+/// a network whose name on the Hugging Face Hub was given.
 fn no_such(path: &Path) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let own = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    format!("{}: no such file or folder{}", path.display(), hint(&own, names.iter().map(String::as_str)))
+    let meant = match hint(&own, names.iter().map(String::as_str)) {
+        none if none.is_empty() && path.extension().is_none() => {
+            "; bella downloads nothing: `hf download ID --local-dir FOLDER` gets a network of the Hub".to_string()
+        }
+        meant => meant,
+    };
+    format!("{}: no such file or folder{meant}", path.display())
 }
 
 /// Reads the normalisation of pixels; `None` for a network that takes no images.

@@ -11,19 +11,20 @@ use clap::Args;
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
 use crate::base::outside::print_drawn;
-use crate::base::small::wrapped;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::metrics::of_column;
 use crate::report::export::{self, Format};
 use crate::report::figures::Material;
 use crate::report::notebook::notebook;
 use crate::report::tables::{self, RenderedTable, result_columns, seeds_overview};
 use crate::report::{Sources, figures, html, sheet};
+use crate::results::rebuild;
 use crate::results::series::RESULT_KEYS;
-use crate::results::table::Surface;
 use crate::run::RunFolder;
 
-pub(super) use self::printed::{Kind, check_columns, print_conformal, print_csv, print_ood, print_rows, table_of};
+pub(super) use self::printed::{
+    Kind, check_columns, print_conformal, print_csv, print_intervals, print_ood, print_rows, table_of,
+};
 
 /// Print results beside the papers' numbers; write tables, figures and a page.
 #[derive(Args)]
@@ -60,6 +61,10 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE.ipynb")]
     notebook: Option<PathBuf>,
 
+    /// Make `<experiment>.csv` anew from the files of the runs, and report nothing. What it held before stays beside it.
+    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture"])]
+    rebuild: bool,
+
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
@@ -71,14 +76,18 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<()> {
     args.check()?;
     args.check_files()?;
+    if args.rebuild {
+        return args.rebuild_files();
+    }
     let (sources, run) = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
         print_seeds(&sources, args.format, &args.table)?;
-    } else {
+    } else if !args.writes() || !args.tables.is_empty() {
         args.print_tables(&sources, run.is_some())?;
     }
-    if run.is_some() && !args.seeds && args.tables.is_empty() && args.format == Format::Terminal {
+    let shows = !args.writes() && !args.seeds && args.tables.is_empty();
+    if run.is_some() && shows && args.format == Format::Terminal {
         classes::print(&sources, &args.table);
     }
     if let Some(picture) = &args.picture {
@@ -90,6 +99,22 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 }
 
 impl ReportArgs {
+    /// Returns whether the report goes into a file.
+    fn writes(&self) -> bool {
+        self.out.is_some() || [&self.html, &self.notebook, &self.picture].into_iter().any(Option::is_some)
+    }
+
+    /// Makes the results files of a folder anew from its runs.
+    fn rebuild_files(&self) -> Result<()> {
+        let folder = match &self.paths[..] {
+            [] => Path::new("results"),
+            [folder] if folder.is_dir() => folder,
+            _ => return Err(Usage("--rebuild takes a results folder: name the folder instead of files".into()).into()),
+        };
+        rebuild::all(folder)?.iter().for_each(|found| println!("{found}"));
+        Ok(())
+    }
+
     /// Refuses a folder for tables that holds the results, since the next report would read the tables as results.
     fn check(&self) -> Result<()> {
         let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
@@ -141,8 +166,12 @@ impl ReportArgs {
     fn print_tables(&self, sources: &Sources, is_run: bool) -> Result<()> {
         let of_files = is_run || !self.paths.is_empty() && !self.paths[0].is_dir();
         let (shown, others): (Vec<_>, Vec<_>) = match (self.tables.is_empty(), of_files) {
-            (true, true) => (vec![tables::results(sources), tables::ood(sources), tables::conformal(sources)], vec![]),
-            (true, false) => tables::all(sources)?.into_iter().partition(|table| table.matched > 0),
+            (true, true) => (tables::own(sources), vec![]),
+            (true, false) => {
+                let (own, papers) = (tables::own(sources), tables::papers(sources)?);
+                let (matched, others) = papers.into_iter().partition(|table| table.matched > 0);
+                (own.into_iter().chain::<Vec<_>>(matched).collect(), others)
+            }
             (false, _) => (tables::named(sources, &self.tables).map_err(|error| Usage(error.to_string()))?, vec![]),
         };
         let own = shown.iter().filter_map(|table| Kind::of_table(&table.key)).map(|kind| kind.rows_of(sources));
@@ -158,18 +187,15 @@ impl ReportArgs {
                 format!("--format csv prints one table: choose it with --table ({}), or use --out", keys.join(", "));
             return Err(Usage(text).into());
         }
+        let nothing = shown.is_empty();
         for (place, table) in shown.into_iter().enumerate() {
             if place > 0 {
                 println!();
             }
             self.print_table(table, sources)?;
         }
-        if !others.is_empty() && self.format == Format::Terminal {
-            let keys: Vec<_> = others.iter().map(|table| table.key.as_str()).collect();
-            let line = format!("nothing of ours yet in: {} (shown with --table KEY or --table all)", keys.join(", "));
-            let surface = Surface::of_stdout();
-            let width = surface.width.filter(|_| surface.is_terminal).map_or(usize::MAX, usize::from);
-            println!("\n{}", wrapped(&line, width));
+        if !others.is_empty() && !nothing && self.format == Format::Terminal {
+            println!("\nTables of papers without a result of ours: --table all, or --table KEY ({}, …)", others[0].key);
         }
         Ok(())
     }
@@ -214,7 +240,9 @@ impl ReportArgs {
             export::tables(folder, &results)?;
             export::csv(folder, &matrices)?;
             // Numbers over seeds are for further processing: all digits, every metric.
-            export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
+            if !sources.results.rows.is_empty() {
+                export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
+            }
             export::figures(folder, &figures)?;
             if !sheet.is_empty() {
                 export::bytes(&folder.join("images.png"), &sheet)?;

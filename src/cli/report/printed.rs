@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use anyhow::Result;
 
 use crate::base::outside::{csv_cell, print_drawn, printable};
+use crate::base::small::Usage;
 use crate::base::small::{push_new, wrapped};
-use crate::base::usage::Usage;
 use crate::cli::options::TableArgs;
 use crate::metrics::{Average, of_column};
 use crate::report::Sources;
-use crate::report::tables::{conformal_columns, of_all_images, ood_columns, overview, overview_labels, result_columns};
+use crate::report::tables::{
+    self, conformal_columns, of_all_images, ood_columns, overview, overview_labels, result_columns,
+};
 use crate::results::images::distinguish;
 use crate::results::series::{CONFORMAL_KEYS, OOD_KEYS, RESULT_KEYS};
 use crate::results::store::{Row, Table};
@@ -121,6 +123,27 @@ pub fn print_rows(rows: &[Row], how: &TableArgs) -> Result<()> {
     let table = table_of(rows);
     check_columns(&[&table], how)?;
     Kind::Results.print(&table, how)
+}
+
+/// Prints the mean, the standard deviation and the 95 % interval of runs that differ in their seeds, or with `--csv` their rows.
+///
+/// # Errors
+/// Fails if a column was asked for that the rows do not have.
+pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
+    let table = table_of(rows);
+    check_columns(&[&table], how)?;
+    if how.csv {
+        return print_csv(&table);
+    }
+    let metrics = result_columns(&table).into_iter().filter(|column| is_metric(column)).collect();
+    let numbers = shown_numbers(&table, metrics, how);
+    let sources = Sources { results: table, ..Sources::default() };
+    for (heading, table) in tables::intervals(&sources, &numbers) {
+        println!("{}", printable(&heading));
+        draw(&table, table.columns.clone(), &["metric"], how);
+    }
+    println!("The interval is that of the mean (Student's t); predictions by averaged logits.");
+    Ok(())
 }
 
 /// Prints out-of-distribution rows that were just computed.

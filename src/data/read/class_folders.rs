@@ -189,6 +189,7 @@ pub fn is_image(path: &Path) -> bool {
 /// # Errors
 /// Fails if the folder cannot be listed.
 pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    ensure!(folder.exists(), "{}: no such folder: the data set's `root` must name an existing one", folder.display());
     let failed = || format!("{}: cannot list the folder", folder.display());
     let listed: std::io::Result<Vec<PathBuf>> =
         std::fs::read_dir(folder).with_context(failed)?.map(|entry| entry.map(|entry| entry.path())).collect();

@@ -61,6 +61,8 @@ struct Rows {
     paths: Vec<PathBuf>,
     labels: Vec<String>,
     splits: Vec<SplitName>,
+    /// Whether a column says of which split each image is; otherwise all are test images.
+    are_divided: bool,
     groups: Option<Vec<String>>,
 }
 
@@ -100,6 +102,12 @@ impl Dataset for List {
         let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
         let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
         let at = self.root.join(&self.list);
+        ensure!(
+            rows.are_divided || !kept.is_empty(),
+            "{}: has no column `{}`, so that all of its images are for tests: add one with the words train, val and test",
+            at.display(),
+            self.columns.split.as_deref().unwrap_or(SPLIT)
+        );
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
         // Either all labels are names or all are positions, so that a number is never a name in one row and a position
         // in another.
@@ -134,7 +142,8 @@ impl List {
         };
         let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
         let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
-        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], groups: group.map(|_| vec![]) };
+        let groups = group.map(|_| vec![]);
+        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], are_divided: split.is_some(), groups };
         for (at, row) in table.rows() {
             for (column, what) in [(path, "path"), (label, "label")] {
                 ensure!(!row[column].is_empty(), "{at}: the {what} is empty");

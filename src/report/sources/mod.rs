@@ -11,11 +11,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::base::files::{listed, open_file};
 use crate::base::small::push_new;
-use crate::evaluate::{conformal_csv, ood_csv};
+
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Table};
+use crate::results::{conformal_csv, ood_csv};
 use crate::run::RunFolder;
 use run_files::folders;
 
@@ -245,7 +246,10 @@ impl Sources {
     fn add_csv(&mut self, path: &Path) {
         let read = store::read(path).and_then(|table| self.take(path, table));
         if let Err(error) = read {
-            self.problems.push(format!("{error:#}; its rows count as not run"));
+            let stem = path.file_stem().unwrap_or_default();
+            let has_runs = path.parent().is_some_and(|folder| folder.join("runs").join(stem).is_dir());
+            let way_out = if has_runs { " (`bella report --rebuild` makes it anew from its runs)" } else { "" };
+            self.problems.push(format!("{error:#}; its rows count as not run{way_out}"));
         }
     }
 

@@ -21,7 +21,7 @@ pub use latex::escape_latex;
 pub use ours::{
     conformal, conformal_columns, of_all_images, ood, ood_columns, result_columns, results, seeds, seeds_csv,
 };
-pub use overview::{overview, overview_labels, seeds_overview};
+pub use overview::{intervals, overview, overview_labels, seeds_overview};
 pub use rendered::{NOT_RUN, RenderedTable, with_code};
 use rendered::{OURS, PUBLISHED};
 
@@ -45,12 +45,17 @@ pub fn papers(sources: &Sources) -> Result<Vec<RenderedTable>> {
     Ok(paper::tables()?.iter().map(|table| of_paper(table, &matcher)).collect())
 }
 
+/// Returns the tables of our results.
+pub fn own(sources: &Sources) -> Vec<RenderedTable> {
+    vec![results(sources), ood(sources), conformal(sources)]
+}
+
 /// Returns all tables, starting with those of our results.
 ///
 /// # Errors
 /// Fails if the published numbers cannot be read.
 pub fn all(sources: &Sources) -> Result<Vec<RenderedTable>> {
-    let mut tables = vec![results(sources), ood(sources), conformal(sources)];
+    let mut tables = own(sources);
     tables.extend(papers(sources)?);
     Ok(tables)
 }
