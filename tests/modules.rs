@@ -3,6 +3,7 @@
 
 mod common;
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::methods::{RowsAre, Update};
 use bella::model::network::low_rank::LowRank;
@@ -75,7 +76,7 @@ fn logits_and_gradients_are_those_of_pytorch() {
     let loaded = loaded();
     let own = particles(&loaded.tower);
     let weights = weights(&loaded.tower, &own);
-    let features = loaded.tower.network().forward(&weights, &reference("pixels").unsqueeze(0));
+    let features = loaded.tower.network().forward(&weights, &Fields::of(PIXELS, reference("pixels").unsqueeze(0)));
     assert_eq!(features.size(), [2, 4, 7]);
     let logits = loaded.head.logits(&weights, &features);
     let labels = reference("labels");
@@ -99,7 +100,7 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
     let loaded = loaded();
     let (tower, scale) = (&loaded.tower, 0.7);
     tch::manual_seed(4);
-    let pixels = reference("pixels").unsqueeze(0);
+    let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let slots = tower.network().slots();
     let slots: Vec<_> = slots.into_iter().filter(|slot| slot.kind != SlotKind::Other).collect();
     let names: Vec<&str> = slots.iter().map(|slot| slot.name.as_str()).collect();
@@ -134,7 +135,7 @@ fn a_graph_whose_weights_were_replaced_is_refused() {
     let loaded = loaded();
     let (tower, own) = (&loaded.tower, particles(&loaded.tower));
     let own = &own[..own.len() - 2];
-    let pixels = reference("pixels").unsqueeze(0);
+    let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
     for other in [weights(tower, own), Weights::frozen(tower.base())] {
         let early = tower.network().forward(&weights(tower, own), &pixels).sum(Kind::Float);
@@ -152,15 +153,16 @@ fn a_graph_whose_weights_were_replaced_is_refused() {
 fn frozen_weights_and_own_samples() {
     let loaded = loaded();
     let (network, base) = (loaded.tower.network(), loaded.tower.base());
-    let pixels = reference("pixels");
-    let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.unsqueeze(0)));
-    let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.view([2, 2, 3, 8, 8])));
+    let all = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
+    let halves = Fields::of(PIXELS, reference("pixels")).of_particles(2);
+    let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &all));
+    let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &halves));
     near(&pairs.view([1, 4, 7]), &whole, "two images each");
     near(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
     let own = particles(&loaded.tower);
     let trained = weights(&loaded.tower, &own);
-    let own_images = tch::no_grad(|| network.forward(&trained, &pixels.view([2, 2, 3, 8, 8])));
-    let all = tch::no_grad(|| network.forward(&trained, &pixels.unsqueeze(0)));
+    let own_images = tch::no_grad(|| network.forward(&trained, &halves));
+    let all = tch::no_grad(|| network.forward(&trained, &all));
     near(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");
 }
 

@@ -3,9 +3,9 @@
 mod common;
 
 use bella::analysis::similarity::similarities;
-use bella::base::noise::At;
-use bella::base::random::{Purpose, normal, stream};
+use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
@@ -70,7 +70,7 @@ impl Setting {
         let bytes: Vec<u8> = (0..orders * BATCH * 3 * 20 * 20).map(|_| rng.random()).collect();
         let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
         Batch {
-            samples: Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20]),
+            samples: Fields::of(PIXELS, Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20])),
             labels: Tensor::from_slice(&labels),
         }
     }
@@ -138,17 +138,17 @@ impl Setting {
     }
 
     /// Logits `[p, B, C]` of particles on images `[1, B, 3, S, S]`.
-    fn logits(&self, theta: &Tensor, images: &Tensor) -> Tensor {
+    fn logits(&self, theta: &Tensor, images: &Fields) -> Tensor {
         let leaves = self.subspace.layout().leaves(theta, Kind::Float, false);
         self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images)
     }
 
-    fn images(&self) -> Tensor {
-        self.model.preparation.prepare(&self.batch(1).samples.unsqueeze(0))
+    fn images(&self) -> Fields {
+        self.model.preparation.prepare(&self.batch(1).samples.for_all())
     }
 
     /// Logits of the checkpoint as it is.
-    fn frozen(&self, images: &Tensor) -> Tensor {
+    fn frozen(&self, images: &Fields) -> Tensor {
         self.model.logits(&Weights::frozen(&self.model.base), images)
     }
 

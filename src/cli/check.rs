@@ -7,8 +7,7 @@ use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 
 use super::options::ComputeArgs;
-use crate::base::small::particles;
-use crate::base::usage::Usage;
+use crate::base::small::{Usage, particles};
 use crate::experiment::{Experiment, is_part, load_config, over, unset};
 use crate::machine::memory::ChunkSize;
 use crate::results::verify::{Verified, verify};

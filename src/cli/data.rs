@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{Request, SplitName, entry};
 use crate::experiment::{DataSpec, data_table, load_config};

@@ -1,6 +1,6 @@
 //! The ways in which a command fails: mistakes of the user, training that was stopped, and all other errors.
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::run::Ambiguous;
 use crate::schema::Problems;
 

@@ -8,7 +8,7 @@ use super::eval::{TestArgs, show};
 use super::export::{DestinationArgs, print_lines};
 use super::options::{ComputeArgs, OverrideArgs};
 use crate::analysis::merge::{By, Merge, Merged};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::predict::Members;
 use crate::schema::Choice;
 use crate::session::Opened;

@@ -12,7 +12,7 @@ use super::options::ComputeArgs;
 use super::signals;
 use super::train::{self, TrainArgs};
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::experiment::{full_key, load_config, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;

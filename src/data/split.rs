@@ -1,5 +1,7 @@
 //! An official part of a data set, loaded: images, labels and groups.
 
+use std::path::PathBuf;
+
 use sha2::{Digest, Sha256};
 
 use super::images::Files;
@@ -52,24 +54,22 @@ impl Split {
         self.labels.is_empty()
     }
 
+    /// Returns the file of a sample, or, where the split is no set of files, its name with the place of the sample, counted
+    /// from 0.
+    pub fn sample_name(&self, at: usize) -> PathBuf {
+        match (&self.decoded_from, &self.inputs) {
+            (Some(files), _) | (None, Inputs::Files(files)) => files.paths[at].clone(),
+            _ => format!("{}:{at}", self.name).into(),
+        }
+    }
+
     /// Returns the SHA-256 hash of labels and images (for files: of names and sizes; for questions: of the texts and of the
     /// numbers of questions and images). It shows whether a resumed run
     /// has the images that it was started with.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
-        match &self.inputs {
-            Inputs::Packed(packed) => hash.update(&packed.pixels),
-            Inputs::Files(files) => files.paths.iter().for_each(|path| {
-                hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
-                hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
-            }),
-            Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text);
-            }),
-            Inputs::Questions(questions) => questions.describe(&mut |bytes| hash.update(bytes)),
-        }
+        self.inputs.describe(&mut |bytes| hash.update(bytes));
         hex(hash.finalize())
     }
 

@@ -43,7 +43,7 @@ pub use files::IMAGES;
 pub use finished::stored_rows;
 pub use ood::Inside;
 pub use row::shown;
-pub use suite::{Suite, Tested};
+pub use suite::{Suite, Tested, in_own_classes};
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =

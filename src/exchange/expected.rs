@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::samples::Samples;
 use crate::base::tensor_file::State;
+use crate::model::{Example, Input};
 use crate::predict::Predictor;
 use crate::tasks::Task;
 
@@ -15,7 +15,7 @@ pub const FILE: &str = "expected.safetensors";
 
 /// Samples and the logits of some models.
 pub struct Expected {
-    samples: Samples,
+    samples: Example,
     /// The logits, `[k, B, C]`; of a network that writes answers those of all tokens after the prompt, `[k, B, V]`.
     logits: Tensor,
 }
@@ -25,8 +25,8 @@ impl Expected {
     ///
     /// # Errors
     /// Fails if prediction fails.
-    pub fn of(task: &dyn Task, predictor: &Predictor, samples: Samples) -> Result<Expected> {
-        let logits = task.logits(predictor, &samples.input(predictor.model.device))?;
+    pub fn of(task: &dyn Task, predictor: &Predictor, samples: Example) -> Result<Expected> {
+        let logits = task.logits(predictor, &Input::Stored(samples.stored.on(predictor.model.device)))?;
         let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
         Ok(Expected { samples, logits })
     }

@@ -6,13 +6,13 @@ pub mod described;
 pub mod families;
 pub mod folder;
 pub mod head;
-pub mod laid_out;
 pub mod language;
 pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
 mod preprocess;
+pub mod recognition;
 mod spec;
 pub mod stored;
 pub mod values;
@@ -24,16 +24,17 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::data::Interpolation;
+use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
 use crate::model::network::{Graph, Network, Parameters, Weights};
+use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::Traits;
-use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
 pub use backbone::Backbone;
-pub use preparation::Preparation;
+use backbone::Parts;
+pub use preparation::{AsStored, Example, Preparation, Texts, Wording};
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
@@ -44,7 +45,7 @@ pub struct Model {
     /// The frozen weights in the compute type.
     pub base: Parameters,
     pub head: Head,
-    pub preparation: Preparation,
+    pub preparation: Box<dyn Preparation>,
     pub device: Device,
     pub kind: Kind,
 }
@@ -133,21 +134,22 @@ impl Loaded {
     ) -> Result<Loaded> {
         checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let path = checkpoint.local()?;
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
                 let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
+                return bare(Backbone::Module(module::open(path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
-                return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+                return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
             }
             (CheckpointKind::Language, ..) => {
-                let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
+                let opened = language::open(path, checkpoint.max_tokens)?;
                 return bare(Backbone::Language(Box::new(opened)));
             }
             (CheckpointKind::VisionLanguage, ..) => {
-                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                let opened = llava::open(path, checkpoint.max_tokens, checkpoint.normalization()?)?;
                 return bare(Backbone::Llava(Box::new(opened)));
             }
             _ => {}
@@ -170,12 +172,9 @@ impl Loaded {
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
-        let language = if let Backbone::Language(found) = &tower { Some(&**found) } else { None };
-        let llava = if let Backbone::Llava(found) = &tower { Some(&**found) } else { None };
-        let head = head.build(&HeadContext { width, classes, own, language, llava, checkpoint: source })?;
-        if let Backbone::Llava(found) = &mut tower {
-            found.llava.reads = head.training.rows();
-        }
+        let (words, medium) = (tower.words(), checkpoint.medium());
+        let head = head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })?;
+        tower.read(head.training.rows());
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
@@ -185,32 +184,11 @@ impl Loaded {
     /// # Errors
     /// Fails if a network of images has no normalisation.
     pub fn into_model(self, device: Device, kind: Kind) -> Result<Model> {
-        let images = |size: i64| -> Result<Preparation> {
+        let images = |size: i64| -> Result<Box<dyn Preparation>> {
             let normalize = self.normalize.context("checkpoint.normalize: must be set for a network of images")?;
-            Ok(Preparation::Images(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
+            Ok(Box::new(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
-        let (network, base, preparation): (Box<dyn Network>, Parameters, Preparation) = match self.tower {
-            Backbone::Vit(found) => {
-                let preparation = images(found.vit.geometry.image_size())?;
-                (Box::new(found.vit), found.base, preparation)
-            }
-            Backbone::Module(found) => {
-                let preparation = match (found.module.intake(), found.tokenizer) {
-                    (module::Intake::Images(size), _) => images(*size)?,
-                    (module::Intake::Texts(_), Some(tokenizer)) => Preparation::Encoded(tokenizer),
-                    (module::Intake::Texts(_), None) => Preparation::AsStored,
-                };
-                (Box::new(found.module), found.base, preparation)
-            }
-            Backbone::Language(found) => {
-                let language::Opened { language, base, tokenizer, .. } = *found;
-                (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
-            }
-            Backbone::Llava(found) => {
-                let llava::Opened { llava, base, tokenizer, .. } = *found;
-                (Box::new(llava), base, Preparation::Questions(Box::new(tokenizer)))
-            }
-        };
+        let Parts { network, base, preparation } = self.tower.into_parts(images)?;
         Ok(Model {
             network,
             base: base.into_kind(device, kind),
@@ -224,29 +202,31 @@ impl Loaded {
 
 /// The input of a forward pass.
 pub enum Input {
-    /// Samples as the data set stores them, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
+    /// Samples as the data set stores them, by name, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
     /// only those that go through the network now are prepared.
-    Stored(Tensor),
+    Stored(Fields),
     /// Pixels in [0, 1], `[p, B, 3, h, w]`, through which gradients flow.
     Pixels(Tensor),
     /// The input of a stage of the network, `[p, B, …]`, and the index of that stage.
-    Entering(Tensor, usize),
+    Entering(Fields, usize),
 }
 
 impl Input {
-    /// Applies `of` to the tensor, for example to select some particles and samples.
+    /// Applies `of` to each tensor, for example to select some particles and samples.
     pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
         match self {
-            Input::Stored(samples) => Input::Stored(of(samples)),
+            Input::Stored(samples) => Input::Stored(samples.map(of)),
             Input::Pixels(pixels) => Input::Pixels(of(pixels)),
-            Input::Entering(values, stage) => Input::Entering(of(values), *stage),
+            Input::Entering(values, stage) => Input::Entering(values.map(of), *stage),
         }
     }
 
     /// Returns the number of samples, B.
     pub fn samples(&self) -> i64 {
-        let (Input::Stored(values) | Input::Pixels(values) | Input::Entering(values, _)) = self;
-        values.size()[1]
+        match self {
+            Input::Stored(values) | Input::Entering(values, _) => values.length(1),
+            Input::Pixels(pixels) => pixels.size()[1],
+        }
     }
 }
 
@@ -272,35 +252,22 @@ impl Model {
     /// # Errors
     /// Fails if the network takes no images.
     pub fn images(&self) -> Result<&Preprocess> {
-        match &self.preparation {
-            Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::Encoded(_) | Preparation::AsStored => {
-                bail!("this network takes no images, which this command needs")
-            }
-        }
+        self.preparation.images().context("this network takes no images, which this command needs")
     }
 
     /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
     pub fn image_side(&self) -> i64 {
-        match &self.preparation {
-            Preparation::Images(preprocess) => preprocess.size(),
-            Preparation::Questions(tokenizer) => tokenizer.image_side,
-            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => 0,
-        }
+        self.preparation.image_side()
     }
 
     /// Returns samples as the network takes them, `[p, B, …]`.
     ///
     /// # Errors
     /// Fails on pixels for a network that takes no images, and on the input of a later stage, which is not a sample.
-    pub fn prepared(&self, input: &Input) -> Result<Tensor> {
+    pub fn prepared(&self, input: &Input) -> Result<Fields> {
         match input {
             Input::Stored(samples) => Ok(self.preparation.prepare(samples)),
-            Input::Pixels(pixels) => {
-                let (images, size) = (self.images()?, pixels.size());
-                let normalised = images.normalise(&images.resize(&pixels.flatten(0, 1)));
-                Ok(normalised.view([size[0], size[1], 3, images.size(), images.size()]))
-            }
+            Input::Pixels(pixels) => Ok(self.images()?.pixels(pixels)),
             Input::Entering(_, stage) => bail!("what enters stage {stage} is no sample"),
         }
     }
@@ -332,13 +299,13 @@ impl Model {
     /// Fails if [`prepared`](Self::prepared) fails.
     pub fn features_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
         match input {
-            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.shallow_clone())),
+            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.again())),
             samples => Ok(self.network.forward(weights, &self.prepared(samples)?)),
         }
     }
 
     /// Returns logits `[p', B, C]`, in f32 or wider, for prepared samples `[p, B, …]`.
-    pub fn logits(&self, weights: &Weights, samples: &Tensor) -> Tensor {
+    pub fn logits(&self, weights: &Weights, samples: &Fields) -> Tensor {
         self.head.logits(weights, &self.network.forward(weights, samples))
     }
 }

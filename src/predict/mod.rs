@@ -262,7 +262,7 @@ impl<'a> Predictor<'a> {
             for batch in set.batches(batches.clone()) {
                 let batch = batch?;
                 let count = batch.labels.size()[0];
-                let samples = Input::Stored(batch.samples.unsqueeze(0));
+                let samples = Input::Stored(batch.samples.for_all());
                 let found = self.logits_of_some(&chunker, members.clone(), &samples)?;
                 rows.narrow(1, start, count).copy_(&found);
                 start += count;

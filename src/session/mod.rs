@@ -23,7 +23,7 @@ use crate::machine::device::{DeviceChoice, compute_kind, precision_name};
 use crate::machine::parallel::ProcessGroup;
 use crate::machine::{Precision, memory, wait};
 use crate::model::stored::StoredNames;
-use crate::model::{Loaded, Model, Preparation};
+use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
 pub use opened::{Computing, Opened};
@@ -260,9 +260,7 @@ impl Session {
         match &mut split.inputs {
             Inputs::Texts(texts) => texts.tokens = self.model.preparation.tokens(&split.name, &texts.prompts)?,
             Inputs::Questions(questions) => {
-                if let Preparation::Questions(tokenizer) = &self.model.preparation {
-                    questions.tokens = Some(tokenizer.questions(&split.name, questions)?);
-                }
+                questions.tokens = self.model.preparation.questions(&split.name, questions)?;
             }
             _ => {}
         }

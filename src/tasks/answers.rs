@@ -7,9 +7,8 @@ use super::{About, Batched, Outcome, Task, Validated};
 use crate::base::logging;
 use crate::data::batches::SampleSet;
 use crate::model::head::{Head, tokens_of_answers};
-use crate::model::language::Tokenizer;
 use crate::model::network::Weights;
-use crate::model::{Input, Preparation};
+use crate::model::{Input, Wording};
 use crate::predict::Predictor;
 use crate::predict::generate::{Stop, Written};
 use crate::predictions::answers::ENDING;
@@ -46,22 +45,19 @@ impl Task for Answers {
     }
 
     fn predict(&self, predictor: &Predictor, tests: &Batched, about: About) -> Result<Box<dyn Outcome>> {
-        let Preparation::Questions(tokenizer) = &predictor.model.preparation else {
-            bail!("this network answers no questions")
-        };
+        let words = predictor.model.preparation.wording().context("this network answers no questions")?;
         if !predictor.has_weights() {
             bail!("linearised logits write no answers: choose another predictive");
         }
         let Batched { group, set, indices, batch_size } = *tests;
-        let tokenizer = &tokenizer.tokenizer;
-        let stop = Stop { tokens: self.tokens, end: tokenizer.end() };
+        let stop = Stop { tokens: self.tokens, end: words.end() };
         let bar = logging::bar(indices.len() as u64, "answering");
         let texts = predictor.shared_texts(group, (set, indices), (batch_size, stop), &bar)?;
         bar.finish_and_clear();
         let one = |(index, written): (&u32, Vec<Written>)| {
             let label = set.split.labels[*index as usize] as usize;
             let kind = about.classes.get(label).cloned().unwrap_or_default();
-            reply(set, (*index as usize, kind), &written, tokenizer)
+            reply(set, (*index as usize, kind), &written, words)
         };
         let replies = indices.iter().zip(texts).map(one).collect::<Result<_>>()?;
         Ok(Box::new(Saved { members: predictor.members(), metadata: about.metadata, replies }))
@@ -99,17 +95,17 @@ impl Task for Answers {
 }
 
 /// Returns what was written after a question, whose answer is of the type `kind`.
-fn reply(set: &SampleSet, (index, kind): (usize, String), written: &[Written], tokenizer: &Tokenizer) -> Result<Reply> {
+fn reply(set: &SampleSet, (index, kind): (usize, String), written: &[Written], words: &dyn Wording) -> Result<Reply> {
     let answers = &set.split.answers[index];
     let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
     let token = |one: &Written| -> Result<Token> {
         let Written { id, probability, entropy, mutual_information, ref top } = *one;
-        let (token, top) = (tokenizer.text(&[id])?, top.clone());
+        let (token, top) = (words.text(&[id])?, top.clone());
         Ok(Token { token, id, probability, entropy, mutual_information, top })
     };
     Ok(Reply {
         question_id: answers.question,
-        answer: tokenizer.text(&ids)?.trim().to_string(),
+        answer: words.text(&ids)?.trim().to_string(),
         answer_type: kind,
         people: answers.people.clone(),
         tokens: written.iter().map(token).collect::<Result<_>>()?,

@@ -58,10 +58,10 @@ pub struct Likelihood<'a> {
 }
 
 impl<'a> Likelihood<'a> {
-    /// Returns the likelihood of a batch of bytes `[p·B, 3, h, w]`.
+    /// Returns the likelihood of a batch of `orders` orders, one after the other.
     pub fn new(learner: Learner<'a>, passes: Passes, batch: &Batch, orders: i64) -> Likelihood<'a> {
-        let several = |t: &Tensor| t.unflatten(0, [orders, -1].as_slice());
-        Likelihood::on(learner, passes, Input::Stored(several(&batch.samples)), several(&batch.labels))
+        let labels = batch.labels.unflatten(0, [orders, -1].as_slice());
+        Likelihood::on(learner, passes, Input::Stored(batch.samples.of_particles(orders)), labels)
     }
 
     /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.

@@ -127,7 +127,7 @@ impl Meter {
         let loss = means[means.len() - 1];
         self.notes.add(progress.step, self.steps_per_epoch, loss);
         let reading = self.reading(loss, progress);
-        self.bar.set_message(reading.line(crate::base::bar_terminal::width()));
+        self.bar.set_message(reading.line(crate::base::logging::width()));
         if self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
             tracing::info!("step {}/{}  {}", progress.steps, self.rates.steps, reading.line(LINE));
             self.told = Instant::now();

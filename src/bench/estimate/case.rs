@@ -105,7 +105,8 @@ impl<'a> Case<'a> {
         let first = self.model.network.first_stage(self.subspace.layout());
         let cache = self.training.train.prefix_cache;
         let is_kept = self.experiment.data.augment.is_none() && cache != PrefixCache::Off;
-        let values: i64 = self.model.network.entering(first).iter().product();
+        let entering = self.model.network.entering(first);
+        let values: i64 = entering.values().map(|shape| shape.iter().product::<i64>()).sum();
         let bytes = values as u64 * self.real.train as u64 * self.model.kind.elt_size_in_bytes() as u64;
         let fits = cache != PrefixCache::Auto || free_bytes(Device::Cpu).is_none_or(|free| bytes <= free / 2);
         (first > 0 && is_kept && fits).then_some(first)

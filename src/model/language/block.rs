@@ -3,6 +3,9 @@
 
 use super::Geometry;
 use super::rope::Table;
+use crate::data::Fields;
+use crate::data::fields::MASK;
+use crate::model::network::HIDDEN;
 use crate::model::network::ops::{Mask, Ops};
 
 /// The texts that a block sees.
@@ -14,14 +17,14 @@ pub struct Texts<V> {
 }
 
 impl<V> Texts<V> {
-    /// Splits what travels between stages, `[p, B, T, d + 1]`.
-    pub fn split<O: Ops<Value = V>>(ops: &O, x: &V, width: i64) -> Texts<V> {
-        Texts { hidden: ops.slice(x, 3, 0, width), mask: ops.mask_of(x, width) }
+    /// Takes what travels between stages.
+    pub fn of<O: Ops<Value = V>>(ops: &O, x: &Fields<V>) -> Texts<V> {
+        Texts { hidden: ops.again(x.get(HIDDEN)), mask: ops.again(x.get(MASK)) }
     }
 
-    /// Joins hidden states and mask to what travels between stages.
-    pub fn joined<O: Ops<Value = V>>(self, ops: &O) -> V {
-        ops.concat(vec![self.hidden, self.mask], 3)
+    /// Returns what travels between stages.
+    pub fn fields(self) -> Fields<V> {
+        Fields::new(vec![(HIDDEN, self.hidden), (MASK, self.mask)])
     }
 }
 

@@ -2,7 +2,7 @@
 //! [`Network`](crate::model::network::Network) serves them all; what distinguishes them is in their
 //! [family](crate::model::families::decoders).
 //!
-//! A sample is a prompt, `[2, T]`: token ids, and 1 where there is a token. Prompts may be padded on either side; the
+//! A sample is a prompt, `[T]`: its token ids, and a mask that is 1 where there is a token. Prompts may be padded on either side; the
 //! network moves the padding behind the text, where causal attention never looks. The features are the hidden state
 //! after the last norm at the last token of the prompt, `[p, B, d]`; the output matrix `lm_head` turns them into the
 //! logits of tokens.

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::model::Wording;
 use crate::model::families::decoders::published;
 use crate::model::{language, llava};
 
