@@ -195,7 +195,7 @@ impl ReportArgs {
             self.print_table(table, sources)?;
         }
         if !others.is_empty() && !nothing && self.format == Format::Terminal {
-            println!("\nTables of papers without a result of ours: --table all, or --table KEY ({}, …)", others[0].key);
+            println!("\nTables of papers without a result of ours: --table all, or --table KEY");
         }
         Ok(())
     }
