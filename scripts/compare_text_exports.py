@@ -199,7 +199,7 @@ def coming(place, network, data, head):
 
 def cases():
     language = FIXTURES / "language"
-    for name in ("llama", "llama-3", "llama-linear", "mistral"):
+    for name in ("llama", "llama-3", "llama-linear", "mistral", "qwen3", "qwen3-biased"):
         yield name, language / name, WORDS, BLOCKS, "label-words"
     yield "qwen2", language / "qwen2", WORDS, BLOCKS[:-1], "linear"
     for name in ("transformers-4", "transformers-5"):

@@ -4,11 +4,14 @@ folders, with what transformers computes from them (reference.safetensors: the t
 side, the gradients of low-rank updates, 20 greedy tokens; prompts.json: texts and their token ids).
 
     pip install torch transformers tokenizers safetensors
-    python scripts/make_language_fixtures.py
+    python scripts/make_language_fixtures.py [NAME ...]     # all, or those of these names
+
+Written by transformers 5.23.0; qwen3 and qwen3-biased by transformers 5.24.0 with torch 2.11.0.
 """
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import tokenizers as tk
@@ -110,6 +113,8 @@ LAYERS = {"blocks.0.attn.q": "model.layers.0.self_attn.q_proj", "blocks.0.attn.v
 
 
 def write(name, model, tokenizer, shard=None):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     randomised(model)
@@ -141,6 +146,10 @@ def main():
     write("mistral", hf.MistralForCausalLM(mistral), words())
     qwen = hf.Qwen2Config(vocab_size=304, num_key_value_heads=2, tie_word_embeddings=True, **SMALL)
     write("qwen2", hf.Qwen2ForCausalLM(qwen), pieces())
+    qwen = lambda **more: hf.Qwen3ForCausalLM(hf.Qwen3Config(vocab_size=vocabulary, **SMALL, **more))
+    write("qwen3", qwen(num_key_value_heads=2, head_dim=6), words())
+    write("qwen3-biased", qwen(num_key_value_heads=4, head_dim=4, attention_bias=True, hidden_act="gelu_pytorch_tanh", use_sliding_window=True,
+                               sliding_window=100, max_window_layers=1, tie_word_embeddings=True), words())
 
 
 if __name__ == "__main__":

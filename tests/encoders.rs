@@ -4,6 +4,7 @@
 mod common;
 
 use bella::data::Prompts;
+use bella::data::fields::{Fields, of_texts};
 use bella::model::module::{Limit, Opened, Wanted, open};
 use bella::model::network::{Network, SlotKind, Weights};
 use common::fixture;
@@ -65,6 +66,11 @@ fn samples(opened: &Opened, name: &str, what: &str) -> Tensor {
     tokens.tensor().unsqueeze(0)
 }
 
+/// Samples by name.
+fn fields(samples: &Tensor) -> Fields {
+    of_texts(&samples.squeeze_dim(0)).for_all()
+}
+
 #[test]
 fn token_ids_and_kinds_are_those_of_transformers() {
     for name in NAMES {
@@ -115,7 +121,7 @@ fn outputs_are_those_of_transformers() {
             let (samples, expected) = (samples(&opened, name, what), find(&reference, what));
             let frozen = Weights::frozen(&opened.base);
             let outputs = |samples: &Tensor| {
-                let features = tch::no_grad(|| opened.module.forward(&frozen, samples)).squeeze_dim(0);
+                let features = tch::no_grad(|| opened.module.forward(&frozen, &fields(samples))).squeeze_dim(0);
                 match &opened.head {
                     Some(own) => features.linear(&own.weight, Some(&own.bias)),
                     None => features,
@@ -149,7 +155,7 @@ fn gradients_are_those_of_transformers() {
             weights.replace(&stored, leaf.shallow_clone());
             leaves.push(leaf);
         }
-        let features = opened.module.forward(&weights, &samples(&opened, name, "pairs"));
+        let features = opened.module.forward(&weights, &fields(&samples(&opened, name, "pairs")));
         let outputs = match &opened.head {
             Some(own) => features.linear(&own.weight, Some(&own.bias)),
             None => features,

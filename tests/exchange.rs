@@ -5,9 +5,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::Fixed;
+use bella::model::recognition::identify::Fixed;
 use common::{Place, assert_has, done, error_line, fixture, printed};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -84,7 +85,8 @@ fn near(found: &Tensor, expected: &Tensor) {
 /// The logits that bella's own network computes with the weights in `folder`.
 fn logits(folder: &Path, pixels: &Tensor, head: (&Tensor, &Tensor)) -> Tensor {
     let found = folder::identify(folder, &Fixed::default()).unwrap_or_else(|e| panic!("{e:#}"));
-    let features = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &pixels.unsqueeze(0)));
+    let images = Fields::of(PIXELS, pixels.unsqueeze(0));
+    let features = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &images));
     features.squeeze_dim(0).linear(head.0, Some(head.1))
 }
 

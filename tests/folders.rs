@@ -5,12 +5,13 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::model::folder;
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Network, Parameters, Weights};
+use bella::model::recognition::identify::{Evidence, Fixed, Identified};
 use bella::model::vit::forward::Vit;
-use bella::model::vit::identify::{Evidence, Fixed, Identified};
 use bella::schema::Tree;
 use common::{Place, assert_has, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
@@ -86,7 +87,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 fn features(vit: &Vit, base: &Parameters, pixels: &Tensor) -> Tensor {
-    tch::no_grad(|| vit.forward(&Weights::frozen(base), &pixels.unsqueeze(0))).squeeze_dim(0)
+    tch::no_grad(|| vit.forward(&Weights::frozen(base), &Fields::of(PIXELS, pixels.unsqueeze(0)))).squeeze_dim(0)
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn gradients_are_those_of_the_package() {
             leaves.extend([(format!("{layer}.A"), a.shallow_clone()), (format!("{layer}.B"), b.shallow_clone())]);
             weights.update(layer, LowRank { a, b, scale: 0.5 });
         }
-        let features = vit.forward(&weights, &of("pixels").unsqueeze(0)).squeeze_dim(0);
+        let features = vit.forward(&weights, &Fields::of(PIXELS, of("pixels").unsqueeze(0))).squeeze_dim(0);
         (features * of("coefficients")).sum(Kind::Float).backward();
         for (leaf, tensor) in leaves {
             near(&tensor.grad().squeeze_dim(0), &of(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
@@ -149,7 +150,7 @@ fn particles_of_every_family_train_in_low_rank_and_full() {
             let start = subspace.initial(1, 0).unwrap();
             let theta = start.unsqueeze(0) + Tensor::randn([2, start.size()[0]], tch::kind::FLOAT_CPU) * 0.02;
             let leaves = subspace.layout().leaves(&theta, Kind::Float, true);
-            let pixels = reference(name, "pixels").unwrap().unsqueeze(0);
+            let pixels = Fields::of(PIXELS, reference(name, "pixels").unwrap().unsqueeze(0));
             let logits = |leaves: &[Tensor]| model.logits(&subspace.weights(&model.base, leaves), &pixels);
             let both = logits(&leaves);
             for particle in 0..2 {

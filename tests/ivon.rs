@@ -2,11 +2,12 @@
 
 mod common;
 
-use bella::base::noise::Noise;
+use bella::base::random::Noise;
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use tch::{Device, Kind, Tensor};
 
@@ -38,7 +39,10 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
     let (model, subspace) = model(&text, Kind::Double);
     let bytes = (Tensor::arange(8 * 3 * 32 * 32, (Kind::Int64, Device::Cpu)) * 7919).remainder(256);
     let bytes = bytes.to_kind(Kind::Uint8).view([8, 3, 32, 32]);
-    let batch = Batch { samples: bytes, labels: Tensor::arange(8, (Kind::Int64, Device::Cpu)).remainder(10) };
+    let batch = Batch {
+        samples: Fields::of(PIXELS, bytes),
+        labels: Tensor::arange(8, (Kind::Int64, Device::Cpu)).remainder(10),
+    };
     let mut theta = subspace.initial(1, 0).unwrap().to_kind(Kind::Double).unsqueeze(0);
 
     let noise = |step: i64| {
@@ -67,7 +71,7 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
     let mut ivon = Ivon::new(settings, &theta, given);
     let mut losses = Vec::new();
     for step in 0..STEPS {
-        let mut objective = Likelihood::new(&model, &*subspace, Passes::WHOLE, &batch, 1);
+        let mut objective = Likelihood::new(Learner::of_classes(&model, &*subspace), Passes::WHOLE, &batch, 1);
         let done = ivon.step(&mut theta, &mut objective, 1.0).unwrap();
         if step % 10 == 0 {
             losses.push(done.losses.double_value(&[0]));

@@ -6,12 +6,13 @@ mod common;
 use std::path::PathBuf;
 
 use bella::data::Prompts;
+use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
 use bella::model::head::{Head, Training};
 use bella::model::language::{Opened, open};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Network, Weights};
-use bella::model::{Model, Preparation};
+use bella::model::{AsStored, Model};
 use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
 use bella::schema::{Reader, Tree};
@@ -19,7 +20,7 @@ use bella::subspace::{Subspace, low_rank};
 use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
-const FAMILIES: [&str; 5] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2"];
+const FAMILIES: [&str; 7] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2", "qwen3", "qwen3-biased"];
 const SCALE: f64 = 0.5;
 
 fn folder(name: &str) -> PathBuf {
@@ -32,8 +33,9 @@ fn opened(name: &str) -> Opened {
 }
 
 /// The prompts `[1, B, 2, T]` padded on a side.
-fn samples(reference: &Reference, side: &str) -> Tensor {
-    Tensor::stack(&[reference.get(&format!("{side}.tokens")), reference.get(&format!("{side}.mask"))], 1).unsqueeze(0)
+fn samples(reference: &Reference, side: &str) -> Fields {
+    let [ids, mask] = ["tokens", "mask"].map(|part| reference.get(&format!("{side}.{part}")));
+    Fields::new(vec![(IDS, ids), (MASK, mask)])
 }
 
 /// The whole output matrix as a head.
@@ -50,8 +52,8 @@ fn head(opened: &Opened) -> Head {
     }
 }
 
-fn logits(opened: &Opened, weights: &Weights, samples: &Tensor) -> Tensor {
-    head(opened).logits(weights, &opened.language.forward(weights, samples))
+fn logits(opened: &Opened, weights: &Weights, samples: &Fields) -> Tensor {
+    head(opened).logits(weights, &opened.language.forward(weights, &samples.for_all()))
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn label_words_are_rows_of_the_output_matrix() {
             rows: Some(rows.shallow_clone()),
             ..all
         };
-        head.logits(&weights, &opened.language.forward(&weights, &samples(&reference, "right")))
+        head.logits(&weights, &opened.language.forward(&weights, &samples(&reference, "right").for_all()))
     };
     for layers in [&LAYERS[..], &LAYERS[..7], &LAYERS[7..]] {
         let whole = of(layers, &Tensor::arange(50, (Kind::Int64, Device::Cpu)), false).index_select(2, &rows);
@@ -151,7 +153,7 @@ fn prompts_have_the_tokens_of_transformers() {
 fn model(opened: Opened) -> Model {
     let (head, device, kind) = (head(&opened), Device::Cpu, Kind::Float);
     let network = Box::new(opened.language);
-    Model { network, base: opened.base, head, preparation: Preparation::AsStored, device, kind }
+    Model { network, base: opened.base, head, preparation: Box::new(AsStored), device, kind }
 }
 
 fn ids(text: &[Written]) -> Vec<i64> {
@@ -166,7 +168,7 @@ fn twenty_greedy_tokens_are_those_of_transformers() {
         let (model, reference) = (model(opened(name)), Reference::of(&folder(name)));
         let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
         for side in ["left", "right"] {
-            let texts = predictor.generate(&samples(&reference, side).squeeze_dim(0), TWENTY).unwrap();
+            let texts = predictor.generate(&samples(&reference, side), TWENTY).unwrap();
             for (row, text) in texts.iter().enumerate() {
                 let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
                 assert_eq!(ids(text), expected, "{name}, prompt {row}, padded on the {side}");
@@ -196,18 +198,18 @@ fn members_write_one_text_by_their_averaged_probabilities() {
     let (model, reference) = (model(opened("llama-linear")), Reference::of(&folder("llama-linear")));
     let (subspace, theta) = particles(&model);
     let members = Members::Rows { subspace: &*subspace, rows: &theta };
-    let prompts = samples(&reference, "left").squeeze_dim(0);
+    let prompts = samples(&reference, "left");
     let stop = Stop { tokens: 6, end: None };
     let texts = Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap();
     let singly = Predictor::new(&model, members, Chunk::Fixed(1)).generate(&prompts, stop).unwrap();
     assert_eq!(texts.iter().map(|t| ids(t)).collect::<Vec<_>>(), singly.iter().map(|t| ids(t)).collect::<Vec<_>>());
     let weights = subspace.weights(&model.base, &subspace.layout().leaves(&theta, Kind::Float, false));
     for (row, text) in texts.iter().enumerate() {
-        let (tokens, mask) = (prompts.get(row as i64).get(0), prompts.get(row as i64).get(1));
+        let (tokens, mask) = (prompts.get(IDS).get(row as i64), prompts.get(MASK).get(row as i64));
         let mut all = Vec::<i64>::try_from(tokens.masked_select(&mask.gt(0))).unwrap();
         for written in text {
-            let now = Tensor::from_slice(&all);
-            let sample = Tensor::stack(&[&now, &now.ones_like()], 0).view([1, 1, 2, -1]);
+            let now = Tensor::from_slice(&all).view([1, 1, -1]);
+            let sample = Fields::new(vec![(MASK, now.ones_like()), (IDS, now)]);
             let logits = tch::no_grad(|| model.logits(&weights, &sample)).squeeze_dim(1).to_kind(Kind::Double);
             let each = logits.softmax(-1, Kind::Double);
             let mean = each.mean_dim([0i64].as_slice(), false, Kind::Double);
@@ -231,7 +233,7 @@ fn members_write_one_text_by_their_averaged_probabilities() {
 fn texts_end_at_their_end_token_and_within_the_context() {
     let (model, reference) = (model(opened("llama")), Reference::of(&folder("llama")));
     let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
-    let prompts = samples(&reference, "right").squeeze_dim(0);
+    let prompts = samples(&reference, "right");
     let whole = ids(&predictor.generate(&prompts, TWENTY).unwrap()[1]);
     let end = *whole.iter().find(|id| whole[0] != **id).unwrap();
     let stop = Stop { end: Some(end as u32), ..TWENTY };

@@ -4,6 +4,7 @@
 mod common;
 
 use bella::base::random::{Purpose, normal, stream};
+use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::variance::Projected;
@@ -247,19 +248,19 @@ impl Setting {
         [Setting::new("timm_scripted.pt", "[head.checkpoint]"), Setting::new("openai_visual.pt", "[head.linear]")]
     }
 
-    fn images(&self, count: i64) -> Tensor {
+    fn images(&self, count: i64) -> Fields {
         use rand::RngExt;
         let mut rng = stream(6, Purpose::Check, &[]);
         let bytes: Vec<u8> = (0..count * 3 * 20 * 20).map(|_| rng.random()).collect();
-        self.model.preparation.prepare(&Tensor::from_slice(&bytes).view([1, count, 3, 20, 20]))
+        self.model.preparation.prepare(&Fields::of(PIXELS, Tensor::from_slice(&bytes).view([1, count, 3, 20, 20])))
     }
 
-    fn pass(&self, maps: &Maps, images: &Tensor) -> Pass {
+    fn pass(&self, maps: &Maps, images: &Fields) -> Pass {
         Pass::new(&self.model, &*self.subspace, maps, &self.theta, images).unwrap()
     }
 
     /// Logits `[B, C]`, and Jacobians `[B, C, P]` by one backward to the leaves a logit.
-    fn dense(&self, images: &Tensor) -> (Tensor, Tensor) {
+    fn dense(&self, images: &Fields) -> (Tensor, Tensor) {
         let layout = self.subspace.layout();
         let leaves = layout.leaves(&self.theta, Kind::Double, true);
         let logits = self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images).squeeze_dim(0);
@@ -290,7 +291,8 @@ fn jacobians_of_a_language_network_equal_those_of_autograd() {
     let setting = Setting::language();
     let ids = [1, 5, 9, 22, 7, 40, 1, 33, 0, 0, 0, 0, 1, 12, 13, 14, 0, 0];
     let mask = Tensor::from_slice(&ids).gt(0).to_kind(Kind::Int64);
-    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 3, 6]).transpose(0, 1).unsqueeze(0);
+    let samples = [(IDS, Tensor::from_slice(&ids)), (MASK, mask)].map(|(name, row)| (name, row.view([1, 3, 6])));
+    let samples = Fields::new(samples.into());
     let maps = Maps::all(&*setting.subspace).unwrap();
     let ours: Vec<Tensor> = setting.pass(&maps, &samples).jacobians(|_| true).unwrap();
     let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
@@ -304,7 +306,8 @@ fn the_last_token_alone_lacks_what_attention_brings() {
     let setting = Setting::language();
     let ids = [1, 5, 9, 22, 7, 40, 1, 33, 12, 13, 14, 8];
     let mask = Tensor::ones([12], (Kind::Int64, Device::Cpu));
-    let samples = Tensor::stack(&[Tensor::from_slice(&ids), mask], 0).view([2, 2, 6]).transpose(0, 1).unsqueeze(0);
+    let samples = [(IDS, Tensor::from_slice(&ids)), (MASK, mask)].map(|(name, row)| (name, row.view([1, 2, 6])));
+    let samples = Fields::new(samples.into());
     let maps = Maps::all(&*setting.subspace).unwrap();
     let pass = setting.pass(&maps, &samples);
     let direction = Tensor::zeros([2, 3], F64);

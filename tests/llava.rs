@@ -5,12 +5,13 @@ mod common;
 
 use std::path::PathBuf;
 
+use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::machine::Chunk;
 use bella::model::language::Rows;
 use bella::model::llava::{Opened, is_llava, open};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Network, Weights};
-use bella::model::{Model, Normalize, Preparation};
+use bella::model::{Model, Normalize};
 use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
 use common::{Reference, fixture, near};
@@ -28,10 +29,10 @@ fn opened(name: &str) -> Opened {
     open(&folder(name), Some(128), Normalize::CLIP).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
-/// The prompts with their images, `[1, B, 2 T + 3 S²]`.
-fn samples(reference: &Reference, of: &str) -> Tensor {
-    let text = Tensor::cat(&[reference.get(&format!("{of}tokens")), reference.get(&format!("{of}mask"))], 1);
-    Tensor::cat(&[text, reference.get("pixels").flatten(1, 3).to_kind(Kind::Int64)], 1).unsqueeze(0)
+/// The prompts with the pixels of their images.
+fn samples(reference: &Reference, of: &str) -> Fields {
+    let [ids, mask] = ["tokens", "mask"].map(|part| reference.get(&format!("{of}{part}")));
+    Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, reference.get("pixels").to_kind(Kind::Float))])
 }
 
 fn prompts(name: &str) -> serde_json::Value {
@@ -60,7 +61,7 @@ fn logits_are_those_of_transformers() {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let weights = Weights::frozen(&opened.base);
         let found = tch::no_grad(|| {
-            let features = opened.llava.forward(&weights, &samples(&reference, ""));
+            let features = opened.llava.forward(&weights, &samples(&reference, "").for_all());
             weights.linear("lm_head").forward(&features) * reference.get("mask").unsqueeze(0).unsqueeze(3)
         });
         near(&found.squeeze_dim(0), &reference.get("logits"), name);
@@ -73,7 +74,7 @@ fn the_last_token_is_read_for_classes() {
     let (mut opened, reference) = (opened("transformers-4"), Reference::of(&folder("transformers-4")));
     opened.llava.reads = Rows::Last;
     let weights = Weights::frozen(&opened.base);
-    let features = tch::no_grad(|| opened.llava.forward(&weights, &samples(&reference, "")));
+    let features = tch::no_grad(|| opened.llava.forward(&weights, &samples(&reference, "").for_all()));
     let found = weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0);
     let lengths = reference.get("mask").sum_dim_intlist([1i64].as_slice(), false, Kind::Int64);
     for row in 0..found.size()[0] {
@@ -92,7 +93,7 @@ fn model(opened: Opened) -> Model {
         texts: None,
     };
     let (network, device, kind) = (Box::new(opened.llava), Device::Cpu, Kind::Float);
-    Model { network, base: opened.base, head, preparation: Preparation::AsStored, device, kind }
+    Model { network, base: opened.base, head, preparation: Box::new(opened.tokenizer), device, kind }
 }
 
 fn ids(text: &[Written]) -> Vec<i64> {
@@ -105,7 +106,7 @@ fn twenty_greedy_tokens_are_those_of_transformers() {
         let (model, reference) = (model(opened(name)), Reference::of(&folder(name)));
         let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
         let stop = Stop { tokens: 20, end: None };
-        let texts = predictor.generate(&samples(&reference, "").squeeze_dim(0), stop).unwrap();
+        let texts = predictor.generate(&samples(&reference, ""), stop).unwrap();
         for (row, text) in texts.iter().enumerate() {
             let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();
             assert_eq!(ids(text), expected, "{name}, prompt {row}");
@@ -160,7 +161,7 @@ fn losses_and_gradients_by_adapters_are_those_of_transformers() {
     for name in FOLDERS {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let (weights, leaves) = updated(&opened, &reference);
-        let features = opened.llava.forward(&weights, &samples(&reference, "answered."));
+        let features = opened.llava.forward(&weights, &samples(&reference, "answered.").for_all());
         let losses = bella::model::head::tokens_of_answers(&weights, &features, &targets(&reference).unsqueeze(0));
         let loss = losses.get(0).mean(Kind::Float);
         near(&loss, &reference.get("answered.loss"), name);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::evaluate::attacks::{Resolution, Target, Victim};
 use bella::machine::Chunk;
 use bella::machine::memory::{ChunkSize, Chunker};
@@ -15,7 +16,7 @@ use bella::methods::Objective;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
-use bella::train::{self, Likelihood};
+use bella::train::{self, Learner, Likelihood};
 use common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
 use tch::{Kind, Tensor};
 
@@ -73,15 +74,15 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let whole = predictor
             .logits(&Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""), &all_see(&pixels))
             .unwrap();
-        let gradient = victim.gradient(&pixels, &labels).unwrap();
+        let gradient = victim.slope(&pixels, &labels).unwrap().gradient;
         for cut in cuts() {
             let logits = predictor.logits(&Chunker::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.chunker().set(cut);
-            near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
+            near(&victim.slope(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
             let part = |start: i64| {
                 let count = (cut.images as i64).min(IMAGES - start);
-                victim.gradient(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap()
+                victim.slope(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap().gradient
             };
             let parts: Vec<Tensor> = (0..IMAGES).step_by(cut.images).map(part).collect();
             near(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));
@@ -94,10 +95,10 @@ fn training_gradients_do_not_depend_on_the_cut() {
     let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
     let theta = particles(&*subspace);
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8);
-    let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
+    let batch = Batch { samples: Fields::of(PIXELS, bytes), labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
     let objective = |parts: usize| {
         let passes = train::Passes { particle_chunk: 0, accumulate: parts, recompute: false };
-        Likelihood::new(&model, &*subspace, passes, &batch, 1)
+        Likelihood::new(Learner::of_classes(&model, &*subspace), passes, &batch, 1)
     };
     let whole = objective(1).losses(&theta).unwrap();
     for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
@@ -112,9 +113,9 @@ fn a_small_batch_leaves_the_cut_of_later_ones() {
     let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
     let theta = particles(&*subspace);
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
-    let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1]) };
+    let batch = Batch { samples: Fields::of(PIXELS, bytes), labels: Tensor::from_slice(&[0i64, 1]) };
     let chunker = Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""));
-    let objective = Likelihood::new(&model, &*subspace, train::Passes::WHOLE, &batch, 1);
+    let objective = Likelihood::new(Learner::of_classes(&model, &*subspace), train::Passes::WHOLE, &batch, 1);
     objective.chunked_by(chunker.clone()).losses(&theta).unwrap();
     assert_eq!(chunker.cut(), ChunkSize { members: 3, images: 5 });
 }

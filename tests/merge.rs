@@ -5,6 +5,7 @@ mod common;
 
 use bella::analysis::merge::fisher::squared_gradients;
 use bella::data::batches::{Batch, SampleSet, in_order};
+use bella::data::fields::{Fields, PIXELS};
 use bella::data::{Inputs, Packed, Split};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Maps, Pass};
@@ -32,7 +33,7 @@ fn particle(subspace: &dyn Subspace) -> Tensor {
     &start + start.randn_like() * 0.05
 }
 
-fn logits(model: &Model, subspace: &dyn Subspace, theta: &Tensor, images: &Tensor) -> Tensor {
+fn logits(model: &Model, subspace: &dyn Subspace, theta: &Tensor, images: &Fields) -> Tensor {
     let leaves = subspace.layout().leaves(theta, Kind::Float, false);
     model.logits(&subspace.weights(&model.base, &leaves), images)
 }
@@ -42,7 +43,7 @@ fn formed_updates_are_the_same_model() {
     for subspace in ["[subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"mlp.fc\"]", "[subspace.full]"] {
         let (model, subspace) = fixtures(subspace);
         let theta = particle(&*subspace);
-        let images = Tensor::rand([1, 3, 3, 32, 32], (Kind::Float, Device::Cpu));
+        let images = Fields::of(PIXELS, Tensor::rand([1, 3, 3, 32, 32], (Kind::Float, Device::Cpu)));
         let dense = Dense::of(&*subspace);
         let own = logits(&model, &*subspace, &theta, &images);
         let formed = logits(&model, &dense, &dense.updates(&theta), &images);
@@ -90,7 +91,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     let mut fit = Fit::new(&maps, shape, Device::Cpu);
     for batch in set.batches(in_order(&indices, 4)) {
         let Batch { samples, .. } = batch.unwrap();
-        let images = model.preparation.prepare(&samples.unsqueeze(0));
+        let images = model.preparation.prepare(&samples.for_all());
         fit.add(&Pass::new(&model, &*subspace, &maps, &theta, &images).unwrap()).unwrap();
     }
     let Curvature::Diag(expected) = fit.finish().unwrap() else { panic!("diagonal") };
@@ -152,9 +153,13 @@ fn runs_are_merged_and_evaluated() {
     assert!(loss("merge-squared-gradients prior 1 images 16").is_finite());
 
     assert_has(
-        &error_line(merge([&plain, &first], &[]), 1),
+        &error_line(merge([&plain, &first], &["--by", "posterior"]), 1),
         &["low-rank-map", "without variances", "squared-gradients"],
     );
+    // A posterior without variances is merged by the mean.
+    let output = merge([&plain, &plain], &[]).output().unwrap();
+    assert_has(&common::messages(&output), &["merged by mean: --by chooses another way"]);
+    assert_eq!(output.status.code(), Some(0));
     assert_has(&error_line(merge([&first, &second], &["--space", "factors"]), 1), &["same A", "leave --space out"]);
     assert_has(&error_line(merge([&first, &second], &["--share", "0"]), 2), &["--share", "above 0"]);
     assert_has(&error_line(merge([&first, &second], &["--by", "squared-gradients", "--prior", "0"]), 2), &["--prior"]);

@@ -3,7 +3,9 @@
 
 mod common;
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
+use bella::methods::{RowsAre, Update};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{Backbone, CheckpointKind, Loaded};
@@ -74,7 +76,7 @@ fn logits_and_gradients_are_those_of_pytorch() {
     let loaded = loaded();
     let own = particles(&loaded.tower);
     let weights = weights(&loaded.tower, &own);
-    let features = loaded.tower.network().forward(&weights, &reference("pixels").unsqueeze(0));
+    let features = loaded.tower.network().forward(&weights, &Fields::of(PIXELS, reference("pixels").unsqueeze(0)));
     assert_eq!(features.size(), [2, 4, 7]);
     let logits = loaded.head.logits(&weights, &features);
     let labels = reference("labels");
@@ -98,7 +100,7 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
     let loaded = loaded();
     let (tower, scale) = (&loaded.tower, 0.7);
     tch::manual_seed(4);
-    let pixels = reference("pixels").unsqueeze(0);
+    let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let slots = tower.network().slots();
     let slots: Vec<_> = slots.into_iter().filter(|slot| slot.kind != SlotKind::Other).collect();
     let names: Vec<&str> = slots.iter().map(|slot| slot.name.as_str()).collect();
@@ -133,7 +135,7 @@ fn a_graph_whose_weights_were_replaced_is_refused() {
     let loaded = loaded();
     let (tower, own) = (&loaded.tower, particles(&loaded.tower));
     let own = &own[..own.len() - 2];
-    let pixels = reference("pixels").unsqueeze(0);
+    let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
     for other in [weights(tower, own), Weights::frozen(tower.base())] {
         let early = tower.network().forward(&weights(tower, own), &pixels).sum(Kind::Float);
@@ -151,15 +153,16 @@ fn a_graph_whose_weights_were_replaced_is_refused() {
 fn frozen_weights_and_own_samples() {
     let loaded = loaded();
     let (network, base) = (loaded.tower.network(), loaded.tower.base());
-    let pixels = reference("pixels");
-    let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.unsqueeze(0)));
-    let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &pixels.view([2, 2, 3, 8, 8])));
+    let all = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
+    let halves = Fields::of(PIXELS, reference("pixels")).of_particles(2);
+    let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &all));
+    let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &halves));
     near(&pairs.view([1, 4, 7]), &whole, "two images each");
     near(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
     let own = particles(&loaded.tower);
     let trained = weights(&loaded.tower, &own);
-    let own_images = tch::no_grad(|| network.forward(&trained, &pixels.view([2, 2, 3, 8, 8])));
-    let all = tch::no_grad(|| network.forward(&trained, &pixels.unsqueeze(0)));
+    let own_images = tch::no_grad(|| network.forward(&trained, &halves));
+    let all = tch::no_grad(|| network.forward(&trained, &all));
     near(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");
 }
 
@@ -223,7 +226,7 @@ fn heads_of_a_vision_transformer_train_as_natively() {
 }
 
 /// Every method with settings of a few steps; the subspace is low-rank where nothing else is said. `imported` trains nothing.
-const METHODS: [(&str, &str); 19] = [
+const METHODS: &[(&str, &str)] = &[
     ("map", "{}"),
     ("ensemble", "{particles=2}"),
     ("sam", "{}"),
@@ -245,9 +248,6 @@ const METHODS: [(&str, &str); 19] = [
     ("vbll", "{ess=32,covariance=\"dense\"}"),
 ];
 
-/// Methods that move theta themselves.
-const NO_OPTIMIZER: [&str; 6] = ["ivon", "vogn", "bbb", "sgld", "psgld", "sghmc"];
-
 #[test]
 fn every_method_is_tried() {
     let tried: Vec<&str> = METHODS.iter().map(|(key, _)| *key).collect();
@@ -267,16 +267,23 @@ fn a_gaussian_over_projections_refuses_it() {
     assert_has(&line, &["subspace.projections", "needs a zero-shot head: use [head.zero-shot]"]);
 }
 
-/// A run by one of the methods has a finite loss, and its members differ where there are several.
-fn trains(methods: &[(&str, &str)]) {
-    for (key, settings) in methods {
+/// Runs by the methods with such rows have a finite loss, and their members differ where there are several.
+fn trains(rows: RowsAre) {
+    for (key, settings) in METHODS {
+        let entry = bella::methods::METHODS.iter().find(|entry| entry.key == *key).unwrap();
+        if entry.rows != rows {
+            continue;
+        }
         let place = Place::with_tiny();
         let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
         let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
         place.write("tiny.toml", plain.as_bytes());
         let method = format!("method.{key}={settings}");
         let head = if ["laplace", "vbll"].contains(key) { "head={linear={}}" } else { "train.epochs=1" };
-        let optimizer = if NO_OPTIMIZER.contains(key) { "optimizer={none={}}" } else { "optimizer={adamw={lr=2e-3}}" };
+        let optimizer = match entry.update {
+            Update::Own => "optimizer={none={}}",
+            Update::Optimizer => "optimizer={adamw={lr=2e-3}}",
+        };
         let more = [&method, head, optimizer, "subspace.low-rank.targets=[\"linear\",\"pointwise\"]", "train.epochs=1"];
         done(place.train(&joined(&sets("residual.pt"), &more)));
         let table = place.results();
@@ -289,25 +296,17 @@ fn trains(methods: &[(&str, &str)]) {
 
 #[test]
 fn methods_of_points_train_it() {
-    trains(&METHODS[..4]);
+    trains(RowsAre::Points);
 }
 
 #[test]
-fn methods_of_variational_gaussians_train_it() {
-    trains(&METHODS[4..7]);
-    trains(&METHODS[13..14]);
+fn methods_of_gaussians_train_it() {
+    trains(RowsAre::Gaussians);
 }
 
 #[test]
-fn methods_after_training_train_it() {
-    trains(&METHODS[7..10]);
-    trains(&METHODS[14..15]);
-}
-
-#[test]
-fn chains_and_searches_train_it() {
-    trains(&METHODS[10..13]);
-    trains(&METHODS[15..]);
+fn methods_of_samples_train_it() {
+    trains(RowsAre::Samples);
 }
 
 /// Normalisation with running statistics stays as it is stored, which is said; all weights train.

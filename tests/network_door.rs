@@ -5,6 +5,7 @@ mod common;
 
 use bella::base::random::{Purpose, stream};
 use bella::data::batches::SampleSet;
+use bella::data::fields::{Fields, IDS, MASK, of_texts};
 use bella::data::order::Holdout;
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
@@ -14,7 +15,7 @@ use bella::machine::parallel::ProcessGroup;
 use bella::metrics::{Average, Scores, value};
 use bella::model::head::{Head, Training};
 use bella::model::network::{Graph, Network, Parameters, Slot, Weights};
-use bella::model::{Model, Preparation};
+use bella::model::{AsStored, Model};
 use bella::posterior::Posterior;
 use bella::predict::Predictor;
 use bella::predictions::{Predictions, Shape};
@@ -34,16 +35,8 @@ const LAYERS: usize = 2;
 /// A text is of class 1 when this token is in it.
 const WANTED: i64 = 5;
 
-/// Samples are `[2, T]`: token ids, and 1 where there is a token. What enters a layer is `[p, B, T, d + 1]`; its last column
-/// carries the mask to the readout.
+/// Samples are token ids, and a mask that is 1 where there is a token. The mask travels beside the values to the readout.
 struct Texts;
-
-impl Texts {
-    /// Values `[p, B, T, d]` and mask `[p, B, T, 1]`.
-    fn split(x: &Tensor) -> (Tensor, Tensor) {
-        (x.narrow(3, 0, WIDTH), x.narrow(3, WIDTH, 1))
-    }
-}
 
 impl Network for Texts {
     fn slots(&self) -> Vec<Slot> {
@@ -65,34 +58,33 @@ impl Network for Texts {
         WIDTH
     }
 
-    fn entering(&self, _: usize) -> Vec<i64> {
-        vec![LENGTH, WIDTH + 1]
+    fn entering(&self, _: usize) -> Fields<Vec<i64>> {
+        Fields::new(vec![("values", vec![LENGTH, WIDTH]), (MASK, vec![LENGTH, 1])])
     }
 
-    fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
-        let (ids, mask) = (samples.select(2, 0), samples.select(2, 1));
+    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
+        let (ids, mask) = (samples.get(IDS), samples.get(MASK));
         let table = weights.param("embedding");
         let particles = table.size()[0].max(ids.size()[0]);
         let offsets = Tensor::arange(table.size()[0], (Kind::Int64, Device::Cpu)).view([-1, 1, 1]) * VOCABULARY;
         let ids = ids + offsets;
         let rows = table.reshape([-1, WIDTH]).index_select(0, &ids.reshape([-1]));
         let x = rows.view([particles, -1, LENGTH, WIDTH]);
-        let mask = mask.unsqueeze(3).to_kind(x.kind()).expand([particles, -1, -1, -1], false);
-        Tensor::cat(&[x, mask], 3)
+        let mask = mask.unsqueeze(3).to_kind(x.kind());
+        Fields::new(vec![("values", x), (MASK, mask)])
     }
 
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
-        let (x, mask) = Texts::split(&x);
-        let hidden = weights.linear(&format!("blocks.{stage}.mlp.fc")).forward(&x).gelu("none");
+    fn stage(&self, weights: &Weights, stage: usize, fields: Fields) -> Fields {
+        let x = fields.get("values");
+        let hidden = weights.linear(&format!("blocks.{stage}.mlp.fc")).forward(x).gelu("none");
         let y = x + weights.linear(&format!("blocks.{stage}.mlp.proj")).forward(&hidden);
-        let mask = mask.expand([y.size()[0], -1, -1, -1], false);
-        Tensor::cat(&[y, mask], 3)
+        fields.with("values", y)
     }
 
-    fn features(&self, _: &Weights, x: &Tensor) -> Tensor {
-        let (x, mask) = Texts::split(x);
+    fn features(&self, _: &Weights, x: &Fields) -> Tensor {
+        let (x, mask) = (x.get("values"), x.get(MASK));
         let sum = |t: Tensor| t.sum_dim_intlist([2i64].as_slice(), false, Kind::Float);
-        sum(x * &mask) / sum(mask)
+        sum(x * mask) / sum(mask.shallow_clone())
     }
 
     fn need(&self, _: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
@@ -122,7 +114,7 @@ fn model() -> Model {
             training: Training::Always,
             texts: None,
         },
-        preparation: Preparation::AsStored,
+        preparation: Box::new(AsStored),
         device: Device::Cpu,
         kind: Kind::Float,
     }
@@ -146,8 +138,8 @@ fn texts(count: usize, which: u64) -> SampleSet {
         samples.extend((0..LENGTH).map(|place| i64::from(place < length)));
         labels.push(class);
     }
-    let samples = Tensor::from_slice(&samples).view([count as i64, 2, LENGTH]);
-    SampleSet::of_tensor(samples, labels, Device::Cpu)
+    let samples = of_texts(&Tensor::from_slice(&samples).view([count as i64, 2, LENGTH]));
+    SampleSet::resident(&samples, labels, Device::Cpu)
 }
 
 /// Trains with the tables `how` on 300 texts; the accuracy and the NLL on 200 others, and the posterior.

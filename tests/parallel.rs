@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use bella::base::random::{Purpose, stream};
 use bella::data::SplitName;
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
 use bella::machine::device::DeviceChoice;
@@ -20,7 +21,7 @@ use bella::predict::{Members, Predictor};
 use bella::schema::Tree;
 use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
-use bella::train::{Likelihood, Passes, Shared};
+use bella::train::{Learner, Likelihood, Passes, Shared};
 use common::{Place, assert_has, error_line, model, questions, tiny};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -176,12 +177,20 @@ impl Setting {
 
     fn batch(&self, indices: &[i64]) -> Batch {
         let index = Tensor::from_slice(indices);
-        Batch { samples: self.bytes.index_select(0, &index), labels: self.labels.index_select(0, &index) }
+        Batch {
+            samples: Fields::of(PIXELS, self.bytes.index_select(0, &index)),
+            labels: self.labels.index_select(0, &index),
+        }
     }
 
     fn whole(&self, cut: Passes) -> Likelihood<'_> {
         let all: Vec<i64> = (0..(self.orders * BATCH) as i64).collect();
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, &self.batch(&all), self.orders as i64)
+        Likelihood::new(
+            Learner::of_classes(&self.model, self.subspace.as_ref()),
+            cut,
+            &self.batch(&all),
+            self.orders as i64,
+        )
     }
 
     /// With the images of a share alone.
@@ -195,8 +204,13 @@ impl Setting {
         let size = [labels.size()[0] / samples.len().max(1) as i64, samples.len() as i64];
         // A process may have no sample of a small batch.
         let size = if samples.is_empty() { [1, 0] } else { size };
-        let (images, labels) = (bytes.unflatten(0, size.as_slice()), labels.view(size));
-        let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Stored(images), labels);
+        let (images, labels) = (bytes.map(|bytes| bytes.unflatten(0, size.as_slice())), labels.view(size));
+        let own = Likelihood::on(
+            Learner::of_classes(&self.model, self.subspace.as_ref()),
+            cut,
+            Input::Stored(images),
+            labels,
+        );
         Shared { own: own.of_share(share, BATCH), sharding }
     }
 

@@ -3,9 +3,9 @@
 mod common;
 
 use bella::analysis::similarity::similarities;
-use bella::base::noise::At;
-use bella::base::random::{Purpose, normal, stream};
+use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
@@ -13,7 +13,7 @@ use bella::posterior::{Masks, Place};
 use bella::subspace::combine::mean;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Shape, Space, Subspace};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
 
@@ -70,13 +70,15 @@ impl Setting {
         let bytes: Vec<u8> = (0..orders * BATCH * 3 * 20 * 20).map(|_| rng.random()).collect();
         let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
         Batch {
-            samples: Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20]),
+            samples: Fields::of(PIXELS, Tensor::from_slice(&bytes).view([orders * BATCH, 3, 20, 20])),
             labels: Tensor::from_slice(&labels),
         }
     }
 
     fn evaluate(&self, theta: &Tensor, cut: Passes, batch: &Batch, orders: i64) -> Evaluation {
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, batch, orders).losses(theta).unwrap()
+        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), cut, batch, orders)
+            .losses(theta)
+            .unwrap()
     }
 
     /// One objective a particle, each on its own rows of the batch.
@@ -120,7 +122,8 @@ impl Setting {
             for particle_chunk in [0, 1, 2] {
                 for (accumulate, recompute) in [(1, false), (3, false), (1, true)] {
                     let cut = Passes { particle_chunk, accumulate, recompute };
-                    let mut objective = Likelihood::new(&self.model, self.subspace.as_ref(), cut, &batch, orders);
+                    let mut objective =
+                        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), cut, &batch, orders);
                     let Outputs { values: logits, labels } = objective.outputs(&theta, Output::Logits).unwrap();
                     assert!(!logits.requires_grad());
                     let what = format!("orders {orders}, {cut:?}");
@@ -135,17 +138,17 @@ impl Setting {
     }
 
     /// Logits `[p, B, C]` of particles on images `[1, B, 3, S, S]`.
-    fn logits(&self, theta: &Tensor, images: &Tensor) -> Tensor {
+    fn logits(&self, theta: &Tensor, images: &Fields) -> Tensor {
         let leaves = self.subspace.layout().leaves(theta, Kind::Float, false);
         self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images)
     }
 
-    fn images(&self) -> Tensor {
-        self.model.preparation.prepare(&self.batch(1).samples.unsqueeze(0))
+    fn images(&self) -> Fields {
+        self.model.preparation.prepare(&self.batch(1).samples.for_all())
     }
 
     /// Logits of the checkpoint as it is.
-    fn frozen(&self, images: &Tensor) -> Tensor {
+    fn frozen(&self, images: &Fields) -> Tensor {
         self.model.logits(&Weights::frozen(&self.model.base), images)
     }
 
@@ -364,7 +367,8 @@ fn flipout_gives_each_image_signs_of_its_own() {
     let noise: Vec<f32> = (0..theta.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();
     let noise = Tensor::from_slice(&noise).view_as(&theta) * &mask;
     let batch = setting.batch(1);
-    let objective = |cut| Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, 1);
+    let objective =
+        |cut| Likelihood::new(Learner::of_classes(&setting.model, setting.subspace.as_ref()), cut, &batch, 1);
     let flipped = |cut: Passes, noise: &Tensor, part: usize| {
         let noise = FactorNoise { noise, seed: 3, step: 5 };
         let request = Request::losses(&theta).on_part(part).with(Extra::Noise(noise));
@@ -406,7 +410,8 @@ fn squared_gradients_are_those_of_single_images() {
             let batch = setting.batch(orders);
             let cut = Passes { particle_chunk: 0, accumulate: 2, recompute: false };
             let whole = setting.evaluate(&theta, cut, &batch, orders);
-            let mut likelihood = Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, orders);
+            let mut likelihood =
+                Likelihood::new(Learner::of_classes(&setting.model, setting.subspace.as_ref()), cut, &batch, orders);
             let mut squared = |part: usize| {
                 let request = Request::losses(&theta).on_part(part).with(Extra::Squares);
                 likelihood.evaluate(&request).unwrap().extended().unwrap()

@@ -5,10 +5,11 @@ mod common;
 
 use std::path::Path;
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Fixed, Identified, identify};
+use bella::model::recognition::identify::{Fixed, Identified, identify};
 use common::{Place, assert_has, done, error_line, fixture, with};
 use tch::{CModule, IValue, Tensor};
 
@@ -141,7 +142,8 @@ fn features(model: &Path, more: &str, pixels: &Tensor) -> Tensor {
         false => folder::identify(model, &fixed),
     };
     let Identified { vit, base, .. } = found.unwrap();
-    let features = tch::no_grad(|| vit.forward(&Weights::frozen(&base), &pixels.unsqueeze(0))).squeeze_dim(0);
+    let images = Fields::of(PIXELS, pixels.unsqueeze(0));
+    let features = tch::no_grad(|| vit.forward(&Weights::frozen(&base), &images)).squeeze_dim(0);
     &features / features.norm_scalaropt_dim(2.0, [-1], true)
 }
 

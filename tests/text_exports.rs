@@ -5,6 +5,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::model::network::{Network, Weights};
 use bella::model::{Normalize, language, llava};
 use common::{
@@ -186,8 +187,8 @@ fn layers_have_the_paths_of_transformers() {
 /// The logits that bella's own network computes with the weights in `folder`, of `words` or of all tokens.
 fn logits(folder: &Path, expected: &Path, words: Option<[&str; 2]>) -> Tensor {
     let found = language::open(folder, None).unwrap_or_else(|why| panic!("{why:#}"));
-    let samples = ["input_ids", "attention_mask"].map(|name| tensor(expected, name));
-    let samples = Tensor::stack(&samples, 1).unsqueeze(0);
+    let [ids, mask] = ["input_ids", "attention_mask"].map(|name| tensor(expected, name));
+    let samples = Fields::new(vec![(IDS, ids), (MASK, mask)]).for_all();
     let weights = Weights::frozen(&found.base);
     let all = tch::no_grad(|| {
         let features = found.language.forward(&weights, &samples);
@@ -206,6 +207,7 @@ fn whole_models_give_the_same_logits() {
         ("llama-linear", FULL, true),
         // The output matrix alone has an update, so it is another one than the embeddings now.
         ("llama-linear", ALL, false),
+        ("qwen3", FULL, false),
     ] {
         let place = trained(network, &format!("{WORDS}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "weights"]));
@@ -233,9 +235,14 @@ fn outputs(archive: &Path, inputs: &[Tensor]) -> [Tensor; 3] {
 #[test]
 fn a_posterior_of_texts_leaves_as_one_archive() {
     let linear = "head.linear = {}\n";
-    for (network, head, subspace) in
-        [("llama-3", WORDS, ALL), ("llama-3", WORDS, FULL), ("llama-linear", WORDS, ALL), ("qwen2", linear, FULL)]
-    {
+    for (network, head, subspace) in [
+        ("llama-3", WORDS, ALL),
+        ("llama-3", WORDS, FULL),
+        ("llama-linear", WORDS, ALL),
+        ("qwen2", linear, FULL),
+        ("qwen3", WORDS, ALL),
+        ("qwen3-biased", WORDS, FULL),
+    ] {
         let place = trained(network, &format!("{head}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
         let (archive, expected) = (place.path("out/posterior.pt"), place.path("out/expected.safetensors"));
@@ -315,10 +322,11 @@ fn a_network_that_sees_leaves_whole() {
             let of = |three: [f64; 3]| Tensor::from_slice(&three).view([1, 3, 1, 1]);
             let pixels = tensor(&expected, "pixel_values").to_kind(Kind::Double);
             let pixels = (pixels * of(Normalize::CLIP.std) + of(Normalize::CLIP.mean)) * 255.0;
-            pixels.round().to_kind(Kind::Int64).flatten(1, 3)
+            pixels.round().to_kind(Kind::Float)
         };
         let text = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
-        let samples = Tensor::cat(&[&text[0], &text[1], &bytes], 1).unsqueeze(0);
+        let [ids, mask] = text.each_ref().map(Tensor::shallow_clone);
+        let samples = Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, bytes)]).for_all();
         let weights = Weights::frozen(&opened.base);
         let network = opened.llava;
         let last = text[1].sum_dim_intlist([1i64].as_slice(), false, Kind::Int64) - 1;

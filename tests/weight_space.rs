@@ -4,12 +4,13 @@ mod common;
 
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
 use bella::methods::{Extended, Extra, Objective, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
@@ -51,7 +52,13 @@ impl Setting {
         let bytes: Vec<u8> = (0..orders * BATCH * 3 * 16 * 16).map(|_| rng.random()).collect();
         let labels: Vec<i64> = (0..orders * BATCH).map(|_| rng.random_range(0..10)).collect();
         let bytes = Tensor::from_slice(&bytes).view([orders * BATCH, 3, 16, 16]);
-        Setting { model, subspace, theta, batch: Batch { samples: bytes, labels: Tensor::from_slice(&labels) }, orders }
+        Setting {
+            model,
+            subspace,
+            theta,
+            batch: Batch { samples: Fields::of(PIXELS, bytes), labels: Tensor::from_slice(&labels) },
+            orders,
+        }
     }
 
     fn timm(orders: i64) -> Setting {
@@ -68,7 +75,7 @@ impl Setting {
     }
 
     fn likelihood(&self, passes: Passes) -> Likelihood<'_> {
-        Likelihood::new(&self.model, self.subspace.as_ref(), passes, &self.batch, self.orders)
+        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), passes, &self.batch, self.orders)
     }
 
     fn mixed(&self, theta: &Tensor, matrices: &Tensor, passes: Passes) -> Extended {
@@ -124,10 +131,8 @@ impl Setting {
                 }
             }
         }
-        let logits = self.model.logits(
-            &weights,
-            &self.model.preparation.prepare(&self.batch.samples.unflatten(0, [self.orders, -1].as_slice())),
-        );
+        let logits =
+            self.model.logits(&weights, &self.model.preparation.prepare(&self.batch.samples.of_particles(self.orders)));
         let labels = self.batch.labels.view([self.orders, -1]).expand([PARTICLES, -1], false);
         let loss = logits.reshape([PARTICLES * BATCH, -1]).cross_entropy_loss::<Tensor>(
             &labels.reshape([-1]),

@@ -5,10 +5,11 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
+use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::state_dict;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Evidence, Fixed, Identified};
+use bella::model::recognition::identify::{Evidence, Fixed, Identified};
 use common::{Place, assert_has, bella, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 
@@ -31,7 +32,9 @@ fn same_features(path: &Path, fixed: &Fixed, name: &str) -> Identified {
     let found = folder::identify(path, fixed).unwrap_or_else(|e| panic!("{}: {e:#}", path.display()));
     let tensors = Tensor::read_safetensors(family(name).join("reference.safetensors")).unwrap();
     let of = |wanted: &str| tensors.iter().find(|(known, _)| known == wanted).unwrap().1.shallow_clone();
-    let native = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &of("pixels").unsqueeze(0)));
+    let native = tch::no_grad(|| {
+        found.vit.forward(&Weights::frozen(&found.base), &Fields::of(PIXELS, of("pixels").unsqueeze(0)))
+    });
     let expected = of("features");
     let difference = (native.squeeze_dim(0) - &expected).abs().max() / expected.abs().max();
     assert!(difference.double_value(&[]) < 1e-5, "{}: {difference}", path.display());
@@ -184,7 +187,9 @@ fn files_of_the_authors_are_read() {
         let mut found = found.unwrap_or_else(|e| panic!("{name}: {e:#}"));
         // DINOv3 has no learnt positions, so its size is the architecture's until another is set.
         found.vit.resize(&mut found.base, 16).unwrap();
-        let native = tch::no_grad(|| found.vit.forward(&Weights::frozen(&found.base), &of("pixels").unsqueeze(0)));
+        let native = tch::no_grad(|| {
+            found.vit.forward(&Weights::frozen(&found.base), &Fields::of(PIXELS, of("pixels").unsqueeze(0)))
+        });
         let expected = of(name);
         assert_eq!(native.squeeze_dim(0).size(), expected.size(), "{name}");
         let difference = (native.squeeze_dim(0) - &expected).abs().max() / expected.abs().max();

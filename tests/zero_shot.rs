@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use assert_cmd::Command;
+use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
 use bella::model::head::tokenizer::Tokenizer;
 use bella::model::head::{templates, tokens};
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
+use bella::model::recognition::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
 use common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use tch::{Kind, Tensor};
 
@@ -229,7 +230,7 @@ fn heads_of_siglip_are_those_of_its_packages() {
         let built = Tensor::read_safetensors(place.path("head.safetensors")).unwrap();
         let part = |wanted: &str| &built.iter().find(|(known, _)| known == wanted).unwrap().1;
         let image = folder::identify(&path, &fixed).unwrap();
-        let pixels = expected("pixels").unsqueeze(0);
+        let pixels = Fields::of(PIXELS, expected("pixels").unsqueeze(0));
         let features = tch::no_grad(|| image.vit.forward(&Weights::frozen(&image.base), &pixels)).squeeze_dim(0);
         let features = &features / features.norm_scalaropt_dim(2.0, [-1], true);
         let logits = features.linear(part("weight"), Some(part("bias")));

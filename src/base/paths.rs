@@ -1,4 +1,4 @@
-//! Paths as users write them.
+//! Paths as users write them, and the user's cache folder: `$BELLA_CACHE`, else `$XDG_CACHE_HOME/bella`, else `~/.cache/bella`.
 
 use std::path::{Path, PathBuf};
 
@@ -51,6 +51,14 @@ fn expanded_by(path: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<
         rest = behind;
     }
     Ok(PathBuf::from(done + rest))
+}
+
+/// Returns the cache folder; `None` if the environment names none.
+pub fn folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("BELLA_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("bella")))
+        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/bella")))
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::identify::Fixed;
 use crate::model::vit::shapes::Shape;
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preparation, Preprocess, checkpoint_name};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -107,7 +107,7 @@ impl Source<'_> {
             network: Box::new(vit),
             base: base.into_kind(device, kind),
             head: head.to(device, wide(kind)),
-            preparation: Preparation::Images(preprocess),
+            preparation: Box::new(preprocess),
             device,
             kind,
         };
@@ -243,7 +243,7 @@ impl Choices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::vit::shapes::SHAPES;
+    use crate::model::families::shapes;
 
     fn choices() -> Choices {
         Choices {
@@ -265,7 +265,7 @@ mod tests {
         for method in BenchMethod::all() {
             for subspace in crate::subspace::SUBSPACES {
                 let case = Choices { subspace: subspace.key.into(), method, ..choices() };
-                let experiment = match case.experiment(&Source::Shape(&SHAPES[0])) {
+                let experiment = match case.experiment(&Source::Shape(shapes().next().unwrap())) {
                     Ok(experiment) => experiment,
                     Err(problems) => {
                         let text = problems.to_string();
@@ -286,7 +286,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_those_of_a_config() {
-        let error = |case: Choices| case.experiment(&Source::Shape(&SHAPES[0])).err().unwrap().to_string();
+        let error =
+            |case: Choices| case.experiment(&Source::Shape(shapes().next().unwrap())).err().unwrap().to_string();
         let chunk = error(Choices { particle_chunk: "9".into(), ..choices() });
         assert!(chunk.contains("particle_chunk = 9: must not exceed the 5 particles"), "{chunk}");
         let subspace = error(Choices { subspace: "half".into(), ..choices() });

@@ -1,23 +1,27 @@
-//! Complete training steps, timed and split into their parts.
+//! A case that is ready to run (its network, what is trained of it, and random images), and its complete training steps, timed and
+//! split into their parts.
 
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::case::CLASSES;
 use super::clock::{Clock, Elapsed};
-use super::measured::{Feed, Measured};
-use super::setup::{Setup, random_batch};
+use super::flops::{Counting, Pass, Reads, Sample, Work};
+use super::measured::{Feed, Measured, Plan};
 use super::timed::{Given, Spent, TimedObjective, TimedOptimizer, nothing_spent};
 use crate::data::batches::Batch;
-use crate::experiment::Batches;
+use crate::data::fields::{Fields, PIXELS};
+use crate::experiment::{Batches, Training};
 use crate::machine::memory::Chunker;
 use crate::methods::{Method, Objective, Parts};
-use crate::model::Input;
 use crate::model::network::Weights;
+use crate::model::{Input, Model};
+use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
-use crate::train::{Likelihood, Passes};
+use crate::train::{Learner, Likelihood, Passes};
 
 impl Setup<'_> {
     /// Times training steps as the plan says.
@@ -97,13 +101,14 @@ impl Setup<'_> {
 
     fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, chunker: &Rc<Chunker>) -> Likelihood<'_> {
         let passes = Passes::of(&self.training.train);
+        let learner = Learner::of_classes(self.model, self.subspace);
         let likelihood = match tokens {
-            None => Likelihood::new(self.model, self.subspace, passes, batch, self.orders()),
+            None => Likelihood::new(learner, passes, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
-                let tokens = cache.index_select(0, rows).to_device(self.model.device);
-                let input = Input::Entering(tokens.unflatten(0, [self.orders(), -1].as_slice()), *block);
+                let tokens = cache.map(|values| values.index_select(0, rows).to_device(self.model.device));
+                let input = Input::Entering(tokens.of_particles(self.orders()), *block);
                 let labels = batch.labels.view([self.orders(), -1]);
-                Likelihood::on(self.model, self.subspace, passes, input, labels)
+                Likelihood::on(learner, passes, input, labels)
             }
         };
         likelihood.chunked_by(chunker.clone())
@@ -124,9 +129,9 @@ impl Setup<'_> {
             Feed::Prefix if block == 0 => bail!("a cached prefix needs blocks that are not trained: --blocks 6-11"),
             Feed::Prefix => {
                 let weights = Weights::frozen(&self.model.base);
-                let prepared = self.model.preparation.prepare(&batch.samples.unsqueeze(0));
-                let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared)).squeeze_dim(0);
-                let cache = cache.to_device(Device::Cpu);
+                let prepared = self.model.preparation.prepare(&batch.samples.for_all());
+                let cache = no_grad(|| self.model.network.enter_at(&weights, block, &prepared));
+                let cache = cache.map(|values| values.squeeze_dim(0).to_device(Device::Cpu));
                 let rows = Tensor::arange(images, (Kind::Int64, Device::Cpu)).flip([0]);
                 Some(Tokens { cache, rows, block })
             }
@@ -182,9 +187,50 @@ enum Material {
 
 /// The cached output of the blocks that are not trained.
 struct Tokens {
-    /// The cache, `[K, T, d]`.
-    cache: Tensor,
+    /// The cache, `[K, …]`.
+    cache: Fields,
     /// The rows that a step reads.
     rows: Tensor,
     block: usize,
+}
+
+/// A case that is ready to run.
+pub struct Setup<'a> {
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub training: &'a Training,
+    pub plan: Plan,
+    pub particles: i64,
+}
+
+impl Setup<'_> {
+    /// Returns the first block that is trained.
+    pub fn first_block(&self) -> usize {
+        self.model.network.first_stage(self.subspace.layout())
+    }
+
+    /// Returns the number of data orders: one per particle, or one for all of them.
+    pub fn orders(&self) -> i64 {
+        match self.training.train.batches {
+            Batches::Independent => self.particles,
+            Batches::Shared => 1,
+        }
+    }
+
+    /// Returns the operations of a pass and of its gradients.
+    pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
+        let (layout, particles) = (self.subspace.layout(), self.particles);
+        let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
+        let (network, base) = (&*self.model.network, &self.model.base);
+        let sample = Sample::Image { side: self.model.image_side() };
+        Counting { network, base, sample, reads: Reads::Classes, pass }.work()
+    }
+}
+
+/// Returns random pixels as images, with random labels.
+pub fn random_batch(model: &Model, images: i64) -> Result<Batch> {
+    let (size, cpu) = (model.images()?.size(), Device::Cpu);
+    let samples = Tensor::randint(256, [images, 3, size, size], (Kind::Uint8, cpu)).to_device(model.device);
+    let labels = Tensor::randint(CLASSES, [images], (Kind::Int64, cpu)).to_device(model.device);
+    Ok(Batch { samples: Fields::of(PIXELS, samples), labels })
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::options::{ComputeArgs, ConfigArgs};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::exchange::Import;
 use crate::hub;
 

@@ -45,7 +45,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
 use crate::model::archive::trial;
@@ -105,7 +105,7 @@ enum Command {
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
 /// config.
 pub fn main() -> ExitCode {
-    crate::machine::exit::skip_static_destructors();
+    crate::machine::child::skip_static_destructors();
     run(std::env::args_os())
 }
 

@@ -9,13 +9,13 @@ use clap::Args;
 
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;
+use crate::rehearse::models::Shape;
 use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
-use crate::rehearse::shape::Shape;
 use crate::rehearse::stages::{self, program};
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
 use crate::results::table::Surface;
@@ -59,7 +59,7 @@ pub struct RehearseArgs {
 
     /// Shape of the stand-in, if the name of the checkpoint does not tell it: vit-b-32, vit-b-16, vit-l-14, vit-l-14-336,
     /// clip-mini, plain-vit-s-16, plain-vit-b-16; of language networks llama-7b, llama-13b, llama-3-8b, mistral-7b,
-    /// qwen2.5-7b, tinyllama-1.1b; of those that see images llava-1.5-7b, llava-1.5-13b.
+    /// qwen2.5-7b, qwen3-8b, qwen3-0.6b, tinyllama-1.1b; of those that see images llava-1.5-7b, llava-1.5-13b.
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     shape: Option<Shape>,
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
+use super::fields::{Fields, IDS, MASK, PIXELS};
 use super::questions::{Learnt, Questions};
 use super::stream::{Pick, Source, View};
 use super::texts::Tokens;
@@ -40,10 +41,10 @@ impl OnDevice {
         OnDevice { numbers: tokens.tensor().to_device(device), lengths: tokens.lengths.clone() }
     }
 
-    /// Returns some texts, `[K, 2 T]`, where T is the length of the longest of them.
+    /// Returns some texts, `[K, 2, T]`, where T is the length of the longest of them.
     fn some(&self, indices: &[u32], index: &Tensor) -> Tensor {
         let longest = indices.iter().map(|i| self.lengths[*i as usize]).max().unwrap_or(0);
-        self.numbers.narrow(2, 0, i64::from(longest)).index_select(0, index).flatten(1, 2)
+        self.numbers.narrow(2, 0, i64::from(longest)).index_select(0, index)
     }
 }
 
@@ -81,14 +82,16 @@ impl Asked {
         all.narrow(1, 0, longest as i64)
     }
 
-    /// Returns some questions with the bytes of their images, `[K, 2 T + 3 h w]`: token ids, their mask, and pixels.
-    pub fn samples(&self, indices: &[u32], pixels: &[u8], text: Text) -> Result<Tensor> {
+    /// Returns some questions, `[K, …]`: token ids, their mask, and the bytes of their images.
+    pub fn samples(&self, indices: &[u32], pixels: &[u8], text: Text) -> Result<Fields> {
         let all = if text == Text::Prompts { &self.prompts } else { &self.answered };
         let device = all.numbers.device();
         let index: Vec<i64> = indices.iter().map(|i| i64::from(*i)).collect();
         let tokens = all.some(indices, &upload(&Tensor::from_slice(&index), device));
-        let size = [indices.len() as i64, (pixels.len() / indices.len().max(1)) as i64];
+        let (height, width) = self.images.images.size();
+        let size = [indices.len() as i64, 3, height as i64, width as i64];
         let bytes = Tensor::f_from_data_size(pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
-        Ok(Tensor::cat(&[tokens, upload(&bytes, device).to_kind(Kind::Int)], 1))
+        let (ids, mask) = (tokens.select(1, 0), tokens.select(1, 1));
+        Ok(Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, upload(&bytes, device))]))
     }
 }

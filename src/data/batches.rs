@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::{first_line, upload};
 use crate::data::asked::{Asked, Text};
 use crate::data::augment::Views;
+use crate::data::fields::{Fields, PIXELS, of_texts};
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Inputs, Packed, Split, Texts};
 
@@ -42,8 +43,9 @@ const AHEAD: usize = 4;
 
 enum Store {
     /// The samples on the device, `[N, …]`; images are u8 `[N, 3, h, w]`.
-    Resident(Tensor),
-    /// Token ids with their mask on the device, `[N, 2, T]`, and the number of tokens of each text. A batch is as long as
+    Resident(Fields),
+    /// Token ids with their mask, and their kinds if there are any, on the device, `[N, 2 or 3, T]`, so that one operation gathers
+    /// them; and the number of tokens of each text. A batch is as long as
     /// its longest text.
     Tokens { samples: Tensor, lengths: Vec<u32> },
     /// Questions about images.
@@ -52,10 +54,10 @@ enum Store {
     Streamed(Arc<Source>),
 }
 
-/// Samples as the set stores them, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Questions
+/// Samples as the set stores them, by name, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Questions
 /// have as labels the places and tokens of their answers, `[K, A, 2]`, where place 0 is followed by −1 behind a short one.
 pub struct Batch {
-    pub samples: Tensor,
+    pub samples: Fields,
     pub labels: Tensor,
 }
 
@@ -80,10 +82,10 @@ impl SampleSet {
     }
 
     /// Takes samples `[N, …]` of any kind with labels `[N]`. They are served unchanged.
-    pub fn of_tensor(samples: Tensor, labels: Vec<u32>, device: Device) -> SampleSet {
+    pub fn resident(samples: &Fields, labels: Vec<u32>, device: Device) -> SampleSet {
         let numbers: Vec<i64> = labels.iter().map(|label| i64::from(*label)).collect();
         SampleSet {
-            store: Store::Resident(samples.to_device(device)),
+            store: Store::Resident(samples.map(|values| values.to_device(device))),
             labels: Tensor::from_slice(&numbers).to_device(device),
             split: SplitFacts { labels, groups: None, answers: Vec::new() },
             device,
@@ -99,7 +101,7 @@ impl SampleSet {
                 let size = [labels.len() as i64, 3, height as i64, width as i64];
                 let tensor =
                     Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
-                Store::Resident(tensor.to_device(device))
+                Store::Resident(Fields::of(PIXELS, tensor.to_device(device)))
             }
             Inputs::Texts(Texts { tokens: Some(tokens), .. }) => {
                 Store::Tokens { samples: tokens.tensor().to_device(device), lengths: tokens.lengths }
@@ -159,12 +161,13 @@ impl SampleSet {
         match &self.store {
             Store::Resident(samples) => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
-                Ok(Batch { samples: samples.index_select(0, &index), labels })
+                Ok(Batch { samples: samples.map(|values| values.index_select(0, &index)), labels })
             })),
             Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
                 let longest = indices.iter().map(|i| lengths[*i as usize]).max().unwrap_or(0);
-                Ok(Batch { samples: samples.narrow(2, 0, i64::from(longest)).index_select(0, &index), labels })
+                let samples = of_texts(&samples.narrow(2, 0, i64::from(longest)).index_select(0, &index));
+                Ok(Batch { samples, labels })
             })),
             Store::Questions(asked) => self.questions(asked, plan, Text::Answered),
             Store::Streamed(source) => {
@@ -180,13 +183,13 @@ impl SampleSet {
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
                     let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)
                         .map_err(|e| anyhow!("{}", first_line(&e)))?;
-                    Ok(Batch { samples: upload(&bytes, self.device), labels })
+                    Ok(Batch { samples: Fields::of(PIXELS, upload(&bytes, self.device)), labels })
                 }))
             }
         }
     }
 
-    /// Serves prompts of questions without their answers, `[K, 2 T + 3 h w]`, in order.
+    /// Serves prompts of questions without their answers, in order.
     ///
     /// # Errors
     /// Fails if the set has no questions.

@@ -2,6 +2,8 @@
 
 use tch::Tensor;
 
+use super::fields::{Fields, of_texts};
+
 /// The prompts of a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompts {
@@ -73,6 +75,11 @@ impl Tokens {
     pub fn tensor(&self) -> Tensor {
         let (prompts, longest) = (self.lengths.len() as i64, self.longest() as i64);
         Tensor::from_slice(&self.numbers).view([prompts, self.values() as i64, longest])
+    }
+
+    /// Returns the tokens as samples: ids, mask and, if they are kept, kinds, `[N, T]` each.
+    pub fn samples(&self) -> Fields {
+        of_texts(&self.tensor())
     }
 
     /// Returns the number of values of a token: 3 if kinds are kept.

@@ -2,14 +2,17 @@
 
 use anyhow::Result;
 
-use super::{Evaluation, ood_csv};
+use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::data::batches::TestImages;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
+use crate::results::ood_csv;
+use crate::results::rebuild::set_aside;
 use crate::results::store::{Identity, Row, upsert_measurement};
+use crate::tasks::About;
 
 /// The cells that identify a row of an out-of-distribution file.
 const OOD_ROW: Identity = Identity {
@@ -29,12 +32,14 @@ impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members; stores and returns one row per score and average.
     pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
         let (inside, tested) = (&inside.uncertainty, inside.images);
+        let About { classes, metadata } = self.about(&format!("ood {ood_set}"), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
-        let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
+        let outside = outside.with_class_names(classes)?.with_metadata(metadata)?;
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
         let file = ood_csv(self.run, &self.session.settings.out, &self.experiment.name);
+        set_aside(&file)?;
         let mut rows = Vec::new();
         for one in measured? {
             let mut row = self.who();

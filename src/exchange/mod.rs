@@ -16,7 +16,6 @@ pub mod outgoing;
 pub mod peft;
 mod python;
 mod rows;
-mod samples;
 mod script;
 mod selection;
 mod settings;

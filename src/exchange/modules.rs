@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 
-use super::target::{Package, Target};
-use crate::model::families::{Class, Style};
+use super::target::Target;
+use crate::model::families::{Class, Layers, Style};
 use crate::model::network::Slot;
+use crate::model::recognition::Package;
 use crate::model::stored::{Piece, StoredNames};
 
 /// The rows of a canonical layer that a module of another model holds.
@@ -84,10 +85,13 @@ fn of_class(slot: &Slot, class: &Class, generation: usize, gated: bool) -> Optio
         return Some(vec![Module::ending(outer.prefix, outer.end.to_string(), Part::Whole)]);
     }
     let inner = class.inner.and_then(|inner| Some((inner, slot.name.strip_prefix(inner.part)?)));
-    let (name, styles, prefix, gated) = match inner {
+    let (name, styles, prefix, gated) = match (inner, &class.layers) {
         // The towers inside of other networks have no gates.
-        Some((inner, name)) => (name, &inner.styles, inner.prefix, false),
-        None => (slot.name.as_str(), &class.styles, class.prefix, gated),
+        (Some((inner, name)), _) => (name, &inner.styles, inner.prefix, false),
+        (None, Layers::Styles(styles)) => (slot.name.as_str(), styles, class.prefix, gated),
+        (None, Layers::Named(names)) => {
+            return Some(vec![Module::ending(class.prefix[generation], names.path(&slot.name)?, Part::Whole)]);
+        }
     };
     let (block, layer) = name.strip_prefix("blocks.")?.split_once('.')?;
     Some(of_style((block, layer), &styles[generation], prefix[generation], gated))

@@ -10,10 +10,11 @@ use tch::{Kind, Tensor};
 use super::config;
 use super::outgoing::Outgoing;
 use super::peft::HeadPlace;
-use super::target::{Package, Target};
+use super::target::Target;
 use crate::base::tensor_file::State;
+use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::Place;
-use crate::model::language::{EMBEDDING, OUTPUT, published};
+use crate::model::recognition::Package;
 
 /// The file that timm, transformers and open_clip look for.
 const FILE: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
@@ -77,7 +78,11 @@ impl Added {
         }
         let embedding = names.name_of(&format!("{EMBEDDING}.weight")).unwrap_or_default().to_string();
         let prefix = if embedding.starts_with("embed") { prefix } else { "" };
-        let tensor = outgoing.value(model, &output).map(|value| (published(&output, &[embedding]), value));
+        let published = |Class { layers, .. }: &Class| match layers {
+            Layers::Named(names) => names.published(&output, &[embedding]),
+            Layers::Styles(_) => output.clone(),
+        };
+        let tensor = target.class.map(published).zip(outgoing.value(model, &output));
         Added { tensors: tensor.into_iter().collect(), prefix }
     }
 }

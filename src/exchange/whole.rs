@@ -13,7 +13,6 @@ use super::graph::members::Leaving;
 use super::graph::samples::{Preparing, Taken};
 use super::outgoing::Outgoing;
 use super::{onnx, script};
-use crate::model::Preparation;
 use crate::posterior::description::Preprocessing;
 use crate::schema::words;
 
@@ -63,20 +62,17 @@ impl<'a> Whole<'a> {
     pub fn of(outgoing: &'a Outgoing<'a>, form: Form) -> Result<Whole<'a>> {
         let model = &outgoing.session.model;
         ensure!(model.network.written().is_some(), "only networks that bella computes itself are exported as one file");
-        let taken = match &model.preparation {
-            Preparation::Images(images) if form.prepares => {
+        let taken = match (model.preparation.images(), form.prepares) {
+            (Some(images), true) => {
                 let normalize = outgoing.experiment.checkpoint.normalization()?;
                 Taken::Bytes(images.size(), Preparing { normalize, interpolation: images.interpolation() })
             }
-            Preparation::Images(images) => Taken::Pixels(images.size()),
-            _ if form.prepares => bail!("--preprocess: is for networks of images; this one takes texts: leave it out"),
-            Preparation::Texts(tokenizer) => Taken::Texts(tokenizer.most() as i64),
-            Preparation::Questions(tokenizer) => Taken::Questions {
-                tokens: tokenizer.tokenizer.most() as i64,
-                side: tokenizer.image_side,
-                normalize: outgoing.experiment.checkpoint.normalization()?,
-            },
-            Preparation::Encoded(_) | Preparation::AsStored => bail!("the form of this network's samples is not known"),
+            (Some(images), false) => Taken::Pixels(images.size()),
+            (None, true) => bail!("--preprocess: is for networks of images; this one takes texts: leave it out"),
+            (None, false) => {
+                let texts = model.preparation.texts();
+                Taken::Texts(texts.context("the form of this network's samples is not known")?)
+            }
         };
         Ok(Whole { outgoing, form, taken })
     }
@@ -104,7 +100,7 @@ impl<'a> Whole<'a> {
             Runner::TorchScript => script::write(&built, folder)?,
             Runner::Onnx => onnx::write(&built, &self.described()?, onnx::MOST_INSIDE, folder)?,
         }
-        let padded = if let Taken::Texts(tokens) | Taken::Questions { tokens, .. } = self.taken { tokens } else { 0 };
+        let padded = if let Taken::Texts(texts) = self.taken { texts.tokens } else { 0 };
         expected.write_all(self.form.prepares, padded, folder)
     }
 
@@ -115,7 +111,7 @@ impl<'a> Whole<'a> {
             ("members", json!(outgoing.names).to_string()),
             ("classes", json!(outgoing.session.classes).to_string()),
         ];
-        if let Preparation::Images(images) = &model.preparation {
+        if let Some(images) = model.preparation.images() {
             let preprocessing = Preprocessing::new(images.size(), &outgoing.experiment.checkpoint)?;
             described.push(("preprocessing", serde_json::to_string(&preprocessing)?));
         }

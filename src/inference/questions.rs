@@ -2,15 +2,13 @@
 
 use std::io::Write;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use super::texts::{Asked, check_writes, write_classes};
 use super::written::Texts;
 use crate::data::batches::SampleSet;
 use crate::data::lines::{Line, read_lines};
 use crate::evaluate::labelled;
-use crate::metrics::Uncertainty;
-use crate::model::Preparation;
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
 use crate::predict::inputs::Writer;
@@ -29,7 +27,7 @@ pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let set = opened.session.asked(&opened.experiment, &lines)?;
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
-    let usual = opened.experiment.head.spec.answer_tokens();
+    let usual = opened.experiment.task.written();
     match args.generate.map(|tokens| tokens as usize).or(usual) {
         Some(tokens) => answer(args, opened, &predictor, (&names, &set, tokens), out),
         None => classify(args, opened, &predictor, (&names, &set), out),
@@ -44,17 +42,16 @@ fn answer(
     (names, set, tokens): (&[String], &SampleSet, usize),
     out: Box<dyn Write>,
 ) -> Result<()> {
-    let Preparation::Questions(tokenizer) = &opened.session.model.preparation else {
-        bail!("this network answers no questions about images")
-    };
+    let words = opened.session.model.preparation.wording();
+    let words = words.context("this network answers no questions about images")?;
     check_writes(opened, predictor)?;
-    let stop = Stop { tokens, end: tokenizer.tokenizer.end() };
+    let stop = Stop { tokens, end: words.end() };
     let all: Vec<u32> = (0..names.len() as u32).collect();
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let bar = crate::base::logging::bar(all.len() as u64, "answering");
     let found = predictor.shared_texts(&opened.session.group, (set, &all), (batch, stop), &bar)?;
     bar.finish_and_clear();
-    let mut texts = Texts::new(&tokenizer.tokenizer, args.format, out);
+    let mut texts = Texts::new(words, args.format, out);
     names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
     texts.finish()
 }
@@ -68,6 +65,6 @@ fn classify(
     out: Box<dyn Write>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
-    let uncertainty = Uncertainty::compute(&labelled(&opened.session, predictor, set, batch)?)?;
-    write_classes(&mut Writer::new(out, args.format), &uncertainty, names, opened)
+    let predictions = labelled(&opened.session, predictor, set, batch)?;
+    write_classes(&mut Writer::new(out, args.format, args.columns.clone()), &predictions, names, opened)
 }

@@ -10,11 +10,11 @@ use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::lines::read_lines;
 use crate::data::{Prompts, Tokens};
 use crate::metrics::Uncertainty;
-use crate::model::language::Tokenizer;
-use crate::model::{Input, Preparation};
+use crate::model::{Input, Wording};
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
-use crate::predict::inputs::{Format, Prediction, Record, Writer};
+use crate::predict::inputs::{Columns, Format, Prediction, Record, Writer};
+use crate::predictions::Predictions;
 use crate::session::Opened;
 
 /// The options of a prediction on texts, or on questions about images.
@@ -26,6 +26,8 @@ pub struct Asked<'a> {
     pub generate: Option<u32>,
     /// The number of prompts per forward pass; that of the config by default.
     pub batch_size: Option<u32>,
+    /// What records of classes have besides the usual columns.
+    pub columns: Columns,
 }
 
 /// Writes a record for each line of the files of JSON lines.
@@ -48,16 +50,14 @@ pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
     prompts.ended = dataset.ends_prompts() && args.generate.is_none();
     let preparation = &opened.session.model.preparation;
-    match (args.generate, preparation) {
-        (Some(tokens), Preparation::Texts(tokenizer)) => {
-            let prompts = tokenizer.each("the files", &prompts)?;
-            generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (tokenizer, out))
-        }
-        (Some(_), _) => bail!("--generate: a text encoder writes no texts: name a run of a language network"),
-        (None, _) => {
-            let tokens = preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
-            classify(args, opened, &predictor, (&names, &tokens), out)
-        }
+    let words = preparation.wording();
+    if args.generate.is_some() && words.is_none() {
+        bail!("--generate: a text encoder writes no texts: name a run of a language network");
+    }
+    let prompts = preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
+    match args.generate.zip(words) {
+        Some((tokens, words)) => generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (words, out)),
+        None => classify(args, opened, &predictor, (&names, &prompts), out),
     }
 }
 
@@ -71,29 +71,29 @@ fn classify(
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let chunker = predictor.plan(batch, batch)?;
-    let mut writer = Writer::new(out, args.format);
+    let mut writer = Writer::new(out, args.format, args.columns.clone());
     let all: Vec<u32> = (0..names.len() as u32).collect();
     for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
         let logits = guarded("prediction", ROOM_TO_PREDICT, || {
-            let samples = tokens.select(chosen).tensor().to_device(opened.session.device);
-            host_f32(&predictor.logits(&chunker, &Input::Stored(samples.unsqueeze(0)))?)
+            let samples = tokens.select(chosen).samples().map(|rows| rows.to_device(opened.session.device));
+            host_f32(&predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
         })?;
-        let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
-        write_classes(&mut writer, &uncertainty, names, opened)?;
+        write_classes(&mut writer, &predictor.predictions(logits, None)?, names, opened)?;
     }
     Ok(())
 }
 
-/// Writes the predicted class of each of the samples `names`, whose uncertainties these are.
+/// Writes the predicted class of each of the samples `names`, whose predictions these are.
 pub fn write_classes(
     writer: &mut Writer<Box<dyn Write>>,
-    uncertainty: &Uncertainty,
+    predictions: &Predictions,
     names: &[String],
     opened: &Opened,
 ) -> Result<()> {
+    let uncertainty = Uncertainty::compute(predictions)?;
     for (at, name) in names.iter().enumerate() {
-        let outcome = Ok(Prediction::of(uncertainty, at, &opened.session.classes)?);
-        writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
+        let outcome = Ok(Prediction::of(predictions, &uncertainty, at, &opened.session.classes)?);
+        writer.write(&Record { path: Path::new(name).to_path_buf(), label: None, outcome, set: Vec::new() })?;
     }
     Ok(())
 }
@@ -103,15 +103,16 @@ fn generate(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
-    (names, prompts, tokens): (&[String], &[Vec<u32>], usize),
-    (tokenizer, out): (&Tokenizer, Box<dyn Write>),
+    (names, prompts, tokens): (&[String], &Tokens, usize),
+    (words, out): (&dyn Wording, Box<dyn Write>),
 ) -> Result<()> {
     check_writes(opened, predictor)?;
-    let stop = Stop { tokens, end: tokenizer.end() };
-    let batch = opened.batch_size(args.batch_size).min(prompts.len());
-    let mut texts = Texts::new(tokenizer, args.format, out);
-    for (names, prompts) in names.chunks(batch).zip(prompts.chunks(batch)) {
-        let samples = Tokens::new(prompts).tensor();
+    let stop = Stop { tokens, end: words.end() };
+    let batch = opened.batch_size(args.batch_size).min(names.len());
+    let all: Vec<u32> = (0..names.len() as u32).collect();
+    let mut texts = Texts::new(words, args.format, out);
+    for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
+        let samples = prompts.select(chosen).samples();
         let found = guarded("generation", ROOM_TO_PREDICT, || predictor.generate(&samples, stop))?;
         names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
     }

@@ -6,22 +6,22 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::base::outside::{printed_cell, printed_json};
-use crate::model::language::Tokenizer;
+use crate::model::Wording;
 use crate::predict::generate::Written;
 use crate::predict::inputs::Format;
 
 /// Writes a record for each text.
 pub struct Texts<'t> {
-    tokenizer: &'t Tokenizer,
+    words: &'t dyn Wording,
     out: Box<dyn Write>,
     /// The records in CSV; `None` for JSON lines, which are written at once.
     table: Option<csv::Writer<Vec<u8>>>,
 }
 
 impl<'t> Texts<'t> {
-    pub fn new(tokenizer: &'t Tokenizer, format: Format, out: Box<dyn Write>) -> Texts<'t> {
+    pub fn new(words: &'t dyn Wording, format: Format, out: Box<dyn Write>) -> Texts<'t> {
         let table = (format == Format::Csv).then(|| csv::Writer::from_writer(Vec::new()));
-        Texts { tokenizer, out, table }
+        Texts { words, out, table }
     }
 
     /// Takes the text that follows the prompt `path`.
@@ -30,11 +30,11 @@ impl<'t> Texts<'t> {
     /// Fails if a token is unknown, or if the record cannot be written.
     pub fn push(&mut self, path: &str, written: &[Written]) -> Result<()> {
         let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
-        let text = self.tokenizer.text(&ids)?;
+        let text = self.words.text(&ids)?;
         if let Some(table) = &mut self.table {
             return Ok(table.serialize(Summary::of(&printed_cell(path), &printed_cell(&text), written))?);
         }
-        let tokens = written.iter().map(|one| token(self.tokenizer, one)).collect::<Result<_>>()?;
+        let tokens = written.iter().map(|one| token(self.words, one)).collect::<Result<_>>()?;
         let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
         writeln!(self.out, "{}", printed_json(&line)).context("cannot write the record")
     }
@@ -93,7 +93,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn token(tokenizer: &Tokenizer, written: &Written) -> Result<Token> {
+fn token(words: &dyn Wording, written: &Written) -> Result<Token> {
     let Written { id, probability, entropy, mutual_information, .. } = *written;
-    Ok(Token { token: tokenizer.text(&[id])?, id, probability, entropy, mutual_information })
+    Ok(Token { token: words.text(&[id])?, id, probability, entropy, mutual_information })
 }

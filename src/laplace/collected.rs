@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use tch::{Tensor, no_grad};
 
+use crate::data::Fields;
 use crate::model::Model;
 use crate::model::network::Tape;
 use crate::model::network::Weights;
@@ -20,7 +21,7 @@ impl Collected {
     ///
     /// # Errors
     /// Fails if the network does not show what enters its projection.
-    pub fn new(model: &Model, layer: &'static str, samples: &Tensor) -> Result<Collected> {
+    pub fn new(model: &Model, layer: &'static str, samples: &Fields) -> Result<Collected> {
         let tape = Tape::default();
         let mut weights = Weights::frozen(&model.base);
         weights.watch(layer, &tape);

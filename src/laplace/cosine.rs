@@ -17,6 +17,7 @@ use tch::{Kind, Tensor};
 use super::collected::Collected;
 use super::predictive::shrunk;
 use super::{Approximation, Curvature, Fitted, Output, noise};
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::head::Head;
@@ -165,7 +166,7 @@ impl Linear for Cosines<'_> {
     }
 
     /// Returns the logits of all members: draws with independent classes, as in the paper, or the probit approximation.
-    fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor> {
+    fn logits(&self, model: &Model, samples: &Fields) -> Result<Tensor> {
         self.outputs(&model.head, &Collected::new(model, self.layer, samples)?)
     }
 }

@@ -78,7 +78,7 @@ impl Fitter<'_, Settings> {
         for batch in self.batches(maps, (self.images, self.train), 1)? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preparation.prepare(&samples.unsqueeze(0));
+                let images = self.model.preparation.prepare(&samples.for_all());
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 log_likelihood +=
                     label_log_probabilities(&pass.logits.detach(), &labels, Kind::Double).sum(Kind::Double);

@@ -31,8 +31,8 @@ pub mod variance;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::noise::{At, row};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Purpose, row};
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::network::Graph;
@@ -127,7 +127,7 @@ impl Linear for Linearised<'_> {
     }
 
     /// Returns the logits of all members. The members of one particle are adjacent.
-    fn logits(&self, model: &Model, images: &Tensor) -> Result<Tensor> {
+    fn logits(&self, model: &Model, images: &Fields) -> Result<Tensor> {
         let classes = model.head.classes();
         let mut members = Vec::new();
         for (particle, Approximation { curvature, precision }) in self.fitted.particles.iter().enumerate() {

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
+use crate::data::Fields;
 use crate::model::Model;
 use crate::model::network::{Tap, Tape};
 use crate::subspace::{Layout, Shape, Subspace};
@@ -163,7 +164,7 @@ pub struct Pass {
 
 impl Pass {
     /// Runs particle `theta: [1, P]` on normalised images `[1, B, 3, S, S]`.
-    pub fn new(model: &Model, subspace: &dyn Subspace, maps: &Maps, theta: &Tensor, images: &Tensor) -> Result<Pass> {
+    pub fn new(model: &Model, subspace: &dyn Subspace, maps: &Maps, theta: &Tensor, images: &Fields) -> Result<Pass> {
         let layout = subspace.layout();
         let differentiate = !maps.only_head();
         let leaves = layout.leaves(theta, model.kind, differentiate);

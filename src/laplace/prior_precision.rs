@@ -11,7 +11,7 @@ use super::fit::{Fitter, ROOM_TO_FIT};
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
 use super::{Evidence, Fitted, Output, Settings, Tuning};
-use crate::base::noise::posterior_row;
+use crate::base::random::posterior_row;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::Batch;
 use crate::machine::Chunk;
@@ -68,7 +68,7 @@ impl Fitter<'_, Settings> {
         for batch in self.batches(maps, self.held_out, self.model.head.classes())? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
-                let images = self.model.preparation.prepare(&samples.unsqueeze(0));
+                let images = self.model.preparation.prepare(&samples.for_all());
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
                 let projected = Projected::new(&one.particles[0].curvature, maps, &pass)?;
                 let mean = pass.logits.detach();

@@ -213,7 +213,7 @@ impl Fitter<'_, Settings> {
     }
 
     fn see(&self, layer: &'static str, batch: &Batch) -> Result<Collected> {
-        Collected::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.unsqueeze(0)))
+        Collected::new(self.model, layer, &self.model.preparation.prepare(&batch.samples.for_all()))
     }
 
     /// Returns batches with as many images as fit in memory.

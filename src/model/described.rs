@@ -4,111 +4,21 @@
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use serde_json::Value;
 use tch::Kind;
 
 use crate::base::files::read_json;
+pub use crate::model::families::Published;
+use crate::model::families::decoders;
 use crate::model::folder::{config_file, home};
 use crate::model::head::Training;
-use crate::model::language::{self, EMBEDDING, Language, OUTPUT, Rows};
+use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
 use crate::model::values::Values;
 use crate::model::{CheckpointKind, Normalize};
 use crate::schema::Choice;
 
-/// A published network, by its publisher's `config.json`.
-#[derive(Debug)]
-pub struct Published {
-    pub key: &'static str,
-    pub about: &'static str,
-    /// Parts of the names of its folders, in lower case.
-    files: &'static [&'static str],
-    /// The keys of `config.json` that tell sizes, without their defaults.
-    config: &'static str,
-}
-
-/// Every published network that is known. Where a name has parts of several, the first one counts.
-pub static PUBLISHED: &[Published] = &[
-    Published {
-        key: "llava-1.5-7b",
-        about: "LLaVA-1.5-7B",
-        files: &["llava-1.5-7b", "llava-v1.5-7b"],
-        config: r#"{"model_type": "llava", "torch_dtype": "float16",
-            "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-            "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16,
-                "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768}}"#,
-    },
-    Published {
-        key: "llava-1.5-13b",
-        about: "LLaVA-1.5-13B",
-        files: &["llava-1.5-13b", "llava-v1.5-13b"],
-        config: r#"{"model_type": "llava", "torch_dtype": "float16",
-            "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-                "hidden_size": 5120, "intermediate_size": 13824, "num_attention_heads": 40, "num_hidden_layers": 40},
-            "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16,
-                "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768}}"#,
-    },
-    Published {
-        key: "llama-7b",
-        about: "Llama 2 7B",
-        files: &["llama-2-7b", "llama-7b", "vicuna-7b"],
-        config: r#"{"model_type": "llama", "torch_dtype": "float16", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5}"#,
-    },
-    Published {
-        key: "llama-13b",
-        about: "Llama 2 13B",
-        files: &["llama-2-13b", "llama-13b", "vicuna-13b"],
-        config: r#"{"model_type": "llama", "torch_dtype": "float16", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-            "hidden_size": 5120, "intermediate_size": 13824, "num_attention_heads": 40, "num_hidden_layers": 40}"#,
-    },
-    Published {
-        key: "llama-3-8b",
-        about: "Llama 3 8B",
-        files: &["llama-3-8b", "llama-3.1-8b"],
-        config: r#"{"model_type": "llama", "torch_dtype": "bfloat16", "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
-            "intermediate_size": 14336, "num_key_value_heads": 8, "rope_theta": 500000.0, "vocab_size": 128256}"#,
-    },
-    Published {
-        key: "mistral-7b",
-        about: "Mistral 7B",
-        files: &["mistral-7b"],
-        config: r#"{"model_type": "mistral", "torch_dtype": "bfloat16", "max_position_embeddings": 32768, "rms_norm_eps": 1e-5}"#,
-    },
-    Published {
-        key: "qwen2.5-7b",
-        about: "Qwen2.5 7B",
-        files: &["qwen2.5-7b"],
-        config: r#"{"model_type": "qwen2", "torch_dtype": "bfloat16", "max_position_embeddings": 131072, "hidden_size": 3584,
-            "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
-            "rope_theta": 1000000.0, "vocab_size": 152064}"#,
-    },
-    Published {
-        key: "tinyllama-1.1b",
-        about: "TinyLlama 1.1B",
-        files: &["tinyllama-1.1b"],
-        config: r#"{"model_type": "llama", "torch_dtype": "float32", "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
-            "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_key_value_heads": 4}"#,
-    },
-];
-
 impl Published {
-    /// Returns the keys of all networks.
-    pub fn keys() -> Vec<&'static str> {
-        PUBLISHED.iter().map(|published| published.key).collect()
-    }
-
-    /// Returns the network with this key.
-    pub fn of_key(key: &str) -> Option<&'static Published> {
-        PUBLISHED.iter().find(|published| published.key == key)
-    }
-
-    /// Returns the network whose folder has such a name.
-    pub fn of_path(path: &Path) -> Option<&'static Published> {
-        let name = path.file_name()?.to_string_lossy().to_lowercase();
-        PUBLISHED.iter().find(|published| published.files.iter().any(|part| name.contains(part)))
-    }
-
     /// Returns the network for prompts of at most `tokens` tokens.
     ///
     /// # Errors
@@ -117,18 +27,9 @@ impl Published {
         Described::new(format!("the shape of {}", self.about), &self.values()?, (self.kind(), tokens, normalize))
     }
 
-    /// Returns the publisher's `config.json`, without keys whose values are the defaults.
-    pub fn config(&self) -> Result<Value> {
-        Ok(serde_json::from_str(self.config)?)
-    }
-
-    fn values(&self) -> Result<Values> {
-        Ok(Values::new(Path::new(self.key), self.config()?))
-    }
-
     /// Returns the forward pass of this network.
     pub fn kind(&self) -> CheckpointKind {
-        let sees = self.values().is_ok_and(|values| values.text("model_type") == Some(llava::MODEL_TYPE));
+        let sees = self.values().is_ok_and(|values| values.text("model_type") == Some(decoders::LLAVA));
         if sees { CheckpointKind::VisionLanguage } else { CheckpointKind::Language }
     }
 
@@ -192,7 +93,7 @@ impl Described {
     ) -> Result<Described> {
         let network = match kind {
             CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
-            _ => Text::Language(Box::new(language::described(values, tokens)?.1)),
+            _ => Text::Language(Box::new(language::described(values, tokens)?)),
         };
         Ok(Described { name, network, stored: stored(values) })
     }
@@ -231,9 +132,7 @@ impl Text {
         match self {
             Text::Language(language) => language,
             Text::Llava(mut llava) => {
-                if training != Training::Tokens {
-                    llava.reads = Rows::Last;
-                }
+                llava.reads = training.rows();
                 llava
             }
         }
@@ -260,6 +159,8 @@ mod tests {
             ("Meta-Llama-3-8B-Instruct", 8_030_261_248),
             ("Mistral-7B-v0.1", 7_241_732_096),
             ("Qwen2.5-7B", 7_615_616_512),
+            ("Qwen3-8B", 8_190_735_360),
+            ("Qwen3-0.6B", 596_049_920),
             ("TinyLlama-1.1B-Chat-v1.0", 1_100_048_384),
             ("llava-1.5-7b-hf", 7_063_427_072 - 12_596_224 - 2_048),
         ] {
@@ -269,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_published_network_is_found_by_its_key() {
-        for published in PUBLISHED {
+        for published in decoders::published() {
             assert_eq!(Published::of_path(Path::new(published.key)).map(|found| found.key), Some(published.key));
             assert!(of(published.key).network.language().geometry.blocks >= 22, "{}", published.key);
         }

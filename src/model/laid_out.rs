@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters};
-use crate::model::{Model, Preparation};
+use crate::model::{AsStored, Model};
 
 /// Returns a model of a network whose weights have sizes alone, with a head of zeros for `classes` classes, which plans memory for
 /// `device` and computes nothing.
@@ -27,5 +27,5 @@ pub fn laid_out(
         rows,
         texts: None,
     };
-    Model { network, base, head, preparation: Preparation::AsStored, device, kind }
+    Model { network, base, head, preparation: Box::new(AsStored), device, kind }
 }

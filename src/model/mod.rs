@@ -13,6 +13,7 @@ pub mod module;
 pub mod network;
 mod preparation;
 mod preprocess;
+pub mod recognition;
 mod spec;
 pub mod stored;
 pub mod values;
@@ -24,17 +25,16 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::data::Interpolation;
+use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
-use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
+use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::Traits;
-use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
 pub use backbone::Backbone;
-pub use preparation::Preparation;
+pub use preparation::{AsStored, Example, Preparation, Texts, Wording};
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
@@ -45,7 +45,7 @@ pub struct Model {
     /// The frozen weights in the compute type.
     pub base: Parameters,
     pub head: Head,
-    pub preparation: Preparation,
+    pub preparation: Box<dyn Preparation>,
     pub device: Device,
     pub kind: Kind,
 }
@@ -174,8 +174,8 @@ impl Loaded {
         let language = if let Backbone::Language(found) = &tower { Some(&**found) } else { None };
         let llava = if let Backbone::Llava(found) = &tower { Some(&**found) } else { None };
         let head = head.build(&HeadContext { width, classes, own, language, llava, checkpoint: source })?;
-        if let (Backbone::Llava(found), false) = (&mut tower, head.writes_tokens()) {
-            found.llava.reads = Rows::Last;
+        if let Backbone::Llava(found) = &mut tower {
+            found.llava.reads = head.training.rows();
         }
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
@@ -186,11 +186,11 @@ impl Loaded {
     /// # Errors
     /// Fails if a network of images has no normalisation.
     pub fn into_model(self, device: Device, kind: Kind) -> Result<Model> {
-        let images = |size: i64| -> Result<Preparation> {
+        let images = |size: i64| -> Result<Box<dyn Preparation>> {
             let normalize = self.normalize.context("checkpoint.normalize: must be set for a network of images")?;
-            Ok(Preparation::Images(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
+            Ok(Box::new(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
-        let (network, base, preparation): (Box<dyn Network>, Parameters, Preparation) = match self.tower {
+        let (network, base, preparation): (Box<dyn Network>, Parameters, Box<dyn Preparation>) = match self.tower {
             Backbone::Vit(found) => {
                 let preparation = images(found.vit.geometry.image_size())?;
                 (Box::new(found.vit), found.base, preparation)
@@ -198,18 +198,18 @@ impl Loaded {
             Backbone::Module(found) => {
                 let preparation = match (found.module.intake(), found.tokenizer) {
                     (module::Intake::Images(size), _) => images(*size)?,
-                    (module::Intake::Texts(_), Some(tokenizer)) => Preparation::Encoded(tokenizer),
-                    (module::Intake::Texts(_), None) => Preparation::AsStored,
+                    (module::Intake::Texts(_), Some(tokenizer)) => tokenizer,
+                    (module::Intake::Texts(_), None) => Box::new(AsStored),
                 };
                 (Box::new(found.module), found.base, preparation)
             }
             Backbone::Language(found) => {
                 let language::Opened { language, base, tokenizer, .. } = *found;
-                (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
+                (Box::new(language), base, Box::new(tokenizer))
             }
             Backbone::Llava(found) => {
                 let llava::Opened { llava, base, tokenizer, .. } = *found;
-                (Box::new(llava), base, Preparation::Questions(Box::new(tokenizer)))
+                (Box::new(llava), base, Box::new(tokenizer))
             }
         };
         Ok(Model {
@@ -225,29 +225,31 @@ impl Loaded {
 
 /// The input of a forward pass.
 pub enum Input {
-    /// Samples as the data set stores them, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
+    /// Samples as the data set stores them, by name, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
     /// only those that go through the network now are prepared.
-    Stored(Tensor),
+    Stored(Fields),
     /// Pixels in [0, 1], `[p, B, 3, h, w]`, through which gradients flow.
     Pixels(Tensor),
     /// The input of a stage of the network, `[p, B, …]`, and the index of that stage.
-    Entering(Tensor, usize),
+    Entering(Fields, usize),
 }
 
 impl Input {
-    /// Applies `of` to the tensor, for example to select some particles and samples.
+    /// Applies `of` to each tensor, for example to select some particles and samples.
     pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
         match self {
-            Input::Stored(samples) => Input::Stored(of(samples)),
+            Input::Stored(samples) => Input::Stored(samples.map(of)),
             Input::Pixels(pixels) => Input::Pixels(of(pixels)),
-            Input::Entering(values, stage) => Input::Entering(of(values), *stage),
+            Input::Entering(values, stage) => Input::Entering(values.map(of), *stage),
         }
     }
 
     /// Returns the number of samples, B.
     pub fn samples(&self) -> i64 {
-        let (Input::Stored(values) | Input::Pixels(values) | Input::Entering(values, _)) = self;
-        values.size()[1]
+        match self {
+            Input::Stored(values) | Input::Entering(values, _) => values.length(1),
+            Input::Pixels(pixels) => pixels.size()[1],
+        }
     }
 }
 
@@ -273,35 +275,22 @@ impl Model {
     /// # Errors
     /// Fails if the network takes no images.
     pub fn images(&self) -> Result<&Preprocess> {
-        match &self.preparation {
-            Preparation::Images(preprocess) => Ok(preprocess),
-            Preparation::Texts(_) | Preparation::Questions(_) | Preparation::Encoded(_) | Preparation::AsStored => {
-                bail!("this network takes no images, which this command needs")
-            }
-        }
+        self.preparation.images().context("this network takes no images, which this command needs")
     }
 
     /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
     pub fn image_side(&self) -> i64 {
-        match &self.preparation {
-            Preparation::Images(preprocess) => preprocess.size(),
-            Preparation::Questions(tokenizer) => tokenizer.image_side,
-            Preparation::Texts(_) | Preparation::Encoded(_) | Preparation::AsStored => 0,
-        }
+        self.preparation.image_side()
     }
 
     /// Returns samples as the network takes them, `[p, B, …]`.
     ///
     /// # Errors
     /// Fails on pixels for a network that takes no images, and on the input of a later stage, which is not a sample.
-    pub fn prepared(&self, input: &Input) -> Result<Tensor> {
+    pub fn prepared(&self, input: &Input) -> Result<Fields> {
         match input {
             Input::Stored(samples) => Ok(self.preparation.prepare(samples)),
-            Input::Pixels(pixels) => {
-                let (images, size) = (self.images()?, pixels.size());
-                let normalised = images.normalise(&images.resize(&pixels.flatten(0, 1)));
-                Ok(normalised.view([size[0], size[1], 3, images.size(), images.size()]))
-            }
+            Input::Pixels(pixels) => Ok(self.images()?.pixels(pixels)),
             Input::Entering(_, stage) => bail!("what enters stage {stage} is no sample"),
         }
     }
@@ -312,7 +301,7 @@ impl Model {
     /// Fails if it writes answers.
     pub fn check_classes(&self) -> Result<()> {
         ensure!(
-            !self.head.writes_tokens(),
+            self.head.classes() > 0,
             "this network writes answers (head.answers), and this needs the logits of classes, which it has none of"
         );
         Ok(())
@@ -333,13 +322,13 @@ impl Model {
     /// Fails if [`prepared`](Self::prepared) fails.
     pub fn features_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
         match input {
-            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.shallow_clone())),
+            Input::Entering(values, stage) => Ok(self.network.features_from(weights, *stage, values.again())),
             samples => Ok(self.network.forward(weights, &self.prepared(samples)?)),
         }
     }
 
     /// Returns logits `[p', B, C]`, in f32 or wider, for prepared samples `[p, B, …]`.
-    pub fn logits(&self, weights: &Weights, samples: &Tensor) -> Tensor {
+    pub fn logits(&self, weights: &Weights, samples: &Fields) -> Tensor {
         self.head.logits(weights, &self.network.forward(weights, samples))
     }
 }

@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
+use crate::data::fields::{Fields, PIXELS};
 use crate::schema::{Bounds, Reader, limits, words};
 
 /// The mean and standard deviation of each colour channel, for pixels in [0, 1].
@@ -41,11 +42,16 @@ impl Normalize {
             return usual;
         }
         if !reader.is_table("normalize") {
-            return match reader
-                .choice("normalize")
-                .about("Mean and standard deviation of the pixels that the checkpoint was trained with.")
-                .required_or(Published::Clip, WHAT_NORMALIZE)
-            {
+            let field = reader.choice("normalize").about(
+                "Mean and standard deviation of the pixels that the checkpoint was trained with. A publisher's folder says its \
+                 own; for an archive or a file of weights alone, the key is required.",
+            );
+            // Whether it is required depends on the checkpoint, which the list of keys does not know.
+            let published = match reader.is_surveyed() {
+                true => field.optional().unwrap_or(Published::Clip),
+                false => field.required_or(Published::Clip, WHAT_NORMALIZE),
+            };
+            return match published {
                 Published::Clip => Normalize::CLIP,
                 Published::Imagenet => Normalize::IMAGENET,
             };
@@ -97,6 +103,11 @@ impl Preprocess {
         self.size
     }
 
+    /// Returns the device of images.
+    pub fn device(&self) -> Device {
+        self.mean.device()
+    }
+
     /// Turns bytes `[K, 3, h, w]` into pixels in [0, 1].
     pub fn unit(&self, bytes: &Tensor) -> Tensor {
         bytes.to_kind(wide(self.kind)) / 255.0
@@ -124,6 +135,13 @@ impl Preprocess {
     /// Normalises pixels in [0, 1] `[K, 3, S, S]` into images in the compute type.
     pub fn normalise(&self, pixels: &Tensor) -> Tensor {
         ((pixels - &self.mean) / &self.std).to_kind(self.kind)
+    }
+
+    /// Turns pixels in [0, 1] `[p, B, 3, h, w]`, through which gradients flow, into normalised images `[p, B, 3, S, S]`.
+    pub fn pixels(&self, pixels: &Tensor) -> Fields {
+        let size = pixels.size();
+        let normalised = self.normalise(&self.resize(&pixels.flatten(0, 1)));
+        Fields::of(PIXELS, normalised.view([size[0], size[1], 3, self.size, self.size]))
     }
 
     /// Turns bytes `[p, B, 3, h, w]` into normalised images `[p, B, 3, S, S]`.

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::folder::{Preprocessing, TOKENIZER, content, home};
 use super::module::tokens;
@@ -14,7 +14,7 @@ use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::identify::Fixed;
 use crate::schema::{Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -144,9 +144,11 @@ impl CheckpointSpec {
     /// Returns the path at which the network lies. A name is downloaded where that has not been done.
     ///
     /// # Errors
-    /// Fails if a name cannot be had.
+    /// Fails if a name cannot be had, or if there is nothing at a path.
     pub fn local(&self) -> Result<&Path> {
-        self.path.fetch(&Settings::of_environment()).context("checkpoint.path")
+        let path = self.path.fetch(&Settings::of_environment()).context("checkpoint.path")?;
+        ensure!(path.exists(), "checkpoint.path: {}", no_such(&self.path));
+        Ok(path)
     }
 
     /// Returns the SHA-256 of the file, which is read once.
@@ -167,7 +169,8 @@ impl CheckpointSpec {
     }
 }
 
-/// Returns the sentence about a path that does not exist, with the name beside it that was probably meant.
+/// Returns the sentence about a path that does not exist, with the name beside it that was probably meant, or with the way to
+/// write the name of a network of the Hub.
 fn no_such(path: &Place) -> String {
     if let Some(name) = path.name() {
         return format!(
@@ -180,7 +183,13 @@ fn no_such(path: &Place) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let own = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    format!("{}: no such file or folder{}", path.display(), hint(&own, names.iter().map(String::as_str)))
+    let meant = match hint(&own, names.iter().map(String::as_str)) {
+        none if none.is_empty() && path.extension().is_none() => {
+            "; a network of the Hub is named hf://ORG/NAME".to_string()
+        }
+        meant => meant,
+    };
+    format!("{}: no such file or folder{meant}", path.display())
 }
 
 /// Reads the normalisation of pixels; `None` for a network that takes no images.

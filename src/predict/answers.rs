@@ -5,6 +5,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use super::{Predictor, in_parts, joined};
 use crate::base::tensor::host_f64;
+use crate::data::Fields;
 use crate::data::batches::{SampleSet, in_order};
 use crate::machine::parallel::ProcessGroup;
 use crate::model::Input;
@@ -38,11 +39,12 @@ impl Predictor<'_> {
         let mut totals = Vec::new();
         for batch in set.batches(group.own(&in_order(indices, batch_size))) {
             let batch = batch?;
-            let (samples, targets) = (batch.samples.unsqueeze(0), batch.labels.unsqueeze(0));
+            let (samples, targets) = (batch.samples.for_all(), batch.labels.unsqueeze(0));
             let found = chunker.run(|cut| {
                 let parts = in_parts(0..targets.size()[1] as usize, cut.images).map(|part| {
-                    let of = |t: &Tensor| t.narrow(1, part.start as i64, part.len() as i64);
-                    self.token_scores(cut.members, &of(&samples), &of(&targets))
+                    let (start, length) = (part.start as i64, part.len() as i64);
+                    let samples = samples.narrow(1, start, length);
+                    self.token_scores(cut.members, &samples, &targets.narrow(1, start, length))
                 });
                 Ok(joined(parts.collect::<Result<Vec<_>>>()?, 1))
             })?;
@@ -54,11 +56,11 @@ impl Predictor<'_> {
     }
 
     /// Returns the log-probabilities of the tokens of answers under each member, `[m, B, A]`.
-    fn token_scores(&self, at_once: usize, samples: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    fn token_scores(&self, at_once: usize, samples: &Fields, targets: &Tensor) -> Result<Tensor> {
         let members = in_parts(0..self.members(), at_once).map(|members| {
             let (weights, count) = (self.weights(members.clone())?, members.len() as i64);
             let found = no_grad(|| -> Result<Tensor> {
-                let hidden = self.model.features_of(&weights, &Input::Stored(samples.shallow_clone()))?;
+                let hidden = self.model.features_of(&weights, &Input::Stored(samples.again()))?;
                 Ok(token_log_probabilities(&weights, &hidden, targets))
             })?;
             Ok(found.to_kind(Kind::Double).expand([count, -1, -1], false))

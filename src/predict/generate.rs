@@ -6,6 +6,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use super::{Predictor, in_parts};
 use crate::base::tensor::{host_f64, upload};
+use crate::data::fields::{Fields, IDS};
 use crate::machine::memory;
 use crate::model::network::autoregressive::Memory;
 use crate::model::network::{Autoregressive, Graph, Weights};
@@ -43,14 +44,14 @@ struct Part<'a> {
 }
 
 impl Predictor<'_> {
-    /// Continues prompts `[B, …]`, such as token ids with their mask, `[B, 2, T]`, and returns what was written after each of them.
+    /// Continues prompts `[B, …]`, and returns what was written after each of them.
     ///
     /// # Errors
     /// Fails if the network writes no texts, if a text would be longer than its context, if the members have no weights, or
     /// if memory does not suffice.
-    pub fn generate(&self, prompts: &Tensor, stop: Stop) -> Result<Vec<Vec<Written>>> {
+    pub fn generate(&self, prompts: &Fields, stop: Stop) -> Result<Vec<Vec<Written>>> {
         let network = self.model.network.autoregressive().context("this network writes no texts")?;
-        let (batch, longest) = (prompts.size()[0] as usize, network.prompt_tokens(&prompts.unsqueeze(0)));
+        let (batch, longest) = (prompts.length(0) as usize, prompts.get(IDS).size()[1]);
         let tokens = longest + stop.tokens as i64;
         ensure!(
             tokens <= network.context(),
@@ -61,7 +62,7 @@ impl Predictor<'_> {
         let kept = network.kept_bytes(tokens, self.model.kind) * (batch * self.members()) as u64;
         let chunker = self.plan_pass("generation", Graph::None, batch, kept)?;
         no_grad(|| {
-            let prompts = upload(prompts, self.model.device).unsqueeze(0);
+            let prompts = self.model.preparation.prepare(&prompts.on(self.model.device).for_all());
             let mut features = Vec::new();
             let mut parts = Vec::new();
             for members in in_parts(0..self.members(), chunker.cut().members) {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::posterior::{Draws, Posterior};
@@ -95,7 +96,7 @@ pub trait Linear {
     ///
     /// # Errors
     /// Fails if libtorch fails.
-    fn logits(&self, model: &Model, samples: &Tensor) -> Result<Tensor>;
+    fn logits(&self, model: &Model, samples: &Fields) -> Result<Tensor>;
 }
 
 /// The members that predict.

@@ -5,8 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Scale;
 use super::folder::Folder;
-use super::made_set::{CORRUPTIONS, MadeSet};
-use super::sizes::{classes_of, official};
+use super::sizes::{CORRUPTIONS, MadeSet, classes_of, official};
 use crate::data::{Dataset, Sizes, SplitName};
 use crate::experiment::{DataSpec, Experiment, load_config};
 use crate::schema::Tree;

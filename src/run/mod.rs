@@ -3,7 +3,7 @@
 mod belonging;
 mod find;
 mod record;
-mod settings;
+pub mod settings;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use sha2::{Digest, Sha256};
 use crate::base::files::{create_folder, listed, remove_leftovers, write_atomic};
 use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
-use crate::predictions::answers;
+use crate::predictions::{ENDING, answers};
 
-pub use belonging::{open_answers, open_predictions};
+pub use belonging::{open_answers, open_outcome, open_predictions};
+pub use find::Ambiguous;
 pub use record::Record;
-pub use settings::Settings;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
@@ -86,8 +86,9 @@ impl RunFolder {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.
+    /// Removes the files that a killed process has left: temporary files, notes of steps, and the cache of the first blocks.
     fn remove_leftovers(&self) {
+        let _ = std::fs::remove_file(self.notes());
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("prefix") && name.ends_with(".cache") {
@@ -143,6 +144,11 @@ impl RunFolder {
         self.path.join("posterior.safetensors")
     }
 
+    /// Returns the path of the losses of the steps of the current epoch, which is there while the run trains.
+    pub fn notes(&self) -> PathBuf {
+        self.path.join("steps.txt")
+    }
+
     pub fn history(&self) -> PathBuf {
         self.path.join("train.csv")
     }
@@ -177,20 +183,11 @@ impl RunFolder {
     /// Returns the path of the predictions on one set under one condition; `predictive` is empty for the run's own
     /// members.
     pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
-        self.predictions_of(&[set, condition, predictive])
+        self.predicted(&[set, condition, predictive], ENDING)
     }
 
-    /// Returns the path of predictions whose name has several parts; empty parts are left out.
-    pub fn predictions_of(&self, parts: &[&str]) -> PathBuf {
-        self.predicted(parts, "safetensors")
-    }
-
-    /// Returns the path of answers whose name has several parts; empty parts are left out.
-    pub fn answers_of(&self, parts: &[&str]) -> PathBuf {
-        self.predicted(parts, answers::ENDING)
-    }
-
-    fn predicted(&self, parts: &[&str], ending: &str) -> PathBuf {
+    /// Returns the path of what a task predicts, whose name has several parts and the ending of the task; empty parts are left out.
+    pub fn predicted(&self, parts: &[&str], ending: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
         let parts: Vec<String> = parts.iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
         let mut stem = parts.join("@");
@@ -209,7 +206,7 @@ impl RunFolder {
     pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("predictions");
         let mut files = listed(&folder).with_context(|| format!("{}: cannot list the folder", folder.display()))?;
-        files.retain(|file| file.extension().is_some_and(|end| end == "safetensors" || end == answers::ENDING));
+        files.retain(|file| file.extension().is_some_and(|end| end == ENDING || end == answers::ENDING));
         Ok(files)
     }
 

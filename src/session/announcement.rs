@@ -3,7 +3,7 @@
 use crate::model::Backbone;
 use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
-use crate::model::vit::identify::{Evidence, Identified};
+use crate::model::recognition::identify::{Evidence, Identified};
 use crate::model::{language, llava};
 
 /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
@@ -22,7 +22,7 @@ fn report_vit(identified: &Identified) -> Option<f64> {
     let (geometry, traits) = (&identified.vit.geometry, identified.vit.traits);
     tracing::info!(
         "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
-        identified.naming,
+        identified.naming.key,
         geometry.width,
         geometry.blocks,
         traits.heads,
@@ -58,8 +58,8 @@ fn report_language(opened: &language::Opened) {
     let (geometry, tokens) = (&opened.language.geometry, opened.language.tokens);
     tracing::info!(
         "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads ({} of keys), prompts of at most {tokens} tokens",
-        opened.family.model_type,
-        opened.family.about,
+        geometry.family.model_type,
+        geometry.family.about,
         opened.base.count(),
         geometry.width,
         geometry.blocks,
@@ -73,8 +73,8 @@ fn report_llava(opened: &llava::Opened) {
     let (language, sight) = (&opened.llava.language, &opened.llava.sight);
     tracing::info!(
         "checkpoint: llava on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
-        opened.family.model_type,
-        opened.family.about,
+        language.geometry.family.model_type,
+        language.geometry.family.about,
         opened.base.count(),
         language.geometry.width,
         language.geometry.blocks,

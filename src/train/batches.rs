@@ -53,7 +53,7 @@ impl<'a> Batches<'a> {
             Some(prefix) => Box::new(plan.into_iter().zip(sizes).map(move |(indices, size)| {
                 let labels = several(&set.labels(&indices));
                 Ok(TrainBatch {
-                    input: Input::Entering(several(&prefix.values(&indices)?), prefix.stage),
+                    input: Input::Entering(prefix.values(&indices)?.of_particles(count), prefix.stage),
                     labels,
                     size,
                 })
@@ -62,7 +62,7 @@ impl<'a> Batches<'a> {
                 let batches = set.training_batches(plan, progress.epoch as u64, orders);
                 Box::new(batches.zip(sizes).map(move |(batch, size)| {
                     let batch = batch?;
-                    let (input, labels) = (Input::Stored(several(&batch.samples)), several(&batch.labels));
+                    let (input, labels) = (Input::Stored(batch.samples.of_particles(count)), several(&batch.labels));
                     Ok(TrainBatch { input, labels, size })
                 }))
             }

@@ -9,7 +9,8 @@ use tch::{Device, Kind, Tensor, no_grad};
 use super::chunks::state_bytes;
 use crate::base::hash::of_rows;
 use crate::base::mapped::Watched;
-use crate::base::tensor::{first_line, guarded, upload};
+use crate::base::tensor::{first_line, guarded};
+use crate::data::Fields;
 use crate::data::batches::{SampleSet, in_order};
 use crate::experiment::PrefixCache;
 use crate::machine::memory::{self, free_bytes};
@@ -21,16 +22,16 @@ use crate::run::RunFolder;
 /// The input of stage `stage` for some images.
 pub struct Prefix {
     pub stage: usize,
-    /// The values, `[N, …]` in the compute type, in memory or mapped from a file.
-    values: Tensor,
+    /// The values, `[N, …]` in the compute type, in memory or mapped from a file, one after the other.
+    values: Fields,
     /// The row in `values` of each image of the set; `u32::MAX` for an image that is not cached.
     rows: Vec<u32>,
     /// Names the file in the error if it is made shorter while the values are mapped from it.
     _watched: Option<Watched>,
     /// The file of the values, which is removed with the cache.
     file: Option<PathBuf>,
-    /// The hash of each row of `values`, where they lie in a file.
-    hashes: Vec<u64>,
+    /// The hashes of each row of `values`, where they lie in a file.
+    hashes: Vec<Vec<u64>>,
     device: Device,
 }
 
@@ -87,8 +88,10 @@ impl Prefix {
             return Ok(None);
         }
         let Plan { model, coming, stage, indices, .. } = *plan;
-        let shape = [vec![indices.len() as i64], model.network.entering(stage)].concat();
-        let bytes = shape.iter().product::<i64>() as u64 * model.kind.elt_size_in_bytes() as u64;
+        let shapes = model.network.entering(stage);
+        let row: i64 = shapes.values().map(|shape| shape.iter().product::<i64>()).sum();
+        let count = indices.len() as i64;
+        let bytes = (count * row) as u64 * model.kind.elt_size_in_bytes() as u64;
         let gib = memory::gib(bytes);
         if place == PrefixCache::Auto
             && free_bytes(Device::Cpu).is_none_or(|free| bytes > free.saturating_sub(coming) / 2)
@@ -100,13 +103,21 @@ impl Prefix {
             return Ok(None);
         }
         let file = (place == PrefixCache::Disk).then(|| plan.file.clone());
-        let values = match &file {
-            Some(path) => mapped(path, &shape, bytes, model.kind)?,
-            None => Tensor::f_zeros(&shape, (model.kind, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?,
+        let all = match &file {
+            Some(path) => mapped(path, count * row, bytes, model.kind)?,
+            None => {
+                Tensor::f_zeros([count * row], (model.kind, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?
+            }
         };
+        let mut start = 0;
+        let values = shapes.map(|shape| {
+            let length = count * shape.iter().product::<i64>();
+            start += length;
+            all.narrow(0, start - length, length).view([&[count], &shape[..]].concat().as_slice())
+        });
         let mut rows = vec![u32::MAX; plan.images.samples()];
         indices.iter().enumerate().for_each(|(row, index)| rows[*index as usize] = row as u32);
-        let watched = file.as_ref().map(|path| Watched::new(values.data_ptr() as usize, bytes as usize, path));
+        let watched = file.as_ref().map(|path| Watched::new(all.data_ptr() as usize, bytes as usize, path));
         let mut prefix =
             Prefix { stage, values, rows, _watched: watched, file, hashes: Vec::new(), device: model.device };
         prefix.fill(plan)?;
@@ -124,14 +135,16 @@ impl Prefix {
             let batch = batch?;
             let count = batch.labels.size()[0];
             guarded("prefix cache", "lower train.eval_batch_size", || {
-                let samples = plan.model.preparation.prepare(&batch.samples.unsqueeze(0));
+                let samples = plan.model.preparation.prepare(&batch.samples.for_all());
                 let entering = no_grad(|| plan.model.network.enter_at(&weights, plan.stage, &samples));
-                let kept = self.values.narrow(0, row, count);
-                let entering = entering.squeeze_dim(0);
-                // A batch of short texts leaves the rest of its rows zero, where the mask is.
-                kept.narrow(1, 0, entering.size()[1]).copy_(&entering);
+                let rows = self.values.narrow(0, row, count);
+                for (kept, entering) in rows.zip(&entering) {
+                    let entering = entering.squeeze_dim(0);
+                    // A batch of short texts leaves the rest of its rows zero, where the mask is.
+                    kept.narrow(1, 0, entering.size()[1]).copy_(&entering);
+                }
                 if self.file.is_some() {
-                    self.hashes.extend(of_rows(&kept));
+                    self.hashes.extend(hashes(&rows));
                 }
                 Ok(())
             })?;
@@ -146,20 +159,27 @@ impl Prefix {
     ///
     /// # Errors
     /// Fails if an image is not in the cache, or if its values in the file are not those that were written.
-    pub fn values(&self, indices: &[u32]) -> Result<Tensor> {
+    pub fn values(&self, indices: &[u32]) -> Result<Fields> {
         let rows: Vec<i64> = indices.iter().map(|index| i64::from(self.rows[*index as usize])).collect();
-        ensure!(rows.iter().all(|row| *row < self.values.size()[0]), "an image is not in the prefix cache");
-        let values = self.values.index_select(0, &Tensor::from_slice(&rows));
+        ensure!(rows.iter().all(|row| *row < self.values.length(0)), "an image is not in the prefix cache");
+        let index = Tensor::from_slice(&rows);
+        let values = self.values.map(|values| values.index_select(0, &index));
         if let Some(file) = &self.file {
-            let same = of_rows(&values).iter().zip(&rows).all(|(hash, row)| *hash == self.hashes[*row as usize]);
+            let same = hashes(&values).iter().zip(&rows).all(|(hash, row)| *hash == self.hashes[*row as usize]);
             ensure!(
                 same,
                 "{}: damaged while it was in use: the same command makes it anew and goes on",
                 file.display()
             );
         }
-        Ok(upload(&values, self.device))
+        Ok(values.on(self.device))
     }
+}
+
+/// Returns the hashes of each row of all values.
+fn hashes(values: &Fields) -> Vec<Vec<u64>> {
+    let each: Vec<Vec<u64>> = values.values().map(of_rows).collect();
+    (0..values.length(0) as usize).map(|row| each.iter().map(|of| of[row]).collect()).collect()
 }
 
 /// Returns the words for the stages before one.
@@ -171,8 +191,8 @@ fn before(model: &Model, stage: usize) -> String {
     }
 }
 
-/// Creates a file of `bytes` bytes and maps it as a tensor.
-fn mapped(path: &Path, shape: &[i64], bytes: u64, kind: Kind) -> Result<Tensor> {
+/// Creates a file of `bytes` bytes and maps it as a tensor of `count` numbers.
+fn mapped(path: &Path, count: i64, bytes: u64, kind: Kind) -> Result<Tensor> {
     let file = std::fs::File::create(path).with_context(|| format!("{}: cannot create", path.display()))?;
     // The space is allocated now, so that a full disk is an error here and not a signal in the middle of training.
     fs4::FileExt::allocate(&file, bytes).with_context(|| {
@@ -183,8 +203,8 @@ fn mapped(path: &Path, shape: &[i64], bytes: u64, kind: Kind) -> Result<Tensor> 
         )
     })?;
     let name = path.to_str().with_context(|| format!("{}: the path is not UTF-8", path.display()))?;
-    let flat = Tensor::f_from_file(name, true, shape.iter().product::<i64>(), (kind, Device::Cpu));
-    Ok(flat.map_err(|e| anyhow!("{}: {}", path.display(), first_line(&e)))?.view(shape))
+    let flat = Tensor::f_from_file(name, true, count, (kind, Device::Cpu));
+    flat.map_err(|e| anyhow!("{}: {}", path.display(), first_line(&e)))
 }
 
 impl Drop for Prefix {

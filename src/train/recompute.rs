@@ -5,6 +5,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
 use super::gradient::{Backward, Gradient, Pass};
+use crate::data::Fields;
 use crate::model::Input;
 
 /// A pass in segments: up to the first trained stage, each stage, and the readout with the head.
@@ -26,32 +27,42 @@ impl Segments<'_> {
         let (model, weights) = (pass.model, &pass.weights);
         let network = &*model.network;
         let (start, first) = match &pass.input {
-            Input::Entering(values, stage) => (values.shallow_clone(), *stage),
+            Input::Entering(values, stage) => (values.again(), *stage),
             samples => (network.enter_at(weights, self.first, &model.prepared(samples)?), self.first),
         };
         let mut entered = vec![start.detach()];
         no_grad(|| {
             for stage in first..network.stages() {
-                let x = entered[entered.len() - 1].shallow_clone();
+                let x = entered[entered.len() - 1].again();
                 entered.push(network.stage(weights, stage, x));
                 backward.forget();
             }
         });
         let found = leaves.iter().map(|_| Tensor::new()).collect();
         let mut sums = Sums { backward, leaves, found };
-        let last = entered.pop().unwrap_or_else(|| start.detach()).detach().set_requires_grad(true);
+        let last = leaf(&entered.pop().unwrap_or_else(|| start.detach()));
         let values = pass.values(&network.features(weights, &last));
-        let mut flowing = sums.back(&values.sum(values.kind()), Some(&last))?;
+        let mut flowing = sums.back(&values.sum(values.kind()), Some(last.first()))?;
         for (stage, x) in (first..network.stages()).zip(entered).rev() {
-            let x = x.detach().set_requires_grad(true);
-            let left = network.stage(weights, stage, x.shallow_clone());
-            flowing = sums.back(&against(&left, &flowing), Some(&x))?;
+            let x = leaf(&x);
+            let left = network.stage(weights, stage, x.again());
+            flowing = sums.back(&against(left.first(), &flowing), Some(x.first()).filter(|x| x.requires_grad()))?;
         }
-        if start.requires_grad() {
-            let _ = sums.back(&against(&start, &flowing), None)?;
+        if start.first().requires_grad() {
+            let _ = sums.back(&against(start.first(), &flowing), None)?;
         }
         Ok(Gradient { values: values.detach(), by_leaves: sums.found })
     }
+}
+
+/// Returns what enters a stage as the start of a graph: gradients flow through the first value, unless it is one of numbers
+/// of tokens.
+fn leaf(entered: &Fields) -> Fields {
+    let entered = entered.detach();
+    if entered.first().is_floating_point() {
+        let _ = entered.first().set_requires_grad(true);
+    }
+    entered
 }
 
 /// Returns a root whose gradient with respect to `values` is `gradient`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::common::{Place, bella, messages, printed, repository, tiny};
+use crate::common::{Place, assert_has, bella, messages, printed, repository, tiny};
 use bella::experiment::{Experiment, load_config};
 
 fn toml_files(folder: &str) -> Vec<PathBuf> {
@@ -30,6 +30,11 @@ fn mistakes(text: &str) -> String {
     assert_eq!(printed(&output), "");
     assert!(shown.lines().all(|line| line.starts_with("error: ")), "{shown}");
     shown.replace(&format!("{}/", file.parent().unwrap().display()), "")
+}
+
+/// The keys of a registry, each as `form` writes it, separated by commas.
+fn keys<'a>(keys: impl Iterator<Item = &'a str>, form: impl Fn(&str) -> String) -> String {
+    keys.map(form).collect::<Vec<_>>().join(", ")
 }
 
 /// [`tiny`] with one text replaced by another.
@@ -65,6 +70,7 @@ fn shipped_files_are_fine_alone() {
         let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
         let output = check(&names);
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        assert_has(&messages(&output), &["not looked at: checkpoints, heads and images", "check --deep"]);
         assert_eq!(printed(&output), names.iter().map(|name| format!("{name}: {role}\n")).collect::<String>());
     }
 }
@@ -174,12 +180,20 @@ fn unknown_key() {
 
 #[test]
 fn unknown_method() {
-    insta::assert_snapshot!(mistakes(&with("[method.svgd]", "[method.svdg]")));
+    let known = keys(bella::methods::METHODS.iter().map(|entry| entry.key), str::to_string);
+    assert_eq!(
+        mistakes(&with("[method.svgd]", "[method.svdg]")),
+        format!("error: x.toml:17: unknown method `svdg`; known: {known}; did you mean `svgd`?\n")
+    );
 }
 
 #[test]
 fn unknown_data_set() {
-    insta::assert_snapshot!(mistakes(&with("[data.digits]", "[data.cifar11]")));
+    let known = keys(bella::data::DATASETS.iter().map(|entry| entry.key), str::to_string);
+    assert_eq!(
+        mistakes(&with("[data.digits]", "[data.cifar11]")),
+        format!("error: x.toml:10: unknown data `cifar11`; known: {known}; did you mean `cifar10`?\n")
+    );
 }
 
 #[test]
@@ -209,7 +223,11 @@ fn missing_keys() {
 
 #[test]
 fn missing_table() {
-    insta::assert_snapshot!(mistakes(&with("[optimizer.adamw]\nlr = 2e-3\n", "")));
+    let tables = keys(bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key), |key| format!("[optimizer.{key}]"));
+    assert_eq!(
+        mistakes(&with("[optimizer.adamw]\nlr = 2e-3\n", "")),
+        format!("error: x.toml: optimizer is required: one of {tables}\n")
+    );
 }
 
 #[test]
@@ -286,6 +304,7 @@ fn deep(old: &str, new: &str) -> Output {
 fn a_deep_check_opens_what_training_would_open() {
     let fine = deep("seed = 3", "seed = 4");
     let shown = printed(&fine);
+    assert!(!messages(&fine).contains("not looked at"), "{}", messages(&fine));
     assert!(fine.status.success(), "{}", messages(&fine));
     let expected = [
         "training: 30 images, validation: 10 images",

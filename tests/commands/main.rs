@@ -30,10 +30,13 @@ mod registry;
 mod rehearse;
 mod report;
 mod resume;
+mod runs;
 mod sampling;
 mod search;
 mod sensitivity;
 mod sweeps;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod terminal;
 mod uncertainty;
 mod vqa;
 mod watching;

@@ -40,7 +40,7 @@ pub fn squared_gradients(
         let count = batch.labels.size()[0];
         let uniform: Vec<f64> = (0..count).map(|_| rng.random::<f64>()).collect();
         guarded("squared gradients", ROOM_ELSEWHERE, || {
-            let images = model.preparation.prepare(&batch.samples.unflatten(0, [count, 1].as_slice()));
+            let images = model.preparation.prepare(&batch.samples.of_particles(count));
             let leaves = layout.leaves(&theta.expand([count, -1], false), model.kind, true);
             let logits = model.logits(&subspace.weights(&model.base, &leaves), &images);
             let labels = drawn(&logits.detach(), &Tensor::from_slice(&uniform));

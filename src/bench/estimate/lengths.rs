@@ -1,11 +1,12 @@
 //! The lengths of prompts, counted in the data where they and the tokenizer are there, else taken to be as long as they may be.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::network::{Counted, CountedTexts, Sized};
 use crate::bench::flops::Reads;
 use crate::data::{Inputs, Request, SplitName};
 use crate::experiment::{Experiment, Validation};
+use crate::model::Preparation;
 use crate::model::folder::home;
 use crate::model::language::Tokenizer;
 use crate::model::llava::QuestionTokenizer;
@@ -135,38 +136,34 @@ fn read(experiment: &Experiment, texts: &CountedTexts) -> Result<Vec<(SplitName,
     let folder = home(&experiment.checkpoint.path);
     ensure!(experiment.checkpoint.path.exists(), "the tokenizer is not there");
     let tokenizer = Tokenizer::open(&folder, texts.geometry.vocabulary, texts.most as usize)?;
-    let tokenizer = match &texts.sight {
-        None => Reader::Prompts(tokenizer),
+    let preparation: Box<dyn Preparation> = match &texts.sight {
+        None => Box::new(tokenizer),
         Some((patches, image)) => {
-            let (patches, image_side) = (*patches as usize, texts.side);
-            Reader::Questions(QuestionTokenizer { tokenizer, image: *image, patches, image_side })
+            let (patches, image_side, image) = (*patches as usize, texts.side, *image);
+            let normalize = experiment.checkpoint.normalization()?;
+            Box::new(QuestionTokenizer { tokenizer, image, patches, image_side, normalize })
         }
     };
     let has_val = experiment.data.validation == Validation::Published;
     let names = [SplitName::Train, SplitName::Val, SplitName::Test];
     let names = names.into_iter().filter(|name| *name != SplitName::Val || has_val);
-    names.map(|name| Ok((name, counted(experiment, &tokenizer, name)?))).collect()
+    names.map(|name| Ok((name, counted(experiment, &*preparation, name)?))).collect()
 }
 
-/// A tokenizer for what a network reads.
-enum Reader {
-    Prompts(Tokenizer),
-    Questions(QuestionTokenizer),
-}
-
-fn counted(experiment: &Experiment, tokenizer: &Reader, name: SplitName) -> Result<Counts> {
+fn counted(experiment: &Experiment, preparation: &dyn Preparation, name: SplitName) -> Result<Counts> {
     let split = experiment.data.dataset.load(name, &Request::listing(1, &|_, _| ()))?;
-    match (tokenizer, &split.inputs) {
-        (Reader::Prompts(tokenizer), Inputs::Texts(texts)) => {
-            let found = tokenizer.prompts(&split.name, &texts.prompts)?.lengths;
-            Ok(Counts::new(&found, &found))
+    let counts = match &split.inputs {
+        Inputs::Texts(texts) => {
+            let found = preparation.tokens(&split.name, &texts.prompts)?;
+            found.map(|found| Counts::new(&found.lengths, &found.lengths))
         }
-        (Reader::Questions(tokenizer), Inputs::Questions(questions)) => {
-            let found = tokenizer.questions(&split.name, questions)?;
-            Ok(Counts::new(&found.answered.lengths, &found.prompts.lengths))
+        Inputs::Questions(questions) => {
+            let found = preparation.questions(&split.name, questions)?;
+            found.map(|found| Counts::new(&found.answered.lengths, &found.prompts.lengths))
         }
-        (_, other) => bail!("{}: holds {}", split.name, other.medium()),
-    }
+        Inputs::Packed(_) | Inputs::Files(_) => None,
+    };
+    counts.with_context(|| format!("{}: holds {}", split.name, split.inputs.medium()))
 }
 
 #[cfg(test)]

@@ -17,15 +17,11 @@ use crate::data::{Medium, SplitName};
 use crate::experiment::Experiment;
 use crate::machine::memory::ChunkSize;
 use crate::methods::Origin;
-use crate::rehearse::sizes::{Real, official};
+use crate::rehearse::sizes::{Real, is_there, official};
 use case::Case;
 use lengths::Lengths;
 pub use machine::{Machine, Part, SHARE};
 use network::Sized;
-
-/// The bytes of an answer in the saved predictions: ten answers of people, and about three tokens with their numbers and the most
-/// probable ones.
-const ANSWER_BYTES: u64 = 1_000;
 
 /// The expected cost of an experiment.
 #[derive(Clone, Debug)]
@@ -40,6 +36,8 @@ pub struct Expected {
     pub particles: i64,
     pub members: i64,
     pub real: Real,
+    /// A word that says how the numbers of images are known.
+    pub counted: &'static str,
     /// The images of the test split; `None` if no number is published.
     pub test: Option<usize>,
     pub training: Part,
@@ -88,10 +86,7 @@ impl Expected {
         // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share the decoded
         // images, which are those of the evaluation.
         let attack = evaluation.filter(|_| medium == Medium::Images);
-        let predictions = match case.writes() {
-            true => test.unwrap_or(0) as u64 * ANSWER_BYTES,
-            false => (test.unwrap_or(0) as i64 * members * case.model.head.classes() * 4) as u64,
-        };
+        let predictions = test.unwrap_or(0) as u64 * case.saved_bytes();
         Expected {
             network: case.name.clone(),
             kind: case.model.kind,
@@ -101,6 +96,7 @@ impl Expected {
             particles: case.particles(),
             members,
             real,
+            counted: if is_there(&*case.experiment.data.dataset) { "counted" } else { "published or configured" },
             test,
             training: case.training(),
             validation: case.prediction(real.validation * real.epochs, case.particles()),

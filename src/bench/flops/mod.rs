@@ -7,6 +7,7 @@ mod texts;
 
 use tch::Kind;
 
+use crate::data::fields::{Fields, IDS, MASK, PIXELS};
 use crate::model::language::{EMBEDDING, OUTPUT};
 use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
 use crate::model::network::{Network, Parameters};
@@ -51,22 +52,22 @@ pub enum Reads {
 }
 
 impl Sample {
-    /// Returns the shape of a prepared sample.
-    fn shape(self) -> Vec<i64> {
-        match self {
-            Sample::Image { side } => vec![3, side, side],
-            Sample::Text { tokens } => vec![2, tokens],
-            Sample::Question { tokens, side } => vec![2 * tokens + 3 * side * side],
-        }
+    /// Returns the shapes of a prepared sample.
+    fn shape(self) -> Fields<Vec<i64>> {
+        let text = |tokens: i64| vec![(IDS, vec![tokens]), (MASK, vec![tokens])];
+        let image = |side: i64| vec![(PIXELS, vec![3, side, side])];
+        Fields::new(match self {
+            Sample::Image { side } => image(side),
+            Sample::Text { tokens } => text(tokens),
+            Sample::Question { tokens, side } => [text(tokens), image(side)].concat(),
+        })
     }
 
-    /// Returns the shape of what enters a stage of a network. It has as many tokens as a prompt has.
-    fn entering(self, network: &dyn Network, stage: usize) -> Vec<i64> {
-        let mut shape = network.entering(stage);
-        if let (Sample::Text { tokens } | Sample::Question { tokens, .. }, Some(first)) = (self, shape.first_mut()) {
-            *first = tokens.max(1);
-        }
-        shape
+    /// Returns the shapes of what enters a stage of a network. It has as many tokens as a prompt has.
+    fn entering(self, network: &dyn Network, stage: usize) -> Fields<Vec<i64>> {
+        let shapes = network.entering(stage);
+        let (Sample::Text { tokens } | Sample::Question { tokens, .. }) = self else { return shapes };
+        shapes.map(|shape| [&[tokens.max(1)], &shape[1..]].concat())
     }
 }
 
@@ -92,10 +93,11 @@ impl Counting<'_> {
         let adapted = |name: &str| adaptation(layout, name);
         let counted = Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false };
         let counter = Counter::new(counted);
-        let shape = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
+        let shapes = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
+        let entering = shapes.map(|shape| Count::new(shape, own_images, false));
         let ends = if matches!(self.reads, Reads::Answer(_)) { ops::Reads::Tokens } else { ops::Reads::Samples };
         let written = network.written().expect("operations are counted of networks that are written over them");
-        let features = written.count(&counter, from_stage, Count::new(&shape, own_images, false), ends);
+        let features = written.count(&counter, from_stage, entering, ends);
         self.read(&counter, &features);
         counter.work()
     }

@@ -9,8 +9,8 @@ use crate::bench::case::{BenchMethod, Source};
 use crate::bench::measured::{Feed, Plan};
 use crate::cli::options::ComputeArgs;
 use crate::machine::Precision;
-use crate::model::described::{PUBLISHED, Published};
-use crate::model::vit::shapes::SHAPES;
+use crate::model::described::Published;
+use crate::model::families::shapes;
 
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv in the results folder).
 ///
@@ -26,7 +26,8 @@ use crate::model::vit::shapes::SHAPES;
     bella bench --estimate --shapes llama-7b,llava-1.5-7b --particles 1,2,5 --rate 4e14 --memory 80")]
 pub struct BenchArgs {
     /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini; for --estimate alone also llama-7b,
-    /// llama-13b, llama-3-8b, mistral-7b, qwen2.5-7b, tinyllama-1.1b, llava-1.5-7b, llava-1.5-13b [default: vit-b-32].
+    /// llama-13b, llama-3-8b, mistral-7b, qwen2.5-7b, qwen3-8b, qwen3-0.6b, tinyllama-1.1b, llava-1.5-7b, llava-1.5-13b
+    /// [default: vit-b-32].
     #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape)]
     pub shapes: Vec<Source<'static>>,
 
@@ -130,9 +131,9 @@ fn positive(text: &str) -> Result<f64> {
 }
 
 fn shape(text: &str) -> Result<Source<'static>> {
-    let keys = SHAPES.iter().map(|shape| shape.key).chain(PUBLISHED.iter().map(|published| published.key));
+    let keys = shapes().map(|shape| shape.key).chain(Published::keys());
     let known = keys.collect::<Vec<_>>().join(", ");
-    let measured = SHAPES.iter().find(|shape| shape.key == text).map(Source::Shape);
+    let measured = shapes().find(|shape| shape.key == text).map(Source::Shape);
     let found = measured.or_else(|| Published::of_key(text).map(Source::Published));
     found.with_context(|| format!("unknown shape `{text}`; known: {known}"))
 }
@@ -142,7 +143,7 @@ impl BenchArgs {
     pub fn sources(&self) -> Vec<Source<'_>> {
         match &self.checkpoint {
             Some(path) => vec![Source::Checkpoint(path)],
-            None if self.shapes.is_empty() => vec![Source::Shape(&SHAPES[0])],
+            None if self.shapes.is_empty() => vec![Source::Shape(shapes().next().unwrap())],
             None => self.shapes.clone(),
         }
     }

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::machine::device::precision_name;
 use crate::model::Normalize;
+use crate::model::families::decoders::Decoder;
 use crate::model::folder::Preprocessing;
 use crate::model::language::rope::Scaling;
 use crate::model::language::{self, Geometry};
@@ -20,8 +21,9 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     let opened = language::open(path, None)?;
     let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, rope, tied, .. } =
         opened.language.geometry;
+    let Decoder { model_type, about, .. } = opened.language.geometry.family;
     println!("file          {}", path.display());
-    println!("network       {} ({}), a language network", opened.family.model_type, opened.family.about);
+    println!("network       {model_type} ({about}), a language network");
     println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");
     println!("heads         {heads} of width {channels}, {key_heads} of keys and values");
     println!("norm          by the root mean square, eps {eps:e}");
@@ -48,12 +50,13 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
 pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     let asked = Preprocessing::of(path);
     let opened = llava::open(path, None, asked.normalize.unwrap_or(Normalize::CLIP))?;
-    let llava::Opened { llava, family, base, stored, .. } = &opened;
+    let llava::Opened { llava, base, stored, .. } = &opened;
+    let Decoder { model_type, about, .. } = llava.language.geometry.family;
     let (sight, tower) = (&llava.sight, &llava.sight.tower.geometry);
     let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, .. } = llava.language.geometry;
     let [size, patches] = [sight.eyes.image_size, sight.patches()];
     println!("file          {}", path.display());
-    println!("network       llava on {} ({}), a language network that sees images", family.model_type, family.about);
+    println!("network       llava on {model_type} ({about}), a language network that sees images");
     println!("image         {size} x {size} px, patch {}, {patches} tokens of the prompt", tower.patch);
     print!("{}", asked.report());
     println!("image tower   width {}, {} of its blocks, MLP {}", tower.width, sight.eyes.blocks, tower.mlp);

@@ -19,8 +19,8 @@ use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
+use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
 use crate::model::vit::{Activation, OwnHead};
@@ -112,7 +112,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn print_network(file: &Path, identified: &Identified) {
     let Identified { vit, naming, base, head, evidence, sources, stored, .. } = identified;
     let geometry = &vit.geometry;
-    println!("naming        {naming}");
+    println!("naming        {}", naming.key);
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
     print!("{}", Preprocessing::of(file).report());
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);

@@ -3,9 +3,10 @@
 use tch::{Kind, Tensor};
 
 use crate::data::Interpolation;
-use crate::model::Normalize;
+use crate::data::fields::{Fields, IDS, MASK, PIXELS};
 use crate::model::network::ops::graph::{Operation, SAMPLES, Value};
 use crate::model::network::ops::{Ops, Writer};
+use crate::model::{Normalize, Texts};
 
 /// The inputs that a graph takes.
 pub enum Taken {
@@ -13,10 +14,8 @@ pub enum Taken {
     Pixels(i64),
     /// Bytes `images` of any size, which the graph prepares for so many pixels per side.
     Bytes(i64, Preparing),
-    /// `input_ids` and `attention_mask` of so many tokens.
-    Texts(i64),
-    /// These with normalised images `pixel_values` of so many pixels per side.
-    Questions { tokens: i64, side: i64, normalize: Normalize },
+    /// `input_ids` and `attention_mask`, with normalised images `pixel_values` where the network sees some.
+    Texts(Texts),
 }
 
 /// The way from stored bytes to prepared images.
@@ -35,34 +34,31 @@ impl Taken {
         match self {
             Taken::Pixels(_) => &["pixels"],
             Taken::Bytes(..) => &["images"],
-            Taken::Texts(_) => &["input_ids", "attention_mask"],
-            Taken::Questions { .. } => &["input_ids", "attention_mask", "pixel_values"],
+            Taken::Texts(Texts { image: None, .. }) => &["input_ids", "attention_mask"],
+            Taken::Texts(Texts { image: Some(_), .. }) => &["input_ids", "attention_mask", "pixel_values"],
         }
     }
 
     /// Adds the inputs, and returns prepared samples `[1, B, …]`.
-    pub fn samples(&self, writer: &Writer) -> Value {
+    pub fn samples(&self, writer: &Writer) -> Fields<Value> {
         match *self {
             Taken::Pixels(side) => {
                 let pixels = writer.graph().input("pixels", Kind::Float, &IMAGE, &[SAMPLES, 3, side, side]);
-                images(writer, &pixels)
+                Fields::of(PIXELS, images(writer, &pixels))
             }
             Taken::Bytes(side, preparing) => {
                 let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
-                images(writer, &prepared(writer, &bytes, side, preparing))
+                Fields::of(PIXELS, images(writer, &prepared(writer, &bytes, side, preparing)))
             }
-            Taken::Texts(tokens) => {
-                let rows = text(writer, tokens).map(|row| writer.reshape(&row, &[1, tokens]));
-                writer.graph().concat(&rows.each_ref(), 2)
-            }
-            Taken::Questions { tokens, side, normalize } => {
-                let [ids, mask] = text(writer, tokens).map(|row| as_float(writer, &row));
-                let axes = &[SAMPLES, 3, side, side];
-                let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
-                let bytes = unnormalised(writer, &pixels, normalize);
-                let mut graph = writer.graph();
-                let bytes = graph.reshape(&bytes, &[1, SAMPLES, 3 * side * side]);
-                graph.concat(&[&ids, &mask, &bytes], 2)
+            Taken::Texts(Texts { tokens, image }) => {
+                let [ids, mask] = text(writer, tokens);
+                let pixels = image.map(|(side, normalize)| {
+                    let axes = &[SAMPLES, 3, side, side];
+                    let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
+                    let bytes = unnormalised(writer, &pixels, normalize);
+                    (PIXELS, writer.graph().reshape(&bytes, &[1, SAMPLES, 3, side, side]))
+                });
+                Fields::new([(IDS, ids), (MASK, mask)].into_iter().chain(pixels).collect())
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The classes in which transformers loads exported networks, and the names of their layers (transformers 4.57 and 5.23).
 
+use super::names::Names;
 use crate::model::network::Slot;
 
 /// The component of the paths of an image tower's layers inside of a network that writes texts.
@@ -35,13 +36,22 @@ pub struct Class {
     pub features: &'static str,
     /// Whether the class must be asked to resize its position embeddings.
     pub asks_to_resize: bool,
-    pub styles: [Style; 2],
+    pub layers: Layers,
     /// The layers outside of the blocks.
     pub around: &'static [Outer],
     /// A part with blocks of its own.
     pub inner: Option<&'static Inner>,
     /// Whether the class writes texts: its logits are those of tokens.
     pub writes: bool,
+}
+
+/// The names of the layers of blocks.
+#[derive(Debug)]
+pub enum Layers {
+    /// Those in versions 4 and 5.
+    Styles([Style; 2]),
+    /// Those of a network of texts, in every version.
+    Named(&'static Names),
 }
 
 /// A layer outside of the blocks.
@@ -69,9 +79,9 @@ pub struct Inner {
 
 const SPLIT: [&str; 3] = ["attention.q_proj", "attention.k_proj", "attention.v_proj"];
 const QUERY: [&str; 3] = ["attention.attention.query", "attention.attention.key", "attention.attention.value"];
-pub(super) const SELF: [&str; 3] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
+const SELF: [&str; 3] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
-pub(super) const fn style(blocks: &'static str, queries: [&'static str; 3], others: [&'static str; 3]) -> Style {
+const fn style(blocks: &'static str, queries: [&'static str; 3], others: [&'static str; 3]) -> Style {
     let [attention_proj, fc, proj] = others;
     Style {
         blocks,
@@ -121,7 +131,7 @@ pub(super) const fn reading(name: &'static str, features: &'static str, styles: 
         reads: 1,
         features,
         asks_to_resize: true,
-        styles,
+        layers: Layers::Styles(styles),
         around: &[],
         inner: None,
         writes: false,

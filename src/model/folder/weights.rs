@@ -1,4 +1,5 @@
-//! The files with a network's weights: one of safetensors or of tensors in a pickle, or several with an index.
+//! The files of a folder: the names of configs, and the network's weights, in one file of safetensors or of tensors in a pickle, or in
+//! several with an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -221,4 +222,17 @@ fn quantised(path: &Path, name: &str, kind: &str) -> String {
          unquantised weights",
         path.display()
     )
+}
+
+/// The file names of configs, in the order of the search.
+pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
+
+/// Returns the config of a folder, if it has one.
+pub fn file(folder: &Path) -> Option<PathBuf> {
+    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
+}
+
+/// Returns the height in timm's `input_size = [3, height, width]`, in pixels.
+pub fn input_size(config: &Value) -> Option<i64> {
+    config.get("input_size")?.get(1)?.as_i64()
 }

@@ -3,7 +3,10 @@
 
 use super::Geometry;
 use super::rope::Table;
-use crate::model::network::ops::{Activation, Mask, Ops};
+use crate::data::Fields;
+use crate::data::fields::MASK;
+use crate::model::network::HIDDEN;
+use crate::model::network::ops::{Mask, Ops};
 
 /// The texts that a block sees.
 pub struct Texts<V> {
@@ -14,14 +17,14 @@ pub struct Texts<V> {
 }
 
 impl<V> Texts<V> {
-    /// Splits what travels between stages, `[p, B, T, d + 1]`.
-    pub fn split<O: Ops<Value = V>>(ops: &O, x: &V, width: i64) -> Texts<V> {
-        Texts { hidden: ops.slice(x, 3, 0, width), mask: ops.mask_of(x, width) }
+    /// Takes what travels between stages.
+    pub fn of<O: Ops<Value = V>>(ops: &O, x: &Fields<V>) -> Texts<V> {
+        Texts { hidden: ops.again(x.get(HIDDEN)), mask: ops.again(x.get(MASK)) }
     }
 
-    /// Joins hidden states and mask to what travels between stages.
-    pub fn joined<O: Ops<Value = V>>(self, ops: &O) -> V {
-        ops.concat(vec![self.hidden, self.mask], 3)
+    /// Returns what travels between stages.
+    pub fn fields(self) -> Fields<V> {
+        Fields::new(vec![(HIDDEN, self.hidden), (MASK, self.mask)])
     }
 }
 
@@ -97,7 +100,7 @@ impl<O: Ops> Block<'_, O> {
         let ops = self.ops;
         let x = ops.add(x, ops.linear(&self.name("attn.proj"), read));
         let normed = ops.rms_norm(&self.name("ln_2"), &x, self.geometry.eps);
-        let gate = ops.activation(Activation::Silu, ops.linear(&self.name("mlp.gate"), &normed));
+        let gate = ops.activation(self.geometry.traits.activation, ops.linear(&self.name("mlp.gate"), &normed));
         let hidden = ops.mul(gate, ops.linear(&self.name("mlp.fc"), &normed));
         ops.add(x, ops.linear(&self.name("mlp.proj"), &hidden))
     }
@@ -105,8 +108,21 @@ impl<O: Ops> Block<'_, O> {
     /// Returns the outputs `[p', B, heads, T, D]` of one of the layers `q`, `k` and `v`.
     fn heads_of(&self, layer: &str, x: &O::Value) -> O::Value {
         let y = self.ops.linear(&self.name(&format!("attn.{layer}")), x);
+        let y = if layer == "v" { y } else { self.normed_heads(layer, y) };
         let heads = self.ops.length(&y, 3) / self.geometry.channels;
         self.ops.heads(&y, 1, heads).remove(0)
+    }
+
+    /// Normalises outputs `[p, B, T, heads · D]` of a layer head by head, where the family does.
+    fn normed_heads(&self, layer: &str, y: O::Value) -> O::Value {
+        let Geometry { channels, eps, traits, .. } = *self.geometry;
+        if !traits.head_norms {
+            return y;
+        }
+        let [tokens, width] = [2, 3].map(|axis| self.ops.length(&y, axis));
+        let heads = self.ops.reshape(&y, &[tokens * width / channels, channels]);
+        let normed = self.ops.rms_norm(&self.name(&format!("attn.{layer}_norm")), &heads, eps);
+        self.ops.reshape(&normed, &[tokens, width])
     }
 
     fn turned(&self, x: &O::Value, places: &Places<O::Value>) -> O::Value {

@@ -1,14 +1,15 @@
-//! The sizes and settings of a language network in `config.json`, with the defaults of transformers 5.23 for absent keys.
+//! The sizes and settings of a language network in `config.json`, with the defaults of its family for absent keys.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::rope::{Rope, Scaling};
-use crate::model::families::{HARMLESS_ANYWHERE, LANGUAGE};
+use crate::model::families::HARMLESS_ANYWHERE;
+use crate::model::families::decoders::{Decoder, Traits};
 use crate::model::values::Values;
 use crate::schema::hint;
 
-/// The keys that are read here.
+/// The keys that are read of every family.
 const KEYS: &[&str] = &[
     "model_type",
     "vocab_size",
@@ -21,11 +22,7 @@ const KEYS: &[&str] = &[
     "max_position_embeddings",
     "rms_norm_eps",
     "hidden_act",
-    "attention_bias",
-    "mlp_bias",
     "tie_word_embeddings",
-    "sliding_window",
-    "use_sliding_window",
     "layer_types",
     "rope_parameters",
     "rope_scaling",
@@ -64,74 +61,8 @@ const ROPE_KEYS: [&str; 8] = [
     "partial_rotary_factor",
 ];
 
-/// A model type of transformers that bella computes natively.
-#[derive(Debug, PartialEq)]
-pub struct Family {
-    pub model_type: &'static str,
-    /// Networks of this type, for people.
-    pub about: &'static str,
-    vocabulary: i64,
-    mlp: i64,
-    /// The number of heads of keys and values; as many as there are heads if it is `None`.
-    key_heads: Option<i64>,
-    context: i64,
-    /// Whether queries, keys and values have biases, whatever the config says.
-    qkv_bias: bool,
-    window: Window,
-}
-
-/// Where a config says how far back a token looks.
-#[derive(Debug, PartialEq)]
-enum Window {
-    /// Nowhere: a token looks at all earlier ones.
-    None,
-    /// In `sliding_window`, whose default is a number.
-    Always(i64),
-    /// In `sliding_window`, if `use_sliding_window` is true.
-    IfAsked(i64),
-}
-
-/// Every known family.
-pub const FAMILIES: &[Family] = &[
-    Family {
-        model_type: LANGUAGE[0],
-        about: "Llama 2 and 3, Vicuna",
-        vocabulary: 32_000,
-        mlp: 11_008,
-        key_heads: None,
-        context: 2048,
-        qkv_bias: false,
-        window: Window::None,
-    },
-    Family {
-        model_type: LANGUAGE[1],
-        about: "Mistral",
-        vocabulary: 32_000,
-        mlp: 14_336,
-        key_heads: Some(8),
-        context: 131_072,
-        qkv_bias: false,
-        window: Window::Always(4096),
-    },
-    Family {
-        model_type: LANGUAGE[2],
-        about: "Qwen 2 and 2.5",
-        vocabulary: 151_936,
-        mlp: 22_016,
-        key_heads: None,
-        context: 32_768,
-        qkv_bias: true,
-        window: Window::IfAsked(4096),
-    },
-];
-
-/// Returns the family of a model type, if bella computes it.
-pub fn family(model_type: &str) -> Option<&'static Family> {
-    FAMILIES.iter().find(|family| family.model_type == model_type)
-}
-
 /// The sizes and settings of a network.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Geometry {
     pub vocabulary: i64,
     /// The width of hidden states, d.
@@ -151,15 +82,8 @@ pub struct Geometry {
     pub rope: Rope,
     /// Whether the embeddings are also the output matrix.
     pub tied: bool,
-    pub biases: Biases,
-}
-
-/// The layers that have biases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Biases {
-    pub qkv: bool,
-    pub attention_proj: bool,
-    pub mlp: bool,
+    pub traits: Traits,
+    pub family: &'static Decoder,
 }
 
 impl Geometry {
@@ -167,53 +91,54 @@ impl Geometry {
     ///
     /// # Errors
     /// Fails if a value is malformed, or asks for what bella does not compute.
-    pub fn read(values: &Values, family: &Family) -> Result<Geometry> {
+    pub fn read(values: &Values, family: &'static Decoder) -> Result<Geometry> {
         let shown = values.path.display();
-        refuse_others(values)?;
-        let width = values.integer("hidden_size", 4096)?;
-        let heads = values.integer("num_attention_heads", 32)?;
-        let key_heads = values.integer("num_key_value_heads", family.key_heads.unwrap_or(heads))?;
+        refuse_others(values, family)?;
+        let usual = family.usual;
+        let width = values.integer("hidden_size", usual.width)?;
+        let heads = values.integer("num_attention_heads", usual.heads)?;
+        let key_heads = match values.table().get("num_key_value_heads") {
+            Some(Value::Null) => heads,
+            _ => values.integer("num_key_value_heads", usual.key_heads.unwrap_or(heads))?,
+        };
         ensure!(
             heads % key_heads == 0,
             "{shown}: num_key_value_heads = {key_heads}: must divide num_attention_heads = {heads}"
         );
-        let channels = match values.get("head_dim") {
-            Some(_) => values.integer("head_dim", 1)?,
-            None if width % heads == 0 => width / heads,
-            None => bail!("{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}"),
+        let channels = match (values.get("head_dim"), usual.channels) {
+            (Some(_), _) => values.integer("head_dim", 1)?,
+            (None, Some(channels)) => channels,
+            (None, None) if width % heads == 0 => width / heads,
+            (None, None) => bail!("{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}"),
         };
         ensure!(channels % 2 == 0, "{shown}: head_dim = {channels}: must be even, since RoPE turns pairs of channels");
-        let all = values.is_true("attention_bias");
-        let positions = values.integer("max_position_embeddings", family.context)?;
+        let traits = (family.traits)(values)?;
+        let positions = values.integer("max_position_embeddings", usual.context)?;
         Ok(Geometry {
-            vocabulary: values.integer("vocab_size", family.vocabulary)?,
+            vocabulary: values.integer("vocab_size", usual.vocabulary)?,
             width,
-            mlp: values.integer("intermediate_size", family.mlp)?,
-            blocks: values.integer("num_hidden_layers", 32)? as usize,
+            mlp: values.integer("intermediate_size", usual.mlp)?,
+            blocks: values.integer("num_hidden_layers", usual.blocks)? as usize,
             heads,
             key_heads,
             channels,
             // A text that fits into the window looks the same with and without it.
-            context: window(values, family)?.map_or(positions, |window| window.min(positions)),
-            eps: values.number("rms_norm_eps", 1e-6)?,
-            rope: rope(values)?,
+            context: traits.window.map_or(positions, |window| window.min(positions)),
+            eps: values.number("rms_norm_eps", usual.eps)?,
+            rope: rope(values, usual.theta)?,
             tied: values.is_true("tie_word_embeddings"),
-            biases: Biases { qkv: all || family.qkv_bias, attention_proj: all, mlp: values.is_true("mlp_bias") },
+            traits,
+            family,
         })
     }
 }
 
 /// Refuses settings with which the network computes something else.
-fn refuse_others(values: &Values) -> Result<()> {
+fn refuse_others(values: &Values, family: &Decoder) -> Result<()> {
     let shown = values.path.display();
     ensure!(
         values.get("quantization_config").is_none(),
         "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
-    );
-    let activation = values.text("hidden_act").unwrap_or("silu");
-    ensure!(
-        ["silu", "swish"].contains(&activation),
-        "{shown}: hidden_act = \"{activation}\" is none that bella computes for a language network; known: silu"
     );
     let layers = values.get("layer_types").and_then(Value::as_array).into_iter().flatten();
     for layer in layers {
@@ -222,7 +147,9 @@ fn refuse_others(values: &Values) -> Result<()> {
             "{shown}: layer_types has {layer}, which bella does not compute; known: full_attention, sliding_attention"
         );
     }
-    values.expect_keys("a language network", &[KEYS, HARMLESS, HARMLESS_ANYWHERE].concat())?;
+    let Decoder { model_type, keys, harmless, .. } = family;
+    let known = [KEYS, HARMLESS, HARMLESS_ANYWHERE, keys, harmless].concat();
+    values.expect_keys(&format!("a language network of model_type {model_type}"), &known)?;
     whole_heads(values)
 }
 
@@ -237,32 +164,15 @@ fn whole_heads(values: &Values) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of tokens that a token looks back at, if there is a limit.
-fn window(values: &Values, family: &Family) -> Result<Option<i64>> {
-    // `null` switches the window off; an absent key means the default.
-    let absent = !values.has("sliding_window");
-    let read = |default: i64| match (absent, values.get("sliding_window")) {
-        (true, _) => Ok(Some(default)),
-        (false, None) => Ok(None),
-        (false, Some(_)) => values.integer("sliding_window", default).map(Some),
-    };
-    match family.window {
-        Window::None => Ok(None),
-        Window::Always(default) => read(default),
-        Window::IfAsked(default) if values.is_true("use_sliding_window") => read(default),
-        Window::IfAsked(_) => Ok(None),
-    }
-}
-
 /// Reads rotary positions from `rope_scaling` (transformers 4), which transformers 5 prefers, or else `rope_parameters` (5),
 /// and from `rope_theta` where the table has none.
-fn rope(values: &Values) -> Result<Rope> {
+fn rope(values: &Values, usual: f64) -> Result<Rope> {
     let filled = |table: &&Value| table.as_object().is_none_or(|all| !all.is_empty());
     let table = |key: &str| values.get(key).filter(filled).cloned().map(|table| Values::new(&values.path, table));
     let scaling = table("rope_scaling").or(table("rope_parameters"));
     let theta = match &scaling {
-        Some(parameters) if parameters.has("rope_theta") => parameters.number("rope_theta", 10_000.0)?,
-        _ => values.number("rope_theta", 10_000.0)?,
+        Some(parameters) if parameters.has("rope_theta") => parameters.number("rope_theta", usual)?,
+        _ => values.number("rope_theta", usual)?,
     };
     let scaling = match &scaling {
         Some(table) => {
@@ -308,12 +218,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::families::decoders::{Biases, decoder};
+    use crate::model::network::ops::Activation;
 
     fn read(model_type: &str, table: Value) -> Result<Geometry> {
-        Geometry::read(&Values::new(Path::new("config.json"), table), family(model_type).unwrap())
+        Geometry::read(&Values::new(Path::new("config.json"), table), decoder(model_type).unwrap())
     }
 
-    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(), hf.MistralConfig(), hf.Qwen2Config())"`
+    /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(), hf.MistralConfig(), hf.Qwen2Config(), hf.Qwen3Config())"`
     #[test]
     fn absent_keys_mean_the_defaults_of_the_class() {
         let llama = read("llama", json!({})).unwrap();
@@ -324,7 +236,25 @@ mod tests {
         assert_eq!((mistral.key_heads, mistral.mlp, mistral.context), (8, 14_336, 4096));
         let qwen = read("qwen2", json!({})).unwrap();
         assert_eq!((qwen.vocabulary, qwen.key_heads, qwen.mlp, qwen.context), (151_936, 32, 22_016, 32_768));
-        assert_eq!(qwen.biases, Biases { qkv: true, attention_proj: false, mlp: false });
+        assert_eq!(qwen.traits.biases, Biases { qkv: true, attention_proj: false, mlp: false });
+        let three =
+            read("qwen3", json!({ "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": null }))
+                .unwrap();
+        assert_eq!((three.channels, three.key_heads, three.mlp, three.context), (128, 16, 22_016, 32_768));
+        assert_eq!((three.traits.biases, three.traits.head_norms), (Biases::default(), true));
+        assert!([&llama, &mistral, &qwen].iter().all(|other| !other.traits.head_norms));
+    }
+
+    #[test]
+    fn keys_of_one_family_mean_nothing_to_another() {
+        let all = json!({ "attention_bias": true, "mlp_bias": true, "hidden_act": "gelu_pytorch_tanh" });
+        let llama = read("llama", all.clone()).unwrap().traits;
+        assert_eq!(llama.biases, Biases { qkv: true, attention_proj: true, mlp: true });
+        assert_eq!(llama.activation, Activation::GeluTanh);
+        assert_eq!(read("mistral", all.clone()).unwrap().traits.biases, Biases::default());
+        assert_eq!(read("qwen2", all).unwrap().traits.biases, Biases { qkv: true, ..Biases::default() });
+        let three = read("qwen3", json!({ "attention_bias": true })).unwrap().traits.biases;
+        assert_eq!(three, Biases { qkv: true, attention_proj: true, mlp: false });
     }
 
     #[test]
@@ -376,7 +306,7 @@ mod tests {
             (json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_type = \"yarn\""),
             (json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 4.0 } }), "rope_type = \"dynamic\""),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
-            (json!({ "hidden_act": "gelu" }), "hidden_act = \"gelu\""),
+            (json!({ "hidden_act": "relu" }), "hidden_act = \"relu\""),
             (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5"),
             (json!({ "quantization_config": { "bits": 4 } }), "unquantised"),
             (json!({ "num_key_value_heads": 5 }), "must divide num_attention_heads"),

@@ -7,10 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config::{FAMILIES, Family, family};
-use super::names::{canonical, published, stored_names};
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
+use crate::model::families::decoders::{Traits, decoder, decoder_of};
 use crate::model::folder::{Place, config_file, home};
 use crate::model::network::{Network, Parameters};
 use crate::model::stored::StoredNames;
@@ -22,7 +21,6 @@ pub const TOKENS: i64 = 512;
 /// A language network as read from its folder.
 pub struct Opened {
     pub language: Language,
-    pub family: &'static Family,
     /// The weights on the CPU, in the type in which they are stored.
     pub base: Parameters,
     /// The type in which the folder stores most weights.
@@ -35,7 +33,7 @@ pub struct Opened {
 /// Returns whether the config at a path, a folder or a file of weights, is that of a language network that bella computes.
 pub fn is_language(path: &Path) -> bool {
     let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(family).is_some())
+    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(decoder).is_some())
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default.
@@ -46,14 +44,14 @@ pub fn is_language(path: &Path) -> bool {
 pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (family, language) = described(&Values::new(&file, read_json(&file)?), tokens)?;
+    let language = described(&Values::new(&file, read_json(&file)?), tokens)?;
     let geometry = &language.geometry;
     let tensors = place.read()?;
-    let names = stored_names(tensors.iter().map(|(name, _)| name.as_str()));
+    let names = geometry.family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
     let base = placed(geometry, tensors).with_context(|| path.display().to_string())?;
     let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
-    Ok(Opened { language, family, base, stored, names, tokenizer })
+    Ok(Opened { language, base, stored, names, tokenizer })
 }
 
 /// Returns the weights of the network at `path`, which needs no tokenizer.
@@ -63,7 +61,7 @@ pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
 pub fn parameters(path: &Path) -> Result<Parameters> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (_, language) = described(&Values::new(&file, read_json(&file)?), None)?;
+    let language = described(&Values::new(&file, read_json(&file)?), None)?;
     placed(&language.geometry, place.read()?).with_context(|| path.display().to_string())
 }
 
@@ -71,31 +69,25 @@ pub fn parameters(path: &Path) -> Result<Parameters> {
 ///
 /// # Errors
 /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
-pub fn described(values: &Values, tokens: Option<i64>) -> Result<(&'static Family, Language)> {
+pub fn described(values: &Values, tokens: Option<i64>) -> Result<Language> {
     let shown = values.path.display();
-    let model_type = values.text("model_type").unwrap_or_default();
-    let Some(family) = family(model_type) else {
-        let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
-        bail!(
-            "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}",
-            known.join(", ")
-        )
-    };
-    let geometry = Geometry::read(values, family)?;
+    let geometry = Geometry::read(values, decoder_of(values, "", "model_type")?)?;
     let tokens = tokens.unwrap_or(TOKENS.min(geometry.context));
     ensure!(
         tokens <= geometry.context,
         "checkpoint.max_tokens = {tokens}: the network of {shown} reads at most {} tokens",
         geometry.context
     );
-    Ok((family, Language::new(geometry, tokens)))
+    Ok(Language::new(geometry, tokens))
 }
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
 pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
-    let Geometry { vocabulary, width, biases, tied, .. } = *geometry;
+    let Geometry { vocabulary, width, channels, traits, tied, .. } = *geometry;
+    let Traits { biases, head_norms, .. } = traits;
     let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
     let norm = |layer: String| (format!("{layer}.weight"), vec![width]);
+    let normed = |target: &str| head_norms && ["attn.q", "attn.k"].contains(&target);
     for slots in Language::new(geometry.clone(), 1).slots().chunks_exact(7) {
         let block = format!("blocks.{}", slots[0].stage);
         all.push(norm(format!("{block}.ln_1")));
@@ -110,6 +102,7 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
             }
             all.push((format!("{}.weight", slot.name), vec![slot.outputs, slot.inputs]));
             all.extend(biased.then(|| (format!("{}.bias", slot.name), vec![slot.outputs])));
+            all.extend(normed(&slot.target).then(|| (format!("{}_norm.weight", slot.name), vec![channels])));
         }
     }
     all.push(norm("ln_post".into()));
@@ -123,20 +116,21 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
 pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
-    let mut found = Vec::new();
+    let (names, mut found) = (geometry.family.names, Vec::new());
     for (stored, tensor) in tensors {
         // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
         if stored.ends_with("rotary_emb.inv_freq") {
             continue;
         }
-        let name = canonical(&stored).with_context(|| format!("`{stored}` has no place in a language network"))?;
+        let name =
+            names.canonical(&stored).with_context(|| format!("`{stored}` has no place in a language network"))?;
         found.push((name, stored, tensor));
     }
     let mut named = Vec::new();
     for (name, shape) in sizes(geometry) {
         let at = found.iter().position(|(known, ..)| *known == name);
         let at = at.with_context(|| {
-            format!("the weights lack `{}`, which config.json asks for", published(&name, &stored_names))
+            format!("the weights lack `{}`, which config.json asks for", names.published(&name, &stored_names))
         })?;
         let (_, stored, tensor) = found.swap_remove(at);
         ensure!(

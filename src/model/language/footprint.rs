@@ -2,7 +2,7 @@
 
 use tch::Kind;
 
-use super::{EMBEDDING, Geometry};
+use super::{EMBEDDING, Geometry, Texts};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::kept::KeptPass;
 use crate::model::network::ops::{Count, Written};
@@ -47,7 +47,8 @@ impl Pass<'_> {
             Graph::Weights { trained, .. } => trained.reaches_layer(EMBEDDING),
             Graph::None => false,
         };
-        let entered = Count::new(&[self.tokens, self.geometry.width + 1], true, self.flows || embeds);
+        let hidden = Count::new(&[self.tokens, self.geometry.width], true, self.flows || embeds);
+        let entered = Texts { hidden, mask: Count::new(&[self.tokens, 1], true, false) }.fields();
         let kept = KeptPass { network, stages: self.geometry.blocks, part: "", base, kind, graph };
         kept.entries(|_| entered) + self.beside()
     }
@@ -62,10 +63,11 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::language::config::Biases;
+    use crate::model::families::decoders::{Biases, Traits, decoder};
     use crate::model::language::rope::{Rope, Scaling};
     use crate::model::language::{Language, sizes};
     use crate::model::network::Trained;
+    use crate::model::network::ops::Activation;
 
     struct Queries;
     impl Trained for Queries {
@@ -89,7 +91,8 @@ mod tests {
             eps: 1e-6,
             rope: Rope { theta: 1e4, scaling: Scaling::None },
             tied: false,
-            biases: Biases { qkv: false, attention_proj: false, mlp: false },
+            traits: Traits { biases: Biases::default(), head_norms: false, activation: Activation::Silu, window: None },
+            family: decoder("llama").unwrap(),
         };
         let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
         let language = Language::new(geometry, 10);
@@ -105,14 +108,15 @@ mod tests {
         let alone = 10 * (3 * 24 + 6 * 16 + 3 * 24);
         assert_eq!(pass(Graph::None).entries(), alone);
         let with_graph = alone + 10 * 2 * 24;
-        // What enters a block has the mask beside it, which is kept with it and once more where attention is masked. The last
-        // block reads one token behind its keys and values, which is turned by the angles of its place.
-        let whole = 10 * (17 + 16 + 2 * 24 + 2 * 12 + 3 * 24 + 1);
-        let last = 10 * (17 + 2 * 12) + 16 + 2 * 24 + 3 * 24 + 2 * 6;
-        assert_eq!(pass(Graph::Samples { budgets: 1 }).entries(), with_graph + 2 * whole + last);
+        // The mask is kept once, by the first block that reads it. The last block reads one token behind its keys and values,
+        // which is turned by the angles of its place.
+        let mask = 10;
+        let whole = 10 * (16 + 16 + 2 * 24 + 2 * 12 + 3 * 24);
+        let last = 10 * (16 + 2 * 12) + 16 + 2 * 24 + 3 * 24 + 2 * 6;
+        assert_eq!(pass(Graph::Samples { budgets: 1 }).entries(), with_graph + mask + 2 * whole + last);
         // Gradients begin at the queries of the second block: neither its first norm nor its keys and values have some.
         let weights = |recompute| Graph::Weights { trained: &Queries, recompute, own_samples: true };
-        let second = 10 * (16 + 2 * 24 + 2 * 12 + 1 + 16 + 3 * 24 + 24);
+        let second = 10 * (16 + 2 * 24 + 2 * 12 + 16 + 3 * 24 + 24) + mask;
         let found = pass(weights(false)).entries();
         assert_eq!(found, with_graph + second + last + 160);
         assert_eq!(pass(weights(true)).entries(), with_graph + 2 * 170 + second);

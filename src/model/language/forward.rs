@@ -1,8 +1,8 @@
 //! A language network as a [`Network`]. One forward pass serves all particles: activations are `[p, B, T, d]` with p = 1
 //! until particles differ, so frozen products run once on all rows.
 //!
-//! What travels between stages is `[p, B, T, d + 1]`, whose last column is the mask. After the last block it is
-//! `[p, B, 1, d + 1]`: the last token alone.
+//! Hidden states `[p, B, T, d]` and a mask `[p, B, T, 1]` travel between stages. After the last block they are those of the last
+//! token alone.
 
 use tch::{Kind, Tensor};
 
@@ -10,9 +10,11 @@ use super::block::{Block, Rows, Texts};
 use super::footprint::Pass;
 use super::rope::{Angles, Table};
 use super::{EMBEDDING, Geometry, OUTPUT};
+use crate::data::Fields;
+use crate::data::fields::{IDS, MASK};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Ops, Reads, Written};
-use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights};
+use crate::model::network::{Autoregressive, Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Weights};
 
 /// A network of the Llama family.
 #[derive(Debug)]
@@ -60,21 +62,21 @@ impl Network for Language {
         self.geometry.width
     }
 
-    /// Returns the shape of a stage's input for one prompt: `[tokens, d + 1]`, and `[1, d + 1]` after the last stage.
-    fn entering(&self, stage: usize) -> Vec<i64> {
+    /// Returns the shapes of a stage's input for one prompt, of one token after the last stage.
+    fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let tokens = if stage == self.geometry.blocks { 1 } else { self.tokens };
-        vec![tokens, self.geometry.width + 1]
+        Texts { hidden: vec![tokens, self.geometry.width], mask: vec![tokens, 1] }.fields()
     }
 
-    fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
+    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
         self.enter_by(&Eager::of(weights), samples)
     }
 
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
+    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
         self.stage_by(&Eager::of(weights), stage, x)
     }
 
-    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
+    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
         self.features_by(&Eager::of(weights), x)
     }
 
@@ -96,23 +98,23 @@ impl Forward for Language {
         self.geometry.blocks
     }
 
-    /// Returns the embeddings with the mask, `[p', B, T, d + 1]`, of prompts `[p, B, 2, T]`.
-    fn enter_by<O: Ops>(&self, ops: &O, samples: &O::Value) -> O::Value {
-        let [ids, mask] = ops.aligned(samples);
-        self.entered(ops, &ids, &mask).joined(ops)
+    /// Returns the embeddings with the mask.
+    fn enter_by<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> Fields<O::Value> {
+        let [ids, mask] = ops.aligned([IDS, MASK].map(|name| samples.get(name)));
+        self.entered(ops, &ids, &mask).fields()
     }
 
     /// Runs one block. The last block computes nothing but the last token.
-    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
         let rows = if stage + 1 == self.geometry.blocks { Rows::Last } else { Rows::All };
         self.block(ops, (stage, rows), &x)
     }
 
-    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+    fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
         ops.reshape(&self.normed(ops, x), &[self.geometry.width])
     }
 
-    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: O::Value, reads: Reads) -> O::Value {
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: Fields<O::Value>, reads: Reads) -> O::Value {
         let rows = |stage| match reads {
             Reads::Samples if stage + 1 == self.geometry.blocks => Rows::Last,
             Reads::Samples | Reads::Tokens => Rows::All,
@@ -135,17 +137,16 @@ impl Language {
         Pass { network: self, geometry, tokens, base, flows, kind, graph }.need()
     }
 
-    /// Runs one block on some rows of what enters it, `x: [p, B, T, d + 1]`.
-    pub fn block<O: Ops>(&self, ops: &O, (index, rows): (usize, Rows), x: &O::Value) -> O::Value {
-        let texts = Texts::split(ops, x, self.geometry.width);
-        let table = self.table(ops, ops.length(x, 2), &texts.hidden);
-        Block { ops, geometry: &self.geometry, table: &table, index, rows }.forward(texts).joined(ops)
+    /// Runs one block on some rows of what enters it.
+    pub fn block<O: Ops>(&self, ops: &O, (index, rows): (usize, Rows), x: &Fields<O::Value>) -> Fields<O::Value> {
+        let texts = Texts::of(ops, x);
+        let table = self.table(ops, ops.length(&texts.hidden, 2), &texts.hidden);
+        Block { ops, geometry: &self.geometry, table: &table, index, rows }.forward(texts).fields()
     }
 
     /// Returns the hidden states after the last norm, `[p', B, T, d]`, of what leaves the last block.
-    pub fn normed<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
-        let Texts { hidden, .. } = Texts::split(ops, x, self.geometry.width);
-        ops.rms_norm("ln_post", &hidden, self.geometry.eps)
+    pub fn normed<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
+        ops.rms_norm("ln_post", x.get(HIDDEN), self.geometry.eps)
     }
 
     /// Returns the embeddings of tokens with their mask, `[p, B, T]` each.

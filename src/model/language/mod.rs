@@ -1,7 +1,8 @@
-//! Language networks of the Llama family (Touvron et al. 2023, arXiv 2302.13971), batched over particles: Llama 2 and 3,
-//! Vicuna, Mistral and Qwen 2.5. One implementation of [`Network`](crate::model::network::Network) serves them all.
+//! Dense decoders (Touvron et al. 2023, arXiv 2302.13971), batched over particles. One implementation of
+//! [`Network`](crate::model::network::Network) serves them all; what distinguishes them is in their
+//! [family](crate::model::families::decoders).
 //!
-//! A sample is a prompt, `[2, T]`: token ids, and 1 where there is a token. Prompts may be padded on either side; the
+//! A sample is a prompt, `[T]`: its token ids, and a mask that is 1 where there is a token. Prompts may be padded on either side; the
 //! network moves the padding behind the text, where causal attention never looks. The features are the hidden state
 //! after the last norm at the last token of the prompt, `[p, B, d]`; the output matrix `lm_head` turns them into the
 //! logits of tokens.
@@ -11,20 +12,14 @@ pub mod config;
 mod folder;
 mod footprint;
 pub mod forward;
-mod names;
 pub mod rope;
 pub mod tokens;
 mod writing;
 
 pub use block::{Rows, Texts};
-pub use config::{FAMILIES, Family, Geometry, family};
+pub use config::Geometry;
 pub use folder::{Opened, TOKENS, described, is_language, open, parameters, placed, sizes};
 pub use forward::Language;
-pub use names::{published, stored_names};
 pub use tokens::Tokenizer;
 
-/// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.
-pub const OUTPUT: &str = "lm_head";
-
-/// The name of the matrix of embeddings, which is also the output matrix of a tied network.
-pub const EMBEDDING: &str = "embed";
+pub use crate::model::families::{EMBEDDING, OUTPUT};

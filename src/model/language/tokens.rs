@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::data::{Prompts, Tokens};
 use crate::model::folder::TOKENIZER;
 use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::preparation::{Example, Preparation, Texts, Wording};
 
 /// A tokenizer that turns prompts into tokens.
 pub struct Tokenizer {
@@ -128,33 +129,12 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the end-of-text token.
-    pub fn end(&self) -> Option<u32> {
-        self.end.as_ref().map(|edge| edge.id)
-    }
-
-    /// Returns the text of tokens, without special ones.
-    ///
-    /// # Errors
-    /// Fails if a token is unknown.
-    pub fn text(&self, ids: &[u32]) -> Result<String> {
-        self.tokenizer.decode(ids, true).map_err(|error| anyhow!("{}: {error}", self.path.display()))
-    }
-
     /// Returns the tokens of all prompts of the set `name`.
     ///
     /// # Errors
     /// Fails if a prompt is empty or longer than the network reads, or if the end-of-text token is asked for and there is
     /// none.
     pub fn prompts(&self, name: &str, prompts: &Prompts) -> Result<Tokens> {
-        Ok(Tokens::new(&self.each(name, prompts)?))
-    }
-
-    /// Returns the token ids of each prompt of the set `name`.
-    ///
-    /// # Errors
-    /// Fails as [`prompts`](Self::prompts) does.
-    pub fn each(&self, name: &str, prompts: &Prompts) -> Result<Vec<Vec<u32>>> {
         let end = match (prompts.ended, self.end()) {
             (true, None) => bail!(
                 "{name}: its prompts end with the end-of-text token, and {} names none (eos_token)",
@@ -175,6 +155,40 @@ impl Tokenizer {
             );
             Ok(ids)
         };
-        prompts.texts.par_iter().enumerate().map(one).collect()
+        let all = prompts.texts.par_iter().enumerate().map(one).collect::<Result<Vec<Vec<u32>>>>()?;
+        Ok(Tokens::new(&all))
+    }
+}
+
+impl Wording for Tokenizer {
+    fn end(&self) -> Option<u32> {
+        self.end.as_ref().map(|edge| edge.id)
+    }
+
+    fn text(&self, ids: &[u32]) -> Result<String> {
+        self.tokenizer.decode(ids, true).map_err(|error| anyhow!("{}: {error}", self.path.display()))
+    }
+}
+
+impl Preparation for Tokenizer {
+    fn tokens(&self, name: &str, prompts: &Prompts) -> Result<Option<Tokens>> {
+        ensure!(
+            prompts.seconds.is_none(),
+            "{name}: has pairs of texts, which are for text encoders (checkpoint.kind = \"module\"); a language network reads one \
+             prompt"
+        );
+        self.prompts(name, prompts).map(Some)
+    }
+
+    fn wording(&self) -> Option<&dyn Wording> {
+        Some(self)
+    }
+
+    fn texts(&self) -> Option<Texts> {
+        Some(Texts { tokens: self.tokens as i64, image: None })
+    }
+
+    fn example(&self, vocabulary: i64, _: Option<[i64; 2]>) -> Option<Example> {
+        Some(Example::of_texts(&Example::texts(vocabulary, Example::TOKENS.min(self.tokens as i64), 0)))
     }
 }

@@ -7,6 +7,8 @@ use super::block::{Block, Places, Rows, Texts};
 use super::forward::Language;
 use super::rope::Table;
 use super::{Geometry, OUTPUT};
+use crate::data::Fields;
+use crate::data::fields::{IDS, MASK};
 use crate::model::network::autoregressive::Memory;
 use crate::model::network::ops::{Count, Counter, Eager, Forward, Mask, Ops};
 use crate::model::network::{Autoregressive, Network, Weights};
@@ -25,18 +27,14 @@ impl Autoregressive for Language {
         self.geometry.context
     }
 
-    fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory) {
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory) {
         let ops = Eager::of(weights);
-        let [ids, mask] = ops.aligned(prompts);
+        let [ids, mask] = ops.aligned([IDS, MASK].map(|name| prompts.get(name)));
         self.read_entered(&ops, self.entered(&ops, &ids, &mask), &mask, more)
     }
 
     fn longest_prompt(&self) -> i64 {
         self.tokens
-    }
-
-    fn prompt_tokens(&self, prompts: &Tensor) -> i64 {
-        prompts.size()[3]
     }
 
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor {
@@ -56,7 +54,7 @@ impl Autoregressive for Language {
         });
         memory.taken += 1;
         memory.lengths = &memory.lengths + 1;
-        self.features(weights, &texts.joined(ops))
+        self.features(weights, &texts.fields())
     }
 
     fn count_append(&self, counter: &Counter, tokens: i64) -> Count {
@@ -65,7 +63,7 @@ impl Autoregressive for Language {
         let (table, positions, seen) = (self.table(counter, tokens, &texts.hidden), one(&[]), one(&[tokens, 1]));
         let place = Place { table: &table, positions: &positions, seen: &seen };
         let texts = self.continued(counter, texts, place, |_, now| now.map(|one| counter.longer(&one, 3, tokens)));
-        self.features_by(counter, &texts.joined(counter))
+        self.features_by(counter, &texts.fields())
     }
 
     fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
@@ -114,6 +112,6 @@ impl Language {
         }
         let lengths = mask.sum_dim_intlist([2i64].as_slice(), false, Kind::Int64);
         let mask = mask.constant_pad_nd([0, more]);
-        (self.features_by(ops, &texts.joined(ops)), Memory { blocks: kept, mask, lengths, taken: tokens })
+        (self.features_by(ops, &texts.fields()), Memory { blocks: kept, mask, lengths, taken: tokens })
     }
 }

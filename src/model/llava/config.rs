@@ -4,12 +4,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::families;
-use crate::model::language::{FAMILIES, Family, Geometry, family};
+use crate::model::families::decoders::decoder_of;
+use crate::model::language::Geometry;
 use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
-
-/// The model type of transformers.
-pub const MODEL_TYPE: &str = "llava";
 
 /// How an image enters the language network.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +35,7 @@ pub struct VisionConfig {
 ///
 /// # Errors
 /// Fails if a value is malformed, or asks for what bella does not compute.
-pub fn read(values: &Values) -> Result<(&'static Family, Geometry, VisionConfig)> {
+pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
     let shown = values.path.display();
     ensure!(
         values.get("quantization_config").is_none(),
@@ -49,19 +47,12 @@ pub fn read(values: &Values) -> Result<(&'static Family, Geometry, VisionConfig)
         Ok(Values::new(&values.path, found))
     };
     let (text, vision) = (table("text_config")?, table("vision_config")?);
-    let model_type = text.text("model_type").unwrap_or("llama");
-    let Some(family) = family(model_type) else {
-        let known: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
-        bail!(
-            "{shown}: text_config.model_type = \"{model_type}\" is no language network that bella reads; known: {}",
-            known.join(", ")
-        )
-    };
+    let family = decoder_of(&text, "llama", "text_config.model_type")?;
     let mut geometry = Geometry::read(&text, family).context("text_config")?;
     // The whole config may say it in the place of the table.
     geometry.tied |= values.is_true("tie_word_embeddings");
     let eyes = eyes(values, &vision, &geometry)?;
-    Ok((family, geometry, eyes))
+    Ok((geometry, eyes))
 }
 
 fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionConfig> {
@@ -156,7 +147,7 @@ mod tests {
                 "num_attention_heads": 16, "num_hidden_layers": 24 },
         });
         change(&mut table);
-        read(&Values::new(Path::new("config.json"), table)).map(|(_, _, eyes)| eyes)
+        read(&Values::new(Path::new("config.json"), table)).map(|(_, eyes)| eyes)
     }
 
     #[test]

@@ -9,19 +9,21 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config::{self, MODEL_TYPE, VisionConfig};
+use super::config::{self, VisionConfig};
 use super::vision_tower::VisionTower;
 use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
 use crate::model::Normalize;
+use crate::model::families::decoders::LLAVA;
 use crate::model::folder::{Place, check_preparation, config_file, home};
-use crate::model::language::{self, Family, Geometry, Language, Rows, TOKENS, Tokenizer, placed, stored_names};
+use crate::model::language::{self, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
+use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::StoredNames;
 use crate::model::values::{Values, agree};
+use crate::model::vit;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::{self, Expected, recognise};
 
 /// The start of the names of a tower that stands alone, by which CLIP's is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -29,8 +31,6 @@ const TOWER_NAMES: &str = "vision_model.";
 /// A network as read from its folder.
 pub struct Opened {
     pub llava: Llava,
-    /// The family of the language network.
-    pub family: &'static Family,
     /// The weights on the CPU.
     pub base: Parameters,
     /// The type in which the folder stores most weights.
@@ -43,7 +43,7 @@ pub struct Opened {
 /// Returns whether the config at a path, a folder or a file of weights, is that of a LLaVA network.
 pub fn is_llava(path: &Path) -> bool {
     let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str) == Some(MODEL_TYPE))
+    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str) == Some(LLAVA))
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens, those of the image among them; 512 more than these or
@@ -55,7 +55,7 @@ pub fn is_llava(path: &Path) -> bool {
 pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Opened> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (family, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    let (geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
     check_preparation(&place)?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
@@ -67,9 +67,10 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
         image: sight.eyes.token as u32,
         patches: sight.patches() as usize,
         image_side: sight.eyes.image_size,
+        normalize,
     };
     let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
-    Ok(Opened { llava, family, base, stored, names, tokenizer })
+    Ok(Opened { llava, base, stored, names, tokenizer })
 }
 
 /// Returns the weights of the network at `path`, which needs no tokenizer.
@@ -79,7 +80,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
 pub fn parameters(path: &Path) -> Result<Parameters> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (_, geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    let (geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
     let (_, base, _) = assembled(place.read()?, &geometry, &eyes).with_context(|| path.display().to_string())?;
     Ok(base)
 }
@@ -102,7 +103,7 @@ fn limit(sight: &VisionTower, geometry: &Geometry, tokens: Option<i64>, path: &P
 /// # Errors
 /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
 pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Llava> {
-    let (_, geometry, eyes) = config::read(values)?;
+    let (geometry, eyes) = config::read(values)?;
     let tower = Vit::new(config::tower(values, &eyes)?, eyes.traits, Parts::PLAIN);
     let sight = VisionTower { eyes, tower, normalize };
     let tokens = limit(&sight, &geometry, tokens, &values.path)?;
@@ -168,7 +169,7 @@ fn assembled(
     let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone()));
     let names = seen
         .with(StoredNames::of_plain(between))
-        .with(stored_names(language.iter().map(|(stored, _)| stored.as_str())));
+        .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));
     all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
     let language = placed(geometry, language)?;
     all.extend(language.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())));
@@ -211,7 +212,7 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) 
 
 /// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
-    let vit::Named { mut geometry, parts, base, names, .. } =
+    let Named { mut geometry, parts, base, names, .. } =
         recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
     ensure!(
         geometry.blocks >= eyes.blocks,

@@ -2,13 +2,14 @@
 //! each further stage is a block of the language network. The features are the hidden states at all tokens,
 //! `[p, B, T, d]`, or for classes that at the last token, `[p, B, d]`.
 //!
-//! What enters the first stage is the sample in f32, `[p, B, 2 T + 3 S²]`; between later stages, `[p, B, T, d + 1]` travels as
-//! in a language network.
+//! What enters the first stage is the sample; between later stages, hidden states travel with a mask as in a language network.
 
 use tch::{Kind, Tensor};
 
 use super::vision_tower::VisionTower;
 use super::{PROJECTOR, TOWER};
+use crate::data::Fields;
+use crate::data::fields::{IDS, MASK, PIXELS};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::language::{Language, Rows, Texts};
 use crate::model::network::autoregressive::Memory;
@@ -28,13 +29,11 @@ pub struct Llava {
 }
 
 impl Llava {
-    /// Returns the embeddings of the prompts in samples `[p, B, 2 T + 3 S²]`, with the patches at the places of their tokens, and the
-    /// mask of tokens, `[p, B, T]`.
-    fn entered<O: Ops>(&self, ops: &O, samples: &O::Value) -> (Texts<O::Value>, O::Value) {
-        let pixels = self.sight.pixels();
-        let tokens = (ops.length(samples, 2) - pixels) / 2;
-        let text = ops.aligned(&ops.reshape(&ops.slice(samples, 2, 0, 2 * tokens), &[2, tokens]));
-        let patches = self.sight.patch_embeddings(ops, &ops.slice(samples, 2, 2 * tokens, pixels));
+    /// Returns the embeddings of the prompts in samples, with the patches at the places of their tokens, and the mask of tokens,
+    /// `[p, B, T]`.
+    fn entered<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> (Texts<O::Value>, O::Value) {
+        let text = ops.aligned([IDS, MASK].map(|name| samples.get(name)));
+        let patches = self.sight.patch_embeddings(ops, samples.get(PIXELS));
         let words = self.language.entered(ops, &text[0], &text[1]);
         let hidden = ops.filled(words.hidden, patches, &text, self.sight.eyes.token);
         let [_, mask] = text;
@@ -53,13 +52,13 @@ impl Forward for Llava {
         self.language.stages() + 1
     }
 
-    fn enter_by<O: Ops>(&self, ops: &O, samples: &O::Value) -> O::Value {
-        ops.again(samples)
+    fn enter_by<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> Fields<O::Value> {
+        samples.map(|values| ops.again(values))
     }
 
-    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
         match stage.checked_sub(1) {
-            None => self.entered(ops, &x).0.joined(ops),
+            None => self.entered(ops, &x).0.fields(),
             Some(block) => {
                 let rows = if block + 1 == self.blocks() { self.reads } else { Rows::All };
                 self.language.block(ops, (block, rows), &x)
@@ -67,12 +66,12 @@ impl Forward for Llava {
         }
     }
 
-    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+    fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
         let hidden = self.language.normed(ops, x);
         if self.reads == Rows::Last { ops.reshape(&hidden, &[self.feature_width()]) } else { hidden }
     }
 
-    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: O::Value, reads: Reads) -> O::Value {
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: Fields<O::Value>, reads: Reads) -> O::Value {
         let x = if from == 0 { self.stage_by(ops, 0, x) } else { x };
         self.language.read_by(ops, from.saturating_sub(1), x, reads)
     }
@@ -121,23 +120,24 @@ impl Network for Llava {
         self.language.feature_width()
     }
 
-    fn entering(&self, stage: usize) -> Vec<i64> {
+    fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
+        let (tokens, side) = (self.language.tokens, self.sight.eyes.image_size);
         match stage {
-            0 => vec![2 * self.language.tokens + self.sight.pixels()],
-            _ if stage == self.stages() && self.reads == Rows::Last => vec![1, self.language.geometry.width + 1],
-            _ => vec![self.language.tokens, self.language.geometry.width + 1],
+            0 => Fields::new(vec![(IDS, vec![tokens]), (MASK, vec![tokens]), (PIXELS, vec![3, side, side])]),
+            _ if stage == self.stages() && self.reads == Rows::Last => self.language.entering(self.language.stages()),
+            _ => self.language.entering(0),
         }
     }
 
-    fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor {
-        self.enter_by(&Eager::of(weights), &samples.to_kind(Kind::Float))
+    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
+        self.enter_by(&Eager::of(weights), samples)
     }
 
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
+    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
         self.stage_by(&Eager::of(weights), stage, x)
     }
 
-    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
+    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
         self.features_by(&Eager::of(weights), x)
     }
 
@@ -176,13 +176,9 @@ impl Autoregressive for Llava {
         self.language.tokens
     }
 
-    fn prompt_tokens(&self, prompts: &Tensor) -> i64 {
-        (prompts.size()[2] - self.sight.pixels()) / 2
-    }
-
-    fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory) {
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory) {
         let ops = Eager::of(weights);
-        let (entered, mask) = self.entered(&ops, &prompts.to_kind(Kind::Float));
+        let (entered, mask) = self.entered(&ops, prompts);
         self.language.read_entered(&ops, entered, &mask, more)
     }
 

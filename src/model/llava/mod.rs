@@ -2,8 +2,7 @@
 //! tower turns the image into patches, a projector of two layers turns these into embeddings, and the language network reads
 //! them at the place of the image among those of the prompt.
 //!
-//! A sample is one row of numbers, `[2 T + 3 S²]`: the ids of T tokens, 1 where there is a token, and the bytes of a square
-//! image. Each patch has a token of its own in the prompt, so T counts the patches.
+//! A sample is a prompt of T tokens, its ids and its mask, and the pixels of a square image, from 0 to 255. Each patch has a token of its own in the prompt, so T counts the patches.
 
 mod config;
 mod folder;
@@ -11,7 +10,7 @@ mod forward;
 mod prompts;
 mod vision_tower;
 
-pub use config::{MODEL_TYPE, VisionConfig};
+pub use config::VisionConfig;
 pub use folder::{Opened, described, is_llava, open, parameters, sizes};
 pub use forward::Llava;
 pub use prompts::QuestionTokenizer;

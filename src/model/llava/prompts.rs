@@ -3,10 +3,14 @@
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
+use tch::{Device, Kind};
 
+use crate::data::fields::{Fields, IDS, MASK, PIXELS};
 use crate::data::read::vqa::IMAGE;
-use crate::data::{Learnt, Questions, Spelled, Tokens};
+use crate::data::{Interpolation, Learnt, Questions, Spelled, Tokens};
 use crate::model::language::Tokenizer;
+use crate::model::preparation::{Example, Preparation, Texts, Wording};
+use crate::model::preprocess::{Normalize, Preprocess};
 
 /// The tokenizer of a network that sees images.
 pub struct QuestionTokenizer {
@@ -17,6 +21,7 @@ pub struct QuestionTokenizer {
     pub patches: usize,
     /// The number of pixels per side of an image.
     pub image_side: i64,
+    pub normalize: Normalize,
 }
 
 impl QuestionTokenizer {
@@ -60,7 +65,7 @@ impl QuestionTokenizer {
     ///
     /// # Errors
     /// Fails if a prompt has no image, or if it is longer with its answer than the network reads.
-    pub fn questions(&self, name: &str, questions: &Questions) -> Result<Spelled> {
+    pub fn spelled(&self, name: &str, questions: &Questions) -> Result<Spelled> {
         let most = self.tokenizer.most();
         let one = |at: usize| {
             let answers = &questions.answers[at];
@@ -83,6 +88,49 @@ impl QuestionTokenizer {
         let all = (0..questions.prompts.len()).into_par_iter().map(one).collect::<Result<Vec<_>>>()?;
         let (prompts, answered): (Vec<_>, Vec<_>) = all.into_iter().map(|[prompt, whole]| (prompt, whole)).unzip();
         Ok(Spelled { prompts: Tokens::new(&prompts), answered: Tokens::new(&answered) })
+    }
+}
+
+impl Preparation for QuestionTokenizer {
+    /// Turns the bytes of images into numbers in f32; the network normalises them.
+    fn prepare(&self, stored: &Fields) -> Fields {
+        let pixels = stored.get(PIXELS).to_kind(Kind::Float);
+        stored.again().with(PIXELS, pixels)
+    }
+
+    fn questions(&self, name: &str, questions: &Questions) -> Result<Option<Spelled>> {
+        self.spelled(name, questions).map(Some)
+    }
+
+    fn image_side(&self) -> i64 {
+        self.image_side
+    }
+
+    fn wording(&self) -> Option<&dyn Wording> {
+        Some(&self.tokenizer)
+    }
+
+    fn texts(&self) -> Option<Texts> {
+        Some(Texts { tokens: self.tokenizer.most() as i64, image: Some((self.image_side, self.normalize)) })
+    }
+
+    /// Returns prompts that begin with the first token, or none, and the image.
+    fn example(&self, vocabulary: i64, _: Option<[i64; 2]>) -> Option<Example> {
+        let (image, patches, side) = (i64::from(self.image), self.patches as i64, self.image_side);
+        let length = (patches + Example::TOKENS).min(self.tokenizer.most() as i64);
+        let first = i64::from(length > patches);
+        let [ids, mask] = Example::texts(vocabulary, length, first + patches);
+        // No other token is that of an image.
+        let ids = ids.where_self(&ids.ne(image), &(&ids - 1).abs());
+        let _ = ids.narrow(1, first, patches).fill_(image);
+        let images = Example::bytes([side, side]);
+        // Images have the size of the network, so that no filter is needed.
+        let prepare = Preprocess::new(side, self.normalize, Interpolation::Bicubic, (Device::Cpu, Kind::Float));
+        let values = prepare.normalise(&prepare.unit(&images));
+        let mut example = Example::of_texts(&[ids.shallow_clone(), mask.shallow_clone()]);
+        example.taken.push(("pixel_values", values));
+        example.stored = Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, images)]).for_all();
+        Some(example)
     }
 }
 

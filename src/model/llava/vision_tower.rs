@@ -5,7 +5,7 @@ use tch::Kind;
 use super::{PROJECTOR, TOWER, VisionConfig};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Normalize;
-use crate::model::network::ops::{Activation, Forward, Ops};
+use crate::model::network::ops::{Activation, Ops};
 use crate::model::network::{Graph, Parameters};
 use crate::model::vit::footprint::Pass;
 use crate::model::vit::forward::Vit;
@@ -36,13 +36,13 @@ impl VisionTower {
         3 * self.eyes.image_size * self.eyes.image_size
     }
 
-    /// Returns the embeddings of the patches, `[p', B, P, d]`, from bytes `[p, B, 3 S²]` in f32.
+    /// Returns the embeddings of the patches, `[p', B, P, d]`, from bytes `[p, B, 3, S, S]` in f32.
     pub fn patch_embeddings<O: Ops>(&self, ops: &O, bytes: &O::Value) -> O::Value {
-        let (own, side) = (ops.within(TOWER), self.eyes.image_size);
+        let own = ops.within(TOWER);
         let Normalize { mean, std } = self.normalize;
-        let images = ops.cast(ops.normalised(ops.reshape(bytes, &[3, side, side]), mean, std));
-        let entered = self.tower.enter_by(&own, &images);
-        let seen = (0..self.eyes.blocks).fold(entered, |x, block| self.tower.stage_by(&own, block, x));
+        let images = ops.cast(ops.normalised(ops.again(bytes), mean, std));
+        let entered = self.tower.embedded(&own, &images);
+        let seen = (0..self.eyes.blocks).fold(entered, |x, block| self.tower.block(&own, block, x));
         let first = i64::from(!self.eyes.keeps_class);
         let patches = ops.slice(&seen, 2, first, self.patches());
         let hidden = ops.activation(Activation::Gelu, ops.linear(PROJECTOR[0], &patches));

@@ -14,6 +14,7 @@ use tch::{CModule, Device, Tensor, no_grad};
 
 use super::intake::Intake;
 use crate::base::tensor::first_line;
+use crate::data::Fields;
 use crate::model::archive::{Archive, call, tensor_of};
 use crate::model::network::{Parameters, Weights};
 
@@ -104,15 +105,15 @@ impl Copies {
     ///
     /// # Errors
     /// Fails if the module cannot be loaded or does not run, with libtorch's message.
-    pub fn forward(&self, index: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
+    pub fn forward(&self, index: usize, samples: &Fields, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
         let (method, arguments) = (self.intake.method(&self.archive), self.intake.arguments(samples));
         self.archive.try_first(Some(method), &arguments)?;
-        let mut loaded = self.loaded.borrow_mut();
-        if loaded.first().is_some_and(|copy| copy.device != samples.device()) {
+        let (mut loaded, device) = (self.loaded.borrow_mut(), samples.first().device());
+        if loaded.first().is_some_and(|copy| copy.device != device) {
             loaded.clear();
         }
         while loaded.len() <= index {
-            loaded.push(self.load(samples.device())?);
+            loaded.push(self.load(device)?);
         }
         let copy = &mut loaded[index];
         for (held, source) in copy.parameters.iter_mut().zip(&self.sources) {

@@ -2,6 +2,7 @@
 
 use tch::{IValue, Kind, Tensor};
 
+use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, of_texts};
 use crate::model::archive::Archive;
 use crate::schema::words;
 
@@ -48,11 +49,22 @@ impl Intake {
         }
     }
 
-    /// Returns the shape of one sample.
-    pub fn shape(&self) -> Vec<i64> {
+    /// Returns the shapes of one sample.
+    pub fn shape(&self) -> Fields<Vec<i64>> {
         match self {
-            Intake::Images(size) => vec![3, *size, *size],
-            Intake::Texts(texts) => vec![texts.inputs as i64, texts.tokens],
+            Intake::Images(size) => Fields::of(PIXELS, vec![3, *size, *size]),
+            Intake::Texts(texts) => {
+                let names = [IDS, MASK, KINDS].into_iter().take(texts.inputs);
+                Fields::new(names.map(|name| (name, vec![texts.tokens])).collect())
+            }
+        }
+    }
+
+    /// Returns the samples of one tensor: images `[B, 3, S, S]`, or texts `[B, 2 or 3, T]`.
+    pub fn samples(&self, packed: &Tensor) -> Fields {
+        match self {
+            Intake::Images(_) => Fields::of(PIXELS, packed.shallow_clone()),
+            Intake::Texts(_) => of_texts(packed),
         }
     }
 
@@ -64,35 +76,34 @@ impl Intake {
         }
     }
 
-    /// Returns the arguments of the module's method for samples: images `[B, 3, S, S]`, or texts `[B, 2 or 3, T]`.
-    pub fn arguments(&self, samples: &Tensor) -> Vec<IValue> {
+    /// Returns the arguments of the module's method for samples `[B, …]`.
+    pub fn arguments(&self, samples: &Fields) -> Vec<IValue> {
         match self {
-            Intake::Images(_) => vec![IValue::Tensor(samples.shallow_clone())],
+            Intake::Images(_) => vec![IValue::Tensor(samples.get(PIXELS).shallow_clone())],
             Intake::Texts(texts) => texts.padding.arguments(samples).into_iter().map(IValue::Tensor).collect(),
         }
     }
 }
 
 impl Padding {
-    /// Returns ids, mask and, if the module takes them, the kinds of tokens, each int64 `[B, T]`, of texts `[B, 2 or 3, T]`
-    /// whose padding stands on the right.
-    pub fn arguments(self, samples: &Tensor) -> Vec<Tensor> {
-        let samples = self.on_its_side(&samples.to_kind(Kind::Int64));
-        let mask = samples.select(1, 1);
-        let ids = samples.select(1, 0).masked_fill(&mask.eq(0), self.id);
-        let kinds = (samples.size()[1] == 3).then(|| samples.select(1, 2));
-        [ids, mask].into_iter().chain(kinds).collect()
+    /// Returns ids, mask and, if there are any, the kinds of tokens, each int64 `[B, T]`, of texts whose padding stands on the
+    /// right.
+    pub fn arguments(self, samples: &Fields) -> Vec<Tensor> {
+        let samples = self.on_its_side(samples.map(|values| values.to_kind(Kind::Int64)));
+        let ids = samples.get(IDS).masked_fill(&samples.get(MASK).eq(0), self.id);
+        samples.with(IDS, ids).into_values().collect()
     }
 
-    /// Moves the padding of texts `[B, k, T]`, which stands on the right, to its side.
-    fn on_its_side(self, samples: &Tensor) -> Tensor {
+    /// Moves the padding of texts `[B, T]`, which stands on the right, to its side.
+    fn on_its_side(self, samples: Fields) -> Fields {
         if self.side == Side::Right {
-            return samples.shallow_clone();
+            return samples;
         }
-        let length = samples.size()[2];
-        let tokens = samples.select(1, 1).sum_dim_intlist([1i64].as_slice(), true, Kind::Int64);
-        let index = (Tensor::arange(length, (Kind::Int64, samples.device())) + tokens).remainder(length);
-        samples.gather(2, &index.unsqueeze(1).expand_as(samples), false)
+        let mask = samples.get(MASK);
+        let tokens = mask.sum_dim_intlist([1i64].as_slice(), true, Kind::Int64);
+        let length = mask.size()[1];
+        let index = (Tensor::arange(length, (Kind::Int64, mask.device())) + tokens).remainder(length);
+        samples.map(|values| values.gather(1, &index, false))
     }
 }
 
@@ -103,7 +114,7 @@ mod tests {
     fn texts(inputs: usize, side: Side) -> Vec<Vec<i64>> {
         let padding = Padding { id: 9, side };
         let samples = Tensor::from_slice(&[5i32, 6, 7, 0, 1, 1, 1, 0, 0, 0, 1, 0]).view([1, 3, 4]);
-        let arguments = padding.arguments(&samples.narrow(1, 0, inputs as i64));
+        let arguments = padding.arguments(&of_texts(&samples.narrow(1, 0, inputs as i64)));
         arguments.iter().map(|tensor| Vec::try_from(tensor.reshape([-1])).unwrap()).collect()
     }
 

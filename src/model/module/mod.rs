@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 
 use tch::{Kind, Tensor};
 
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::{Graph, Network, Parameters, Slot, SlotKind, Trained, Weights};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Trained, Weights};
 use copies::Copies;
 
 pub use intake::{Intake, Texts};
@@ -51,7 +52,7 @@ impl Module {
         self.kept_bytes
     }
 
-    fn run(&self, copy: usize, samples: &Tensor, weights: &Weights, particle: Option<i64>) -> Tensor {
+    fn run(&self, copy: usize, samples: &Fields, weights: &Weights, particle: Option<i64>) -> Tensor {
         let output = self.copies.forward(copy, samples, weights, particle);
         output.unwrap_or_else(|error| panic!("the module's forward: {error:#}")).flatten(1, -1)
     }
@@ -107,33 +108,34 @@ impl Network for Module {
         self.width
     }
 
-    fn entering(&self, stage: usize) -> Vec<i64> {
-        if stage == 0 { self.intake().shape() } else { vec![self.width] }
+    fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
+        if stage == 0 { self.intake().shape() } else { Fields::of(HIDDEN, vec![self.width]) }
     }
 
-    fn enter(&self, _: &Weights, samples: &Tensor) -> Tensor {
-        samples.shallow_clone()
+    fn enter(&self, _: &Weights, samples: &Fields) -> Fields {
+        samples.again()
     }
 
     /// Runs the module on samples `[p, B, …]`, one particle after the other.
-    fn stage(&self, weights: &Weights, _: usize, x: Tensor) -> Tensor {
-        let (shared, batch) = (x.size()[0], x.size()[1]);
+    fn stage(&self, weights: &Weights, _: usize, x: Fields) -> Fields {
+        let (shared, batch) = (x.length(0), x.length(1));
         let Some(particles) = weights.particles() else {
-            return self.run(0, &x.flatten(0, 1), weights, None).view([shared, batch, self.width]);
+            let all = x.map(|values| values.flatten(0, 1));
+            return Fields::of(HIDDEN, self.run(0, &all, weights, None).view([shared, batch, self.width]));
         };
         let mut copy = 0;
         let outputs = (0..particles).map(|particle| {
-            let samples = x.get(if shared == 1 { 0 } else { particle });
+            let samples = x.map(|values| values.get(if shared == 1 { 0 } else { particle }));
             let output = self.run(copy, &samples, weights, Some(particle));
             // Without a graph nothing holds on to the copy's values, and the next particle takes its place.
             copy += usize::from(output.requires_grad());
             output
         });
-        Tensor::stack(&outputs.collect::<Vec<_>>(), 0)
+        Fields::of(HIDDEN, Tensor::stack(&outputs.collect::<Vec<_>>(), 0))
     }
 
-    fn features(&self, _: &Weights, x: &Tensor) -> Tensor {
-        x.shallow_clone()
+    fn features(&self, _: &Weights, x: &Fields) -> Tensor {
+        x.first().shallow_clone()
     }
 
     /// Returns false: only the module's weights can be reached, not what enters and leaves its layers.
@@ -144,7 +146,7 @@ impl Network for Module {
     fn need(&self, _: &Parameters, graph: Graph, _: Kind) -> MemoryEstimate {
         /// The gradients of activations, and holes in memory, relative to what the graph keeps.
         const BACKWARD: f64 = 1.5;
-        let values = self.intake().shape().iter().product::<i64>() as u64;
+        let values = self.intake().shape().values().map(|shape| shape.iter().product::<i64>()).sum::<i64>() as u64;
         // Stored bytes, pixels and normalised pixels; or ids as they are stored and as they are looked up.
         let seen = values * (1 + 3 * F32);
         let kept = (self.kept_bytes as f64 * BACKWARD) as u64;

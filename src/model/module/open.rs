@@ -13,8 +13,8 @@ use super::trial::{Named, Samples, Trial};
 use super::{Module, Texts, Tokenizer};
 use crate::model::archive::Archive;
 use crate::model::network::{HEAD, Parameters};
+use crate::model::recognition::identify::check_images;
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::check_images;
 
 /// What a module is opened for.
 pub enum Wanted<'a> {
@@ -57,7 +57,7 @@ pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
             (Intake::Texts(texts), samples, Some(Box::new(tokenizer)))
         }
     };
-    archive.try_first(Some(intake.method(&archive)), &intake.arguments(samples.batch()))?;
+    archive.try_first(Some(intake.method(&archive)), &intake.arguments(&intake.samples(samples.batch())))?;
     let parameters = stored(&archive).with_context(|| shown.to_string())?;
     check_parameters(&parameters).with_context(|| shown.to_string())?;
     let tables = tables(&archive, &parameters);

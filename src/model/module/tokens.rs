@@ -9,8 +9,10 @@ use serde_json::Value;
 use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, truncate_encodings};
 
 use super::intake::{Padding, Side};
+use crate::data::fields::{Fields, IDS, KINDS, MASK};
 use crate::data::{Prompts, Tokens};
 use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::preparation::{Example, Preparation};
 
 /// The most tokens of a text unless the config or the tokenizer says otherwise.
 const TOKENS: i64 = 512;
@@ -138,6 +140,22 @@ impl Tokenizer {
                 truncate_encodings(first, second, &TruncationParams { max_length, ..*cut }).map_err(failed)?;
         }
         self.tokenizer.post_process(first, second, true).map_err(failed)
+    }
+}
+
+impl Preparation for Tokenizer {
+    fn tokens(&self, name: &str, prompts: &Prompts) -> Result<Option<Tokens>> {
+        self.prompts(name, prompts).map(Some)
+    }
+
+    fn example(&self, _: i64, _: Option<[i64; 2]>) -> Option<Example> {
+        let [ids, mask] = Example::texts(self.largest + 1, Example::TOKENS.min(self.tokens), 0);
+        let kinds = ids.zeros_like();
+        let rows = [(IDS, ids), (MASK, mask), (KINDS, kinds)];
+        let texts = Fields::new(rows.into_iter().take(self.values).collect());
+        let names = ["input_ids", "attention_mask", "token_type_ids"];
+        let taken = names.into_iter().zip(self.padding.arguments(&texts)).collect();
+        Some(Example { stored: texts.for_all(), taken, images: None })
     }
 }
 

@@ -9,8 +9,8 @@ use super::{Texts, Tokenizer};
 use crate::base::random::{Purpose, stream};
 use crate::machine::memory::allocated_bytes;
 use crate::model::network::{Parameters, Weights};
+use crate::model::recognition::identify::compare;
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::compare;
 
 /// The largest relative difference between the classifier on the features and the module's own output.
 const MAX_DIFFERENCE: f64 = 1e-5;
@@ -117,7 +117,7 @@ impl Trial {
 
     fn run(&self, copies: &Copies, samples: &Tensor) -> Result<Tensor> {
         let base = self.all();
-        no_grad(|| copies.forward(0, samples, &Weights::frozen(&base), None))
+        no_grad(|| copies.forward(0, &copies.intake().samples(samples), &Weights::frozen(&base), None))
     }
 
     /// Checks that a module knows the tokens of its tokenizer, and that it reads as many as it shall.
@@ -233,6 +233,7 @@ impl Trial {
         // The graph reaches down to the pixels, so that it keeps what an attack needs, too. Weights that particles train
         // add nothing but the copies of the weights, since the inputs of layers are kept for either.
         let samples = if samples.is_floating_point() { samples.set_requires_grad(true) } else { samples };
+        let (count, samples) = (samples.size()[0], copies.intake().samples(&samples));
         let mut own = Weights::frozen(&base);
         for (name, tensor) in base.all() {
             own.replace(name, tensor.unsqueeze(0).set_requires_grad(true));
@@ -244,7 +245,7 @@ impl Trial {
         drop(output);
         let _ = no_grad(|| copies.forward(0, &samples, &weights, None))?;
         let kept = before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
-        Ok(kept / samples.size()[0] as u64)
+        Ok(kept / count as u64)
     }
 }
 

@@ -4,6 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::Weights;
 use super::ops::{Count, Counter};
+use crate::data::Fields;
 
 /// A network that reads a text token by token and says which token comes next.
 pub trait Autoregressive {
@@ -13,12 +14,9 @@ pub trait Autoregressive {
     /// Returns the most tokens of a prompt.
     fn longest_prompt(&self) -> i64;
 
-    /// Returns the number of tokens of prompts `[p, B, …]`, T.
-    fn prompt_tokens(&self, prompts: &Tensor) -> i64;
-
-    /// Reads prepared prompts `[p, B, …]`, such as token ids with their mask, `[p, B, 2, T]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room for
-    /// `more` tokens.
-    fn read(&self, weights: &Weights, prompts: &Tensor, more: i64) -> (Tensor, Memory);
+    /// Reads prepared prompts `[p, B, …]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room
+    /// for `more` tokens.
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory);
 
     /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;

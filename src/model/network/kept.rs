@@ -4,6 +4,7 @@ use tch::Kind;
 
 use super::ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 use super::{Graph, Parameters};
+use crate::data::Fields;
 
 /// A pass of one sample of one particle through the first stages of a network, whose values are counted.
 pub struct KeptPass<'a> {
@@ -19,7 +20,7 @@ pub struct KeptPass<'a> {
 impl KeptPass<'_> {
     /// Returns the number of entries that the pass keeps, and uses in its widest operation. `enter` counts the input of stage 0,
     /// of which nothing is kept.
-    pub fn entries(&self, enter: impl FnOnce(&Counter) -> Count) -> u64 {
+    pub fn entries(&self, enter: impl FnOnce(&Counter) -> Fields<Count>) -> u64 {
         let (trained, recompute) = match self.graph {
             Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
             Graph::None | Graph::Samples { .. } => (None, false),

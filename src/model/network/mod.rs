@@ -4,8 +4,9 @@
 //!
 //! A forward pass runs through stages: [`Network::enter`] turns prepared samples into the input of stage 0, each
 //! [`Network::stage`] turns its input into the input of the next stage, and [`Network::features`] computes the features
-//! from the output of the last stage. Between stages a value is a tensor `[p, B, …]`, with p = 1 before the first layer
-//! in which particles differ and p = n after it. The input of a stage can be cached (if nothing below it is trained) or
+//! from the output of the last stage. Samples, and what travels between stages, are tensors by name ([`Fields`]), `[p, B, …]`
+//! with p = 1 before the first layer in which particles differ and p = n after it. Gradients flow through the first of them; the
+//! others follow from the samples alone, such as a mask. The input of a stage can be cached (if nothing below it is trained) or
 //! kept for recomputation.
 //!
 //! A new network implements the trait and lists the layers that can be adapted as [`Slot`]s. One that writes its pass over
@@ -22,6 +23,7 @@ mod weights;
 
 use tch::{Kind, Tensor};
 
+use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 
 pub use autoregressive::Autoregressive;
@@ -30,6 +32,9 @@ use ops::Written;
 pub use parameters::Parameters;
 pub use tape::{Tap, Tape};
 pub use weights::Weights;
+
+/// The name of what travels between the stages of a network that has one value there.
+pub const HIDDEN: &str = "hidden";
 
 /// The prefix of the head's parameters, which belong to no network.
 pub const HEAD: &str = "head.";
@@ -130,17 +135,17 @@ pub trait Network {
         None
     }
 
-    /// Returns the shape of a stage's input for one sample, which is also that of a cache entry.
-    fn entering(&self, stage: usize) -> Vec<i64>;
+    /// Returns the shapes of a stage's input for one sample, which are also those of a cache entry.
+    fn entering(&self, stage: usize) -> Fields<Vec<i64>>;
 
     /// Returns the input of stage 0, `[p', B, …]`, from prepared samples `[p, B, …]`.
-    fn enter(&self, weights: &Weights, samples: &Tensor) -> Tensor;
+    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields;
 
     /// Returns the output of stage `stage`, `[p', B, …]`, from its input `[p, B, …]`.
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor;
+    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields;
 
     /// Returns the features `[p', B, d]` from the output of the last stage.
-    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor;
+    fn features(&self, weights: &Weights, x: &Fields) -> Tensor;
 
     /// Returns whether a pass can record the inputs and outputs of adapted layers on a tape.
     fn records_layers(&self) -> bool {
@@ -161,17 +166,17 @@ pub trait Network {
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate;
 
     /// Returns the input of stage `stage`, `[p', B, …]`, from prepared samples `[p, B, …]`.
-    fn enter_at(&self, weights: &Weights, stage: usize, samples: &Tensor) -> Tensor {
+    fn enter_at(&self, weights: &Weights, stage: usize, samples: &Fields) -> Fields {
         (0..stage).fold(self.enter(weights, samples), |x, stage| self.stage(weights, stage, x))
     }
 
     /// Returns the features `[p', B, d]` from prepared samples `[p, B, …]`.
-    fn forward(&self, weights: &Weights, samples: &Tensor) -> Tensor {
+    fn forward(&self, weights: &Weights, samples: &Fields) -> Tensor {
         self.features_from(weights, 0, self.enter(weights, samples))
     }
 
     /// Returns the features `[p', B, d]` from the input of stage `stage`.
-    fn features_from(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
+    fn features_from(&self, weights: &Weights, stage: usize, x: Fields) -> Tensor {
         let x = (stage..self.stages()).fold(x, |x, stage| self.stage(weights, stage, x));
         self.features(weights, &x)
     }

@@ -3,6 +3,8 @@
 use tch::Kind;
 
 use super::Geometry;
+use crate::data::Fields;
+use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::kept::KeptPass;
 use crate::model::network::ops::{Count, Written};
@@ -39,9 +41,10 @@ impl Pass<'_> {
         let moves = matches!(graph, Graph::Samples { .. });
         let mut beside = 0;
         let kept = KeptPass { network, stages: blocks, part, base, kind, graph }.entries(|counter| {
-            let entered = network.count_entered(counter, Count::new(&[3, side, side], true, moves));
+            let images = Fields::of(PIXELS, Count::new(&[3, side, side], true, moves));
+            let entered = network.count_entered(counter, &images);
             // Tokens as they enter a block and as halves of it leave them, with their gradients.
-            beside = 6 * entered.numbers();
+            beside = 6 * entered.first().numbers();
             entered
         });
         kept + beside
@@ -68,8 +71,8 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::families::shapes;
     use crate::model::network::Trained;
-    use crate::model::vit::shapes::SHAPES;
 
     struct Mlps;
     impl Trained for Mlps {
@@ -82,7 +85,7 @@ mod tests {
     /// activation uses 2.5 · 768 entries a token, and 768 for its gradient.
     #[test]
     fn entries_are_counted_an_operation() {
-        let (vit, base) = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1);
+        let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);
         let pass = |graph| Pass {
             network: &vit,
             geometry: &vit.geometry,

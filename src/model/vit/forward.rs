@@ -11,10 +11,12 @@ use super::footprint::Pass;
 use super::parts::{Parts, Readout, Resize};
 use super::relative::{self, Distances};
 use super::rope::Angles;
-use super::{Geometry, Traits, pool};
+use super::{Geometry, Traits};
+use crate::data::Fields;
+use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Eager, Forward, Ops, Written};
-use crate::model::network::{Graph, Network, Parameters, Slot, Weights};
+use crate::model::network::ops::{Eager, Forward, Mask, Ops, Written};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Weights};
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -62,19 +64,19 @@ impl Network for Vit {
     }
 
     /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`.
-    fn entering(&self, _: usize) -> Vec<i64> {
-        vec![self.tokens(), self.geometry.width]
+    fn entering(&self, _: usize) -> Fields<Vec<i64>> {
+        Fields::of(HIDDEN, vec![self.tokens(), self.geometry.width])
     }
 
-    fn enter(&self, weights: &Weights, images: &Tensor) -> Tensor {
+    fn enter(&self, weights: &Weights, images: &Fields) -> Fields {
         self.enter_by(&Eager::of(weights), images)
     }
 
-    fn stage(&self, weights: &Weights, stage: usize, x: Tensor) -> Tensor {
+    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
         self.stage_by(&Eager::of(weights), stage, x)
     }
 
-    fn features(&self, weights: &Weights, x: &Tensor) -> Tensor {
+    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
         self.features_by(&Eager::of(weights), x)
     }
 
@@ -93,13 +95,28 @@ impl Forward for Vit {
     }
 
     /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
-    fn enter_by<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
+    fn enter_by<O: Ops>(&self, ops: &O, images: &Fields<O::Value>) -> Fields<O::Value> {
+        Fields::of(HIDDEN, self.embedded(ops, images.get(PIXELS)))
+    }
+
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
+        Fields::of(HIDDEN, self.block(ops, stage, x.only()))
+    }
+
+    fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
+        features(ops, x.first(), (&self.traits, &self.parts))
+    }
+}
+
+impl Vit {
+    /// Returns the input of the first block, `[p', B, prefix + grid², d]`, from normalised images `[p, B, 3, S, S]`.
+    pub fn embedded<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
         let x = self.embed(ops, images);
         if ops.has("ln_pre.weight") { ops.norm("ln_pre", &x, self.traits.eps) } else { x }
     }
 
     /// Runs one block. If only the class token is read, the last block computes nothing else.
-    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+    pub fn block<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
         let Geometry { width, blocks, .. } = self.geometry;
         let Parts { block: parts, readout, .. } = self.parts;
         let first = stage + 1 == blocks && readout == Readout::Class;
@@ -108,12 +125,6 @@ impl Forward for Vit {
         stack.block(ops, stage, x, if first { Rows::First } else { Rows::All })
     }
 
-    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
-        pool::features(ops, x, (&self.traits, &self.parts))
-    }
-}
-
-impl Vit {
     pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
         let angles = parts.rope.map(|rope| Angles::new(rope, geometry.grid));
         let distances = parts.relative.then(|| Distances::new(geometry.grid));
@@ -196,4 +207,42 @@ fn in_front<O: Ops>(ops: &O, names: &[&str], x: O::Value) -> O::Value {
     }
     all.push(x);
     ops.concat(all, 2)
+}
+
+/// Returns the features `[p', B, d]` from the output of the last block, `[p, B, T, width]`.
+pub fn features<O: Ops>(ops: &O, x: &O::Value, (traits, parts): (&Traits, &Parts)) -> O::Value {
+    let norm = |x: &O::Value| ops.norm("ln_post", x, traits.eps);
+    let mean = |x: &O::Value| {
+        let patches = ops.slice(x, 2, parts.prefix, ops.length(x, 2) - parts.prefix);
+        ops.mean(&patches, 2)
+    };
+    let read = match parts.readout {
+        Readout::Class => norm(&ops.slice(x, 2, 0, 1)),
+        Readout::ClassDistillation => {
+            let both = norm(&ops.slice(x, 2, 0, 2));
+            ops.reshape(&both, &[1, 2 * ops.length(x, 3)])
+        }
+        Readout::Mean => norm(&mean(x)),
+        Readout::NormedMean => mean(&norm(x)),
+        Readout::ClassMean => {
+            let x = norm(x);
+            ops.concat(vec![ops.slice(&x, 2, 0, 1), mean(&x)], 3)
+        }
+        Readout::Map => attend(ops, &norm(x), traits),
+    };
+    let read = if ops.has("proj.weight") { ops.linear("proj", &read) } else { read };
+    ops.reshape(&read, &[ops.length(&read, 3)])
+}
+
+/// Computes attention of the learnt query over tokens `[p, B, T, d]`, then an MLP with a skip connection:
+/// `[p', B, 1, d]`.
+fn attend<O: Ops>(ops: &O, x: &O::Value, traits: &Traits) -> O::Value {
+    let query = ops.linear("pool.q", &ops.param("pool.query"));
+    let key_value = ops.linear("pool.kv", x);
+    let (query, key_value) = (ops.heads(&query, 1, traits.heads), ops.heads(&key_value, 2, traits.heads));
+    let read = ops.attention([&query[0], &key_value[0], &key_value[1]], Mask::None);
+    let read = ops.linear("pool.proj", &read);
+    let normed = ops.norm("pool.ln", &read, traits.eps);
+    let hidden = ops.activation(traits.activation, ops.linear("pool.fc", &normed));
+    ops.add(read, ops.linear("pool.out", &hidden))
 }

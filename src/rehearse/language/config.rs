@@ -6,15 +6,8 @@ use serde_json::{Value, json};
 use super::tokenizer::{END, START, Vocabulary};
 use crate::model::Normalize;
 use crate::model::described::Published;
+use crate::model::families::decoders::architecture;
 use crate::model::language::Geometry;
-
-/// The classes of transformers, by their model types.
-const CLASSES: [(&str, &str); 4] = [
-    ("llama", "LlamaForCausalLM"),
-    ("mistral", "MistralForCausalLM"),
-    ("qwen2", "Qwen2ForCausalLM"),
-    ("llava", "LlavaForConditionalGeneration"),
-];
 
 /// The size of a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +40,8 @@ pub fn of(published: &Published, size: Size, vocabulary: &Vocabulary) -> Result<
         published.about,
         geometry.vocabulary
     );
-    let class = CLASSES.iter().find(|(model_type, _)| config["model_type"] == *model_type);
-    let (_, class) = class.with_context(|| format!("{}: its class is not known", published.about))?;
+    let class = config["model_type"].as_str().and_then(architecture);
+    let class = class.with_context(|| format!("{}: its class is not known", published.about))?;
     config["architectures"] = json!([class]);
     if let Some(image) = vocabulary.image() {
         see(&mut config, size, image);
@@ -61,6 +54,7 @@ pub fn of(published: &Published, size: Size, vocabulary: &Vocabulary) -> Result<
         ("num_hidden_layers", geometry.blocks as i64),
         ("num_attention_heads", geometry.heads),
         ("num_key_value_heads", geometry.key_heads),
+        ("head_dim", geometry.channels),
         ("bos_token_id", START),
         ("eos_token_id", END),
     ] {

@@ -2,7 +2,7 @@
 //! transformers 5 reads them, too.
 
 use crate::model::described::Text;
-use crate::model::language::{self, Geometry, published};
+use crate::model::language::{self, Geometry};
 use crate::model::llava::{Llava, PROJECTOR};
 use crate::model::{llava, vit};
 
@@ -25,7 +25,8 @@ pub fn of(network: &Text) -> Vec<(String, Vec<i64>)> {
 /// Returns the tensors of a language network whose names begin with `prefix`.
 fn spoken(geometry: &Geometry, prefix: &str) -> Vec<(String, Vec<i64>)> {
     let like = [format!("{prefix}embed_tokens.weight")];
-    language::sizes(geometry).into_iter().map(|(name, shape)| (published(&name, &like), shape)).collect()
+    let names = geometry.family.names;
+    language::sizes(geometry).into_iter().map(|(name, shape)| (names.published(&name, &like), shape)).collect()
 }
 
 /// Returns the tensors of the projector, from patches to embeddings.

@@ -199,9 +199,8 @@ impl Ops for Eager<'_, '_> {
         read.transpose(1, 2).reshape([particles, samples, size[2], size[1] * size[3]])
     }
 
-    fn aligned(&self, prompts: &Tensor) -> [Tensor; 2] {
-        let prompts = prompts.to_kind(Kind::Int64);
-        let (ids, mask) = (prompts.select(2, 0), prompts.select(2, 1));
+    fn aligned(&self, text: [&Tensor; 2]) -> [Tensor; 2] {
+        let [ids, mask] = text.map(|row| row.to_kind(Kind::Int64));
         let length = mask.size()[2];
         let before = mask.cumsum(2, Kind::Int64).eq(0).sum_dim_intlist([2i64].as_slice(), true, Kind::Int64);
         let index = (Tensor::arange(length, (Kind::Int64, mask.device())) + before).remainder(length);
@@ -210,10 +209,6 @@ impl Ops for Eager<'_, '_> {
 
     fn column(&self, mask: &Tensor, like: &Tensor) -> Tensor {
         mask.unsqueeze(3).to_kind(like.kind())
-    }
-
-    fn mask_of(&self, x: &Tensor, width: i64) -> Tensor {
-        x.narrow(3, width, 1).detach()
     }
 
     fn last(&self, mask: &Tensor) -> Tensor {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::graph::Value;
 use super::{Count, Counter, Ops, Writer};
+use crate::data::Fields;
 
 /// The features that a pass ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +21,16 @@ pub trait Forward {
     fn depth(&self) -> usize;
 
     /// Returns the input of stage 0 from prepared samples.
-    fn enter_by<O: Ops>(&self, ops: &O, samples: &O::Value) -> O::Value;
+    fn enter_by<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> Fields<O::Value>;
 
     /// Returns the output of a stage from its input.
-    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value;
+    fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value>;
 
     /// Returns the features from the output of the last stage.
-    fn features_by<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value;
+    fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value;
 
     /// Returns features from the input of stage `from`. A network without texts has those of samples alone.
-    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: O::Value, reads: Reads) -> O::Value {
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: Fields<O::Value>, reads: Reads) -> O::Value {
         let _ = reads;
         let x = (from..self.depth()).fold(x, |x, stage| self.stage_by(ops, stage, x));
         self.features_by(ops, &x)
@@ -39,16 +40,16 @@ pub trait Forward {
 /// A network whose pass an interpreter runs that is chosen at run time.
 pub trait Written {
     /// Writes the pass from prepared samples to their features `[p, B, d]`.
-    fn write(&self, writer: &Writer, samples: &Value) -> Value;
+    fn write(&self, writer: &Writer, samples: &Fields<Value>) -> Value;
 
     /// Counts the pass from prepared samples, or from the input of a stage.
-    fn count(&self, counter: &Counter, from: Option<usize>, x: Count, reads: Reads) -> Count;
+    fn count(&self, counter: &Counter, from: Option<usize>, x: Fields<Count>, reads: Reads) -> Count;
 
     /// Counts the input of stage 0 from prepared samples.
-    fn count_entered(&self, counter: &Counter, samples: Count) -> Count;
+    fn count_entered(&self, counter: &Counter, samples: &Fields<Count>) -> Fields<Count>;
 
     /// Counts some stages, of which each keeps values: for each the entries of its input, and those that it keeps.
-    fn stages_kept(&self, counter: &Counter, stages: Range<usize>, x: Count) -> Vec<Kept>;
+    fn stages_kept(&self, counter: &Counter, stages: Range<usize>, x: Fields<Count>) -> Vec<Kept>;
 }
 
 /// The entries of values that a stage leaves in memory.
@@ -74,23 +75,23 @@ impl Kept {
 }
 
 impl<N: Forward> Written for N {
-    fn write(&self, writer: &Writer, samples: &Value) -> Value {
+    fn write(&self, writer: &Writer, samples: &Fields<Value>) -> Value {
         self.read_by(writer, 0, self.enter_by(writer, samples), Reads::Samples)
     }
 
-    fn count(&self, counter: &Counter, from: Option<usize>, x: Count, reads: Reads) -> Count {
+    fn count(&self, counter: &Counter, from: Option<usize>, x: Fields<Count>, reads: Reads) -> Count {
         let x = if from.is_none() { self.enter_by(counter, &x) } else { x };
         self.read_by(counter, from.unwrap_or(0), x, reads)
     }
 
-    fn count_entered(&self, counter: &Counter, samples: Count) -> Count {
-        self.enter_by(counter, &samples)
+    fn count_entered(&self, counter: &Counter, samples: &Fields<Count>) -> Fields<Count> {
+        self.enter_by(counter, samples)
     }
 
-    fn stages_kept(&self, counter: &Counter, stages: Range<usize>, x: Count) -> Vec<Kept> {
+    fn stages_kept(&self, counter: &Counter, stages: Range<usize>, x: Fields<Count>) -> Vec<Kept> {
         let mut x = x;
         let mut kept = |stage| {
-            let entered = x.numbers();
+            let entered = x.values().map(Count::numbers).sum();
             x = self.stage_by(counter, stage, x.clone());
             Kept { entered, inside: counter.take_kept() }
         };

@@ -122,14 +122,11 @@ pub trait Ops: Sized {
     /// heads of queries each.
     fn attention(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>) -> Self::Value;
 
-    /// Returns ids and mask, `[p, B, T]` each, of prompts `[p, B, 2, T]`, with the padding in front of a text moved behind it.
-    fn aligned(&self, prompts: &Self::Value) -> [Self::Value; 2];
+    /// Returns ids and mask, `[p, B, T]` each, with the padding in front of a text moved behind it.
+    fn aligned(&self, text: [&Self::Value; 2]) -> [Self::Value; 2];
 
     /// Returns a mask `[p, B, T]` as `[p, B, T, 1]` in the type of `like`.
     fn column(&self, mask: &Self::Value, like: &Self::Value) -> Self::Value;
-
-    /// Returns the mask `[p, B, T, 1]` in column `width` of what travels between stages, through which no gradient flows.
-    fn mask_of(&self, x: &Self::Value, width: i64) -> Self::Value;
 
     /// Returns the position `[p, B]` of the last token of each text, from a mask `[p, B, T, 1]`.
     fn last(&self, mask: &Self::Value) -> Self::Value;

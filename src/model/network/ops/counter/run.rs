@@ -174,16 +174,12 @@ impl Ops for Counter<'_> {
         read
     }
 
-    fn aligned(&self, prompts: &Count) -> [Count; 2] {
-        [0, 1].map(|_| Count::new(&[prompts.shape[3]], prompts.apart, false))
+    fn aligned(&self, text: [&Count; 2]) -> [Count; 2] {
+        text.map(|row| Count::new(&row.shape[2..], row.apart, false))
     }
 
     fn column(&self, mask: &Count, _: &Count) -> Count {
         Count::new(&[mask.shape[2], 1], mask.apart, false)
-    }
-
-    fn mask_of(&self, x: &Count, _: i64) -> Count {
-        Count::new(&[x.shape[2], 1], x.apart, false)
     }
 
     fn last(&self, mask: &Count) -> Count {

@@ -203,31 +203,22 @@ impl Ops for Writer<'_> {
         graph.reshape(&read, &[lead, SAMPLES, tokens, heads * channels])
     }
 
-    fn aligned(&self, prompts: &Value) -> [Value; 2] {
-        let tokens = prompts.shape[3];
-        let prompts = self.keep(Operation::Cast(Kind::Int64), prompts);
-        let [ids, mask] = [0, 1].map(|row| {
-            let row = self.graph().slice(&prompts, 2, (row, row + 1));
-            self.reshape(&row, &[tokens])
-        });
+    fn aligned(&self, [ids, mask]: [&Value; 2]) -> [Value; 2] {
+        let tokens = ids.shape[2];
         let places = self.whole("text.places", || Tensor::arange(tokens, (Kind::Int64, Device::Cpu)));
-        let so_far = self.keep(Operation::CumulativeSum { axis: 2 }, &mask);
+        let so_far = self.keep(Operation::CumulativeSum { axis: 2 }, mask);
         let before = self.keep(Operation::Equal(0), &so_far);
         let mut graph = self.graph();
         let before = graph.sum(&before, 2);
         let index = graph.plus(&before, &places);
         let index = graph.keep(Operation::Remainder(tokens), &[&index]);
-        [graph.gather(&ids, 2, &index), graph.gather(&mask, 2, &index)]
+        [graph.gather(ids, 2, &index), graph.gather(mask, 2, &index)]
     }
 
     fn column(&self, mask: &Value, _: &Value) -> Value {
         let tokens = mask.shape[2];
         let column = self.reshape(mask, &[tokens, 1]);
         self.keep(Operation::Cast(self.kind), &column)
-    }
-
-    fn mask_of(&self, x: &Value, width: i64) -> Value {
-        self.graph().slice(x, 3, (width, width + 1))
     }
 
     fn last(&self, mask: &Value) -> Value {

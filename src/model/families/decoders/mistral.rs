@@ -1,0 +1,22 @@
+//! Mistral.
+
+use super::decoder::{Decoder, Sizes, Traits, USUAL, window};
+use crate::model::families::published::Published;
+
+pub static MISTRAL: Decoder = Decoder {
+    model_type: "mistral",
+    about: "Mistral",
+    architecture: "MistralForCausalLM",
+    usual: Sizes { mlp: 14_336, key_heads: Some(8), context: 131_072, ..USUAL.usual },
+    keys: &["sliding_window"],
+    // Those of Llama and Qwen, which the class does not read.
+    harmless: &["attention_bias", "mlp_bias", "use_sliding_window"],
+    traits: |values| Ok(Traits { window: window(values, 4096)?, ..Traits::plain(values)? }),
+    published: &[Published {
+        key: "mistral-7b",
+        about: "Mistral 7B",
+        files: &["mistral-7b"],
+        config: r#"{"model_type": "mistral", "torch_dtype": "bfloat16", "max_position_embeddings": 32768, "rms_norm_eps": 1e-5}"#,
+    }],
+    ..USUAL
+};

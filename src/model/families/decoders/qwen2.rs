@@ -1,0 +1,27 @@
+//! Qwen 2 and 2.5, whose queries, keys and values always have biases.
+
+use super::decoder::{Biases, Decoder, Sizes, Traits, USUAL, window_if_asked};
+use crate::model::families::published::Published;
+
+pub static QWEN2: Decoder = Decoder {
+    model_type: "qwen2",
+    about: "Qwen 2 and 2.5",
+    architecture: "Qwen2ForCausalLM",
+    usual: Sizes { vocabulary: 151_936, mlp: 22_016, key_heads: Some(32), context: 32_768, ..USUAL.usual },
+    keys: &["sliding_window", "use_sliding_window"],
+    // Those of Llama, which the class does not read.
+    harmless: &["attention_bias", "mlp_bias"],
+    traits: |values| {
+        let (biases, window) = (Biases { qkv: true, ..Biases::default() }, window_if_asked(values, 4096)?);
+        Ok(Traits { biases, window, ..Traits::plain(values)? })
+    },
+    published: &[Published {
+        key: "qwen2.5-7b",
+        about: "Qwen2.5 7B",
+        files: &["qwen2.5-7b"],
+        config: r#"{"model_type": "qwen2", "torch_dtype": "bfloat16", "max_position_embeddings": 131072, "hidden_size": 3584,
+            "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+            "rope_theta": 1000000.0, "vocab_size": 152064}"#,
+    }],
+    ..USUAL
+};

@@ -1,0 +1,56 @@
+//! Qwen 3, which normalises queries and keys, each head by itself.
+
+use super::decoder::{BLOCK, Biases, CLASS, Decoder, NAMES, Sizes, Traits, USUAL, window_if_asked};
+use crate::model::families::class::{Class, Layers};
+use crate::model::families::names::{Names, Pair};
+use crate::model::families::published::Published;
+
+const LAYERS: [Pair; 11] = {
+    let [ln_1, q, k, v, proj, ln_2, gate, fc, down] = BLOCK;
+    let norms = [("self_attn.q_norm", "attn.q_norm"), ("self_attn.k_norm", "attn.k_norm")];
+    [ln_1, q, norms[0], k, norms[1], v, proj, ln_2, gate, fc, down]
+};
+
+static OWN: Names = Names { layers: &LAYERS, ..NAMES };
+
+static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
+
+pub static QWEN3: Decoder = Decoder {
+    model_type: "qwen3",
+    about: "Qwen 3",
+    architecture: "Qwen3ForCausalLM",
+    class: &OWN_CLASS,
+    names: &OWN,
+    usual: Sizes {
+        vocabulary: 151_936,
+        mlp: 22_016,
+        key_heads: Some(32),
+        channels: Some(128),
+        context: 32_768,
+        ..USUAL.usual
+    },
+    keys: &["attention_bias", "sliding_window", "use_sliding_window"],
+    traits: |values| {
+        let all = values.flag("attention_bias", false)?;
+        let biases = Biases { qkv: all, attention_proj: all, mlp: false };
+        Ok(Traits { biases, head_norms: true, window: window_if_asked(values, 4096)?, ..Traits::plain(values)? })
+    },
+    published: &[
+        Published {
+            key: "qwen3-8b",
+            about: "Qwen3 8B",
+            files: &["qwen3-8b"],
+            config: r#"{"model_type": "qwen3", "torch_dtype": "bfloat16", "max_position_embeddings": 40960,
+                "intermediate_size": 12288, "num_hidden_layers": 36, "num_key_value_heads": 8, "rope_theta": 1000000.0}"#,
+        },
+        Published {
+            key: "qwen3-0.6b",
+            about: "Qwen3 0.6B",
+            files: &["qwen3-0.6b"],
+            config: r#"{"model_type": "qwen3", "torch_dtype": "bfloat16", "max_position_embeddings": 40960, "hidden_size": 1024,
+                "intermediate_size": 3072, "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+                "rope_theta": 1000000.0, "tie_word_embeddings": true}"#,
+        },
+    ],
+    ..USUAL
+};
