@@ -129,10 +129,10 @@ fn rehearsed(experiment: &Experiment) -> Result<&Training> {
 
 /// Returns the largest batch of a rehearsal.
 fn largest_batch(scale: Scale, medium: Medium) -> usize {
-    match (scale, medium) {
-        (Scale::True, _) => usize::MAX,
-        (Scale::Tiny, Medium::Images) => TINY_BATCH,
-        (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
+    match scale {
+        Scale::True => usize::MAX,
+        Scale::Tiny if medium == Medium::Images => TINY_BATCH,
+        Scale::Tiny => TINY_BATCH_OF_TEXTS,
     }
 }
 
@@ -145,8 +145,8 @@ fn own_set(
 ) -> Result<MadeSet> {
     let data = &experiment.data;
     let val = if data.validation == Validation::Published { test } else { 0 };
-    let sizes =
-        Sizes { classes, present: part.present, train: part.images, val, test, side: 0, corruptions: CORRUPTIONS };
+    let (present, train) = (part.present, part.images);
+    let sizes = |side| Sizes { classes, present, train, val, test, side, corruptions: CORRUPTIONS };
     MadeSet::new(&data.key, &*data.dataset, folder.data().join("own").join(&data.key), sizes, scale)
 }
 

@@ -18,7 +18,7 @@ use crate::experiment::Experiment;
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::memory::{free_bytes, gib};
 use crate::model::archive::write::write;
-use crate::model::laid_out::laid_out;
+use crate::model::described::laid_out;
 use crate::train::chunks::Step;
 
 /// The seed of random weights.

@@ -163,11 +163,18 @@ pub struct MadeSet {
 }
 
 impl MadeSet {
-    /// Plans a small set in the place of `real`, whose key is `key`, below `root`. The scale sets the size of its images.
+    /// Plans a small set in the place of `real`, whose key is `key`, below `root`. The scale sets the size of its images,
+    /// for which `sizes` are asked.
     ///
     /// # Errors
     /// Fails if nothing writes a small set in this layout.
-    pub fn new(key: &str, real: &dyn Dataset, root: PathBuf, sizes: Sizes, scale: Scale) -> Result<MadeSet> {
+    pub fn new(
+        key: &str,
+        real: &dyn Dataset,
+        root: PathBuf,
+        sizes: impl FnOnce(u32) -> Sizes,
+        scale: Scale,
+    ) -> Result<MadeSet> {
         let entry = entry(key)?;
         let mut settings = real.resolved();
         if let Some(value) = settings.get_mut("root") {
@@ -175,7 +182,7 @@ impl MadeSet {
         }
         let small = entry.small(&settings)?;
         let side = small.side();
-        let sizes = Sizes { side: if scale == Scale::Tiny { side.min(TINY_SIDE) } else { side }, ..sizes };
+        let sizes = sizes(if scale == Scale::Tiny { side.min(TINY_SIDE) } else { side });
         let overrides = small.overrides(&sizes);
         settings.extend(overrides.clone());
         let small = entry.small(&settings)?;
