@@ -132,7 +132,6 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         let path = checkpoint.local()?;
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {

@@ -144,9 +144,11 @@ impl CheckpointSpec {
     /// Returns the path at which the network lies. A name is downloaded where that has not been done.
     ///
     /// # Errors
-    /// Fails if a name cannot be had.
+    /// Fails if a name cannot be had, or if there is nothing at a path.
     pub fn local(&self) -> Result<&Path> {
-        self.path.fetch(&Settings::of_environment()).context("checkpoint.path")
+        let path = self.path.fetch(&Settings::of_environment()).context("checkpoint.path")?;
+        ensure!(path.exists(), "checkpoint.path: {}", no_such(&self.path));
+        Ok(path)
     }
 
     /// Returns the SHA-256 of the file, which is read once.
@@ -157,9 +159,7 @@ impl CheckpointSpec {
         if let Some(known) = self.sha256.get() {
             return Ok(known);
         }
-        let path = self.local()?;
-        self.expect_there()?;
-        let files = content(path)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
+        let files = content(self.local()?)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
         let beside = self.tokenizer.iter().flat_map(|path| TOKENIZER.map(|name| tokens::folder(path).join(name)));
         let beside = beside.filter(|file| file.is_file()).map(|file| file_sha256(&file, "checkpoint.tokenizer"));
         let hashes = files.chain(beside).collect::<Result<Vec<String>>>()?;
@@ -167,19 +167,10 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
-
-    /// Checks that there is a checkpoint.
-    ///
-    /// # Errors
-    /// Fails if there is nothing at its path.
-    pub fn expect_there(&self) -> Result<()> {
-        ensure!(self.path.exists(), "checkpoint.path: {}", no_such(&self.path));
-        Ok(())
-    }
 }
 
 /// Returns the sentence about a path that does not exist, with the name beside it that was probably meant, or with the way to
-/// a network whose name on the Hugging Face Hub was given.
+/// write the name of a network of the Hub.
 fn no_such(path: &Place) -> String {
     if let Some(name) = path.name() {
         return format!(
