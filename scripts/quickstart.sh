@@ -41,6 +41,6 @@ done
 
 step "Comparison"
 bella report "$TABLE" --seeds --picture "$PICTURE"
-bella report results --html "$PAGE" > /dev/null
+bella report results --html "$PAGE"
 printf '\nNumbers: %s\nPicture: %s\nPage:    %s\nRuns:    results/runs/quickstart/\n' \
     "$PWD/$TABLE" "$PWD/$PICTURE" "$PWD/$PAGE"

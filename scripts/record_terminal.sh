@@ -111,6 +111,6 @@ keep 'What training would find'
 
 screen 45
 keys 'bella report' Enter
-await 'nothing of ours'
+await 'Tables of papers'
 await '^[$] ?$'
 keep 'Report'

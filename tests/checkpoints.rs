@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use bella::model::archive::Archive;
-use bella::model::vit::identify::{Evidence, Fixed, Identified, identify};
+use bella::model::recognition::identify::{Evidence, Fixed, Identified, identify};
 use bella::model::vit::{Activation, Geometry, Traits};
 use common::{assert_has, bella, error_line, fixture, printed};
 use serde::Deserialize;
@@ -45,7 +45,7 @@ fn open(name: &str) -> anyhow::Result<Identified> {
 
 fn check(name: &str, truth: &Truth) {
     let found = open(name).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-    assert_eq!(found.naming, if truth.naming == "openai" { "clip" } else { &truth.naming }, "{name}");
+    assert_eq!(found.naming.key, if truth.naming == "openai" { "clip" } else { &truth.naming }, "{name}");
     // The last width of an archive with a classifier is its number of classes.
     let classes = found.head.as_ref().map(|head| head.weight.size()[0]);
     assert_eq!(classes.unwrap_or(found.vit.geometry.output), truth.output, "{name}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::Fixed;
+use bella::model::recognition::identify::Fixed;
 use common::{Place, assert_has, done, error_line, fixture, printed};
 use serde_json::Value;
 use tch::{Kind, Tensor};

@@ -6,8 +6,8 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use bella::model::folder;
+use bella::model::recognition::identify::Fixed;
 use bella::model::vit::Activation;
-use bella::model::vit::identify::Fixed;
 use common::{Place, assert_has, fixture};
 use serde_json::{Value, json};
 use tch::Tensor;

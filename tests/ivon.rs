@@ -2,7 +2,7 @@
 
 mod common;
 
-use bella::base::noise::Noise;
+use bella::base::random::Noise;
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
 use bella::methods::Method;

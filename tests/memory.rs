@@ -74,15 +74,15 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let whole = predictor
             .logits(&Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""), &all_see(&pixels))
             .unwrap();
-        let gradient = victim.gradient(&pixels, &labels).unwrap();
+        let gradient = victim.slope(&pixels, &labels).unwrap().gradient;
         for cut in cuts() {
             let logits = predictor.logits(&Chunker::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.chunker().set(cut);
-            near(&victim.gradient(&pixels, &labels).unwrap(), &gradient, &format!("{table}: pixels, {cut:?}"));
+            near(&victim.slope(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
             let part = |start: i64| {
                 let count = (cut.images as i64).min(IMAGES - start);
-                victim.gradient(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap()
+                victim.slope(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap().gradient
             };
             let parts: Vec<Tensor> = (0..IMAGES).step_by(cut.images).map(part).collect();
             near(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));

@@ -13,7 +13,7 @@ use bella::methods::{
     Answer, Entry, Evaluation, Extended, Extra, METHODS, Method, Objective, Output, Outputs, Particles, Parts, Request,
     Target, Variant,
 };
-use bella::model::vit::shapes::SHAPES;
+use bella::model::families::shapes;
 use bella::posterior::{Draws, Posterior};
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Layout, Shape};
@@ -126,8 +126,9 @@ impl Case {
             recompute: false,
             sets: all,
         };
-        let experiment: Experiment =
-            choices.experiment(&Source::Shape(&SHAPES[0])).unwrap_or_else(|problems| panic!("{key}: {problems}"));
+        let experiment: Experiment = choices
+            .experiment(&Source::Shape(shapes().next().unwrap()))
+            .unwrap_or_else(|problems| panic!("{key}: {problems}"));
         Case { key, training: experiment.training.unwrap() }
     }
 

@@ -3,8 +3,7 @@
 mod common;
 
 use bella::analysis::similarity::similarities;
-use bella::base::noise::At;
-use bella::base::random::{Purpose, normal, stream};
+use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
 use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};

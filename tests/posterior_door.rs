@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Result, bail};
-use bella::base::noise::{At, Noise};
-use bella::base::random::Purpose;
+use bella::base::random::{At, Noise, Purpose};
 use bella::base::tensor_file::State;
 use bella::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, register,

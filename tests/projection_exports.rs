@@ -9,7 +9,7 @@ use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Fixed, Identified, identify};
+use bella::model::recognition::identify::{Fixed, Identified, identify};
 use common::{Place, assert_has, done, error_line, fixture, with};
 use tch::{CModule, IValue, Tensor};
 

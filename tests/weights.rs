@@ -9,7 +9,7 @@ use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::state_dict;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Evidence, Fixed, Identified};
+use bella::model::recognition::identify::{Evidence, Fixed, Identified};
 use common::{Place, assert_has, bella, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 

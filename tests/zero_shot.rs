@@ -12,7 +12,7 @@ use bella::model::folder;
 use bella::model::head::tokenizer::Tokenizer;
 use bella::model::head::{templates, tokens};
 use bella::model::network::{Network, Weights};
-use bella::model::vit::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
+use bella::model::recognition::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
 use common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use tch::{Kind, Tensor};
 

@@ -1,13 +1,19 @@
 //! Messages: plain lines on the terminal (above any progress bar), and all lines with times in the run's log file.
+//!
+//! Progress bars see a terminal that is a little narrower than it is, and without spaces behind the last line: indicatif fills every
+//! line up to the edge, so that the next line begins by itself. The `^C` that a terminal prints at the cursor would then stand in a
+//! line of its own, and one line of the bar would never be cleared.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use console::Term;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -15,11 +21,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use super::bar_terminal;
 use super::outside::printable;
 use super::small::wrapped;
 
-static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(bar_terminal::target()));
+static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(target()));
 /// The rank of this process if it prints only errors; 0 if it prints everything.
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
 static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
@@ -56,24 +61,62 @@ pub fn open_log(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The looks of a bar, of work whose length is not known, and of a bar with a line of numbers below it.
+const BAR: &str = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
+const OF_UNKNOWN_LENGTH: &str = "  {prefix} {spinner} {elapsed_precise}";
+const WITH_NUMBERS: &str = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
+
+/// The time between two looks of work whose length is not known.
+const TURN: Duration = Duration::from_millis(200);
+
 /// Returns a progress bar on a terminal, and a hidden one elsewhere.
 pub fn bar(length: u64, what: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
-        return ProgressBar::hidden();
+    drawn(Some(length), what, BAR)
+}
+
+/// Returns a line that says what is being done and for how long, until [`advance`] makes it a bar; hidden unless standard
+/// error is a terminal.
+pub fn doing(what: &'static str) -> ProgressBar {
+    let bar = drawn(None, what, OF_UNKNOWN_LENGTH);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TURN);
     }
-    let bar = BARS.add(ProgressBar::new(length));
-    // The template is a constant and known to be valid.
-    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {msg}  {elapsed_precise} eta {eta_precise}";
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(what);
     bar
+}
+
+/// Shows on a bar how much of the work is done.
+pub fn advance(bar: &ProgressBar, done: usize, of: usize) {
+    if bar.length() != Some(of as u64) {
+        bar.disable_steady_tick();
+        bar.set_length(of as u64);
+        bar.set_style(look(BAR));
+    }
+    bar.set_position(done as u64);
 }
 
 /// Returns a progress bar with a line of numbers below it, for work that has more to tell than its length; hidden unless
 /// standard error is a terminal.
-pub fn bar_with_numbers(what: &'static str) -> ProgressBar {
-    let bar = bar(0, what);
-    let template = "{prefix:>10} {wide_bar:.cyan/blue} {pos}/{len}  {elapsed_precise}\n{msg}";
+pub fn bar_with_numbers(length: usize, what: &'static str) -> ProgressBar {
+    drawn(Some(length as u64), what, WITH_NUMBERS)
+}
+
+fn drawn(length: Option<u64>, what: &'static str, template: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() || HUSHED.load(Ordering::Relaxed) > 0 {
+        return ProgressBar::hidden();
+    }
+    let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new).with_style(look(template)).with_prefix(what);
+    BARS.add(bar)
+}
+
+/// Returns the look of a template, which is a constant and known to be valid.
+fn look(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Returns a progress bar of bytes with their rate and the time left; hidden unless standard error is a terminal.
+pub fn bar_of_bytes(length: u64, what: &'static str) -> ProgressBar {
+    let bar = bar(length, what);
+    let template = "{prefix:>10} {wide_bar:.cyan/blue} {bytes}/{total_bytes}  {msg}  {bytes_per_sec} eta {eta_precise}";
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
@@ -174,6 +217,95 @@ impl MakeWriter<'_> for LogFile {
 
     fn make_writer(&self) -> LogFile {
         LogFile
+    }
+}
+
+/// The columns that are left free behind a bar.
+const FREE_COLUMNS: u16 = 3;
+
+/// Redraws per second, as indicatif has them by default.
+const REDRAWS_PER_SECOND: u8 = 20;
+
+/// Erases the rest of a line behind the cursor.
+const ERASE_REST: &str = "\x1b[K";
+
+#[derive(Debug)]
+struct Narrower {
+    term: Term,
+    /// Whether a line of the bar has been filled, so that the next text begins a new one.
+    is_line_full: AtomicBool,
+}
+
+/// Returns the target of all bars: standard error, or nothing if that is no terminal.
+pub fn target() -> ProgressDrawTarget {
+    let term = Term::buffered_stderr();
+    match term.features().is_attended() {
+        true => {
+            let narrower = Narrower { term, is_line_full: AtomicBool::new(false) };
+            ProgressDrawTarget::term_like_with_hz(Box::new(narrower), REDRAWS_PER_SECOND)
+        }
+        false => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// Returns the number of characters in a line of a bar.
+pub fn width() -> usize {
+    usize::from(narrower(Term::stderr().size().1))
+}
+
+fn narrower(columns: u16) -> u16 {
+    columns.saturating_sub(FREE_COLUMNS).max(1)
+}
+
+impl TermLike for Narrower {
+    fn width(&self) -> u16 {
+        narrower(self.term.size().1)
+    }
+
+    fn height(&self) -> u16 {
+        self.term.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.is_line_full.store(false, Ordering::Relaxed);
+        self.term.move_cursor_up(n)
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.term.move_cursor_down(n)
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.term.move_cursor_right(n)
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.term.move_cursor_left(n)
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.term.write_line(text)
+    }
+
+    /// Writes a line of the bar. The spaces with which indicatif fills it become the end of the line, which is written
+    /// before the next one.
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        if text.chars().all(|letter| letter == ' ') {
+            self.is_line_full.store(true, Ordering::Relaxed);
+            return self.term.write_str(ERASE_REST);
+        }
+        match self.is_line_full.swap(false, Ordering::Relaxed) {
+            true => self.term.write_str(&format!("\n{text}")),
+            false => self.term.write_str(text),
+        }
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.term.clear_line()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.term.flush()
     }
 }
 

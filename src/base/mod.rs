@@ -3,8 +3,6 @@
 #[macro_use]
 pub mod outside;
 
-pub mod bar_terminal;
-pub mod cache;
 pub mod checksummed;
 pub mod files;
 #[cfg(test)]
@@ -12,11 +10,9 @@ pub mod golden;
 pub mod hash;
 pub mod logging;
 pub mod mapped;
-pub mod noise;
 pub mod paths;
 pub mod pickle;
 pub mod random;
 pub mod small;
 pub mod tensor;
 pub mod tensor_file;
-pub mod usage;

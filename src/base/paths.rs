@@ -1,6 +1,20 @@
-//! Paths as users write them.
+//! Paths as users write them, and the user's cache folder: `$BELLA_CACHE`, else `$XDG_CACHE_HOME/bella`, else `~/.cache/bella`.
 
 use std::path::{Path, PathBuf};
+
+/// The starts of names that stand where a path may stand: a repository of the Hub, an archive of OpenAI's.
+pub const SCHEMES: [&str; 2] = ["hf://", "openai://"];
+
+/// Returns an expanded path from the root, so that it means the same in every folder. A name stays as it is.
+///
+/// # Errors
+/// Fails as [`expanded`] does.
+pub fn absolute(path: &str) -> Result<PathBuf, String> {
+    if SCHEMES.iter().any(|scheme| path.starts_with(scheme)) {
+        return Ok(PathBuf::from(path));
+    }
+    expanded(path).map(|path| std::path::absolute(&path).unwrap_or(path))
+}
 
 /// Returns a path in which `~` at the start stands for the home folder, and `$NAME` or `${NAME}` for a variable of the
 /// environment, as shells read it. `~name` and a `$` before anything else are kept, and so is a path that exists as it is
@@ -37,6 +51,14 @@ fn expanded_by(path: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<
         rest = behind;
     }
     Ok(PathBuf::from(done + rest))
+}
+
+/// Returns the cache folder; `None` if the environment names none.
+pub fn folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("BELLA_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("bella")))
+        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/bella")))
 }
 
 #[cfg(test)]

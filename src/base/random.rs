@@ -1,12 +1,13 @@
 //! The program's only source of randomness: every random choice is a pure function of (seed, purpose, indices).
 //!
 //! A stream is ChaCha12 keyed by SHA-256 over these parts, so it does not depend on threads, on earlier draws, or on
-//! where a run was interrupted.
+//! where a run was interrupted. Standard normal noise is drawn in the same way, for each place of a matrix, so it does not depend on
+//! which other particles this process holds.
 
-use rand::Rng;
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest, Sha256};
+use tch::{Kind, Tensor};
 
 /// The purpose of random numbers. Streams of different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +118,53 @@ pub fn uniform(rng: &mut ChaCha12Rng) -> f64 {
 pub fn normal(rng: &mut ChaCha12Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
+}
+
+/// The place of a draw in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub step: i64,
+    pub sample: i64,
+    pub part: i64,
+}
+
+/// A source of noise.
+pub enum Noise {
+    /// Noise that is a pure function of the place.
+    Seeded { seed: u64, purpose: Purpose },
+    /// Given draws `[n, P]`, used in turn, for comparison with other code.
+    Given(Vec<Tensor>),
+}
+
+impl Noise {
+    pub fn new(seed: u64, purpose: Purpose) -> Noise {
+        Noise::Seeded { seed, purpose }
+    }
+
+    /// Returns noise for `theta: [n, P]`, in its type and on its device.
+    pub fn draw(&self, at: At, theta: &Tensor) -> Tensor {
+        match self {
+            Noise::Seeded { seed, purpose } => {
+                let row = |particle| row(*seed, *purpose, at, particle, theta);
+                Tensor::stack(&(0..theta.size()[0]).map(row).collect::<Vec<_>>(), 0)
+            }
+            Noise::Given(draws) => draws[(at.step + at.sample) as usize % draws.len()].expand_as(theta),
+        }
+    }
+}
+
+/// Returns standard normal numbers for one particle, `[P]` for `theta: [n, P]`.
+pub fn row(seed: u64, purpose: Purpose, at: At, particle: i64, theta: &Tensor) -> Tensor {
+    let place = [at.step, at.sample, at.part, particle].map(|index| index as u64);
+    // Only libtorch's generator is fast on every device, so it is seeded again for every draw.
+    tch::manual_seed(stream(seed, purpose, &place).next_u64() as i64);
+    let kind = if theta.kind() == Kind::Double { Kind::Double } else { Kind::Float };
+    Tensor::randn([theta.size()[1]], (kind, theta.device()))
+}
+
+/// Returns the noise ε `[P]` of one draw from the posterior of a particle, for `theta: [n, P]`.
+pub fn posterior_row(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
+    row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)
 }
 
 #[cfg(test)]

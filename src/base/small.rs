@@ -1,4 +1,4 @@
-//! Small helpers for lists and texts.
+//! Small helpers for lists and texts, and the mistakes of the user.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -59,6 +59,18 @@ pub fn wrapped(text: &str, width: usize) -> String {
     }
     lines
 }
+
+/// A mistake of the user on the command line, with exit code 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 #[cfg(test)]
 mod tests {

@@ -10,12 +10,13 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
 use crate::experiment::{Experiment, load_config};
+use crate::hub;
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
-use crate::model::vit::identify::Fixed;
+use crate::model::recognition::identify::Fixed;
 use crate::model::vit::shapes::Shape;
 use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
@@ -84,8 +85,9 @@ impl Source<'_> {
             }
             Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),
             Source::Checkpoint(path) => {
-                let found = OpenedCheckpoint::open(path, Fixed::default())?.identified;
-                (found.vit, found.base, checkpoint_bytes(path))
+                let path = hub::local(path)?;
+                let found = OpenedCheckpoint::open(&path, Fixed::default())?.identified;
+                (found.vit, found.base, checkpoint_bytes(&path))
             }
         };
         let (side, output) = (vit.geometry.image_size(), vit.geometry.output);
@@ -241,7 +243,7 @@ impl Choices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::vit::shapes::SHAPES;
+    use crate::model::families::shapes;
 
     fn choices() -> Choices {
         Choices {
@@ -263,7 +265,7 @@ mod tests {
         for method in BenchMethod::all() {
             for subspace in crate::subspace::SUBSPACES {
                 let case = Choices { subspace: subspace.key.into(), method, ..choices() };
-                let experiment = match case.experiment(&Source::Shape(&SHAPES[0])) {
+                let experiment = match case.experiment(&Source::Shape(shapes().next().unwrap())) {
                     Ok(experiment) => experiment,
                     Err(problems) => {
                         let text = problems.to_string();
@@ -284,7 +286,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_those_of_a_config() {
-        let error = |case: Choices| case.experiment(&Source::Shape(&SHAPES[0])).err().unwrap().to_string();
+        let error =
+            |case: Choices| case.experiment(&Source::Shape(shapes().next().unwrap())).err().unwrap().to_string();
         let chunk = error(Choices { particle_chunk: "9".into(), ..choices() });
         assert!(chunk.contains("particle_chunk = 9: must not exceed the 5 particles"), "{chunk}");
         let subspace = error(Choices { subspace: "half".into(), ..choices() });

@@ -2,14 +2,14 @@
 //! products for comparison.
 
 use anyhow::{Result, bail};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::case::{Choices, Measurable, Source};
 use super::clock::Clock;
 use super::measured::{Measured, Plan};
-use super::rate;
-use super::setup::{Setup, random_batch};
+use super::step::{Setup, random_batch};
 use crate::base::tensor::guarded;
+use crate::machine::linear_kernels::linear;
 use crate::machine::memory::{self, free_bytes, gib};
 use crate::model::Input;
 use crate::predict::{Members, Predictor};
@@ -46,7 +46,7 @@ pub fn measure(source: &Source, choices: &Choices, plan: Plan, device: Device) -
     };
     let setup = Setup { model: &model, subspace: &*subspace, training, plan, particles };
     setup.run(&mut theta, &mut found)?;
-    found.matmul_rates.extend(rate::matmul_rates(device, model.kind)?);
+    found.matmul_rates.extend(matmul_rates(device, model.kind)?);
     Ok(found)
 }
 
@@ -75,7 +75,7 @@ impl Setup<'_> {
             })?;
             found.train_peak_bytes = memory::peak_bytes(device);
             // Only now: the memory that it takes is no part of the peak.
-            found.matmul_rates.extend(rate::matmul_rates(device, self.model.kind)?);
+            found.matmul_rates.extend(matmul_rates(device, self.model.kind)?);
         }
         if self.plan.predictions > 0 {
             memory::restart_peak(device);
@@ -102,4 +102,31 @@ impl Setup<'_> {
         found.prediction_flop = self.work(images, false, None).forward;
         Ok(())
     }
+}
+
+/// The number of products that are timed.
+const PRODUCTS: usize = 5;
+
+/// Returns the rates of square products `x Wᵀ`, computed as in the layers of the network, in floating-point operations
+/// per second, one per product.
+///
+/// # Errors
+/// Fails if libtorch fails.
+pub fn matmul_rates(device: Device, kind: Kind) -> Result<Vec<f64>> {
+    let side: i64 = if device == Device::Cpu { 1536 } else { 8192 };
+    guarded("matrix product", "free memory", || {
+        let x = Tensor::f_randn([side, side], (Kind::Float, device))?.to_kind(kind);
+        let (x, weight) = (x.unsqueeze(0), x.tr().contiguous());
+        let work = 2.0 * (side as f64).powi(3);
+        no_grad(|| {
+            // The first product also initialises libraries, so it is not timed.
+            drop(linear(&x, &weight, None));
+            let rate = |_| {
+                let clock = Clock::start(device);
+                drop(linear(&x, &weight, None));
+                Ok(work / clock.stop().wall)
+            };
+            (0..PRODUCTS).map(rate).collect()
+        })
+    })
 }

@@ -9,8 +9,6 @@ pub mod flops;
 pub mod measure;
 pub mod measured;
 
-pub mod rate;
 pub mod row;
-mod setup;
 mod step;
 mod timed;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::evaluate::AttackPlan;
 use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[derive(Args)]
@@ -56,6 +56,11 @@ impl ConformalArgs {
         let plan =
             Plan { rules: scores.iter().map(|score| self.rule(score)).collect(), alphas: self.conformal.clone() };
         Ok((!self.conformal.is_empty()).then_some(plan))
+    }
+
+    /// Returns whether sets are asked for.
+    pub fn is_asked(&self) -> bool {
+        !self.conformal.is_empty()
     }
 
     /// Returns the one kind of set that is written beside a prediction; `None` without `--conformal`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{Request, SplitName, entry};
 use crate::experiment::{DataSpec, data_table, load_config};
@@ -98,11 +98,8 @@ fn report(spec: &DataSpec, args: &CheckArgs) -> usize {
         decoding: if args.decode { Decoding::All } else { Decoding::Skip },
         extent: if is_part { Extent::Part } else { Extent::Whole },
     };
-    let bar = crate::base::logging::bar(0, "decoding");
-    let progress = |done: usize, total: usize| {
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-    };
+    let bar = crate::base::logging::doing("reading");
+    let progress = |done, total| crate::base::logging::advance(&bar, done, total);
     let workers = args.workers.map_or_else(cores, usize::from);
     let findings = check(&*spec.dataset, &scope, &Request::listing(workers, &progress));
     bar.finish_and_clear();

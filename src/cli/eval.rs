@@ -7,12 +7,13 @@ use clap::Args;
 use super::attack::AttackArgs;
 use super::conformal::ConformalArgs;
 use super::options::{ComputeArgs, OverrideArgs, TableArgs};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
-use crate::evaluate::{Suite, Tested, conformal_csv, experiment_csv, ood_csv};
+use crate::evaluate::{Suite, Tested};
 use crate::posterior::Output;
 use crate::predict::Members;
+use crate::results::{conformal_csv, experiment_csv, ood_csv};
 use crate::session::Opened;
 
 /// Evaluate trained runs, or with --config a checkpoint without training.
@@ -144,11 +145,18 @@ impl TestArgs {
 pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result<()> {
     let (table, Tested { rows, sets, ood }) = (&tests.table, tested);
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
-    for of_set in ood {
-        super::report::print_ood(of_set);
+    if !table.csv {
+        let all = [rows, sets, &ood.concat()].map(|rows| super::report::table_of(rows));
+        super::report::check_columns(&all.each_ref(), table)?;
+    }
+    for of_set in ood.iter().filter(|_| !table.csv) {
+        super::report::print_ood(of_set, table)?;
+        println!();
+    }
+    if !ood.is_empty() {
         tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
     }
-    super::report::print_rows(rows, table)?;
+    super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
     if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
         super::score::print_scaled(rows);
     }
@@ -158,7 +166,8 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     }
     if !sets.is_empty() {
         if !table.csv {
-            super::report::print_conformal(sets);
+            println!();
+            super::report::print_conformal(sets, table)?;
         }
         tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());
     }

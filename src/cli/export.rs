@@ -6,12 +6,12 @@ use anyhow::Result;
 use clap::Args;
 
 use super::options::ComputeArgs;
-use crate::base::usage::Usage;
-use crate::exchange::target::Package;
+use crate::base::small::Usage;
 use crate::exchange::whole::{Form, Numbers, Runner};
 use crate::exchange::{Destination, Format, Leaving, Loaded, Models, Selection};
 use crate::experiment::{Experiment, Overrides, load_config};
 use crate::model::CheckpointKind;
+use crate::model::recognition::Package;
 use crate::report::card::Card;
 use crate::results::runs::Summary;
 use crate::run::{Record, RunFolder};

@@ -1,6 +1,7 @@
 //! The ways in which a command fails: mistakes of the user, training that was stopped, and all other errors.
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
+use crate::run::Ambiguous;
 use crate::schema::Problems;
 
 /// The error of training that a signal has stopped, in all of its processes.
@@ -28,6 +29,9 @@ pub fn fail(error: &anyhow::Error) -> u8 {
     }
     let text = format!("{error:#}");
     tracing::debug!("{text}");
+    if let Some(Ambiguous { runs, .. }) = error.downcast_ref() {
+        runs.iter().for_each(|run| tracing::info!("{run}"));
+    }
     tracing::error!("{}", one_line(&text));
     if error.is::<Usage>() { 2 } else { 1 }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::base::files::{expect_writable, write_atomic};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
@@ -26,7 +26,8 @@ use crate::session::Settings;
     bella init --checkpoint ViT-B-32.pt --data cifar10=data\n  \
     bella init --checkpoint resnet50.pt --image-size 224 --data photos/")]
 pub struct InitArgs {
-    /// Network to start from: a publisher's folder, a file of weights or a TorchScript archive.
+    /// Network to start from: a publisher's folder, a file of weights, a TorchScript archive, or a name (hf://ORG/NAME,
+    /// openai://ViT-B-32).
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
 
@@ -126,7 +127,7 @@ fn answer<T>(question: &str, option: &str, given: Option<String>, look: impl Fn(
 ///
 /// # Errors
 /// Fails if there is no terminal, or if its input ends.
-fn ask(question: &str, option: &str) -> Result<String> {
+pub(super) fn ask(question: &str, option: &str) -> Result<String> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Err(Usage(format!("{option} is needed where no terminal can ask for it")).into());
     }

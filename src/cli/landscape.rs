@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::options::{ComputeArgs, OverrideArgs};
 use crate::analysis::landscape::{Computed, Landscape};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::session::Opened;
 
 /// Compute train and test error over the plane through three particles (landscape.csv and landscape.svg in the run).

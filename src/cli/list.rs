@@ -1,20 +1,22 @@
 //! `bella list`: prints the entries of the registries.
 
+use std::fmt::Display;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
-use crate::metrics::METRICS;
 use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
+use crate::metrics::{METRICS, Unit};
 use crate::model::head::{HEADS, templates};
-use crate::model::vit::NAMINGS;
+use crate::model::recognition::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
 
@@ -120,7 +122,7 @@ fn list_keys(args: &KeysArgs) -> Result<()> {
 
 fn list_registry(registry: Registry) {
     match registry {
-        Registry::Checkpoints => section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, e.about))),
+        Registry::Checkpoints => section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, (e.about)()))),
         Registry::Heads => {
             section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
             println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));
@@ -145,13 +147,18 @@ fn list_registry(registry: Registry) {
                 OOD_SCORES.iter().map(|e| (e.key, e.definition)),
             );
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
-            section("metrics", METRICS.iter().map(|e| (e.key, e.about)));
+            println!("metrics");
+            for metric in METRICS {
+                let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
+                println!("  {:18} {}{unit}", metric.key, metric.about);
+            }
+            println!();
             section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
         }
     }
 }
 
-fn section(title: &str, entries: impl Iterator<Item = (&'static str, &'static str)>) {
+fn section(title: &str, entries: impl Iterator<Item = (&'static str, impl Display)>) {
     println!("{title}");
     for (key, about) in entries {
         println!("  {key:18} {about}");

@@ -8,8 +8,9 @@ use super::eval::{TestArgs, show};
 use super::export::{DestinationArgs, print_lines};
 use super::options::{ComputeArgs, OverrideArgs};
 use crate::analysis::merge::{By, Merge, Merged};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::predict::Members;
+use crate::schema::Choice;
 use crate::session::Opened;
 use crate::subspace::Space;
 
@@ -23,9 +24,9 @@ pub struct MergeArgs {
     #[arg(required = true, num_args = 2.., add = super::completions::of_runs())]
     runs: Vec<String>,
 
-    /// Measure of how certain a model is about a parameter.
-    #[arg(long, value_name = "WORD", default_value = "posterior")]
-    by: By,
+    /// Measure of how certain a model is about a parameter [default: posterior if the first run has variances, else mean].
+    #[arg(long, value_name = "WORD")]
+    by: Option<By>,
 
     /// Quantity to merge: the updates of the weights, or the factors of low-rank particles that started from the same A.
     #[arg(long, value_name = "SPACE", default_value = "weights")]
@@ -60,8 +61,12 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     let suite = args.tests.suite()?;
     let prior = checked(args)?;
     let (overrides, computing) = (args.overrides.overrides(), || args.compute.computing());
-    let way = Merge { by: args.by, space: args.space, share: args.share, prior, images: args.images as usize };
     let merged = |opened: &Opened| {
+        let by = match args.by {
+            Some(by) => by,
+            None => usual(opened)?,
+        };
+        let way = Merge { by, space: args.space, share: args.share, prior, images: args.images as usize };
         way.runs(opened, &args.runs, |name| Opened::run(Some(name), &overrides.for_another_run(), computing()))
     };
     if let Some(destination) = args.destination.destination()? {
@@ -80,14 +85,21 @@ pub fn run(args: &MergeArgs) -> Result<()> {
     show(&opened, &tested, &args.tests)
 }
 
+/// Returns the way that the first run's posterior supports, and says which one it is.
+fn usual(opened: &Opened) -> Result<By> {
+    let by = By::usual(&opened.stored()?.posterior);
+    tracing::info!("merged by {}: --by chooses another way", by.word());
+    Ok(by)
+}
+
 /// Returns the precision H_0 of the checkpoint's weights.
 fn checked(args: &MergeArgs) -> Result<f64> {
-    let prior = args.prior.unwrap_or(if args.by == By::SquaredGradients { 1.0 } else { 0.0 });
+    let prior = args.prior.unwrap_or(if args.by == Some(By::SquaredGradients) { 1.0 } else { 0.0 });
     let positive = |value: f64| value.is_finite() && value > 0.0;
     if !args.share.is_none_or(positive) {
         return Err(Usage("--share must be above 0".into()).into());
     }
-    if !positive(prior) && (args.by == By::SquaredGradients || prior != 0.0) {
+    if !positive(prior) && (args.by == Some(By::SquaredGradients) || prior != 0.0) {
         return Err(Usage("--prior must be above 0; without squared gradients it may be 0".into()).into());
     }
     Ok(prior)

@@ -45,7 +45,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
 use crate::model::archive::trial;
@@ -65,6 +65,10 @@ struct Cli {
     /// Print more messages (-v: debug, -vv: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Use no network: checkpoints by name (hf://…) must be in the cache.
+    #[arg(long, global = true)]
+    offline: bool,
 }
 
 #[derive(Subcommand)]
@@ -101,7 +105,7 @@ enum Command {
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
 /// config.
 pub fn main() -> ExitCode {
-    crate::machine::exit::skip_static_destructors();
+    crate::machine::child::skip_static_destructors();
     run(std::env::args_os())
 }
 
@@ -121,6 +125,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
+    if cli.offline {
+        crate::hub::go_offline();
+    }
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }

@@ -65,7 +65,7 @@ impl OverrideArgs {
 }
 
 /// The options for where to compute and where to write.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ComputeArgs {
     /// Device: auto, cpu, cuda or cuda:N.
     #[arg(long, help_heading = "Computing", default_value = "auto")]

@@ -9,13 +9,13 @@ use clap::Args;
 
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::rehearse::estimate::Estimate;
+use crate::rehearse::models::Shape;
 use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
-use crate::rehearse::shape::Shape;
 use crate::rehearse::stages::{self, program};
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
 use crate::results::table::Surface;

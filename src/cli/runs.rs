@@ -1,32 +1,66 @@
 //! `bella runs`: lists runs, shows one, compares the settings of two, and removes some.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
 use super::options::TableArgs;
+use super::report::print_csv;
 use crate::base::outside::print_drawn;
-use crate::base::small::particles;
+use crate::base::small::Usage;
+use crate::base::small::{counted, particles};
+use crate::results::experiment_csv;
+use crate::results::listing::{Line, Selection, age, text};
+use crate::results::rebuild::rows_elsewhere;
 use crate::results::runs::{self, Summary};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::run::settings::{choice, distinction};
 use crate::run::{Record, RunFolder};
+use crate::sweep::ledger;
 
-/// List the runs of a results folder with their state, what distinguishes them, accuracy, size and age.
+/// List runs, the newest first: a short id that every command takes, method, settings that differ, state, accuracy, age.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  bella runs\n  bella runs show low-rank-svgd-s1\n  bella runs diff low-rank-svgd-s1 low-rank-svgd-s2\n  \
-                  bella runs rm low-rank-svgd-s1-2634"
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  bella runs\n  bella runs --filter method=svgd,seed=1 --sort accuracy\n  bella runs --sweeps\n  \
+                  bella runs show low-rank-svgd-s1\n  bella runs diff low-rank-svgd-s1 low-rank-svgd-s2\n  \
+                  bella runs rm 075555"
 )]
 pub struct RunsArgs {
     #[command(subcommand)]
     what: Option<What>,
 
+    #[command(flatten)]
+    list: ListArgs,
+
     /// Results folder.
     #[arg(long, value_name = "FOLDER", default_value = "results", global = true)]
     out: PathBuf,
+}
+
+#[derive(Args)]
+struct ListArgs {
+    /// List only runs with these settings: `method=svgd,seed=1`; may be repeated.
+    #[arg(long = "filter", value_name = "KEY=VALUE")]
+    filters: Vec<String>,
+
+    /// List only the runs of this experiment.
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
+
+    /// Order: `age` (the youngest first), `accuracy` (the highest first), or a setting, such as `lr` [default: age].
+    #[arg(long, value_name = "KEY")]
+    sort: Option<String>,
+
+    /// List the trials of sweeps instead, the best first, with what became of them.
+    #[arg(long, conflicts_with = "sort")]
+    sweeps: bool,
+
+    /// Print a row for each run, also for trials, as CSV.
+    #[arg(long, conflicts_with = "sweeps")]
+    csv: bool,
 }
 
 #[derive(Subcommand)]
@@ -49,48 +83,114 @@ enum What {
         #[arg(add = super::completions::of_runs())]
         b: String,
     },
-    /// Remove runs with all their files. Their rows in the results files stay.
+    /// Remove runs with all their files, after a question. Their rows in the results files stay.
     Rm {
         /// Runs: folders, the start of ids, or settings.
         #[arg(required = true, add = super::completions::of_runs())]
         runs: Vec<String>,
+
+        /// Remove them without a question.
+        #[arg(long)]
+        yes: bool,
     },
 }
 
 pub fn run(args: &RunsArgs) -> Result<()> {
     match &args.what {
-        None => list(&args.out),
+        None => list(&args.out, &args.list),
         Some(What::Show { run, table }) => show(&Summary::of(RunFolder::find(&args.out, Some(run.as_str()))?), table),
         Some(What::Diff { a, b }) => {
             let [a, b] = [a, b].map(|run| RunFolder::find(&args.out, Some(run.as_str())));
             print_difference(&Summary::of(a?), &Summary::of(b?));
             Ok(())
         }
-        Some(What::Rm { runs }) => remove(&args.out, runs),
+        Some(What::Rm { runs, yes }) => remove(&args.out, runs, *yes),
     }
 }
 
-fn list(out: &Path) -> Result<()> {
+fn list(out: &Path, args: &ListArgs) -> Result<()> {
     let all = runs::all(out)?;
-    if all.is_empty() {
-        println!("no runs below {}", out.join("runs").display());
-        return Ok(());
+    let selection =
+        Selection { filters: args.filters.clone(), experiment: args.experiment.clone(), sort: args.sort.clone() };
+    let chosen = |fit: &dyn Fn(&Summary) -> bool| {
+        let runs: Vec<&Summary> = all.iter().filter(|run| fit(run)).collect();
+        if runs.is_empty() { Ok(runs) } else { selection.of(runs).map_err(Usage) }
+    };
+    if args.csv {
+        return print_csv(&csv(&chosen(&|_| true)?));
     }
-    let mut rows = Vec::new();
-    for run in &all {
+    if args.sweeps {
+        return print_sweeps(out, &all, &chosen(&|_| true)?);
+    }
+    let lines: Vec<Line> = chosen(&|run| run.sweep.is_none())?.into_iter().map(Line::of).collect();
+    let trials = all.iter().filter(|run| run.sweep.is_some()).count();
+    match lines.is_empty() {
+        true => println!("no runs below {}", out.join("runs").display()),
+        false => print_drawn(&text(&lines, "accuracy", width())),
+    }
+    if trials > 0 {
+        println!("{} of sweeps: bella runs --sweeps", counted(trials, "trial", "trials"));
+    }
+    Ok(())
+}
+
+fn width() -> usize {
+    Surface::of_stdout().width.map_or(usize::MAX, usize::from)
+}
+
+/// Prints the trials of every sweep that are among `chosen`.
+fn print_sweeps(out: &Path, all: &[Summary], chosen: &[&Summary]) -> Result<()> {
+    let sweeps = ledger::all(out)?;
+    let mut printed = 0;
+    for (name, noted) in &sweeps {
+        let find = |id: &str| chosen.iter().find(|run| run.folder.id() == id);
+        let lines: Vec<Line> = noted
+            .iter()
+            .filter_map(|trial| {
+                let result = trial.nll.map_or(String::new(), |nll| format!("{nll:.4}"));
+                Some(Line { run: find(&trial.run)?, state: trial.state.clone(), result })
+            })
+            .collect();
+        if lines.is_empty() {
+            continue;
+        }
+        if printed > 0 {
+            println!();
+        }
+        println!("sweep: {name}");
+        print_drawn(&text(&lines, "validation NLL", width()));
+        printed += 1;
+    }
+    let is_lost = |run: &&Summary| run.sweep.as_ref().is_some_and(|own| sweeps.iter().all(|(name, _)| name != own));
+    let lost = all.iter().filter(is_lost).count();
+    if lost > 0 {
+        println!("{} of sweeps whose folders are gone", counted(lost, "trial", "trials"));
+    } else if printed == 0 {
+        println!("no sweeps below {}", out.join("sweeps").display());
+    }
+    Ok(())
+}
+
+/// Returns a row for each run, with full ids and exact numbers.
+fn csv(runs: &[&Summary]) -> Table {
+    let mut table = Table::default();
+    for run in runs {
+        let others: Vec<_> =
+            runs.iter().filter(|other| other.experiment == run.experiment).map(|o| &o.settings).collect();
         let mut row = Row::new();
         row.push("experiment", &run.experiment);
         row.push("run", run.folder.id());
+        row.push("subspace", choice(&run.settings, "subspace").unwrap_or_default());
+        row.push("method", run.method());
+        row.push("settings", distinction(&run.settings, &others));
         row.push("state", run.state.to_string());
-        row.push("settings", run.distinction(&all));
+        row.push("sweep", run.sweep.clone().unwrap_or_default());
         row.push_number("accuracy_lm", run.accuracy);
-        row.push("size", bytes(run.bytes));
-        row.push("age", age(run.changed));
-        rows.push(row);
+        row.push("bytes", run.bytes.to_string());
+        row.push("age_seconds", run.changed.elapsed().map_or(0, |age| age.as_secs()).to_string());
+        table.append(&row);
     }
-    let columns = ["experiment", "run", "state", "settings", "accuracy_lm", "size", "age"];
-    print_rows(&rows, &columns);
-    Ok(())
+    table
 }
 
 fn show(run: &Summary, table: &TableArgs) -> Result<()> {
@@ -135,16 +235,34 @@ fn print_difference(a: &Summary, b: &Summary) {
     }
 }
 
-/// Removes the folders of runs. All of them are found before the first is removed.
-fn remove(out: &Path, named: &[String]) -> Result<()> {
+/// Removes the folders of runs, after a question unless `yes`. All of them are found before the first is removed.
+fn remove(out: &Path, named: &[String], yes: bool) -> Result<()> {
     let found: Vec<RunFolder> =
         named.iter().map(|run| RunFolder::find(out, Some(run.as_str()))).collect::<Result<_>>()?;
     if let Some(busy) = found.iter().find(|run| run.is_locked()) {
         bail!("{}: another bella process is training this run: stop it first", busy.path().display());
     }
+    if !yes {
+        for run in &found {
+            let run = Summary::of(run.clone());
+            tracing::info!("{}: {}, {}", run.folder.path().display(), run.state, bytes(run.bytes));
+        }
+        let question = format!("remove {} with all files? [y/N]", counted(found.len(), "run", "runs"));
+        if !["y", "yes"].contains(&super::init::ask(&question, "--yes")?.to_lowercase().as_str()) {
+            tracing::info!("nothing was removed");
+            return Ok(());
+        }
+    }
     for run in found.iter().filter(|run| run.path().exists()) {
+        let experiment = Summary::of(run.clone()).experiment;
         std::fs::remove_dir_all(run.path()).with_context(|| format!("{}: cannot remove", run.path().display()))?;
         tracing::info!("removed {}", run.path().display());
+        for (file, rows) in rows_elsewhere(out, &experiment, run) {
+            let (stay, way_out) =
+                (if rows == 1 { "row stays" } else { "rows stay" }, " until `bella report --rebuild`");
+            let way_out = if file == experiment_csv(out, &experiment) { way_out } else { "" };
+            tracing::info!("{rows} {stay} in {}{way_out}", file.display());
+        }
     }
     Ok(())
 }
@@ -163,15 +281,5 @@ fn bytes(count: u64) -> String {
         0..1_000_000 => format!("{:.0} kB", (count as f64 / 1e3).ceil()),
         1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
         _ => format!("{:.1} GB", count as f64 / 1e9),
-    }
-}
-
-fn age(changed: SystemTime) -> String {
-    let seconds = changed.elapsed().map_or(0, |elapsed| elapsed.as_secs());
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
     }
 }

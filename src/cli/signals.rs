@@ -19,7 +19,7 @@ use crate::machine::parallel::ProcessGroup;
 enum Response {
     /// End at once with a message, after some work.
     End { saved: String, last: Box<dyn FnOnce() + Send> },
-    /// Set a flag. A second Ctrl-C or SIGTERM ends the process, if it is alone.
+    /// Set a flag, and say so. A second Ctrl-C or SIGTERM ends the process, if it is alone.
     Ask { stop: Arc<AtomicBool>, alone: bool },
     /// End without a message, as in all processes but the first.
     Leave,
@@ -88,10 +88,13 @@ fn answer(signal: i32) -> Option<u8> {
         Response::Leave => Some(1),
         Response::Ask { stop, alone } => {
             // With several processes, the batch system and the launcher may both forward the same signal.
-            if alone && signal != SIGUSR1 && stop.load(Ordering::Relaxed) {
-                return Some(1);
+            let again = stop.swap(true, Ordering::Relaxed);
+            if alone && signal != SIGUSR1 && again {
+                return Some(fail(&Stopped("stopped at once; what was saved before stays".into()).into()));
             }
-            stop.store(true, Ordering::Relaxed);
+            if !again {
+                tracing::info!("stopping after this step{}", if alone { "; again to stop now" } else { "" });
+            }
             *next = Response::Ask { stop, alone };
             None
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::Result;
 use clap::Args;
@@ -9,8 +10,9 @@ use clap::Args;
 use super::failure::Stopped;
 use super::options::ComputeArgs;
 use super::signals;
+use super::train::{self, TrainArgs};
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::experiment::{full_key, load_config, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
@@ -19,7 +21,7 @@ use crate::results::table::{Spec, Surface, render};
 use crate::sweep::jobs::{Share, cores_each};
 use crate::sweep::ledger;
 use crate::sweep::search::{Outcome, Request, Search};
-use crate::sweep::space::Axis;
+use crate::sweep::space::{Axis, Values};
 use crate::sweep::trial::{Base, Refused};
 
 /// Search for settings by the validation NLL, and write down what was tried and what was chosen.
@@ -38,7 +40,8 @@ pub struct SweepArgs {
     configs: Vec<PathBuf>,
 
     /// Key and values to try: KEY=A,B,… (every combination), KEY=LOW..HIGH (drawn, uniform in the logarithm) or
-    /// KEY=uniform:LOW..HIGH; may be repeated.
+    /// KEY=uniform:LOW..HIGH; may be repeated. With seed=1,2,3, the chosen settings are trained and tested with these seeds
+    /// afterwards.
     #[arg(long, required = true, value_name = "KEY=VALUES", add = super::completions::of_keys())]
     over: Vec<Axis>,
 
@@ -73,9 +76,10 @@ pub struct SweepArgs {
 
 pub fn run(args: &SweepArgs) -> Result<()> {
     let settings = args.compute.settings();
+    let (axes, seeds) = args.axes_and_seeds()?;
     let request = Request {
         base: Base { configs: args.configs.clone(), sets: args.sets.clone() },
-        axes: args.axes()?,
+        axes,
         budget: args.budget.map(|budget| budget as usize),
         seed: args.search_seed,
         factor: args.halving as usize,
@@ -89,6 +93,9 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     commands.iter().for_each(|command| tracing::info!("{command}"));
     if args.dry_run {
         print_plan(&search);
+        if !seeds.is_empty() {
+            println!("then the chosen settings with {} seeds, on the test split", seeds.len());
+        }
         return Ok(());
     }
     let share = share(args)?;
@@ -103,15 +110,41 @@ pub fn run(args: &SweepArgs) -> Result<()> {
     let outcome = search.run(&share, &stop);
     print_table(&search);
     match outcome? {
-        Outcome::Chosen(at) => announce(&search, at),
+        Outcome::Chosen(at) => announce(&search, at, seeds.is_empty()),
         Outcome::Stopped => {
             return Err(Stopped("stopped; every trial is saved: the same command goes on".into()).into());
         }
     }
-    Ok(())
+    if seeds.is_empty() {
+        return Ok(());
+    }
+    train::run(
+        &TrainArgs::with_seeds(search.ledger.chosen(), seeds, args.compute.clone()),
+        Rc::new(ProcessGroup::alone()),
+    )
 }
 
 impl SweepArgs {
+    /// Returns the axes to search, and the seeds with which the chosen settings are trained. A choice of seeds would fit the
+    /// held-out images, which depend on the seed.
+    fn axes_and_seeds(&self) -> Result<(Vec<Axis>, Vec<u64>)> {
+        let (of_seeds, axes): (Vec<Axis>, Vec<Axis>) = self.axes()?.into_iter().partition(|axis| axis.key == "seed");
+        let seed = |word: &String| {
+            word.parse::<u64>().map_err(|_| Usage(format!("--over seed={word}: must be a whole number from 0 on")))
+        };
+        let seeds = match &of_seeds[..] {
+            [] => Vec::new(),
+            [Axis { values: Values::Listed(words), .. }] => words.iter().map(seed).collect::<Result<Vec<_>, _>>()?,
+            _ => return Err(Usage("--over seed: give all seeds at once, as seed=1,2,3".into()).into()),
+        };
+        if axes.is_empty() {
+            let why =
+                "--over seed: nothing is left to choose: `bella train CONFIG --seeds 1,2,3` trains with several seeds";
+            return Err(Usage(why.into()).into());
+        }
+        Ok((axes, seeds))
+    }
+
     /// Returns the axes with their keys written in full.
     fn axes(&self) -> Result<Vec<Axis>> {
         if !self.over.iter().any(|axis| may_be_short(&axis.key)) {
@@ -191,9 +224,11 @@ fn print_table(search: &Search) {
     print_drawn(&render(&table, &Spec { columns, group_by: vec![], surface: Surface::of_stdout() }));
 }
 
-fn announce(search: &Search, at: usize) {
+fn announce(search: &Search, at: usize, is_last: bool) {
     let trial = &search.trials[at];
     tracing::info!("chosen: trial {} ({}), run {}", trial.number, trial.words(search.axes()), trial.run.id());
     tracing::info!("tried settings: {}, {}", search.ledger.trials().display(), search.ledger.picture().display());
-    tracing::info!("on the test split: bella train --config {}", search.ledger.chosen().display());
+    if is_last {
+        tracing::info!("on the test split: bella train {}", search.ledger.chosen().display());
+    }
 }

@@ -14,10 +14,12 @@ use super::failure::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use super::signals;
 use crate::base::files::create_folder;
-use crate::base::usage::Usage;
-use crate::evaluate::{after_training, experiment_csv, stored_rows};
+use crate::base::small::Usage;
+use crate::evaluate::{after_training, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::parallel::ProcessGroup;
+use crate::results::experiment_csv;
+use crate::results::rebuild::mend;
 use crate::results::store::Row;
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
@@ -28,7 +30,7 @@ use crate::train::{self, Finished, Material, Outcome, Watch, read_resume_file, s
 /// The same command continues an interrupted run from where it was last saved; a finished run is not repeated.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella train configs/quickstart.toml\n  \
-    bella train configs/cifar10.toml -s method.svgd.particles=20 -s seed=2")]
+    bella train configs/cifar10.toml -s method.svgd.particles=20 -s seed=2\n  bella train configs/quickstart.toml --seeds 1,2,3")]
 pub struct TrainArgs {
     /// TOML experiment; several merge left to right, before those of --config.
     #[arg(value_name = "CONFIG")]
@@ -39,6 +41,10 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub compute: ComputeArgs,
+
+    /// Train one run after the other with these seeds, then print means and 95 % intervals: `--seeds 1,2,3`.
+    #[arg(long, value_name = "SEED", value_delimiter = ',')]
+    seeds: Vec<u64>,
 
     /// Continue an interrupted run; fail if there is none.
     #[arg(long, conflicts_with = "force")]
@@ -72,38 +78,113 @@ pub struct TrainArgs {
     table: TableArgs,
 }
 
+/// The end of a command that a signal stops while nothing is at stake.
+const NOTHING_LOST: &str = "stopped; what was finished before is saved";
+
 pub fn run(args: &TrainArgs, group: Rc<ProcessGroup>) -> Result<()> {
-    let configs: Vec<PathBuf> = args.files.iter().chain(&args.config.configs).cloned().collect();
-    if configs.is_empty() {
-        return Err(Usage("train needs a config: bella train configs/quickstart.toml".into()).into());
+    if args.seeds.is_empty() {
+        let rows = train_one(args, &args.read(None)?, group.clone())?;
+        return args.show(&rows, &group, super::report::print_rows);
     }
-    let from = args.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
-    let formats: Vec<String> = args.log.iter().map(|format| format!("\"{format}\"")).collect();
-    let log = (!formats.is_empty()).then(|| format!("train.log=[{}]", formats.join(",")));
-    let config = ConfigArgs { configs, ..args.config.clone() };
-    let experiment = config.read(from.into_iter().chain(log))?;
-    if experiment.training.is_none() {
-        let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
-        return Err(Usage(missing.into()).into());
+    // Mistakes are found before the first run trains.
+    let experiments = args.seeds.iter().map(|seed| args.read(Some(*seed))).collect::<Result<Vec<_>>>()?;
+    let mut rows = Vec::new();
+    for (at, experiment) in experiments.iter().enumerate() {
+        tracing::info!("seed {}: run {} of {}", experiment.seed, at + 1, experiments.len());
+        rows.extend(train_one(args, experiment, group.clone())?);
     }
+    args.show(&rows, &group, super::report::print_intervals)
+}
+
+impl TrainArgs {
+    /// Returns the arguments that train a config with several seeds.
+    pub fn with_seeds(config: PathBuf, seeds: Vec<u64>, compute: ComputeArgs) -> TrainArgs {
+        TrainArgs {
+            files: vec![config],
+            config: ConfigArgs { configs: Vec::new(), sets: Vec::new(), unsets: Vec::new() },
+            compute,
+            seeds,
+            resume: false,
+            force: false,
+            from: None,
+            until_epoch: None,
+            log: Vec::new(),
+            trial: None,
+            no_eval: false,
+            table: TableArgs::default(),
+        }
+    }
+
+    /// Reads the config, with a seed instead of its own if one is given.
+    fn read(&self, seed: Option<u64>) -> Result<Experiment> {
+        let configs: Vec<PathBuf> = self.files.iter().chain(&self.config.configs).cloned().collect();
+        if configs.is_empty() {
+            return Err(Usage("train needs a config: bella train configs/quickstart.toml".into()).into());
+        }
+        if let Some(at) = (1..self.seeds.len()).find(|at| self.seeds[..*at].contains(&self.seeds[*at])) {
+            return Err(Usage(format!("--seeds: {} comes twice", self.seeds[at])).into());
+        }
+        let is_seed = |set: &&String| set.split('=').next().is_some_and(|key| key.trim() == "seed");
+        if let Some(set) = self.config.sets.iter().find(is_seed).filter(|_| seed.is_some()) {
+            return Err(Usage(format!("--set {set}: --seeds gives the seeds: leave one of them out")).into());
+        }
+        let from = self.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
+        let formats: Vec<String> = self.log.iter().map(|format| format!("\"{format}\"")).collect();
+        let log = (!formats.is_empty()).then(|| format!("train.log=[{}]", formats.join(",")));
+        let seed = seed.map(|seed| format!("seed={seed}"));
+        let config = ConfigArgs { configs, ..self.config.clone() };
+        let experiment = config.read(from.into_iter().chain(log).chain(seed))?;
+        if experiment.training.is_none() {
+            let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
+            return Err(Usage(missing.into()).into());
+        }
+        Ok(experiment)
+    }
+
+    /// Prints rows, if there are any, and says where they are stored.
+    fn show(&self, rows: &[Row], group: &ProcessGroup, print: impl Fn(&[Row], &TableArgs) -> Result<()>) -> Result<()> {
+        let Some(experiment) = rows.first().and_then(|row| row.get("experiment")) else { return Ok(()) };
+        if group.is_main() {
+            print(rows, &self.table)?;
+        }
+        tracing::info!("results: {}", experiment_csv(self.compute.out(), experiment).display());
+        Ok(())
+    }
+}
+
+/// Trains a run and evaluates it, as far as that is still to be done. Returns the rows of its test sets.
+fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>) -> Result<Vec<Row>> {
     let settings = args.compute.settings();
-    let run = RunFolder::of(&settings.out, &experiment)?;
+    let run = RunFolder::of(&settings.out, experiment)?;
     group.agree("the run", &run.id())?;
     let is_new = !run.path().exists();
-    let _lock = if group.is_main() { Some(open_run(args, &experiment, &run)?) } else { None };
-    if group.size() == 1 && is_new {
-        let unused = run.clone();
-        signals::end_at_once("stopped before the first step: nothing was trained", move || unused.discard())?;
+    let _lock = if group.is_main() { Some(open_run(args, experiment, &run)?) } else { None };
+    if group.size() == 1 {
+        let unused = is_new.then(|| run.clone());
+        let saved = if is_new { "stopped before the first step: nothing was trained" } else { NOTHING_LOST };
+        signals::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
     }
     tracing::info!("run: {}", run.path().display());
+    if let Some(other) = run.of_another_commit(&experiment).filter(|_| is_new) {
+        let (shown, commit) = (other.path().display(), experiment.checkpoint.path.commit().unwrap_or_default());
+        tracing::warn!(
+            "checkpoint.path: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
+             one's, write the name with its commit, as its config.toml does"
+        );
+    }
     if group.any(group.is_main() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
-        let shown =
-            args.no_eval || !group.any(group.is_main() && !show_stored(&experiment, &settings, &run, &args.table)?);
-        return if shown { Ok(()) } else { evaluate_finished(&experiment, (settings, group), &run, &args.table) };
+        if args.no_eval {
+            return Ok(Vec::new());
+        }
+        let stored = if group.is_main() { stored_rows(experiment, &settings.out, &run)? } else { None };
+        return match group.any(group.is_main() && stored.is_none()) {
+            false => Ok(stored.unwrap_or_default()),
+            true => evaluate_finished(experiment, (settings, group), &run),
+        };
     }
     let (began, leads) = (Cell::new(false), group.is_main());
-    let trained = train(&experiment, (settings, group), (&run, &began), args);
+    let trained = train(experiment, (settings, group), (&run, &began), args);
     if trained.is_err() && is_new && leads && !began.get() {
         run.discard();
     }
@@ -116,6 +197,8 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
         bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
     }
     create_folder(args.compute.out())?;
+    // What another program has changed would be refused after the training.
+    mend(args.compute.out(), &experiment.name)?;
     let is_new = !run.config().exists();
     create_folder(run.path())?;
     let lock = run.lock()?;
@@ -138,7 +221,7 @@ fn train(
     (mut settings, group): (Settings, Rc<ProcessGroup>),
     (run, began): (&RunFolder, &Cell<bool>),
     args: &TrainArgs,
-) -> Result<()> {
+) -> Result<Vec<Row>> {
     let no_eval = args.no_eval;
     experiment.command().iter().for_each(|command| tracing::info!("{command}"));
     let device = settings.open_device(&group)?;
@@ -156,7 +239,8 @@ fn train(
     let Finished { record, posterior } = match train::run(job, &watch)? {
         Outcome::Finished(finished) => *finished,
         Outcome::Interrupted { steps } => {
-            return interrupted(steps, run, session.group.any(stop.load(Ordering::Relaxed)));
+            interrupted(steps, run, session.group.any(stop.load(Ordering::Relaxed)))?;
+            return Ok(Vec::new());
         }
     };
     if session.group.any(stop.load(Ordering::Relaxed)) && !no_eval {
@@ -166,8 +250,7 @@ fn train(
         ))
         .into());
     }
-    let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;
-    show(&session, experiment, &rows, &args.table)
+    after_training(experiment, &session, (run, &record), &posterior, &tests)
 }
 
 /// Reports a pause by --until-epoch, or fails because the user stopped the training.
@@ -183,21 +266,12 @@ fn interrupted(steps: usize, run: &RunFolder, stopped: bool) -> Result<()> {
     Err(Stopped(text).into())
 }
 
-/// Prints the results of a finished run if all of them are stored, and returns whether they are.
-fn show_stored(experiment: &Experiment, settings: &Settings, run: &RunFolder, how: &TableArgs) -> Result<bool> {
-    let Some(rows) = stored_rows(experiment, &settings.out, run)? else { return Ok(false) };
-    super::report::print_rows(&rows, how)?;
-    tracing::info!("results: {}", experiment_csv(&settings.out, &experiment.name).display());
-    Ok(true)
-}
-
 /// Evaluates a run that was finished earlier.
 fn evaluate_finished(
     experiment: &Experiment,
     (settings, group): (Settings, Rc<ProcessGroup>),
     run: &RunFolder,
-    table: &TableArgs,
-) -> Result<()> {
+) -> Result<Vec<Row>> {
     let device = settings.open_device(&group)?;
     let stored = run.read_posterior(device)?;
     let session = Session::open_among(experiment, settings, device, stored.classes.clone(), group)?;
@@ -205,18 +279,5 @@ fn evaluate_finished(
     let posterior = stored.posterior;
     let tests = session.test_images(experiment)?;
     let record = Record::read(run)?;
-    let rows = after_training(experiment, &session, (run, &record), &posterior, &tests)?;
-    show(&session, experiment, &rows, table)
-}
-
-/// Prints new rows and logs where they are stored.
-fn show(session: &Session, experiment: &Experiment, rows: &[Row], table: &TableArgs) -> Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    if session.group.is_main() {
-        super::report::print_rows(rows, table)?;
-    }
-    tracing::info!("results: {}", experiment_csv(&session.settings.out, &experiment.name).display());
-    Ok(())
+    after_training(experiment, &session, (run, &record), &posterior, &tests)
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::report::curves::{Room, Watched, draw};
 use crate::results::runs::{self, Summary};
 use crate::results::table::Surface;

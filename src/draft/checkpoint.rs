@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::hub;
 use crate::model::OpenedCheckpoint;
 use crate::model::folder::Preprocessing;
 use crate::model::module::{Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
-use crate::model::vit::identify::{Fixed, Identified};
+use crate::model::recognition::identify::{Fixed, Identified};
 
 /// The low-rank subspace of a vision transformer, as text.
 const LOW_RANK: &str =
@@ -17,6 +18,7 @@ const LOW_RANK: &str =
 /// A network that has been opened and self-checked.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
+    /// The path or the name, as the user gives it.
     pub path: PathBuf,
     /// A description in one line.
     pub about: String,
@@ -41,11 +43,13 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be read, or if its network is not known.
     pub fn look(path: &Path, module_size: Option<i64>) -> Result<Checkpoint> {
-        anyhow::ensure!(path.exists(), "{}: no such file or folder", path.display());
-        match module_size {
-            Some(side) => Checkpoint::look_at_module(path, side),
-            None => Checkpoint::look_at_vit(path),
-        }
+        let local = hub::local(path)?;
+        anyhow::ensure!(local.exists(), "{}: no such file or folder", path.display());
+        let found = match module_size {
+            Some(side) => Checkpoint::look_at_module(&local, side),
+            None => Checkpoint::look_at_vit(&local),
+        }?;
+        Ok(Checkpoint { path: path.to_path_buf(), ..found })
     }
 
     fn look_at_vit(path: &Path) -> Result<Checkpoint> {
@@ -57,13 +61,14 @@ impl Checkpoint {
         Ok(Checkpoint {
             path: path.to_path_buf(),
             about: format!(
-                "{naming} ViT, width {}, {} blocks, patch {}, {side} px{}",
+                "{} ViT, width {}, {} blocks, patch {}, {side} px{}",
+                naming.key,
                 geometry.width,
                 geometry.blocks,
                 geometry.patch,
                 if has_text { ", with a text tower" } else { "" }
             ),
-            normalize: Preprocessing::of(path).normalize.is_none().then(|| usual(naming)),
+            normalize: Preprocessing::of(path).normalize.is_none().then_some(naming.normalize),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text,
             image_size: side as usize,
@@ -97,17 +102,5 @@ impl Checkpoint {
             is_module: true,
             low_rank,
         })
-    }
-}
-
-/// Returns the normalisation that most checkpoints of a naming were trained with, and why.
-fn usual(naming: &str) -> (&'static str, &'static str) {
-    match naming {
-        "clip" => ("\"clip\"", "as all models of CLIP"),
-        "torchvision" => ("\"imagenet\"", "as torchvision's models"),
-        _ => (
-            "{ mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }",
-            "as most of timm's ViTs; the file does not tell, so compare with its model card (\"imagenet\" or \"clip\")",
-        ),
     }
 }

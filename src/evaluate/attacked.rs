@@ -130,10 +130,10 @@ fn attack_part(
     part: Range<usize>,
 ) -> Result<Vec<Tensor>> {
     let of = |t: &Tensor| t.narrow(0, part.start as i64, part.len() as i64);
-    let (pixels, labels) =
-        (victim.pixels(&batch.samples.narrow(0, part.start as i64, part.len() as i64))?, of(&batch.labels));
-    let gradient = |x: &Tensor| victim.gradient(x, &labels);
-    let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &gradient)?;
+    let samples = batch.samples.narrow(0, part.start as i64, part.len() as i64);
+    let (pixels, labels) = (victim.pixels(&samples)?, of(&batch.labels));
+    let loss = |x: &Tensor| victim.slope(x, &labels);
+    let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &loss)?;
     ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result per epsilon", plan.entry.key);
     Ok(moved)
 }

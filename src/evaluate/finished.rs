@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Device;
 
-use super::{IMAGES, experiment_csv};
+use super::IMAGES;
 use crate::experiment::Experiment;
+use crate::results::experiment_csv;
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
 use crate::run::{RunFolder, open_outcome};

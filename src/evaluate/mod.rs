@@ -14,7 +14,7 @@ pub mod score;
 mod sets;
 mod suite;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -27,7 +27,9 @@ use crate::metrics;
 use crate::metrics::temperature::scaled_columns;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
+use crate::results::experiment_csv;
 use crate::results::images::TESTED;
+use crate::results::rebuild::mend;
 use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
@@ -41,7 +43,7 @@ pub use files::IMAGES;
 pub use finished::stored_rows;
 pub use ood::Inside;
 pub use row::shown;
-pub use suite::{Suite, Tested};
+pub use suite::{Suite, Tested, in_own_classes};
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =
@@ -145,7 +147,9 @@ impl Evaluation<'_> {
             );
             return Ok(());
         }
-        let csv = experiment_csv(&self.session.settings.out, &self.experiment.name);
+        let (out, name) = (&self.session.settings.out, &self.experiment.name);
+        let csv = experiment_csv(out, name);
+        mend(out, name)?;
         if let Some(loss) = upsert_measurement(&csv, row, &ROW)?.and_then(|old| loss(&old, row)) {
             tracing::warn!(
                 "{}: the row of {}, {}: {loss}",
@@ -232,30 +236,6 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
         (true, 0) => None,
         (true, _) => Some("the temperatures of the replaced row are gone; --calibrate fits them again".to_string()),
         (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
-    }
-}
-
-/// Returns the path of the file that collects all runs of an experiment.
-pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
-    out.join(format!("{name}.csv"))
-}
-
-/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
-/// sweep has its own.
-pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "ood")
-}
-
-/// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
-/// own.
-pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "conformal")
-}
-
-fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
-    match run.trial() {
-        Some(_) => run.path().join(format!("{what}.csv")),
-        None => out.join(format!("{name}-{what}.csv")),
     }
 }
 

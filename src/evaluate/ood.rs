@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 
-use super::{Evaluation, ood_csv};
+use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::data::batches::TestImages;
 use crate::metrics::ood::compare;
 use crate::metrics::uncertainty::Uncertainty;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
+use crate::results::ood_csv;
+use crate::results::rebuild::set_aside;
 use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::tasks::About;
 
@@ -37,6 +39,7 @@ impl Evaluation<'_> {
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
         let file = ood_csv(self.run, &self.session.settings.out, &self.experiment.name);
+        set_aside(&file)?;
         let mut rows = Vec::new();
         for one in measured? {
             let mut row = self.who();

@@ -3,11 +3,13 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Condition, Evaluation, conformal_csv};
+use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
 use crate::metrics::conformal::Coverage;
 use crate::predictions::Predictions;
 use crate::results::conformal::{SETS, rows};
+use crate::results::conformal_csv;
+use crate::results::rebuild::set_aside;
 use crate::results::store::{Row, replace_measurement};
 
 impl Evaluation<'_> {
@@ -54,6 +56,7 @@ impl Evaluation<'_> {
             self.set
         );
         let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
+        set_aside(&file)?;
         let who = who();
         for (calibrated, coverage) in
             conformal.calibrated.iter().zip(Coverage::measure(&conformal.calibrated, predictions)?)

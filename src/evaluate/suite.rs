@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 
 use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::labels::{Mapping, map_classes};
@@ -197,13 +197,15 @@ impl Testing<'_> {
         self.suite.corruptions.iter().map(row).collect()
     }
 
+    /// Evaluates the images as they are, which an attack is compared with, and under attack.
     fn attacked(&self, images: &TestImages, plan: &AttackPlan) -> Result<Vec<Row>> {
+        let (clean, _) = self.evaluation.plain(images, &Condition::Clean)?;
         // The folder has one file per run, set and condition, like that of the predictions.
         let folder = self.suite.save_images.as_ref().map(|folder| folder.join(self.opened.run.id()));
         folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
         let (rows, kept) = self.evaluation.attacked(images, plan, folder.is_some())?;
         folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
-        Ok(rows)
+        Ok(std::iter::once(clean).chain(rows).collect())
     }
 
     /// Separates the test images `inside` from those of other sets.
@@ -256,18 +258,25 @@ impl Testing<'_> {
     }
 
     /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.
-    fn images(&self, mut split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
-        let Opened { experiment, session, .. } = self.opened;
-        let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
-        match mapping {
-            Mapping::Same => {}
-            Mapping::Mapped { .. } => tracing::info!("{mapping}"),
-            Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
-        }
-        mapping.relabel(&mut split.labels)?;
-        let set = SampleSet::new(split, session.device, session.settings.workers)?;
-        Ok(TestImages { set, fingerprint })
+    fn images(&self, split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
+        Ok(TestImages { set: in_own_classes(self.opened, split)?, fingerprint })
     }
+}
+
+/// Returns the samples of a split of the opened run's data, with labels in the model's own numbering.
+///
+/// # Errors
+/// Fails if the set has classes that the model does not know.
+pub fn in_own_classes(opened: &Opened, mut split: Split) -> Result<SampleSet> {
+    let Opened { experiment, session, .. } = opened;
+    let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
+    match mapping {
+        Mapping::Same => {}
+        Mapping::Mapped { .. } => tracing::info!("{mapping}"),
+        Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
+    }
+    mapping.relabel(&mut split.labels)?;
+    SampleSet::new(split, session.device, session.settings.workers)
 }
 
 /// Returns the name of a set, such as `cifar10` for the test split and `cifar10-train` for another.

@@ -11,7 +11,7 @@ use super::lora::Lora;
 use super::modules::{self, OUT_PROJ, Part};
 use super::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
 use super::settings::Settings;
-use super::target::{Package, Target};
+use super::target::{Target, packages};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
 use crate::model::Backbone;
@@ -198,14 +198,8 @@ impl Reading<'_> {
         let tower = self.base.tower;
         let (naming, names) = (tower.naming(), tower.names());
         let gated = tower.base().get("blocks.0.mlp.gate.weight").is_some();
-        let packages: &[Package] = match naming {
-            "transformers" => &[Package::Transformers4, Package::Transformers5],
-            "clip" => &[Package::OpenClip],
-            "timm" => &[Package::Timm],
-            _ => &[Package::Torchvision],
-        };
         let mut places = Vec::new();
-        for package in packages {
+        for package in packages(naming) {
             let target = Target::new(Some(*package), self.base.path, naming, &names)?;
             target.expect_adapters(&names)?;
             for slot in slots {

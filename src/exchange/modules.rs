@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 
-use super::target::{Package, Target};
+use super::target::Target;
 use crate::model::families::{Class, Layers, Style};
 use crate::model::network::Slot;
+use crate::model::recognition::Package;
 use crate::model::stored::{Piece, StoredNames};
 
 /// The rows of a canonical layer that a module of another model holds.

@@ -8,10 +8,11 @@ use tch::Kind;
 use super::head::lines as through_head;
 use super::outgoing::{Loaded, Outgoing};
 use super::peft::{HeadPlace, head_place};
-use super::target::{Package, Target};
+use super::target::Target;
 use super::texts;
 use super::weights::{ARCHIVE, place};
 use crate::model::archive::Archive;
+use crate::model::recognition::Package;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits.
 ///

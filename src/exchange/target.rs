@@ -5,20 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::model::families::{self, Class};
+use crate::model::recognition::{NAMINGS, Package};
 use crate::model::stored::StoredNames;
-use crate::schema::words;
-
-words! {
-    /// The package whose models leave. transformers has renamed the layers of its models in version 5; those of torchvision
-    /// leave whole only.
-    pub enum Package {
-        Timm = "timm",
-        OpenClip = "open-clip",
-        Torchvision = "torchvision",
-        Transformers4 = "transformers-4",
-        Transformers5 = "transformers-5",
-    }
-}
 
 /// The package that will load an exported model, and the names of parameters there.
 #[derive(Debug)]
@@ -28,6 +16,12 @@ pub struct Target {
     pub class: Option<&'static Class>,
 }
 
+/// Returns the packages that load checkpoints with names of the family `naming`, the usual one last; none for a module, which has
+/// names of its own.
+pub fn packages(naming: &str) -> &'static [Package] {
+    NAMINGS.iter().find(|known| known.key == naming).map_or(&[], |known| known.packages)
+}
+
 impl Target {
     /// Returns the target for a checkpoint with names of the family `naming`; `asked` chooses the package.
     ///
@@ -35,21 +29,17 @@ impl Target {
     /// Fails if the package has no such models, or if `naming` is that of no package.
     pub fn new(asked: Option<Package>, checkpoint: &Path, naming: &str, names: &StoredNames) -> Result<Target> {
         let shown = checkpoint.display();
-        let (known, usual): (&[Package], Package) = match naming {
-            "timm" => (&[Package::Timm], Package::Timm),
-            "clip" => (&[Package::OpenClip], Package::OpenClip),
-            "transformers" => (&[Package::Transformers4, Package::Transformers5], Package::Transformers5),
-            _ => (&[Package::Torchvision], Package::Torchvision),
-        };
-        let package = asked.unwrap_or(usual);
+        let known = packages(naming);
+        let package = asked.or(known.last().copied());
+        let package = package.with_context(|| format!("{shown}: no package loads a {naming} by its names"))?;
         let words: Vec<String> = known.iter().map(|package| format!("--for {package}")).collect();
         ensure!(
             known.contains(&package),
             "--for {package}: {shown} has {naming} names, which fit {}",
             words.join(" or ")
         );
-        let class = match naming {
-            "transformers" => {
+        let class = match package {
+            Package::Transformers4 | Package::Transformers5 => {
                 let config = super::config::read(checkpoint)?;
                 Some(families::class(&config, names).with_context(|| shown.to_string())?)
             }

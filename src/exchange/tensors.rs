@@ -10,10 +10,11 @@ use tch::{Kind, Tensor};
 use super::config;
 use super::outgoing::Outgoing;
 use super::peft::HeadPlace;
-use super::target::{Package, Target};
+use super::target::Target;
 use crate::base::tensor_file::State;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::Place;
+use crate::model::recognition::Package;
 
 /// The file that timm, transformers and open_clip look for.
 const FILE: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use super::config;
 use super::outgoing::Outgoing;
 use super::peft::{HeadPlace, head_place};
-use super::target::{Package, Target};
+use super::target::Target;
 use super::tensors;
 use crate::base::files::is_there;
 use crate::data::{Interpolation, Resize};
 use crate::model::archive::Archive;
 use crate::model::folder::{PREPARATION, config_file};
+use crate::model::recognition::Package;
 
 /// The name of an archive that is written again.
 pub const ARCHIVE: &str = "model.pt";

@@ -28,7 +28,7 @@ pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
 pub use selected::Selected;
 use selected::choose;
-pub use short::{full_key, may_be_short};
+pub use short::{CHOICE_TABLES, full_key, may_be_short};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Training;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::short::full_key;
 use super::{Experiment, load_config};
 use crate::base::paths::expanded;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::data::entry;
 use crate::machine::Precision;
 use crate::schema::{Node, Origin, Problems, Tree, Value};

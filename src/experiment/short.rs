@@ -7,7 +7,7 @@ use crate::methods::registered;
 use crate::schema::{Node, Tree, Value};
 
 /// The tables that hold one variant each, such as `[method.svgd]`. Naming another variant replaces the first.
-pub(super) const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
+pub const CHOICE_TABLES: [&str; 5] = ["head", "data", "subspace", "method", "optimizer"];
 
 /// Returns all keys. They are listed again only after a method has been registered, since a listing runs every reader.
 fn known() -> Arc<Vec<Key>> {

@@ -9,7 +9,6 @@ use super::written::Texts;
 use crate::data::batches::SampleSet;
 use crate::data::lines::{Line, read_lines};
 use crate::evaluate::labelled;
-use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
 use crate::predict::inputs::Writer;
@@ -66,6 +65,6 @@ fn classify(
     out: Box<dyn Write>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
-    let uncertainty = Uncertainty::compute(&labelled(&opened.session, predictor, set, batch)?)?;
-    write_classes(&mut Writer::new(out, args.format), &uncertainty, names, opened)
+    let predictions = labelled(&opened.session, predictor, set, batch)?;
+    write_classes(&mut Writer::new(out, args.format, args.columns.clone()), &predictions, names, opened)
 }

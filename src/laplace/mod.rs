@@ -31,8 +31,7 @@ pub mod variance;
 use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::noise::{At, row};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Purpose, row};
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;

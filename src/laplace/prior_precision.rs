@@ -11,7 +11,7 @@ use super::fit::{Fitter, ROOM_TO_FIT};
 use super::pass::{Maps, Pass};
 use super::variance::Projected;
 use super::{Evidence, Fitted, Output, Settings, Tuning};
-use crate::base::noise::posterior_row;
+use crate::base::random::posterior_row;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
 use crate::data::batches::Batch;
 use crate::machine::Chunk;

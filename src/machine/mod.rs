@@ -3,7 +3,6 @@
 pub mod child;
 mod computing;
 pub mod device;
-pub mod exit;
 mod gpu_memory;
 pub mod linear_kernels;
 pub mod memory;

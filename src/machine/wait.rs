@@ -9,6 +9,7 @@
 use std::convert::Infallible;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -52,17 +53,22 @@ impl Load {
     }
 }
 
-/// Makes the threads of this process wait in the way that is asked for, and says so. The program may start again from
-/// its beginning for that; so this must be called before it has done anything.
+/// Makes the threads of this process wait in the way that is asked for. The program may start again from its beginning
+/// for that; so this must be called before it has done anything. [`announce`] says why.
 pub fn settle(asked: Wait, threads: usize) {
-    if let Some(reason) = second_life() {
-        tracing::info!("{reason}");
+    if second_life().is_some() {
         return;
     }
     let set = [POLICY, SPINS].iter().any(|name| std::env::var_os(name).is_some());
     let Some((wait, reason)) = decide(asked, (set, of_environment()), threads, load) else { return };
     let Err(error) = start_again(wait, &reason);
     tracing::warn!("threads wait as before: {error:#}");
+}
+
+/// Says once why threads wait in another way than usual, when their work begins.
+pub fn announce() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| second_life().iter().for_each(|reason| tracing::info!("{reason}")));
 }
 
 /// Returns how threads wait by the environment of this process.

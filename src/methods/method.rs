@@ -1,4 +1,5 @@
-//! An inference method at work: its steps, its posterior, and what it is built from.
+//! An inference method at work: its steps, its posterior, and what it is built from; and the method in which every particle
+//! follows its own gradient.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -91,5 +92,26 @@ impl Parts {
             None => self.optimizer.step(theta, direction, factor),
         }
         Ok(())
+    }
+}
+
+/// A method in which every row follows its own gradient.
+pub struct Independent {
+    pub parts: Parts,
+}
+
+impl Method for Independent {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let evaluation = objective.losses(theta)?;
+        self.parts.apply(theta, &evaluation.gradients, objective, factor)?;
+        Ok(Step { losses: evaluation.losses, diagnostics: None })
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)
     }
 }

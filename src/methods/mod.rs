@@ -5,25 +5,22 @@
 
 pub mod chain;
 pub mod diversity;
+#[cfg(test)]
+mod doubles;
 mod entries;
-mod entry;
-mod independent;
+mod gaussians;
 pub mod kernel;
-mod keys;
 mod method;
 mod objective;
 pub mod post_hoc;
-mod registry;
 pub mod sharpness;
 mod snapshots;
 mod spec;
 
-pub use entries::{METHODS, ivon, svgd};
-pub use entry::{Entry, Particles, RowsAre, Update, Variant};
+pub use entries::{METHODS, ivon, register, registered, svgd};
 pub use method::{Method, Parts, Step};
 use objective::advised;
 pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Output, Outputs, Request, Target};
 pub use post_hoc::{Origin, PostHoc};
-pub use registry::{register, registered};
 use spec::MAX_PARTICLES;
-pub use spec::{HeadNumbers, MethodContext, MethodSpec};
+pub use spec::{Entry, HeadNumbers, MethodContext, MethodSpec, Particles, RowsAre, Update, Variant};

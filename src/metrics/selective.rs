@@ -45,12 +45,8 @@ pub static ACCURACY_AT_80: Metric = Metric {
     short: "accuracy at 80 %",
     about: "accuracy on the 80 % most confident samples",
     definition: "share of correct samples among the ceil(0.8 N) most confident; ties by index",
-    unit: Unit::Fraction,
-    better: Better::Higher,
-    scope: Scope::PerAverage,
-    shown: Shown::IN_FILES,
-    resampled: None,
     eval: |scores, average| accuracy_at(scores, average, 80),
+    ..COVERAGE_AT_5
 };
 
 pub static ACCURACY_AT_90: Metric = Metric {
@@ -58,12 +54,8 @@ pub static ACCURACY_AT_90: Metric = Metric {
     short: "accuracy at 90 %",
     about: "accuracy on the 90 % most confident samples",
     definition: "share of correct samples among the ceil(0.9 N) most confident; ties by index",
-    unit: Unit::Fraction,
-    better: Better::Higher,
-    scope: Scope::PerAverage,
-    shown: Shown::IN_FILES,
-    resampled: None,
     eval: |scores, average| accuracy_at(scores, average, 90),
+    ..COVERAGE_AT_5
 };
 
 pub static COVERAGE_AT_5: Metric = Metric {

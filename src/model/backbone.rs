@@ -8,9 +8,9 @@ use tch::Kind;
 use super::language::{Rows, Tokenizer};
 use super::network::{Network, Parameters};
 use super::preparation::{AsStored, Preparation};
+use super::recognition::identify::{Fixed, Identified};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
-use super::vit::identify::{Fixed, Identified};
 use super::{folder, language, llava, module};
 
 /// The network of a checkpoint, still in f32 on the CPU.
@@ -121,7 +121,7 @@ impl Backbone {
     /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
     pub fn naming(&self) -> &'static str {
         match self {
-            Backbone::Vit(found) => found.naming,
+            Backbone::Vit(found) => found.naming.key,
             Backbone::Module(_) => "module",
             Backbone::Language(_) | Backbone::Llava(_) => "transformers",
         }

@@ -1,22 +1,24 @@
-//! Language networks, also those that see images, without their weights: what `config.json` says of them, from a folder or as
-//! published.
+//! Networks whose weights have sizes and no values, so that their memory and their operations can be counted: language networks, also
+//! those that see images, as `config.json` describes them, from a folder or as published; and models of any such network.
 
 use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
-use tch::Kind;
+use tch::{Device, Kind, Tensor};
 
 use crate::base::files::read_json;
-pub use crate::model::families::Published;
+use crate::base::tensor::wide;
 use crate::model::families::decoders;
 use crate::model::folder::{config_file, home};
-use crate::model::head::Training;
+use crate::model::head::{Head, Training};
 use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
 use crate::model::values::Values;
-use crate::model::{CheckpointKind, Normalize};
+use crate::model::{AsStored, CheckpointKind, Model, Normalize};
 use crate::schema::Choice;
+
+pub use crate::model::families::Published;
 
 impl Published {
     /// Returns the network for prompts of at most `tokens` tokens.
@@ -137,6 +139,29 @@ impl Text {
             }
         }
     }
+}
+
+/// Returns a model of a network whose weights have sizes alone, with a head of zeros for `classes` classes, which plans memory for
+/// `device` and computes nothing.
+pub fn laid_out(
+    network: Box<dyn Network>,
+    base: Parameters,
+    (training, normalised): (Training, bool),
+    classes: i64,
+    (device, kind): (Device, Kind),
+) -> Model {
+    let classes = if training == Training::Tokens { 0 } else { classes };
+    let zeros = |shape: &[i64]| Tensor::zeros(shape, (wide(kind), Device::Cpu));
+    let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));
+    let head = Head {
+        weight: zeros(&[classes, network.feature_width()]),
+        bias: zeros(&[classes]),
+        normalised,
+        training,
+        rows,
+        texts: None,
+    };
+    Model { network, base, head, preparation: Box::new(AsStored), device, kind }
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ pub mod described;
 pub mod families;
 pub mod folder;
 pub mod head;
-pub mod laid_out;
 pub mod language;
 pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
 mod preprocess;
+pub mod recognition;
 mod spec;
 pub mod stored;
 pub mod values;
@@ -29,8 +29,8 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
 use crate::model::network::{Graph, Network, Parameters, Weights};
+use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 use crate::model::vit::Traits;
-use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
 
 pub use backbone::Backbone;
 use backbone::Parts;
@@ -132,22 +132,24 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
+        checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let path = checkpoint.local()?;
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
                 let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
+                return bare(Backbone::Module(module::open(path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
-                return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+                return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
             }
             (CheckpointKind::Language, ..) => {
-                let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
+                let opened = language::open(path, checkpoint.max_tokens)?;
                 return bare(Backbone::Language(Box::new(opened)));
             }
             (CheckpointKind::VisionLanguage, ..) => {
-                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                let opened = llava::open(path, checkpoint.max_tokens, checkpoint.normalization()?)?;
                 return bare(Backbone::Llava(Box::new(opened)));
             }
             _ => {}

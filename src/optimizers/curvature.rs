@@ -3,8 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 
 /// The part of a step's noise that probes the Hessian; the methods' own parts are not negative.
 const PROBE: i64 = -1;

@@ -3,7 +3,7 @@
 
 pub mod curvature;
 mod entries;
-pub mod keys;
+pub mod moments;
 use anyhow::Result;
 use tch::Tensor;
 

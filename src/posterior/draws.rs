@@ -6,8 +6,7 @@ use anyhow::{Result, bail};
 use tch::Tensor;
 
 use super::{Place, Posterior};
-use crate::base::noise::{At, posterior_row, row};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Purpose, posterior_row, row};
 
 /// The part of a draw's noise that is along the deviations of a low-rank Gaussian; the other part is 0.
 const ALONG_DEVIATIONS: i64 = 1;

@@ -7,8 +7,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, row};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Purpose, row};
 use crate::base::tensor_file::State;
 use crate::subspace::geometry::Inputs;
 

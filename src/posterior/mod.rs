@@ -5,7 +5,6 @@ pub mod curvature;
 pub mod description;
 mod draws;
 mod file;
-mod fitted;
 mod masks;
 mod predictive;
 
@@ -13,10 +12,10 @@ use tch::Tensor;
 
 use crate::base::tensor::snapshot;
 
+pub use curvature::{Approximation, Fitted};
 pub use description::Description;
 pub use draws::Draws;
 pub use file::Stored;
-pub use fitted::{Approximation, Fitted};
 pub use masks::{Masks, Place};
 pub use predictive::{Output, Predictive};
 

@@ -7,8 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use super::clip::Clip;
 use super::folder::Folder;
 use super::language::{LanguageFolder, Size};
-use super::models::Model;
-use super::shape::Shape;
+use super::models::{Model, Shape};
 use super::{Options, Scale, WeightsFrom};
 use crate::experiment::{Experiment, Training};
 use crate::model::CheckpointKind;
@@ -65,7 +64,7 @@ impl Checkpoint {
         let path = &experiment.checkpoint.path;
         let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.exists());
         if wanted && present {
-            return Ok(Checkpoint::Real(path.clone()));
+            return Ok(Checkpoint::Real(experiment.checkpoint.local()?.to_path_buf()));
         }
         check_stand_in(experiment, wanted)?;
         if wanted {

@@ -5,8 +5,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Scale;
 use super::folder::Folder;
-use super::made_set::{CORRUPTIONS, MadeSet};
-use super::sizes::{classes_of, official};
+use super::sizes::{CORRUPTIONS, MadeSet, classes_of, official};
 use crate::data::{Dataset, Sizes, SplitName};
 use crate::experiment::{DataSpec, Experiment, load_config};
 use crate::schema::Tree;
@@ -109,15 +108,9 @@ fn foreign(value: &str, place: &Place, number: usize) -> Result<(MadeSet, String
     let spec = DataSpec::alone(tree).map_err(|problems| anyhow::anyhow!("{problems}"))?;
     let stem = format!("{}-{number}-{}", place.number, spec.key);
     let classes = classes_of(&*spec.dataset);
-    let sizes = Sizes {
-        classes,
-        present: classes.min(place.test_images),
-        train: 1,
-        val: 0,
-        test: place.test_images,
-        side: 0,
-        corruptions: CORRUPTIONS,
-    };
+    let test = place.test_images;
+    let present = classes.min(test);
+    let sizes = |side| Sizes { classes, present, train: 1, val: 0, test, side, corruptions: CORRUPTIONS };
     let made = MadeSet::new(&spec.key, &*spec.dataset, place.folder.data().join(&stem), sizes, place.scale)?;
     let file = place.folder.data().join(format!("{stem}.toml"));
     let count = counted(&*spec.dataset, &spec.key, place.test_images);

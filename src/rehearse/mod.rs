@@ -14,13 +14,10 @@ pub mod estimate;
 pub mod evaluations;
 pub mod folder;
 pub mod language;
-pub mod made_set;
 pub mod models;
 pub mod plan;
 pub mod prepare;
 pub mod report;
-pub mod room;
-pub mod shape;
 pub mod sizes;
 pub mod stages;
 
@@ -42,7 +39,7 @@ pub struct Options {
     pub images: Option<usize>,
     pub scale: Scale,
     /// The shape of a stand-in, if the checkpoint's name does not tell it.
-    pub shape: Option<shape::Shape>,
+    pub shape: Option<models::Shape>,
     pub weights: WeightsFrom,
     /// The commands on the trained run, split into words, such as `eval --attack fgsm`.
     pub then: Vec<Vec<String>>,

@@ -1,14 +1,18 @@
-//! Published models as stand-ins. Their shapes are found by the checkpoint's file name, and their random weights have
+//! The published shapes of stand-ins. Those of image networks are found by the checkpoint's file name, and their random weights have
 //! about the sizes of trained ones.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
+use crate::experiment::Experiment;
+use crate::model::CheckpointKind;
+use crate::model::described::Published;
+use crate::model::families::shapes;
 use crate::model::head::tokens::VOCABULARY;
-use crate::model::vit::shapes::SHAPES;
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
+use crate::schema::Choice;
 
 /// A published model.
 #[derive(Debug)]
@@ -23,7 +27,7 @@ pub struct Model {
 /// The source of a model's shape.
 #[derive(Debug)]
 enum Family {
-    /// A CLIP model. Its image tower is that of [`SHAPES`] under this key, with `grid` patches per side if that is
+    /// A CLIP model. Its image tower is that of [`shapes`] under this key, with `grid` patches per side if that is
     /// given.
     Clip { shape: &'static str, grid: Option<i64>, text: Text },
     /// A plain vision transformer of timm, without text tower and projection.
@@ -113,7 +117,7 @@ impl Model {
     pub fn clip(&self, with_text: bool) -> Result<Clip> {
         match &self.family {
             Family::Clip { shape, grid, text } => {
-                let shape = SHAPES.iter().find(|known| known.key == *shape).context("a shape is not known any more")?;
+                let shape = shapes().find(|known| known.key == *shape).context("a shape is not known any more")?;
                 let image = Geometry { grid: grid.unwrap_or(shape.geometry.grid), ..shape.geometry.clone() };
                 let words = TextGeometry {
                     width: text.width,
@@ -182,6 +186,64 @@ pub fn spread(name: &str, shape: &[i64]) -> (f64, f64) {
         _ if name.contains("embedding") => (0.01, 0.0),
         0 | 1 => (0.2, if name.ends_with("weight") { 1.0 } else { 0.0 }),
         _ => ((inputs as f64).powf(-0.5), 0.0),
+    }
+}
+
+/// A published shape of which a stand-in can be made.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// A network of images, as a TorchScript archive.
+    Archive(&'static Model),
+    /// A language network, as a publisher's folder.
+    Folder(&'static Published),
+}
+
+impl Shape {
+    /// Returns the shape with this key.
+    ///
+    /// # Errors
+    /// Fails if the key is unknown.
+    pub fn of_key(key: &str) -> Result<Shape> {
+        if let Some(published) = Published::of_key(key) {
+            return Ok(Shape::Folder(published));
+        }
+        let known = || format!("unknown shape `{key}`; known: {}, {}", known(), Published::keys().join(", "));
+        of_key(key).map(Shape::Archive).ok_or_else(|| anyhow!(known()))
+    }
+
+    /// Returns the shape that the name of the config's checkpoint tells.
+    ///
+    /// # Errors
+    /// Fails if no known network has such a name.
+    pub fn of_name(experiment: &Experiment) -> Result<Shape> {
+        let path = &experiment.checkpoint.path.known_as();
+        let published = Published::of_path(path);
+        match (experiment.checkpoint.kind, published) {
+            (CheckpointKind::Native, None) => {
+                let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+                of_file(&stem).map(Shape::Archive)
+            }
+            (_, Some(published)) => Ok(Shape::Folder(published)),
+            _ => bail!(
+                "checkpoint.path: the shape of `{}` cannot be told from its name: give --shape, one of {}",
+                path.file_name().unwrap_or_default().display(),
+                Published::keys().join(", ")
+            ),
+        }
+    }
+
+    /// Checks that the shape has the forward pass that the config asks for.
+    ///
+    /// # Errors
+    /// Fails if it has another one.
+    pub fn check_kind(self, kind: CheckpointKind) -> Result<()> {
+        match self {
+            Shape::Archive(_) if kind == CheckpointKind::Native => Ok(()),
+            Shape::Archive(model) => {
+                bail!("checkpoint.kind = \"{}\": {} is of kind \"native\"", kind.word(), model.about)
+            }
+            Shape::Folder(published) => published.check_kind(kind),
+        }
     }
 }
 

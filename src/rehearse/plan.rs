@@ -7,8 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::checkpoint::Checkpoint;
 use super::evaluations::{self, Evaluation};
 use super::folder::Folder;
-use super::made_set::{CORRUPTIONS, MadeSet};
-use super::sizes::{TrainingPart, classes_of, training_part};
+use super::sizes::{CORRUPTIONS, MadeSet, TrainingPart, classes_of, training_part};
 use super::{Options, Scale};
 use crate::data::{Medium, Sizes};
 use crate::experiment::{Experiment, Training, Validation};
@@ -146,8 +145,8 @@ fn own_set(
 ) -> Result<MadeSet> {
     let data = &experiment.data;
     let val = if data.validation == Validation::Published { test } else { 0 };
-    let sizes =
-        Sizes { classes, present: part.present, train: part.images, val, test, side: 0, corruptions: CORRUPTIONS };
+    let (present, train) = (part.present, part.images);
+    let sizes = |side| Sizes { classes, present, train, val, test, side, corruptions: CORRUPTIONS };
     MadeSet::new(&data.key, &*data.dataset, folder.data().join("own").join(&data.key), sizes, scale)
 }
 

@@ -1,18 +1,25 @@
 //! Makes the stand-ins of a plan in a process of its own, so that its memory is measured like that of any other stage
-//! and does not count towards the following processes.
+//! and does not count towards the following processes. Before gigabytes are written for a language network, the disk and the memory
+//! of this machine are checked; the messages name the amount that is needed, which a rehearsal reports as a refusal.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::checkpoint::{Checkpoint, StandIn};
 use super::evaluations::data_file;
+use super::language::{LanguageFolder, Size};
 use super::models::random_weight;
 use super::plan::{MadeHead, Plan};
-use super::room;
+use super::sizes::{TrainingPart, classes_of};
 use crate::base::files::{create_folder, write_atomic};
 use crate::experiment::Experiment;
-use crate::machine::device::DeviceChoice;
+use crate::machine::device::{DeviceChoice, compute_kind};
+use crate::machine::memory::{free_bytes, gib};
 use crate::model::archive::write::write;
+use crate::model::described::laid_out;
+use crate::train::chunks::Step;
 
 /// The seed of random weights.
 const SEED: i64 = 1;
@@ -33,7 +40,7 @@ pub fn prepare(plan: &Plan, experiment: &Experiment, device: DeviceChoice) -> Re
             }
             StandIn::Archive { .. } => {}
             StandIn::Folder(folder) => {
-                room::check(folder, path, (plan, experiment), device)?;
+                check(folder, path, (plan, experiment), device)?;
                 folder.write(path)?;
             }
         }
@@ -63,4 +70,80 @@ fn write_text(path: &std::path::Path, text: &str) -> Result<()> {
         use std::io::Write;
         Ok(file.write_all(text.as_bytes())?)
     })
+}
+
+/// Checks that the stand-in `folder` fits on the disk at `path`, and a training step on it in memory.
+///
+/// # Errors
+/// Fails with the amount that is needed where it does not fit, or if the config does not fit the network.
+pub fn check(
+    folder: &LanguageFolder,
+    path: &Path,
+    (plan, experiment): (&Plan, &Experiment),
+    device: DeviceChoice,
+) -> Result<()> {
+    let device = device.open()?;
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    let kind = compute_kind(training.train.precision, device)?;
+    // A tiny network takes a few MB, and its training plans its own memory.
+    if folder.size == Size::Published {
+        check_reading(folder, (device, kind))?;
+        check_step(folder, experiment, plan.training, (device, kind))?;
+    }
+    if path.is_dir() { Ok(()) } else { check_disk(folder, path) }
+}
+
+fn check_disk(folder: &LanguageFolder, path: &Path) -> Result<()> {
+    let place = path.parent().unwrap_or(Path::new("."));
+    let free =
+        fs4::available_space(place).with_context(|| format!("{}: cannot tell its free space", place.display()))?;
+    let needed = folder.bytes()?;
+    ensure!(
+        needed <= free,
+        "{}: the stand-in of {} needs {:.1} GiB on the disk, but {:.1} GiB is free: give another --out, or --tiny",
+        place.display(),
+        folder.published.about,
+        gib(needed),
+        gib(free)
+    );
+    Ok(())
+}
+
+/// Checks that the weights can be read: they and the file that is being read are in memory at once. On the CPU they become
+/// the computed ones one after the other.
+fn check_reading(folder: &LanguageFolder, (device, kind): (Device, Kind)) -> Result<()> {
+    let Some(free) = free_bytes(Device::Cpu) else { return Ok(()) };
+    let computed = match device == Device::Cpu {
+        true => folder.bytes()? / folder.stored().elt_size_in_bytes() as u64 * kind.elt_size_in_bytes() as u64,
+        false => 0,
+    };
+    let needed = folder.reading_bytes()?.max(computed);
+    ensure!(
+        needed <= free,
+        "reading the weights of {} needs {:.1} GiB of memory, but {:.1} GiB is free: use a machine with more memory, or --tiny",
+        folder.published.about,
+        gib(needed),
+        gib(free)
+    );
+    Ok(())
+}
+
+/// Plans a training step beside the frozen weights, as training itself will.
+fn check_step(
+    folder: &LanguageFolder,
+    experiment: &Experiment,
+    part: TrainingPart,
+    (device, kind): (Device, Kind),
+) -> Result<()> {
+    let training = experiment.training.as_ref().context("the config has nothing to train")?;
+    let described = folder.described(experiment.checkpoint.max_tokens)?;
+    let base = described.base(kind);
+    let weights = (base.count() * kind.elt_size_in_bytes()) as u64;
+    let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
+    let classes = classes_of(&*experiment.data.dataset) as i64;
+    let model = laid_out(described.network.under(head.0), base, head, classes, (device, kind));
+    let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
+    let images = (part.images - part.held_out, part.held_out);
+    let step = Step::of(training, &model, subspace.layout(), images);
+    Step { coming: step.coming + weights, ..step }.plan().map(drop)
 }

@@ -1,8 +1,16 @@
-//! The numbers of images in stand-ins and in real sets. A stand-in has as many training images as the requested steps
-//! of one epoch need.
+//! The small data sets that take the place of real ones in a rehearsal, and the numbers of images in both. A stand-in has as many
+//! training images as the requested steps of one epoch need.
 
-use crate::data::{Dataset, SplitName};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+
+use super::Scale;
+use crate::data::{Dataset, Request, Sizes, SmallSet, SplitName, entry};
 use crate::experiment::{Experiment, Validation};
+use crate::machine::cores;
 use crate::schema::Choice;
 
 /// The number of classes if a set does not state it.
@@ -64,8 +72,36 @@ pub fn classes_of(dataset: &dyn Dataset) -> usize {
     configured.or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
 }
 
-/// Returns the number of images in a split of the real set, as given by the config's `subset` or else as published.
+/// Returns the number of images in a split of the real set: of those that lie below `root` if it is there, else as given by the
+/// config's `subset` or as published.
 pub fn official(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
+    if is_there(dataset) { counted(dataset, split) } else { published(dataset, split) }
+}
+
+/// Returns whether the images of a set are there to be counted.
+pub fn is_there(dataset: &dyn Dataset) -> bool {
+    let settings = dataset.resolved();
+    settings.get("root").and_then(toml::Value::as_str).is_some_and(|root| Path::new(root).exists())
+}
+
+/// Counts the images of a split once. If they cannot be read, the published number is taken, with a warning.
+fn counted(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
+    static KNOWN: Mutex<BTreeMap<(String, SplitName), Option<usize>>> = Mutex::new(BTreeMap::new());
+    let key = (format!("{} {:?}", dataset.key(), dataset.resolved()), split);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = || match dataset.load(split, &Request::listing(cores(), &|_, _| ())) {
+        Ok(split) => Some(split.len()),
+        Err(error) => {
+            let published = published(dataset, split);
+            let instead = published.map_or(String::new(), |count| format!("; the published number is taken, {count}"));
+            tracing::warn!("data.{}: {split}: not counted: {error:#}{instead}", dataset.key());
+            published
+        }
+    };
+    *known.entry(key).or_insert_with(count)
+}
+
+fn published(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
     let settings = dataset.resolved();
     let subset = settings.get("subset").and_then(|subset| match subset {
         toml::Value::Integer(each) => Some(*each),
@@ -103,6 +139,62 @@ impl Real {
         };
         let trained = if experiment.data.validation == Validation::Published { train } else { train - validation };
         Some(Real { train, validation, steps: spec.epochs * trained.div_ceil(spec.batch_size), epochs: spec.epochs })
+    }
+}
+
+/// The number of corruptions in a small set with corrupted versions.
+pub const CORRUPTIONS: usize = 1;
+/// The largest number of pixels per side of an image in a tiny rehearsal.
+const TINY_SIDE: u32 = 20;
+
+/// A small set with the settings of the real one.
+pub struct MadeSet {
+    pub key: String,
+    /// The folder with its files. A set that needs none has no `root` among its settings.
+    pub root: PathBuf,
+    /// The number of pixels per side of the published images, roughly if they differ; 0 for texts.
+    pub side: u32,
+    pub sizes: Sizes,
+    /// The settings by which it is read, those of [`MadeSet::overrides`] among them.
+    pub settings: toml::Table,
+    /// The settings that differ from those of the real set, besides `root`.
+    pub overrides: toml::Table,
+    small: Box<dyn SmallSet>,
+}
+
+impl MadeSet {
+    /// Plans a small set in the place of `real`, whose key is `key`, below `root`. The scale sets the size of its images,
+    /// for which `sizes` are asked.
+    ///
+    /// # Errors
+    /// Fails if nothing writes a small set in this layout.
+    pub fn new(
+        key: &str,
+        real: &dyn Dataset,
+        root: PathBuf,
+        sizes: impl FnOnce(u32) -> Sizes,
+        scale: Scale,
+    ) -> Result<MadeSet> {
+        let entry = entry(key)?;
+        let mut settings = real.resolved();
+        if let Some(value) = settings.get_mut("root") {
+            *value = root.to_string_lossy().into_owned().into();
+        }
+        let small = entry.small(&settings)?;
+        let side = small.side();
+        let sizes = sizes(if scale == Scale::Tiny { side.min(TINY_SIDE) } else { side });
+        let overrides = small.overrides(&sizes);
+        settings.extend(overrides.clone());
+        let small = entry.small(&settings)?;
+        Ok(MadeSet { key: key.to_string(), root, side, sizes, settings, overrides, small })
+    }
+
+    /// Writes its files.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be written.
+    pub fn write(&self) -> Result<()> {
+        self.small.write(&self.sizes).with_context(|| format!("the stand-in of {}", self.key))
     }
 }
 

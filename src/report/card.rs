@@ -49,7 +49,8 @@ impl Card<'_> {
 
     fn head(&self) -> String {
         let Experiment { name, checkpoint, data, task, .. } = self.experiment;
-        let shown = escape_markdown(&checkpoint.path.file_name().unwrap_or_default().to_string_lossy());
+        let file = || checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let shown = escape_markdown(&checkpoint.path.name().unwrap_or_else(file));
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);

@@ -42,13 +42,25 @@ pub struct Room {
 pub struct Watched {
     pub run: Summary,
     pub history: Table,
+    /// The losses by step that the current epoch has noted, and the number of steps of an epoch.
+    pub steps: Vec<(f64, f64)>,
+    pub of: usize,
 }
 
 impl Watched {
     /// Reads what there is at this moment; a run that has finished no epoch has no rows.
     pub fn read(run: Summary) -> Watched {
         let history = history(&run.folder).unwrap_or_default();
-        Watched { run, history }
+        let text = std::fs::read_to_string(run.folder.notes()).unwrap_or_default();
+        let note = |line: &str| {
+            let mut words = line.split(' ');
+            let (step, of) = (words.next()?.parse::<f64>().ok()?, words.next()?.parse::<usize>().ok()?);
+            Some((of, (step, words.next()?.parse::<f64>().ok()?)))
+        };
+        // The last line may be written at this moment.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let (of, steps): (Vec<usize>, Vec<(f64, f64)>) = whole.lines().filter_map(note).unzip();
+        Watched { run, history, steps, of: of.last().copied().unwrap_or(0) }
     }
 
     pub fn is_training(&self) -> bool {
@@ -72,7 +84,11 @@ impl Watched {
             State::NotSaved => "not saved",
             State::Checkpoint => "checkpoint, which is not trained",
         };
-        format!("{}: {state}, {done}{of} epochs", self.run.folder.id())
+        let id = self.run.folder.id();
+        match self.steps.last().filter(|_| self.is_training()) {
+            Some((step, _)) => format!("{id}: {state}, epoch {}{of}, step {step} of {}", done + 1, self.of),
+            None => format!("{id}: {state}, {done}{of} epochs"),
+        }
     }
 }
 
@@ -93,10 +109,15 @@ pub fn draw(runs: &[Watched], columns: &[String], room: Room) -> String {
     let asked: Vec<Quantity> = columns.iter().map(|column| named(column)).collect();
     let quantities = if columns.is_empty() { &SHOWN[..] } else { &asked };
     let charts: Vec<TextChart> = quantities.iter().filter_map(|quantity| chart(runs, quantity)).collect();
-    if charts.is_empty() {
-        return text + "no epoch is finished yet\n";
+    if !charts.is_empty() {
+        return text + &side_by_side(&charts, runs.len(), room, ink);
     }
-    text + &side_by_side(&charts, runs.len(), room, ink)
+    text += "no epoch is finished yet\n";
+    let curves: Vec<_> = runs.iter().map(|run| run.steps.clone()).collect();
+    match charted("training loss", "step", curves) {
+        Some(chart) => text + &side_by_side(&[chart], runs.len() + 1, room, ink),
+        None => text,
+    }
 }
 
 /// Returns the quantity of a column that the user asked for.
@@ -106,13 +127,17 @@ fn named(column: &str) -> Quantity<'_> {
 }
 
 fn chart(runs: &[Watched], quantity: &Quantity) -> Option<TextChart<'static>> {
-    let curves: Vec<_> = runs.iter().map(|run| run.curve(quantity)).collect();
+    charted(quantity.words, "epoch", runs.iter().map(|run| run.curve(quantity)).collect())
+}
+
+/// Returns the chart of the curves of one quantity; `None` if they have no point.
+fn charted(words: &str, along: &'static str, curves: Vec<Vec<(f64, f64)>>) -> Option<TextChart<'static>> {
     curves.iter().flatten().next()?;
-    let mut title = printable(quantity.words).into_owned();
+    let mut title = printable(words).into_owned();
     if let [curve] = &curves[..] {
         title += &curve.last().map_or(String::new(), |(_, value)| format!(": {}", rounded(*value)));
     }
-    Some(TextChart { title, along: "epoch", curves })
+    Some(TextChart { title, along, curves })
 }
 
 /// Returns a number with about four digits.

@@ -31,15 +31,20 @@ pub fn text(table: &RenderedTable, format: Format) -> Result<String> {
     })
 }
 
-/// Writes every table that has rows to `<key>.md`, `<key>.csv` and `<key>.tex` in `folder`, which is created if needed.
+/// Writes every table with a result of ours to `<key>.md`, `<key>.csv` and `<key>.tex` in `folder`, which is created if needed.
 pub fn tables(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
     create_folder(folder)?;
-    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+    for table in tables.iter().filter(|table| table.matched > 0) {
         for (ending, format) in [("md", Format::Markdown), ("csv", Format::Csv), ("tex", Format::Latex)] {
             write(&folder.join(format!("{}.{ending}", table.key)), &text(table, format)?)?;
         }
     }
     Ok(())
+}
+
+/// Writes tables to `<key>.csv` in `folder`.
+pub fn csv(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
+    tables.iter().try_for_each(|table| write(&folder.join(format!("{}.csv", table.key)), &text(table, Format::Csv)?))
 }
 
 /// Writes every figure that could be drawn to `<key>.svg` and `<key>.png` in `folder`, which is created if needed.
@@ -49,14 +54,19 @@ pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
         let Some(svg) = &figure.svg else { continue };
         let pixels = png(svg, PNG_SCALE).with_context(|| format!("figure {}", figure.key))?;
         write(&folder.join(format!("{}.svg", figure.key)), svg)?;
-        write_atomic(&folder.join(format!("{}.png", figure.key)), |writer| Ok(writer.write_all(&pixels)?))?;
+        bytes(&folder.join(format!("{}.png", figure.key)), &pixels)?;
     }
     Ok(())
 }
 
 /// Writes `text` to the file at `path`, which is replaced atomically.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    write_atomic(path, |writer| Ok(writer.write_all(text.as_bytes())?))
+    bytes(path, text.as_bytes())
+}
+
+/// Writes `content` to the file at `path`, which is replaced atomically.
+pub fn bytes(path: &Path, content: &[u8]) -> Result<()> {
+    write_atomic(path, |writer| Ok(writer.write_all(content)?))
 }
 
 #[cfg(test)]
@@ -66,13 +76,15 @@ mod tests {
     use crate::report::tables::all;
 
     #[test]
-    fn every_table_with_rows_is_written_in_three_forms() {
+    fn every_table_with_a_result_of_ours_is_written_in_three_forms() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("new/out");
-        let rendered = all(&Sources::default()).unwrap();
+        let mut rendered = all(&Sources::default()).unwrap();
         tables(&out, &rendered).unwrap();
-        // Without results, the tables `results`, `ood` and `conformal` have no rows.
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3 * (rendered.len() - 3));
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "there are no results");
+        rendered.iter_mut().filter(|table| table.key == "bella-1").for_each(|table| table.matched = 1);
+        tables(&out, &rendered).unwrap();
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 3);
         let latex = std::fs::read_to_string(out.join("bella-1.tex")).unwrap();
         assert!(latex.contains("\\label{tab:bella-1}") && latex.ends_with("\\end{table}\n"));
         assert!(std::fs::read_to_string(out.join("bella-1.md")).unwrap().contains("| CIFAR10 | paper | 97.57 |"));
@@ -82,9 +94,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"3\"></svg>";
         let figure = |key, svg: Option<&str>| Figure {
-            key,
+            key: String::from(key),
             topic: crate::report::figures::Topic::Training,
-            title: "",
+            title: String::new(),
             paper: "",
             caption: String::new(),
             svg: svg.map(String::from),

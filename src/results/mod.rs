@@ -2,9 +2,39 @@
 
 pub mod conformal;
 pub mod images;
+pub mod listing;
 pub mod ood;
+pub mod rebuild;
 pub mod runs;
 pub mod series;
 pub mod store;
 pub mod table;
 pub mod verify;
+
+use std::path::{Path, PathBuf};
+
+use crate::run::RunFolder;
+
+/// Returns the path of the file that collects all runs of an experiment.
+pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
+    out.join(format!("{name}.csv"))
+}
+
+/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
+/// sweep has its own.
+pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "ood")
+}
+
+/// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
+/// own.
+pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "conformal")
+}
+
+fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
+    match run.trial() {
+        Some(_) => run.path().join(format!("{what}.csv")),
+        None => out.join(format!("{name}-{what}.csv")),
+    }
+}

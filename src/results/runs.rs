@@ -8,7 +8,8 @@ use anyhow::Result;
 
 use super::store::{Row, Table, read_own};
 use crate::base::tensor_file::RUN;
-use crate::run::{RunFolder, Settings};
+use crate::run::RunFolder;
+use crate::run::settings::{Settings, choice};
 
 /// The state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,11 @@ impl std::fmt::Display for State {
 /// One run of a results folder.
 pub struct Summary {
     pub folder: RunFolder,
+    /// The start of the hash in its id by which every command finds it.
+    pub short: String,
     pub experiment: String,
+    /// The sweep of which it is a trial.
+    pub sweep: Option<String>,
     pub state: State,
     /// The settings by key, such as `method.svgd.gamma`; empty if the config cannot be read.
     pub settings: Settings,
@@ -59,7 +64,10 @@ pub struct Summary {
 /// # Errors
 /// Fails if the folders cannot be listed.
 pub fn all(results: &Path) -> Result<Vec<Summary>> {
-    Ok(RunFolder::all(results)?.into_iter().map(Summary::of).collect())
+    let folders = RunFolder::all(results)?;
+    let names = RunFolder::short_names(&folders);
+    let named = |(folder, short)| Summary { short, ..Summary::of(folder) };
+    Ok(folders.into_iter().zip(names).map(named).collect())
 }
 
 impl Summary {
@@ -70,16 +78,23 @@ impl Summary {
         let settings = folder.settings().unwrap_or_default();
         let state = state(&folder, &settings);
         let accuracy = accuracy(&folder);
-        Summary { folder, experiment, state, settings, accuracy, bytes, changed }
+        let (short, sweep) = (folder.id(), folder.trial());
+        Summary { folder, short, experiment, sweep, state, settings, accuracy, bytes, changed }
     }
 
-    /// Returns the settings in which some of `runs` of the same experiment differ, in words: `gamma=0.1 seed=2`.
-    pub fn distinction(&self, runs: &[Summary]) -> String {
-        let neighbours: Vec<&Summary> = runs.iter().filter(|run| run.experiment == self.experiment).collect();
-        let differs = |key: &&String| neighbours.iter().any(|run| run.settings.get(*key) != self.settings.get(*key));
-        let own = self.settings.keys().filter(differs);
-        let name = |key: &String| key.rsplit('.').next().unwrap_or(key).to_string();
-        own.map(|key| format!("{}={}", name(key), self.settings[key])).collect::<Vec<_>>().join(" ")
+    /// Returns the state in a word or two.
+    pub fn short_state(&self) -> String {
+        let of = self.settings.get("train.epochs").map_or(String::new(), |epochs| format!("/{epochs}"));
+        match self.state {
+            State::Training { epochs } => format!("training {epochs}{of}"),
+            State::Interrupted { epochs } => format!("stopped {epochs}{of}"),
+            State::Trained | State::NotSaved | State::Checkpoint => self.state.to_string(),
+        }
+    }
+
+    /// Returns what is trained; `checkpoint` for predictions without training.
+    pub fn method(&self) -> &str {
+        choice(&self.settings, "method").unwrap_or("checkpoint")
     }
 }
 

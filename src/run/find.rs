@@ -6,10 +6,37 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, bail};
 
 use super::RunFolder;
+use super::settings::{Settings, distinction, fits};
+use crate::experiment::digest_in;
+
+/// The fewest digits of the hash in a run's id by which a run can be named.
+const SHORTEST: usize = 5;
+
+/// The most runs that the error about an ambiguous name lists.
+const MOST_LISTED: usize = 20;
+
+/// The error that a name fits several runs.
+#[derive(Debug)]
+pub struct Ambiguous {
+    text: String,
+    /// The runs that the name fits, with what distinguishes them, one line each.
+    pub runs: Vec<String>,
+}
+
+impl std::fmt::Display for Ambiguous {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Ambiguous {}
 
 impl RunFolder {
-    /// Finds the run that the user names by its folder, by the start of its id, by settings, or not at all (the latest
-    /// finished one).
+    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or not at
+    /// all (the latest finished one).
+    ///
+    /// # Errors
+    /// Fails if no run fits, or with [`Ambiguous`] if several do.
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
         let Some(named) = named else { return latest(&runs) };
@@ -20,8 +47,13 @@ impl RunFolder {
         }
         let found = all_runs(&runs)?;
         let those = |fit: &dyn Fn(&RunFolder) -> bool| found.iter().filter(|run| fit(run)).collect::<Vec<_>>();
-        let ways: [&dyn Fn(&RunFolder) -> bool; 3] =
-            [&|run| run.id() == named, &|run| run.id().starts_with(named), &|run| run.has_settings(named)];
+        let has_hash = |run: &RunFolder| digest_in(&run.id()).is_some_and(|hash| hash.starts_with(named));
+        let ways: [&dyn Fn(&RunFolder) -> bool; 4] = [
+            &|run| run.id() == named,
+            &|run| run.id().starts_with(named),
+            &|run| named.len() >= SHORTEST && has_hash(run),
+            &|run| run.settings().is_ok_and(|settings| fits(&settings, named)),
+        ];
         let matching = ways.into_iter().map(those).find(|matching| !matching.is_empty()).unwrap_or_default();
         match matching[..] {
             [run] => Ok(run.clone()),
@@ -29,12 +61,25 @@ impl RunFolder {
                 "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
                 runs.display()
             ),
-            _ => bail!(
-                "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
-                matching.len(),
-                runs.display()
-            ),
+            _ => Err(ambiguous(named, &runs, &matching).into()),
         }
+    }
+
+    /// Returns the short names of `runs`, by which [`find`](Self::find) finds them: the first digits of the hash in the
+    /// run's id, as many as distinguish it from the others; the whole id for a run whose folder was renamed.
+    pub fn short_names(runs: &[RunFolder]) -> Vec<String> {
+        let ids: Vec<String> = runs.iter().map(RunFolder::id).collect();
+        let mut hashes: Vec<&str> = ids.iter().filter_map(|id| digest_in(id)).collect();
+        hashes.sort_unstable();
+        let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+        let name = |id: &String| {
+            let hash = digest_in(id)?;
+            let at = hashes.partition_point(|other| *other < hash);
+            let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|at| hashes.get(at));
+            let digits = neighbours.map(|other| shared(hash, other) + 1).max().unwrap_or(0).max(SHORTEST);
+            hash.get(..digits).map(String::from)
+        };
+        ids.iter().map(|id| name(id).unwrap_or_else(|| id.clone())).collect()
     }
 
     /// Returns whether the folder is that of a run: it has one of the files that a run has.
@@ -51,6 +96,23 @@ impl RunFolder {
     pub fn all(results: &Path) -> Result<Vec<RunFolder>> {
         all_runs(&results.join("runs"))
     }
+}
+
+/// Returns the error that lists the runs that a name fits, the newest first.
+fn ambiguous(named: &str, runs: &Path, matching: &[&RunFolder]) -> Ambiguous {
+    let text = format!(
+        "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
+        matching.len(),
+        runs.display()
+    );
+    let mut newest = matching.to_vec();
+    newest.sort_by_key(|run| std::cmp::Reverse(modified(&run.history())));
+    let settings: Vec<Settings> = newest.iter().map(|run| run.settings().unwrap_or_default()).collect();
+    let all: Vec<&Settings> = settings.iter().collect();
+    let line = |(run, own): (&&RunFolder, &Settings)| format!("{}  {}", run.id(), distinction(own, &all));
+    let mut lines: Vec<String> = newest.iter().zip(&settings).map(line).take(MOST_LISTED).collect();
+    lines.extend((matching.len() > MOST_LISTED).then(|| format!("and {} more", matching.len() - MOST_LISTED)));
+    Ambiguous { text, runs: lines }
 }
 
 /// Returns the finished run whose posterior is the youngest. Trials of sweeps do not count.

@@ -3,7 +3,7 @@
 mod belonging;
 mod find;
 mod record;
-mod settings;
+pub mod settings;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
 pub use belonging::{open_answers, open_outcome, open_predictions};
+pub use find::Ambiguous;
 pub use record::Record;
-pub use settings::Settings;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
@@ -86,8 +86,9 @@ impl RunFolder {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Removes the files that a killed process has left: temporary files, and the cache of the first blocks.
+    /// Removes the files that a killed process has left: temporary files, notes of steps, and the cache of the first blocks.
     fn remove_leftovers(&self) {
+        let _ = std::fs::remove_file(self.notes());
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("prefix") && name.ends_with(".cache") {
@@ -141,6 +142,11 @@ impl RunFolder {
 
     pub fn posterior(&self) -> PathBuf {
         self.path.join("posterior.safetensors")
+    }
+
+    /// Returns the path of the losses of the steps of the current epoch, which is there while the run trains.
+    pub fn notes(&self) -> PathBuf {
+        self.path.join("steps.txt")
     }
 
     pub fn history(&self) -> PathBuf {

@@ -3,7 +3,6 @@
 
 mod bounds;
 mod choice;
-mod merge;
 mod node;
 mod problems;
 mod reader;
@@ -20,8 +19,7 @@ pub use node::{Node, Origin, SET, Table, Value};
 pub use problems::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
 #[doc(hidden)]
-pub use settings::outside;
-pub use settings::{Resolved, Setting, put, read_by, settings, table};
+pub use settings::{Resolved, Setting, outside, put, read_by, settings, table};
 pub use suggest::{hint, suggest};
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;

@@ -82,6 +82,14 @@ pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Optio
     if errors.is_empty() {
         return Some(source.table(table.get_ref(), problems));
     }
+    let written = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let mut lines = text.lines().map(str::trim).filter(written);
+    let is_toml = |line: &str| line.starts_with('[') || line.contains('=');
+    if let Some(first) = lines.clone().next().filter(|_| !lines.any(is_toml)) {
+        let text = format!("no TOML: has neither [tables] nor key = value, and begins with `{}`", excerpt(first));
+        problems.push(source.origin_at(0), text);
+        return None;
+    }
     let mut last_line = None;
     for error in errors {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));

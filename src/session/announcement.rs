@@ -3,7 +3,7 @@
 use crate::model::Backbone;
 use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
-use crate::model::vit::identify::{Evidence, Identified};
+use crate::model::recognition::identify::{Evidence, Identified};
 use crate::model::{language, llava};
 
 /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
@@ -22,7 +22,7 @@ fn report_vit(identified: &Identified) -> Option<f64> {
     let (geometry, traits) = (&identified.vit.geometry, identified.vit.traits);
     tracing::info!(
         "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
-        identified.naming,
+        identified.naming.key,
         geometry.width,
         geometry.blocks,
         traits.heads,

@@ -83,12 +83,14 @@ impl Session {
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
         ensure!(
             classes.len() > 1,
-            "data.{}: {} class: there is nothing to tell apart: at least two classes are needed",
+            "data.{}: {} class ({}): there is nothing to tell apart: at least two classes are needed",
             experiment.data.key,
-            classes.len()
+            classes.len(),
+            classes.join(", ")
         );
         // Always set, so that a resumed run has the same set-up as the first one.
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
+        wait::announce();
         tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
         let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
         let needs_f32 = experiment.training.as_ref().is_some_and(|training| training.optimizer.spec.needs_f32());
@@ -96,6 +98,7 @@ impl Session {
             Precision::Auto if needs_f32 => Kind::Float,
             precision => compute_kind(precision, device)?,
         };
+        let reading = crate::base::logging::doing("reading the checkpoint");
         let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
         loaded.tower.check_kind(kind)?;
         let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());
@@ -108,6 +111,7 @@ impl Session {
         };
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
         let model = loaded.into_model(device, kind)?;
+        reading.finish_and_clear();
         let group = Rc::new(ProcessGroup::alone());
         Ok(Session { settings, group, device, model, subspace, classes, naming, names, self_check_difference })
     }
@@ -229,11 +233,8 @@ impl Session {
         (memory_bytes, cache): (usize, Option<&Path>),
         load: impl Fn(&Request) -> Result<Split>,
     ) -> Result<Split> {
-        let bar = crate::base::logging::bar(0, "decoding");
-        let progress = |done: usize, total: usize| {
-            bar.set_length(total as u64);
-            bar.set_position(done as u64);
-        };
+        let bar = crate::base::logging::doing("decoding");
+        let progress = |done, total| crate::base::logging::advance(&bar, done, total);
         let split = load(&Request {
             image_size: self.model.image_side() as usize,
             interpolation: experiment.checkpoint.interpolation,
@@ -243,8 +244,8 @@ impl Session {
             workers: self.settings.workers,
             progress: &progress,
         })?;
-        bar.finish_and_clear();
         let split = self.tokenized(split)?;
+        bar.finish_and_clear();
         if split.corrupt_skipped > 0 {
             tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
         }

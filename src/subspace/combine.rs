@@ -31,6 +31,16 @@ pub fn mean(subspace: &dyn Subspace, theta: &Tensor, weights: Option<&[f64]>, sp
     }
 }
 
+/// Returns the points Σ_j c_j θ_j, `[k, P]`, of particles `theta: [n, P]` whose updates are relative to `origin: [P]`.
+///
+/// # Errors
+/// Fails if the coefficients are not `[k, n]`.
+pub(super) fn around(origin: &Tensor, theta: &Tensor, coefficients: &Tensor) -> Result<Tensor> {
+    check(theta, coefficients)?;
+    let origin = origin.to_device(theta.device());
+    Ok(coefficients.matmul(&(theta - &origin)) + origin)
+}
+
 /// Checks that the coefficients are `[k, n]` for `theta: [n, P]`.
 pub(super) fn check(theta: &Tensor, coefficients: &Tensor) -> Result<()> {
     let (theta, coefficients) = (theta.size(), coefficients.size());

@@ -5,7 +5,6 @@ pub mod combine;
 mod dense;
 mod entries;
 pub mod geometry;
-mod head_columns;
 pub mod layout;
 pub mod spectral;
 

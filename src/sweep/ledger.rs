@@ -198,6 +198,38 @@ fn row(axes: &[Axis], trial: &Trial, standing: &Standing) -> Row {
     row
 }
 
+/// A trial as its search has written it down.
+pub struct Noted {
+    /// The id of the run.
+    pub run: String,
+    pub state: String,
+    pub nll: Option<f64>,
+}
+
+/// Returns the names of all searches below a results folder, each with its trials, the best first.
+///
+/// # Errors
+/// Fails if a file of trials is damaged.
+pub fn all(out: &Path) -> Result<Vec<(String, Vec<Noted>)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(out.join("sweeps")).into_iter().flatten().flatten() {
+        let ledger = Ledger { folder: entry.path() };
+        if !ledger.trials().is_file() {
+            continue;
+        }
+        let table = read(&ledger.trials())?;
+        let cell = |row: usize, column: &str| table.get(row, column).unwrap_or_default().to_string();
+        let noted = |row: usize| Noted {
+            run: cell(row, "run"),
+            state: cell(row, "state"),
+            nll: cell(row, "validation_nll_lm").parse().ok(),
+        };
+        found.push((entry.file_name().to_string_lossy().into_owned(), (0..table.rows.len()).map(noted).collect()));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
 /// Returns the folder of a search below the results folder.
 pub fn folder(out: &Path, name: &str, digest: &str) -> PathBuf {
     out.join("sweeps").join(format!("{name}-{digest}"))

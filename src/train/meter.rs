@@ -1,6 +1,9 @@
 //! The progress meter of training: it reads the losses of the last steps now and then, measures the speed, and shows both.
 
-use std::time::Instant;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
@@ -15,12 +18,16 @@ use super::schedule::Rates;
 use crate::base::tensor::host_f64;
 use crate::machine::memory;
 use crate::methods::Step;
+use crate::run::RunFolder;
 
 /// The number of steps between two reads of the losses, on a device where a read costs a synchronisation.
 const READ_EVERY: usize = 20;
 
 /// The seconds between two lines of progress if there is no progress bar.
 const LINE_EVERY_SECONDS: u64 = 30;
+
+/// The time between two notes for `bella watch`.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// The characters of such a line behind the number of the step.
 const LINE: usize = 100;
@@ -38,6 +45,7 @@ pub(super) struct Meter {
     timing: Timing,
     /// The time of the last line of progress if there is no progress bar.
     told: Instant,
+    notes: Notes,
     /// The start of the current step, or of the end of an epoch.
     began: Instant,
     epoch: Speed,
@@ -52,10 +60,10 @@ struct Speed {
 }
 
 impl Meter {
-    pub fn new(context: &Context, progress: &Progress) -> Meter {
-        let bar = crate::base::logging::bar_with_numbers("training");
-        bar.set_length(context.steps() as u64);
+    pub fn new(context: &Context, folder: &RunFolder, progress: &Progress) -> Meter {
+        let bar = crate::base::logging::bar_with_numbers(context.steps(), "training");
         bar.set_position(progress.steps as u64);
+        bar.set_message("the first steps");
         Meter {
             rates: context.rates(),
             epochs: context.spec().epochs,
@@ -66,6 +74,7 @@ impl Meter {
             unread: Vec::new(),
             timing: Timing::default(),
             told: Instant::now(),
+            notes: Notes::new(folder, context),
             began: Instant::now(),
             epoch: Speed::default(),
         }
@@ -73,6 +82,7 @@ impl Meter {
 
     pub fn start_epoch(&mut self) {
         self.epoch = Speed::default();
+        self.notes.start_epoch();
         self.start_step();
     }
 
@@ -114,8 +124,10 @@ impl Meter {
         }
         let means = self.means(progress)?;
         observers.steps(progress.steps + 1 - means.len(), &means, self.rates);
-        let reading = self.reading(means[means.len() - 1], progress);
-        self.bar.set_message(reading.line(crate::base::bar_terminal::width()));
+        let loss = means[means.len() - 1];
+        self.notes.add(progress.step, self.steps_per_epoch, loss);
+        let reading = self.reading(loss, progress);
+        self.bar.set_message(reading.line(crate::base::logging::width()));
         if self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
             tracing::info!("step {}/{}  {}", progress.steps, self.rates.steps, reading.line(LINE));
             self.told = Instant::now();
@@ -138,8 +150,9 @@ impl Meter {
         self.timing.between_epochs(self.began.elapsed());
     }
 
-    /// Removes the progress bar.
+    /// Removes the progress bar, and the notes for other processes.
     pub fn finish(&self) {
+        self.notes.remove();
         self.bar.finish_and_clear();
     }
 
@@ -184,5 +197,38 @@ impl Meter {
             held: self.timing.held(|| memory::held_bytes(device)),
             is_gpu: device != Device::Cpu,
         }
+    }
+}
+
+/// The losses of the steps of the current epoch in a file, by which `bella watch` follows a run before an epoch is finished.
+/// Nothing depends on it, so a file that cannot be written does not end training.
+struct Notes {
+    /// `None` in all processes but the first.
+    path: Option<PathBuf>,
+    file: Option<File>,
+    last: Option<Instant>,
+}
+
+impl Notes {
+    fn new(folder: &RunFolder, context: &Context) -> Notes {
+        Notes { path: context.group().is_main().then(|| folder.notes()), file: None, last: None }
+    }
+
+    /// Empties the file.
+    fn start_epoch(&mut self) {
+        self.file = self.path.as_ref().and_then(|path| File::create(path).ok());
+    }
+
+    /// Adds the loss of a step of an epoch with `of` steps as a line, unless the last note is too young.
+    fn add(&mut self, step: usize, of: usize, loss: f64) {
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= NOTE_EVERY);
+        if let Some(file) = self.file.as_mut().filter(|_| is_due) {
+            let _ = file.write_all(format!("{step} {of} {loss}\n").as_bytes());
+            self.last = Some(Instant::now());
+        }
+    }
+
+    fn remove(&self) {
+        let _ = self.path.as_ref().map(std::fs::remove_file);
     }
 }

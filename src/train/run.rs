@@ -126,7 +126,7 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
         selector,
         saver,
         observers: Observers::of(context, folder, &particles.progress),
-        meter: Meter::new(context, &particles.progress),
+        meter: Meter::new(context, folder, &particles.progress),
     };
     let finished = train_epochs(context, &mut particles, &mut parts, watch)?;
     parts.meter.finish();

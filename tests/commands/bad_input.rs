@@ -190,13 +190,37 @@ fn an_output_folder_that_is_a_file() {
 }
 
 #[test]
-fn a_damaged_results_file_is_named_and_kept() {
+fn a_results_file_that_a_spreadsheet_has_saved_is_made_anew_from_the_runs() {
     let place = Place::with_tiny();
-    let csv = place.write("results/tiny.csv", b"run,set,condition\na,b\n");
-    let line = refused(&place, &["train.epochs=1"]);
-    assert_has(&line, &["tiny.csv", "line 2"]);
-    assert_eq!(std::fs::read(csv).unwrap(), b"run,set,condition\na,b\n");
-    assert!(place.run().join("posterior.safetensors").is_file(), "the training is not lost");
+    crate::common::done(place.train(&["train.epochs=1"]));
+    let csv = place.path("results/tiny.csv");
+    let own = std::fs::read_to_string(&csv).unwrap();
+    let table = place.results();
+    // Semicolons, as where a comma divides decimals; numbers as pandas writes them; a file cut off.
+    let digits = with_another_digit(&own);
+    for (at, changed) in [own.replace(',', ";"), digits, own[..own.len() - 9].to_string()].into_iter().enumerate() {
+        std::fs::write(&csv, &changed).unwrap();
+        let report = bella(&["report", place.path("results").to_str().unwrap()]).output().unwrap();
+        assert_has(&messages(&report), &["tiny.csv", "count as not run (`bella report --rebuild` makes it anew"]);
+        let output = place.train(&["train.epochs=1", &format!("seed={}", 10 + at)]).output().unwrap();
+        let said = messages(&output);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(said.matches("another program had changed it").count(), 1, "{said}");
+        let kept = if at == 0 { "tiny.csv.old".to_string() } else { format!("tiny.csv.old{}", at + 1) };
+        assert_has(&said, &[&format!("; as it was: {}", place.path("results").join(&kept).display())]);
+        assert_eq!(std::fs::read_to_string(place.path("results").join(kept)).unwrap(), changed);
+        let found = place.results();
+        assert_eq!((found.rows.len(), &found.rows[0]), (at + 2, &table.rows[0]));
+    }
+    let results = place.path("results").display().to_string();
+    assert_has(&crate::common::done(bella(&["report", "--rebuild", &results])), &["tiny.csv: 4 rows, as its runs say"]);
+}
+
+/// A CSV text whose first accuracy has another last digit.
+fn with_another_digit(text: &str) -> String {
+    let place = text.lines().nth(1).unwrap().find("0.").unwrap() + text.find('\n').unwrap() + 3;
+    let other = if text.as_bytes()[place] == b'1' { "2" } else { "1" };
+    format!("{}{other}{}", &text[..place], &text[place + 1..])
 }
 
 #[test]
@@ -261,7 +285,44 @@ fn one_class_is_refused_before_training() {
     }
     let root = format!("data.image-folder.root={}", place.path("images").display());
     let line = refused(&place, &[&root, "train.select=last-epoch"]);
-    assert_has(&line, &["data.image-folder: 1 class: there is nothing to tell apart"]);
+    assert_has(&line, &["data.image-folder: 1 class (cat): there is nothing to tell apart"]);
+}
+
+/// Lists of images that are separated by other marks, have no header, or do not say what is for training.
+#[test]
+fn lists_that_are_no_lists_for_training() {
+    let place = Place::new();
+    place.write("tiny.toml", tiny().replace("[head.checkpoint]", "[head.linear]").as_bytes());
+    for number in 0..2 {
+        image::RgbImage::new(8, 8).save(place.path(&format!("{number}.png"))).unwrap();
+    }
+    let root = format!("data.list.root={}", place.path("").display());
+    for (name, text, parts) in [
+        ("a.csv", "path;label;split\n0.png;a;train\n", ["a.csv: has semicolons between its columns", "commas"]),
+        ("b.tsv", "path\tlabel\n0.png\ta\n", ["b.tsv: has tabs between its columns", "commas"]),
+        ("c.csv", "0.png,a\n1.png,b\n", ["c.csv: no column `path`", "its columns: 0.png, a"]),
+        ("d.csv", "path,label\n0.png,a\n1.png,b\n", ["d.csv: has no column `split`", "train, val and test"]),
+        ("e.csv", "path,label\n", ["e.csv: no row below the header", ""]),
+    ] {
+        place.write(name, text.as_bytes());
+        let line = refused(&place, &[&root, &format!("data.list.list={name}"), "train.select=last-epoch"]);
+        assert_has(&line, &parts);
+    }
+    let missing = format!("data.image-folder.root={}", place.path("photoz").display());
+    let line = refused(&place, &[&missing, "train.select=last-epoch"]);
+    assert_has(&line, &["photoz: no such folder: the data set's `root` must name an existing one"]);
+}
+
+#[test]
+fn files_and_names_that_are_no_config_or_checkpoint() {
+    let place = Place::with_tiny();
+    let csv = place.write("mine.csv", b"path,label,split\n0.png,a,train\n1.png,b,test\n");
+    for command in ["train", "check"] {
+        let line = error_line(bella(&[command, csv.to_str().unwrap()]), 2);
+        assert_has(&line, &["mine.csv:1: no TOML: has neither [tables] nor key = value", "`path,label,split`"]);
+    }
+    let line = refused(&place, &["checkpoint.path=openai/clip-vit-base-patch32"]);
+    assert_has(&line, &["checkpoint.path: ", "openai/clip-vit-base-patch32: no such file", "hf download ID"]);
 }
 
 #[test]

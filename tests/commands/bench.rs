@@ -126,6 +126,15 @@ fn an_estimate_needs_nothing_but_the_config() {
     let shape = ["--set", "checkpoint.path=clip-mini.pt", "--image-rate", "3000", "--memory"];
     let text = done(estimate("configs/camelyon17.toml", &[&shape[..], &["44"]].concat()));
     assert_has(&text, &["a small CLIP for 32 px", "16541 steps in 7 epochs", "85054 test images", "5 particles x 128"]);
+    assert_has(&text, &["for training and validation (published or configured)"]);
+    // Where the images are, they count.
+    let place = Place::new();
+    let sizes = bella::data::Sizes { classes: 10, present: 10, train: 40, val: 0, test: 30, side: 32, corruptions: 0 };
+    crate::common::small_set(&place, "data", "cifar10", &sizes);
+    let root = format!("data.cifar10.root={}", place.path("data").display());
+    let own = ["--set", &root, "--memory", "4"];
+    let own = done(estimate("configs/cifar10.toml", &[&shape[..2], &shape[2..4], &own].concat()));
+    assert_has(&own, &["40 for training and validation (counted)", "30 test images"]);
     let small = done(estimate("configs/camelyon17.toml", &[&shape[..], &["0.01"]].concat()));
     assert_has(&small, &["does not fit into 11 MB"]);
     let arc = done(estimate("configs/commonsense/arc-easy.toml", &["--memory", "80"]));

@@ -338,6 +338,11 @@ fn threads_wait_as_asked_and_the_results_are_the_same() {
         let said = text.lines().filter(|line| line.starts_with("threads wait")).count();
         (spins.unwrap(), said, tensor_bytes(&place.run().join("posterior.safetensors"), "theta"))
     };
+    // Nothing waits where nothing is computed.
+    let mistaken = bella(&["train", "--wait", "passive", "--threads", "2", "--config", "nowhere.toml"]);
+    assert_has(&crate::common::error_line(mistaken, 2), &["nowhere.toml"]);
+    let mut mistaken = bella(&["train", "--wait", "passive", "--threads", "2", "--config", "nowhere.toml"]);
+    assert!(!messages(&mistaken.output().unwrap()).contains("threads wait"));
     let (spins, said, theta) = train("passive", "");
     assert_eq!((spins.as_str(), said), ("'0'", 1));
     let (spins, said, other) = train("active", "");

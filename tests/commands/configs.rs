@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::common::{Place, bella, messages, printed, repository, tiny};
+use crate::common::{Place, assert_has, bella, messages, printed, repository, tiny};
 use bella::experiment::{Experiment, load_config};
 
 fn toml_files(folder: &str) -> Vec<PathBuf> {
@@ -70,6 +70,7 @@ fn shipped_files_are_fine_alone() {
         let names: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
         let output = check(&names);
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        assert_has(&messages(&output), &["not looked at: checkpoints, heads and images", "check --deep"]);
         assert_eq!(printed(&output), names.iter().map(|name| format!("{name}: {role}\n")).collect::<String>());
     }
 }
@@ -303,6 +304,7 @@ fn deep(old: &str, new: &str) -> Output {
 fn a_deep_check_opens_what_training_would_open() {
     let fine = deep("seed = 3", "seed = 4");
     let shown = printed(&fine);
+    assert!(!messages(&fine).contains("not looked at"), "{}", messages(&fine));
     assert!(fine.status.success(), "{}", messages(&fine));
     let expected = [
         "training: 30 images, validation: 10 images",

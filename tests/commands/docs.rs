@@ -84,6 +84,7 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/terminal.md",
         "docs/comparison.md",
         "docs/internals.md",
+        "docs/questions.md",
     ] {
         let folder = std::path::Path::new(name).parent().unwrap();
         for link in page(name).split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap().to_string()) {
@@ -103,14 +104,14 @@ fn source_files_that_pages_name_exist() {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
         let paths =
             words.filter(|word| (word.starts_with("src/") || word.starts_with("tests/")) && word.ends_with(".rs"));
-        // The worked examples are of files that there could be.
-        let made_up = [
-            "src/data/sets/pets.rs",
-            "src/evaluate/attacks/entries/mifgsm.rs",
-            "src/model/head/entries/prototype.rs",
-            "src/model/vit/namings/dino.rs",
-        ];
-        let missing = paths.filter(|path| !made_up.contains(path) && !repository(path).is_file());
+        // A section that begins with a file has it for an example of what there could be, in a folder that there is.
+        let sections = text.split("\n### ").skip(1).filter_map(|section| section.split_once("\n\n"));
+        let examples: Vec<&str> = sections.filter_map(|(_, body)| body.strip_prefix('`')?.split('`').next()).collect();
+        let could_be = |path: &str| {
+            let folder = std::path::Path::new(path).parent().map(|folder| repository(&folder.to_string_lossy()));
+            examples.contains(&path) && folder.is_some_and(|folder| folder.is_dir())
+        };
+        let missing = paths.filter(|path| !could_be(path) && !repository(path).is_file());
         assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}");
     }
 }

@@ -18,6 +18,9 @@ mod damage;
 mod data_sets;
 mod docs;
 mod encoder_runs;
+mod hub;
+#[path = "../common/hub.rs"]
+mod hub_server;
 mod identity;
 mod init;
 mod language_runs;
@@ -27,10 +30,13 @@ mod registry;
 mod rehearse;
 mod report;
 mod resume;
+mod runs;
 mod sampling;
 mod search;
 mod sensitivity;
 mod sweeps;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod terminal;
 mod uncertainty;
 mod vqa;
 mod watching;

@@ -9,7 +9,8 @@ use crate::common::repository;
 fn check(folder: &str, keys: &[&str]) {
     let entries = std::fs::read_dir(repository(folder)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let files = names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).filter(|name| name != "mod");
+    // An entry with tests beside it is a folder.
+    let files = names.map(|name| name.trim_end_matches(".rs").to_owned()).filter(|name| name != "mod");
     let registered: BTreeSet<String> = keys.iter().map(|key| key.replace('-', "_")).collect();
     assert_eq!(registered.len(), keys.len(), "a key of {folder} comes twice: {keys:?}");
     assert_eq!(files.collect::<BTreeSet<_>>(), registered, "files of {folder} against registered keys");
@@ -26,7 +27,21 @@ fn every_file_of_a_registry_is_an_entry() {
         &bella::evaluate::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
     );
     check("src/data/sets", &bella::data::DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>());
-    check("src/model/vit/namings", &bella::model::vit::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>());
+    check(
+        "src/model/recognition/namings",
+        &bella::model::recognition::NAMINGS.iter().map(|naming| naming.key).collect::<Vec<_>>(),
+    );
+}
+
+/// A file may hold several families that are alike, and a file whose `mod` line is missing is not compiled.
+#[test]
+fn every_family_of_transformers_is_registered() {
+    let entries = std::fs::read_dir(repository("src/model/families")).unwrap();
+    let texts = entries.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap());
+    let is_entry = |line: &&str| line.starts_with("pub static ") && line.contains(": Family =");
+    let count: usize = texts.map(|text| text.lines().filter(is_entry).count()).sum();
+    let known: BTreeSet<&str> = bella::model::families::FAMILIES.iter().map(|family| family.model_type).collect();
+    assert_eq!(count, known.len(), "{known:?}");
 }
 
 #[test]

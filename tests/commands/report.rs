@@ -35,16 +35,15 @@ fn a_folder_shows_the_tables_with_results_and_names_the_others() {
     let row = out.lines().find(|line| line.contains("ours: ViT-B-32")).unwrap();
     assert!(row.contains("97.95 ± 0.07 (2 seeds)") && row.contains("not run") && !row.contains("50.00"), "{row}");
     let others = out.lines().last().unwrap();
-    assert!(
-        others.starts_with("nothing of ours yet in: ood, conformal, bella-2, ") && !others.contains("bella-1,"),
-        "{others}"
-    );
+    assert_eq!(others, "Tables of papers without a result of ours: --table all, or --table KEY (bella-2, …)");
 }
 
 #[test]
 fn files_and_a_picture_work_as_in_the_readme() {
     let folder = folder();
-    let (code, out, _) = report(folder.path(), &["results/e.csv", "--picture", "results/e.svg"]);
+    let (code, out, err) = report(folder.path(), &["results/e.csv", "--picture", "results/e.svg"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "", "picture: results/e.svg\n"));
+    let (code, out, _) = report(folder.path(), &["results/e.csv"]);
     assert_eq!((code, out.matches("\n| Bella-SVGD").count()), (Some(0), 3), "{out}");
     assert!(out.contains("A prediction is the softmax of the averaged logits of all members (lm).\n"), "{out}");
     assert!(fs::read_to_string(folder.path().join("results/e.svg")).unwrap().starts_with("<svg"));
@@ -105,10 +104,14 @@ fn a_half_written_file_is_said_and_its_row_is_not_run() {
 #[test]
 fn everything_is_written_to_a_folder_and_a_page() {
     let folder = folder();
-    let (code, _, err) = report(folder.path(), &["--out", "all", "--html", "results/report.html"]);
-    assert_eq!(code, Some(0), "{err}");
-    for name in ["bella-1.md", "bella-1.csv", "bella-1.tex", "results.csv", "seeds.md", "ibdr-2.tex"] {
+    let (code, out, err) = report(folder.path(), &["--out", "all", "--html", "results/report.html"]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    assert_eq!(err, "tables and figures: all\npage: results/report.html\n");
+    for name in ["bella-1.md", "bella-1.csv", "bella-1.tex", "results.csv", "seeds.md"] {
         assert!(folder.path().join("all").join(name).is_file(), "{name}");
+    }
+    for empty in ["ibdr-2.tex", "ood.md", "conformal.csv"] {
+        assert!(!folder.path().join("all").join(empty).exists(), "{empty}");
     }
     let seeds = fs::read_to_string(folder.path().join("all/seeds.csv")).unwrap();
     assert!(seeds.starts_with("series,set,condition,metric,n,mean,sd"), "{seeds}");
@@ -129,7 +132,7 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     let report = |arguments: &[&str]| report(place.path("").as_path(), arguments);
     let (code, out, err) = report(&[]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(out.contains("gamma = ") && out.contains("nothing of ours yet in: ood, conformal, bella-1, "), "{out}");
+    assert!(out.contains("gamma = ") && out.contains("without a result of ours: --table all"), "{out}");
     for (format, part) in [
         ("markdown", "| vit-digits | low-rank |"),
         ("csv", "vit-digits,low-rank,svgd,2,2,0.3,"),
@@ -146,13 +149,12 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     fs::write(run.join("predictions/cut.safetensors"), &whole[..whole.len() / 2]).unwrap();
     let csv = fs::read(results.join("tiny.csv")).unwrap();
     fs::write(results.join("cut.csv"), &csv[..csv.len() - 30]).unwrap();
-    let (code, out, err) = report(&["--out", "all", "--html", "report.html"]);
+    let (code, _, err) = report(&["--out", "all", "--html", "report.html"]);
     assert_eq!(code, Some(0), "{err}");
     for (file, rule) in [("cut.safetensors", "truncated"), ("cut.csv", "line 3")] {
         let line = err.lines().find(|line| line.contains(file)).unwrap_or_else(|| panic!("{file} in {err}"));
         assert!(line.starts_with("warning: ") && line.contains(rule), "{line}");
     }
-    assert!(out.contains("gamma = "), "{out}");
     for name in
         ["results.md", "results.csv", "results.tex", "seeds.csv", "training.svg", "training.png", "reliability.svg"]
     {
@@ -163,6 +165,38 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     assert!(problems.contains("cut.safetensors") && problems.contains("cut.csv"), "{problems}");
     let id = run.file_name().unwrap().to_str().unwrap();
     assert!(problems.contains(&format!("bella train --out . --config runs/tiny/{id}/config.toml")), "{problems}");
+}
+
+#[test]
+fn a_run_has_its_classes_its_matrix_and_its_images() {
+    let place = Place::with_tiny();
+    assert!(place.train(&[]).output().unwrap().status.success());
+    let id = place.run().file_name().unwrap().to_str().unwrap().to_string();
+    // The run's folder, and its id below `results`.
+    for named in [place.run().to_str().unwrap(), &id] {
+        let (code, out, err) = report(place.path("").as_path(), &[named]);
+        assert_eq!(code, Some(0), "{err}");
+        for part in ["classes of digits, the least accurate first", "most", "taken for", "true class", "accuracy [%]"] {
+            assert!(out.contains(part), "{part} is not in {out}");
+        }
+    }
+    let (code, _, err) = report(place.path("").as_path(), &[&id, "--out", "all", "--html", "run.html"]);
+    assert_eq!(code, Some(0), "{err}");
+    for name in ["classes.csv", "mistakes.md", "confusion-1.csv", "confusion.svg", "confusion.png", "images.png"] {
+        assert!(place.path("all").join(name).is_file(), "{name}");
+    }
+    let matrix = fs::read_to_string(place.path("all/confusion-1.csv")).unwrap();
+    let mut reader = csv::Reader::from_reader(matrix.as_bytes());
+    assert_eq!(reader.headers().unwrap().len(), 11);
+    let rows: Vec<Vec<u64>> =
+        reader.records().map(|row| row.unwrap().iter().skip(1).map(|cell| cell.parse().unwrap()).collect()).collect();
+    assert_eq!(rows.iter().flatten().sum::<u64>(), 30, "every test image is in the matrix");
+    let right: u64 = (0..10).map(|class| rows[class][class]).sum();
+    let results = place.results();
+    let accuracy: f64 = results.get(0, "accuracy_lm").unwrap().parse().unwrap();
+    assert!((right as f64 / 30.0 - accuracy).abs() < 1e-9);
+    let page = fs::read_to_string(place.path("run.html")).unwrap();
+    assert!(page.contains("src=\"data:image/png;base64,iVBOR") && page.contains("id=\"figure-confusion\""));
 }
 
 /// The lines of `report FILE --seeds --format csv` on the clean accuracy: series, number of seeds, mean.

@@ -105,6 +105,7 @@ fn stopped_in(place: Place, name: &str, step: u64, resume: &[&str]) {
     assert!((step..40).contains(&at), "{at}");
     let last = text.lines().last().unwrap();
     assert_has(last, &[&format!("error: stopped after {at} steps"), "which are saved", "the same command continues"]);
+    assert_has(&text, &["stopping after this step; again to stop now\n"]);
     assert!(!place.run().join("posterior.safetensors").exists());
 
     let output = to_the_end(&place, resume);

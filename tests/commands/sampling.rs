@@ -64,7 +64,10 @@ fn dropout_predicts_with_masks_that_are_made_again() {
     assert!(logits() == before, "other masks");
     done(crate::common::with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.01"]));
     done(place.command("soup", &[]));
-    let line = error_line(crate::common::with(place.command("merge", &[]), &[&run_id(&place), &run_id(&place)]), 1);
+    let line = error_line(
+        crate::common::with(place.command("merge", &[]), &[&run_id(&place), &run_id(&place), "--by", "posterior"]),
+        1,
+    );
     assert_has(&line, &["without variances of single parameters"]);
 }
 

@@ -40,6 +40,17 @@ fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
     assert!(number(&table, 0, "validation_nll_lm") <= number(&table, 1, "validation_nll_lm"));
     assert!(!place.path("results/tiny.csv").exists(), "test images are not read");
     assert!(search(&place).join("trials.svg").is_file());
+    // Trials are listed by their sweep alone, with what became of them.
+    let runs = |arguments: &[&str]| {
+        let out = place.path("results").display().to_string();
+        done(crate::common::bella(&[&["runs", "--out", &out], arguments].concat()))
+    };
+    assert_has(&runs(&[]), &["no runs below", "4 trials of sweeps: bella runs --sweeps"]);
+    let listed = runs(&["--sweeps"]);
+    let states: Vec<&str> =
+        ["chosen", "finished", "dropped"].into_iter().filter(|state| listed.contains(state)).collect();
+    assert_eq!((states.len(), listed.matches("dropped").count(), listed.lines().count()), (3, 2, 7), "{listed}");
+    assert_has(&listed, &["sweep: tiny-", "lr=0.01 ", "validation NLL"]);
 
     let log = search(&place).join("trial-1.log");
     let before = std::fs::read(&log).unwrap();
@@ -49,6 +60,19 @@ fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
     let chosen = search(&place).join("chosen.toml");
     done(with(place.command("train", &[]), &["--config", chosen.to_str().unwrap()]));
     assert_eq!(cells(&place.results(), "run"), [table.get(0, "run").unwrap()], "the chosen run itself is evaluated");
+}
+
+/// Seeds are no settings to choose: the chosen ones are trained and tested with each of them.
+#[test]
+fn the_chosen_settings_are_tested_with_several_seeds() {
+    let place = Place::with_tiny();
+    let shown = done(sweep(&place, &[&RATES[..], &["--over", "seed=3,4"]].concat()));
+    assert_has(&shown, &["chosen", "digits, clean: ", "2 seeds", "95 % interval"]);
+    assert_eq!(cells(&trials(&place), "state"), ["chosen", "finished"]);
+    let results = place.results();
+    assert_eq!(cells(&results, "seed"), ["3", "4"]);
+    assert_eq!(cells(&results, "adamw.lr"), ["[0.01]", "[0.01]"]);
+    assert_eq!(place.runs().len(), 3, "the chosen trial is the run of its seed");
 }
 
 /// Trials were compared by held-out images; what is not named is never one of them, and no test image is read for one by the way.
@@ -168,30 +192,16 @@ fn a_search_without_sense_is_refused() {
         &none,
         &["data.digits.validation = 0: a sweep chooses by the NLL of held-out images", "--set data.digits"],
     );
-    assert_has(&refused(&["--over", "seed=1,2"]), &["--over seed: must leave the held-out images as they are"]);
+    assert_has(
+        &refused(&["--over", "seed=1,2"]),
+        &["--over seed: nothing is left to choose", "train CONFIG --seeds 1,2,3"],
+    );
+    assert_has(&refused(&[RATES[0], RATES[1], "--over", "seed=1,x"]), &["--over seed=x: must be a whole number"]);
+    assert_has(&refused(&["--over", "name=a,b"]), &["--over name: must leave the held-out images as they are"]);
     assert_has(&refused(&["--over", "train.particle_chunk=1,2"]), &["--over train.particle_chunk", "are the same run"]);
     assert_has(&refused(&[RATES[0], RATES[1], RATES[0], RATES[1]]), &["--over optimizer.adamw.lr: comes twice"]);
     assert_has(&refused(&["--over", "optimizer.adamw.lr=1e-4..1e-2"]), &["say how many by --budget"]);
     assert!(place.runs().is_empty() && !place.path("results/sweeps").exists());
-}
-
-#[test]
-fn runs_are_listed_compared_and_removed() {
-    let place = Place::with_tiny();
-    done(place.train(&[]));
-    done(with(place.train(&["seed=4"]), &["--no-eval", "--until-epoch", "1"]));
-    let results = place.path("results");
-    let out = ["--out", results.to_str().unwrap()];
-    let runs = |arguments: &[&str]| done(crate::common::bella(&[&["runs"], arguments, &out[..]].concat()));
-    let listed = runs(&[]);
-    assert_has(&listed, &["interrupted, 1 epochs done", "seed=3", "seed=4", "trained", "accuracy"]);
-    assert_has(&runs(&["show", "low-rank-svgd-s3"]), &["trained: 2 epochs", "method.svgd.gamma = 0.01", "clean"]);
-    let different = runs(&["diff", "low-rank-svgd-s3", "low-rank-svgd-s4"]);
-    assert_has(&different, &["| seed", " 3 |", " 4 |"]);
-    assert_eq!(different.lines().count(), 3, "{different}");
-    assert_has(&error_line(crate::common::bella(&["runs", "rm", "low-rank", out[0], out[1]]), 1), &["fits 2 runs"]);
-    runs(&["rm", "low-rank-svgd-s4"]);
-    assert_eq!(place.runs().len(), 1);
 }
 
 /// The command lines of the trials in the logs of a search, by trial.

@@ -31,6 +31,28 @@ fn the_curves_of_runs_are_drawn() {
     assert_has(&messages(&unknown), &["train.csv has no column `train_los`", "train_loss"]);
 }
 
+/// A long first epoch can be followed, too.
+#[test]
+fn the_steps_of_the_first_epoch_are_shown() {
+    let place = Place::with_tiny();
+    let sets = ["data.digits.subset.train=1000", "train.batch_size=1", "train.epochs=1"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(place.arguments("train", &sets)).arg("--no-eval");
+    command.arg("--config").arg(place.path("tiny.toml")).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let text = loop {
+        let out = place.path("results").display().to_string();
+        let text = printed(&bella(&["watch", "--out", &out]).env("COLUMNS", "80").output().unwrap());
+        if text.contains(", step ") {
+            break text;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "no step was shown: {text}");
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_has(&text, &["training, epoch 1 of 1, step ", " of 800\n", "no epoch is finished", "training loss: "]);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_command_gets_the_row_of_each_epoch() {

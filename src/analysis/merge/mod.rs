@@ -18,6 +18,7 @@ mod runs;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::posterior::Posterior;
 use crate::schema::words;
 use crate::subspace::{Combined, Dense, Space, Subspace};
 
@@ -32,6 +33,13 @@ words! {
         Posterior = "posterior",
         /// Squared gradients on training images, at labels drawn from the model.
         SquaredGradients = "squared-gradients",
+    }
+}
+
+impl By {
+    /// Returns the way of merging that a posterior supports: by its variances if it has any, else the mean.
+    pub fn usual(posterior: &Posterior) -> By {
+        if matches!(posterior, Posterior::Gaussians { .. }) { By::Posterior } else { By::Mean }
     }
 }
 

@@ -1,12 +1,10 @@
-//! The stack machine that runs the program of a pickle: a stack, marks in it, and a memory of values that are used
+//! The values in a pickle, and the stack machine that runs its program: a stack, marks in it, and a memory of values that are used
 //! again.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail, ensure};
-
-use super::value::{Id, Value};
 
 /// The largest number of values in one pickle. The largest pickle of the data sets has 50,000 labels.
 const MAX_VALUES: usize = 10_000_000;
@@ -260,4 +258,32 @@ fn named<'a>(name: &str, allowed: &dyn Fn(&str) -> bool) -> Result<Value<'a>> {
 fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>> {
     ensure!(items.len().is_multiple_of(2), "a key has no value");
     Ok(items.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+}
+
+/// The number of a value.
+pub type Id = usize;
+
+/// A value of a pickle.
+#[derive(Debug)]
+pub enum Value<'a> {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(Cow<'a, str>),
+    /// Bytes, or a text written by Python 2.
+    Bytes(Cow<'a, [u8]>),
+    Tuple(Vec<Id>),
+    List(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    /// A class or a function: `module.name`.
+    Name(String),
+    /// The object that a call of `of` would build, with the state that would be set on it.
+    Call {
+        of: Id,
+        arguments: Id,
+        state: Option<Id>,
+    },
+    /// An object outside the pickle, given by its persistent id, such as a tensor's storage.
+    Outside(Id),
 }

@@ -5,11 +5,10 @@
 //! The caller says which class and function names are allowed; reading fails at any other name.
 
 mod machine;
-mod value;
 
 use anyhow::{Context, Result, ensure};
 
-pub use value::{Id, Value};
+pub use machine::{Id, Value};
 
 /// A pickle that was read.
 pub struct Pickle<'a> {

@@ -17,7 +17,7 @@ use crate::data::{Medium, SplitName};
 use crate::experiment::Experiment;
 use crate::machine::memory::ChunkSize;
 use crate::methods::Origin;
-use crate::rehearse::sizes::{Real, official};
+use crate::rehearse::sizes::{Real, is_there, official};
 use case::Case;
 use lengths::Lengths;
 pub use machine::{Machine, Part, SHARE};
@@ -36,6 +36,8 @@ pub struct Expected {
     pub particles: i64,
     pub members: i64,
     pub real: Real,
+    /// A word that says how the numbers of images are known.
+    pub counted: &'static str,
     /// The images of the test split; `None` if no number is published.
     pub test: Option<usize>,
     pub training: Part,
@@ -94,6 +96,7 @@ impl Expected {
             particles: case.particles(),
             members,
             real,
+            counted: if is_there(&*case.experiment.data.dataset) { "counted" } else { "published or configured" },
             test,
             training: case.training(),
             validation: case.prediction(real.validation * real.epochs, case.particles()),

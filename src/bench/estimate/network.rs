@@ -6,14 +6,12 @@ use tch::{Device, Kind};
 use crate::bench::case::Source;
 use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
-use crate::model::described::{Described, Text};
-use crate::model::laid_out::laid_out;
-use crate::model::language;
+use crate::model::described::{Described, Text, laid_out};
 use crate::model::network::{Network, Parameters};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::shapes::{Shape, sizes};
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint};
+use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, language};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::rehearse::models;
 use crate::rehearse::sizes::classes_of;
@@ -136,10 +134,11 @@ impl Sized {
     fn images(experiment: &Experiment, kind: Kind) -> Result<Sized> {
         let spec = &experiment.checkpoint;
         let (name, mut vit, mut base, bytes) = if spec.path.exists() {
-            let found = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?.identified;
+            let found = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?.identified;
             (spec.path.display().to_string(), found.vit, found.base, checkpoint_bytes(&spec.path))
         } else {
-            let stem = spec.path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+            let stem =
+                spec.path.known_as().file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
             let model = models::of_file(&stem).map_err(|_| {
                 anyhow::anyhow!(
                     "checkpoint.path: {}: is not there, and its name is that of no published shape: put it there, or name it \

@@ -8,15 +8,14 @@ use tch::{Device, Kind};
 use super::BenchArgs;
 use super::cases::cases;
 use crate::base::outside::print_drawn;
-use crate::base::small::{counted, particles};
-use crate::base::usage::Usage;
+use crate::base::small::{Usage, counted, particles};
 use crate::bench::case::Choices;
 use crate::bench::estimate::{Expected, Machine, Part, SHARE, Single};
-use crate::bench::rate::matmul_rates;
+use crate::bench::measure::matmul_rates;
 use crate::experiment::{Experiment, load_config};
 use crate::machine::device::compute_kind;
 use crate::machine::memory::{ChunkSize, free_bytes};
-use crate::machine::{Precision, device};
+use crate::machine::{Precision, device, wait};
 use crate::rehearse::report::{bytes, duration};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -96,6 +95,7 @@ fn machine(args: &BenchArgs, precision: Precision) -> Result<Machine> {
     let rate = match args.rate {
         Some(rate) => rate,
         None => {
+            wait::announce();
             tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
             let mut rates = matmul_rates(device, compute_kind(precision, device)?)?;
             rates.sort_by(f64::total_cmp);
@@ -133,8 +133,8 @@ fn text(expected: &Expected, machine: &Machine, assumed: &str) -> String {
         counted(*members as usize, "member predicts", "members predict")
     );
     text += &format!(
-        "{medium}: {} for training and validation, {} steps in {} epochs\n",
-        real.train, real.steps, real.epochs
+        "{medium}: {} for training and validation ({}), {} steps in {} epochs\n",
+        real.train, expected.counted, real.steps, real.epochs
     );
     if let Some(lengths) = &expected.lengths {
         text += &format!("prompts: {lengths}\n");

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::base::files::create_folder;
 use crate::base::outside::print_drawn;
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::bench::case::{Choices, Source};
 use crate::bench::measured::Feed;
 use crate::bench::row::{self, KEYS, Label};

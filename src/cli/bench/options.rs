@@ -10,7 +10,7 @@ use crate::bench::measured::{Feed, Plan};
 use crate::cli::options::ComputeArgs;
 use crate::machine::Precision;
 use crate::model::described::Published;
-use crate::model::vit::shapes::SHAPES;
+use crate::model::families::shapes;
 
 /// Measure parameters, memory, disk, seconds and FLOP/s of training and prediction (bench.csv in the results folder).
 ///
@@ -131,9 +131,9 @@ fn positive(text: &str) -> Result<f64> {
 }
 
 fn shape(text: &str) -> Result<Source<'static>> {
-    let keys = SHAPES.iter().map(|shape| shape.key).chain(Published::keys());
+    let keys = shapes().map(|shape| shape.key).chain(Published::keys());
     let known = keys.collect::<Vec<_>>().join(", ");
-    let measured = SHAPES.iter().find(|shape| shape.key == text).map(Source::Shape);
+    let measured = shapes().find(|shape| shape.key == text).map(Source::Shape);
     let found = measured.or_else(|| Published::of_key(text).map(Source::Published));
     found.with_context(|| format!("unknown shape `{text}`; known: {known}"))
 }
@@ -143,7 +143,7 @@ impl BenchArgs {
     pub fn sources(&self) -> Vec<Source<'_>> {
         match &self.checkpoint {
             Some(path) => vec![Source::Checkpoint(path)],
-            None if self.shapes.is_empty() => vec![Source::Shape(&SHAPES[0])],
+            None if self.shapes.is_empty() => vec![Source::Shape(shapes().next().unwrap())],
             None => self.shapes.clone(),
         }
     }

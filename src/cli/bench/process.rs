@@ -109,6 +109,7 @@ fn ended(status: ExitStatus) -> String {
 pub fn alone(args: &BenchArgs, cases: &[(Source, Choices)]) -> Result<()> {
     let [(source, choices)] = cases else { bail!("--alone: {} cases", cases.len()) };
     let device = args.compute.settings().device.open()?;
+    wait::announce();
     tch::set_num_threads(args.compute.threads.unwrap_or_else(tch::get_num_threads));
     let answer = match measure(source, choices, args.plan(), device) {
         Ok(measured) => Answer::Measured(Box::new(measured)),

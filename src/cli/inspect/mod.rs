@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use self::module::Said;
+use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
@@ -18,8 +19,8 @@ use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
+use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
 use crate::model::vit::{Activation, OwnHead};
@@ -27,12 +28,13 @@ use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
 /// Print the architecture, parameters and check of a checkpoint.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(
     after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt\n  bella inspect resnet50.pt --module --image-size 224\n  bella inspect roberta-base.pt --tokenizer roberta-base/"
 )]
 pub struct InspectArgs {
-    /// A publisher's folder, a file of weights (.safetensors, .pth, .bin) or a TorchScript archive (.pt).
+    /// A publisher's folder, a file of weights (.safetensors, .pth, .bin), a TorchScript archive (.pt), or a name
+    /// (hf://ORG/NAME@REVISION, openai://ViT-B-32).
     file: PathBuf,
 
     /// Name of the network in timm, if no config beside the weights tells it.
@@ -80,6 +82,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
     }
+    let args = &InspectArgs { file: hub::local(&args.file)?, ..args.clone() };
     let InspectArgs { file, module, image_size, tokenizer, .. } = args;
     let said = Said { file, module: *module, image_size: *image_size, tokenizer: tokenizer.as_deref() };
     if let Some(taken) = module::taken(&said)? {
@@ -109,7 +112,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn print_network(file: &Path, identified: &Identified) {
     let Identified { vit, naming, base, head, evidence, sources, stored, .. } = identified;
     let geometry = &vit.geometry;
-    println!("naming        {naming}");
+    println!("naming        {}", naming.key);
     println!("image         {0} x {0} px, patch {1}, {2} tokens", geometry.image_size(), geometry.patch, vit.tokens());
     print!("{}", Preprocessing::of(file).report());
     println!("transformer   width {}, {} blocks, MLP {}", geometry.width, geometry.blocks, geometry.mlp);

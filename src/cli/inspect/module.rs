@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::model::archive::Archive;
 use crate::model::folder::{TOKENIZER, has_weights, home};
 use crate::model::module::{Intake, Limit, Opened, Wanted, open};

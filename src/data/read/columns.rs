@@ -41,6 +41,11 @@ impl Columns {
     /// Fails if there is no such column.
     pub fn place(&self, name: &str) -> Result<usize> {
         self.find(name).with_context(|| {
+            let whole = self.header.get(0).filter(|_| self.header.len() == 1).unwrap_or_default();
+            if let Some(mark) = [';', '\t'].into_iter().find(|mark| whole.contains(*mark)) {
+                let mark = if mark == ';' { "semicolons" } else { "tabs" };
+                return format!("{}: has {mark} between its columns: save it with commas", self.path.display());
+            }
             let known = self.header.iter().collect::<Vec<_>>().join(", ");
             format!("{}: no column `{name}`; its columns: {known}", self.path.display())
         })

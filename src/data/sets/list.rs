@@ -29,6 +29,9 @@ settings! {
         /// CSV file with a row per image, below `root`.
         list: String = "list.csv".into();
         columns: ColumnNames, by |reader| reader.table("columns", ColumnNames::read);
+        /// Whether images are turned by their EXIF orientation, as photos of phones need. ICC profiles and transparency are
+        /// ignored, as in torchvision.
+        exif_orientation: bool = true;
         files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
         classes: Option<Vec<String>>, by read_classes;
     }
@@ -58,6 +61,8 @@ struct Rows {
     paths: Vec<PathBuf>,
     labels: Vec<String>,
     splits: Vec<SplitName>,
+    /// Whether a column says of which split each image is; otherwise all are test images.
+    are_divided: bool,
     groups: Option<Vec<String>>,
 }
 
@@ -87,12 +92,22 @@ impl Dataset for List {
         Some(self.files.resize())
     }
 
+    fn turns(&self) -> bool {
+        self.exif_orientation
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let rows = self.rows()?;
         let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
         let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
         let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
         let at = self.root.join(&self.list);
+        ensure!(
+            rows.are_divided || !kept.is_empty(),
+            "{}: has no column `{}`, so that all of its images are for tests: add one with the words train, val and test",
+            at.display(),
+            self.columns.split.as_deref().unwrap_or(SPLIT)
+        );
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
         // Either all labels are names or all are positions, so that a number is never a name in one row and a position
         // in another.
@@ -113,7 +128,7 @@ impl Dataset for List {
         let labels = kept.iter().map(label).collect::<Result<_>>()?;
         let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
-        self.files.load(Listing { paths, labels, groups }, (split, split.word()), request)
+        self.files.turned(self.exif_orientation).load(Listing { paths, labels, groups }, (split, split.word()), request)
     }
 }
 
@@ -127,7 +142,8 @@ impl List {
         };
         let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
         let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
-        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], groups: group.map(|_| vec![]) };
+        let groups = group.map(|_| vec![]);
+        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], are_divided: split.is_some(), groups };
         for (at, row) in table.rows() {
             for (column, what) in [(path, "path"), (label, "label")] {
                 ensure!(!row[column].is_empty(), "{at}: the {what} is empty");

@@ -1,6 +1,6 @@
 //! Attacks move pixels within the L∞ ball of radius epsilon around an image, and within [0, 1], so that the loss of the
-//! true label rises. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees gradients,
-//! never a model.
+//! true label rises. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees losses
+//! and their gradients, never a model.
 
 mod entries;
 pub mod victim;
@@ -34,8 +34,16 @@ pub struct Clean<'a> {
     pub indices: &'a [u32],
 }
 
-/// A function that returns the gradient of the summed loss at pixels `[B, 3, h, w]`.
-pub type Gradient<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+/// The loss that an attack raises, at some pixels.
+pub struct Slope {
+    /// The loss of each image, `[B]`.
+    pub losses: Tensor,
+    /// The gradient of their sum, `[B, 3, h, w]`.
+    pub gradient: Tensor,
+}
+
+/// A function that returns the loss at pixels `[B, 3, h, w]`. That of an image does not depend on the others.
+pub type Loss<'a> = &'a dyn Fn(&Tensor) -> Result<Slope>;
 
 /// A method of moving pixels to raise the loss.
 pub trait Attack {
@@ -43,8 +51,8 @@ pub trait Attack {
     /// one and within [0, 1].
     ///
     /// # Errors
-    /// Fails if `gradient` fails.
-    fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>>;
+    /// Fails if `loss` fails.
+    fn run(&self, clean: &Clean, epsilons: &[f64], loss: Loss) -> Result<Vec<Tensor>>;
 
     /// Returns the settings that distinguish two rows, as part of the condition's name; empty if there are none.
     fn settings(&self, epsilon: f64) -> String;
@@ -97,10 +105,13 @@ mod tests {
     #[test]
     fn budget_zero_changes_no_bit() {
         let clean = pixels(500);
-        let gradient = |x: &Tensor| Ok(x - 0.5);
+        let loss = |x: &Tensor| {
+            let losses = (x - 0.5).square().flatten(1, 3).sum_dim_intlist([1i64].as_slice(), false, Kind::Float) / 2.0;
+            Ok(Slope { losses, gradient: x - 0.5 })
+        };
         for entry in ATTACKS {
             let attack = (entry.build)(Settings { steps: 3, step_size: None, random_start: true, seed: 0 });
-            let moved = attack.run(&Clean { pixels: &clean, indices: &[0] }, &[0.0], &gradient).unwrap();
+            let moved = attack.run(&Clean { pixels: &clean, indices: &[0] }, &[0.0], &loss).unwrap();
             assert!(moved[0].equal(&clean), "{}", entry.key);
         }
     }
@@ -110,15 +121,18 @@ mod tests {
         // The loss is −Σ (x − t)², whose best point in the ball is known.
         let clean = pixels(300);
         let target = clean.flip([3]);
-        let gradient = |x: &Tensor| Ok((&target - x) * 2.0);
-        let loss = |x: &Tensor| -(x - &target).square().sum(Kind::Double).double_value(&[]);
+        let slope = |x: &Tensor| {
+            let losses = -(x - &target).square().flatten(1, 3).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+            Ok(Slope { losses, gradient: (&target - x) * 2.0 })
+        };
+        let loss = |x: &Tensor| slope(x).unwrap().losses.double_value(&[0]);
         let epsilon = 0.05;
         let best = target.maximum(&(&clean - epsilon)).minimum(&(&clean + epsilon)).clamp(0.0, 1.0);
         let run = |key: &str, steps| {
             let entry = ATTACKS.iter().find(|entry| entry.key == key).unwrap();
             let attack = (entry.build)(Settings { steps, step_size: None, random_start: true, seed: 3 });
             let clean = Clean { pixels: &clean, indices: &[7] };
-            attack.run(&clean, &[epsilon], &gradient).unwrap().remove(0)
+            attack.run(&clean, &[epsilon], &slope).unwrap().remove(0)
         };
         let (fgsm, pgd) = (run("fgsm", 1), run("pgd", 100));
         assert!(loss(&fgsm) > loss(&clean));

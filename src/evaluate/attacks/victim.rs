@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow, bail, ensure};
 use tch::{Kind, Tensor, no_grad};
 
+use super::Slope;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -139,45 +140,46 @@ impl<'p, 'a> Victim<'p, 'a> {
         self.predictor.logits(&self.predicting, &all_see(pixels))
     }
 
-    /// Returns the gradient of the target's loss, summed over the batch, at pixels `[B, 3, h, w]` for labels `[B]`. The
-    /// gradient of an image does not depend on the other images, so the caller may split the batch as
-    /// [`chunker`](Self::chunker) says.
+    /// Returns the target's loss of each image, and the gradient of their sum, at pixels `[B, 3, h, w]` for labels `[B]`. What an
+    /// image gets does not depend on the other images, so the caller may split the batch as [`chunker`](Self::chunker) says.
     ///
     /// Members in several chunks take two passes, so only one chunk needs memory at a time.
     ///
     /// # Errors
     /// Fails if libtorch fails, or if the gradient is not finite.
-    pub fn gradient(&self, pixels: &Tensor, labels: &Tensor) -> Result<Tensor> {
+    pub fn slope(&self, pixels: &Tensor, labels: &Tensor) -> Result<Slope> {
         let members = self.attacking.cut().members;
         let pixels = pixels.detach().set_requires_grad(true);
         let all = 0..self.predictor.members();
         if members >= all.len() {
-            let root = self.loss(&self.predictor.forward(all, &all_see(&pixels))?, labels);
-            return finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0));
+            let losses = self.losses(&self.predictor.forward(all, &all_see(&pixels))?, labels);
+            let root = losses.sum(losses.kind());
+            let gradient = finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0))?;
+            return Ok(Slope { losses: losses.detach(), gradient });
         }
         let parts =
             in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &all_see(&pixels))));
         let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
-        let loss = self.loss(&logits, labels);
-        let by_logits = Tensor::f_run_backward(&[loss], &[&logits], false, false)?.remove(0);
+        let losses = self.losses(&logits, labels);
+        let by_logits = Tensor::f_run_backward(&[losses.sum(losses.kind())], &[&logits], false, false)?.remove(0);
         let mut total = pixels.zeros_like().detach();
         for some in in_parts(all, members) {
             let by_logits = by_logits.narrow(0, some.start as i64, some.len() as i64);
             let root = (self.predictor.forward(some, &all_see(&pixels))? * by_logits).sum(logits.kind());
             total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
         }
-        finite(total)
+        Ok(Slope { losses: losses.detach(), gradient: finite(total)? })
     }
 
-    /// Returns the loss summed over images, from logits `[m, B, C]` and labels `[B]`.
-    fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
-        target_loss(self.target, self.predictor.averaging_weights(), logits, labels)
+    /// Returns the loss of each image, `[B]`, from logits `[m, B, C]` and labels `[B]`.
+    fn losses(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
+        target_losses(self.target, self.predictor.averaging_weights(), logits, labels)
     }
 }
 
-/// Returns the loss of a target, summed over images, from logits `[m, B, C]`, labels `[B]` and the weights of the members
+/// Returns a target's loss of each image, `[B]`, from logits `[m, B, C]`, labels `[B]` and the weights of the members
 /// (`None`: all weigh the same).
-fn target_loss(target: Target, weights: Option<&[f64]>, logits: &Tensor, labels: &Tensor) -> Tensor {
+fn target_losses(target: Target, weights: Option<&[f64]>, logits: &Tensor, labels: &Tensor) -> Tensor {
     let kind = logits.kind();
     // `[m, 1, …]` with the sum 1.
     let weights = |dimensions: usize| {
@@ -197,11 +199,10 @@ fn target_loss(target: Target, weights: Option<&[f64]>, logits: &Tensor, labels:
             Some(weights) => {
                 (label_log_probabilities(logits, labels, kind) + weights.log()).logsumexp([0i64].as_slice(), false)
             }
-        }
-        .sum(kind),
-        Target::MeanLogit => -label_log_probabilities(&mean(logits, true), labels, kind).sum(kind),
-        Target::MeanLoss => -mean(&label_log_probabilities(logits, labels, kind), false).sum(kind),
-        Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind).sum(kind),
+        },
+        Target::MeanLogit => -label_log_probabilities(&mean(logits, true), labels, kind),
+        Target::MeanLoss => -mean(&label_log_probabilities(logits, labels, kind), false),
+        Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind),
     }
 }
 
@@ -230,12 +231,12 @@ mod tests {
         let labels = Tensor::from_slice(&[0i64, 3, 1, 2, 2]);
         let twice = Tensor::cat(&[&logits, &logits.narrow(0, 1, 1)], 0);
         for target in [Target::MeanProbability, Target::MeanLogit, Target::MeanLoss] {
-            let weighted = target_loss(target, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
-            let expected = target_loss(target, None, &twice, &labels);
-            assert!((weighted - expected).abs().double_value(&[]) < 1e-12, "{target}");
+            let weighted = target_losses(target, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
+            let expected = target_losses(target, None, &twice, &labels);
+            assert!((weighted - expected).abs().max().double_value(&[]) < 1e-12, "{target}");
         }
-        let other = target_loss(Target::MeanLoss, None, &logits, &labels);
-        let weighted = target_loss(Target::MeanLoss, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
-        assert!((weighted - other).abs().double_value(&[]) > 1e-3);
+        let other = target_losses(Target::MeanLoss, None, &logits, &labels);
+        let weighted = target_losses(Target::MeanLoss, Some(&[0.25, 0.5, 0.25]), &logits, &labels);
+        assert!((weighted - other).abs().max().double_value(&[]) > 1e-3);
     }
 }

@@ -2,13 +2,11 @@
 //! `[members, B, C]` of every member, their mean probabilities `[B, C]` and their mutual information `[B]` out.
 
 pub mod members;
-mod predict;
 pub mod samples;
 
 use tch::Kind;
 
-use self::members::Leaving;
-use self::predict::predict;
+use self::members::{Leaving, predict};
 use self::samples::Taken;
 use crate::model::network::ops::graph::{Graph, Value};
 use crate::model::network::ops::{Writer, Written};

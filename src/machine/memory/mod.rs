@@ -2,7 +2,6 @@
 //! it.
 
 mod chunker;
-mod estimate;
 mod limits;
 mod plan;
 
@@ -12,8 +11,7 @@ use tch::Device;
 
 use crate::machine::gpu_memory::{self, Free};
 
-pub use chunker::{Chunker, planned_bytes};
-pub use estimate::{ChunkSize, MemoryEstimate};
+pub use chunker::{ChunkSize, Chunker, MemoryEstimate, planned_bytes};
 pub use plan::{Task, room};
 
 /// The number of processes that share this machine's memory in one run.

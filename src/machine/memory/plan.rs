@@ -3,8 +3,7 @@
 use anyhow::{Result, anyhow};
 use tch::Device;
 
-use super::chunker::{Chunker, Planned, note};
-use super::estimate::{ChunkSize, MemoryEstimate};
+use super::chunker::{ChunkSize, Chunker, MemoryEstimate, Planned, note};
 use super::{free_bytes, gib, held_bytes};
 
 /// The share of the free memory that a plan may use. The rest covers the error of the estimate.

@@ -10,7 +10,6 @@ mod launch;
 mod mpi;
 mod network;
 mod shard;
-mod sharding;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,9 +23,8 @@ use crate::base::tensor::{first_line, host_f32};
 pub use launch::{launch_rank, processes};
 pub use network::Network;
 use network::gather_rows;
-pub use shard::Shard;
 use shard::cut;
-pub use sharding::Sharding;
+pub use shard::{Shard, Sharding};
 
 /// The time that other processes wait before they print their own error; rank 0 has usually printed the same one by
 /// then.

@@ -29,8 +29,7 @@ use std::collections::VecDeque;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::base::noise::{At, Noise};
-use crate::base::random::Purpose;
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::methods::snapshots::Last;

@@ -3,11 +3,8 @@ use tch::Device;
 
 use crate::base::golden::{Golden, near};
 use crate::methods::snapshots::Schedule;
-use crate::methods::{Answer, Request};
-use crate::optimizers::Optimizer;
+use crate::methods::{Answer, Request, doubles};
 use crate::schema::settings;
-use crate::subspace::geometry::Geometry;
-use crate::subspace::{Layout, Shape};
 
 /// L = Σ a θ² / 2.
 struct Quadratic {
@@ -22,25 +19,9 @@ impl Objective for Quadratic {
     }
 }
 
-/// The optimizer of a method that has its own update.
-struct Still;
-
-impl Optimizer for Still {
-    fn step(&mut self, _: &mut Tensor, _: &Tensor, _: f64) {}
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
-
+/// Returns the parts of a method that moves theta itself.
 fn parts(theta: &Tensor) -> Parts {
-    let mut layout = Layout::default();
-    layout.push("weight", &[theta.size()[1]]);
-    layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
-    Parts { theta: theta.copy(), seed: 3, optimizer: Box::new(Still), geometry, clip_norm: None }
+    Parts { seed: 3, ..doubles::parts(theta) }
 }
 
 fn settings(lr: f64, (start, every): (i64, i64), samples: usize) -> Settings {

@@ -7,9 +7,8 @@ use tch::Tensor;
 
 use crate::laplace::cosine::Cosines;
 use crate::laplace::projections::Settings;
-use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
-use crate::methods::{Entry, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update};
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
 use crate::schema::{Reader, settings};
@@ -63,10 +62,6 @@ impl MethodSpec for Spec {
 
     fn needs_classes(&self) -> bool {
         true
-    }
-
-    fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
     }
 
     fn check_steps(&self, _: usize) -> Result<()> {

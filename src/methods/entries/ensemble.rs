@@ -1,6 +1,6 @@
 //! `[method.ensemble]`: n particles trained independently (Lakshminarayanan et al. 2017, arXiv 1612.01474).
 
-use crate::methods::independent::Independent;
+use crate::methods::method::Independent;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 use crate::schema::settings;

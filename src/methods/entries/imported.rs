@@ -1,7 +1,6 @@
 //! `[method.imported]`: particles that were trained elsewhere. `bella import` writes such runs; nothing trains them.
 
-use crate::methods::independent::Independent;
-use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, MAX_PARTICLES, MethodSpec, Particles, RowsAre, Update};
 use crate::schema::settings;
 use anyhow::{Result, bail};
 
@@ -30,10 +29,6 @@ settings! {
 impl MethodSpec for Spec {
     fn particles(&self) -> i64 {
         self.particles
-    }
-
-    fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
     }
 
     fn check_steps(&self, _: usize) -> Result<()> {

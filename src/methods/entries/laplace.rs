@@ -4,9 +4,8 @@ use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
 use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
-use crate::methods::independent::Independent;
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
-use crate::methods::{Entry, MAX_PARTICLES, Method, MethodContext, MethodSpec, Particles, Parts, RowsAre, Update};
+use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, gaussians};
 use crate::model::Model;
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
@@ -30,10 +29,8 @@ settings! {
     struct Spec(context: &MethodContext) {
         /// Precision τ of the prior, where it is fixed.
         prior_precision: Option<f64>, in above(0.0);
-        /// Number of particles, each with a Gaussian around it.
-        particles: i64 = 1, in 1..=MAX_PARTICLES;
-        /// Finished run whose particles are taken: its folder, the start of its id, or settings.
-        from: Option<String>;
+        particles: i64, by gaussians::fitted;
+        from: Option<String>, by gaussians::from;
         /// Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.
         parameters: Parameters =
             if context.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
@@ -75,10 +72,6 @@ impl MethodSpec for Spec {
 
     fn needs_classes(&self) -> bool {
         true
-    }
-
-    fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
     }
 
     fn predictive(&self) -> Predictive {

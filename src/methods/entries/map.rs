@@ -1,7 +1,6 @@
 //! `[method.map]`: one particle with plain training (the papers' "Single").
 
-use crate::methods::independent::Independent;
-use crate::methods::{Entry, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
+use crate::methods::{Entry, MethodSpec, Particles, RowsAre, Update, Variant};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -24,9 +23,5 @@ settings! {
 impl MethodSpec for Spec {
     fn particles(&self) -> i64 {
         1
-    }
-
-    fn build(&self, parts: Parts) -> Box<dyn Method> {
-        Box::new(Independent { parts })
     }
 }

@@ -1,5 +1,7 @@
 //! The methods, one file each. A new method needs its file and a line in [`METHODS`].
 
+use std::sync::{PoisonError, RwLock};
+
 mod bayestune;
 mod bayesvlm;
 mod bbb;
@@ -46,3 +48,16 @@ pub static METHODS: &[&Entry] = &[
     &vbll::ENTRY,
     &bayesvlm::ENTRY,
 ];
+
+static ADDED: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
+
+/// Adds a method. From then on it is available in configs, `bella list`, legends and the bench.
+pub fn register(entry: &'static Entry) {
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).push(entry);
+}
+
+/// Returns every known method, in the order of legends.
+pub fn registered() -> Vec<&'static Entry> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    METHODS.iter().chain(added.iter()).copied().collect()
+}

@@ -2,7 +2,7 @@
 //! 2102.11600). Particles are trained independently; the optimizer follows ∇L(θ + e) with e = ρ g / ‖g‖
 //! ([`crate::methods::sharpness`]).
 
-use crate::methods::independent::Independent;
+use crate::methods::method::Independent;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 use crate::schema::settings;

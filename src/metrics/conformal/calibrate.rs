@@ -1,10 +1,11 @@
-//! Thresholds from calibration images, and the sets that follow from them.
+//! Thresholds from calibration images, the sets that follow from them, and the sets that a command makes.
 
 use std::fmt;
 
 use anyhow::{Result, ensure};
 
 use super::rule::{Alpha, Role, Rule, Thresholds};
+use crate::base::small::Usage;
 use crate::metrics::average::{Average, UNSCALED};
 use crate::metrics::sample::{Ranked, each_sample};
 use crate::metrics::scores::labels;
@@ -156,4 +157,32 @@ pub(super) fn threshold(mut scores: Vec<f64>, alpha: Alpha) -> Result<f64, TooFe
     let found = scores.len();
     let place = alpha.rank(found).checked_sub(1);
     place.and_then(|place| scores.get(place).copied()).ok_or(TooFew { alpha, found, class: None })
+}
+
+/// Kinds of sets, each at every level.
+pub struct Plan {
+    pub rules: Vec<Rule>,
+    pub alphas: Vec<Alpha>,
+}
+
+impl Plan {
+    /// Checks, before anything is predicted, that there are enough calibration images with these labels, `[N]`.
+    ///
+    /// # Errors
+    /// Fails, as bad usage, with the number of images that the level needs.
+    pub fn check(&self, labels: &[u32], class_names: &[String]) -> Result<()> {
+        for (rule, alpha) in self.rules.iter().flat_map(|rule| self.alphas.iter().map(move |alpha| (rule, alpha))) {
+            rule.check(*alpha, labels, class_names)
+                .map_err(|error| Usage(format!("--{error}").replacen("--conformal level", "--conformal", 1)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the thresholds from predictions on calibration images.
+    ///
+    /// # Errors
+    /// Fails if the predictions have no labels, if a logit is not finite, or if there are too few images.
+    pub fn calibrate(&self, held_out: &Predictions) -> Result<Vec<Calibrated>> {
+        Calibrated::all(&self.rules, &self.alphas, held_out)
+    }
 }

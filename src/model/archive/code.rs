@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
-use super::tokens::{Token, tokens};
-use super::{nesting, types};
+use super::tokens::{Token, check_nesting, tokens};
+use super::types;
 
 /// Keywords that may precede a parenthesis.
 const KEYWORDS: &[&str] = &[
@@ -26,7 +26,7 @@ const KEYWORDS: &[&str] = &[
 pub fn check(files: &[(String, String)]) -> Result<()> {
     let mut all = Vec::new();
     for (file, text) in files {
-        let read = tokens(text).and_then(|tokens| nesting::check(text, &tokens).map(|()| tokens));
+        let read = tokens(text).and_then(|tokens| check_nesting(text, &tokens).map(|()| tokens));
         all.push(read.with_context(|| format!("code/{file}"))?);
     }
     let mut own = Own::default();

@@ -9,7 +9,6 @@ mod code;
 mod container;
 mod directory;
 mod listing;
-mod nesting;
 mod operators;
 mod plain;
 mod signature;

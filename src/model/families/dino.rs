@@ -4,6 +4,8 @@ use anyhow::{Result, bail};
 
 use super::class::{self, Class, classifying, reading};
 use super::family::{Family, TowerConfig, USUAL};
+use super::{tower_names::TowerNames, vit};
+use crate::model::stored::Form;
 use crate::model::values::widened;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::{QkvBias, Required};
@@ -17,8 +19,18 @@ static V2_WITH_REGISTERS_CLASS: Class = Class {
 static V3_CLASS: Class =
     Class { prefix: ["", "model."], asks_to_resize: false, ..reading("DINOv3ViTModel", "pooler_output", class::DINO3) };
 
+/// The norms and the scales of a block.
+const BLOCK: &[(&str, &str)] = &[
+    ("norm1.", "ln_1."),
+    ("norm2.", "ln_2."),
+    ("layer_scale1.lambda1", "ls_1.gamma"),
+    ("layer_scale2.lambda1", "ls_2.gamma"),
+];
+
 pub static V2: Family = Family {
     model_type: "dinov2",
+    name: "DINOv2",
+    names: TowerNames { styles: &class::DINO, block: BLOCK, ..vit::NAMES },
     class: Some(&V2_CLASS),
     processor: "Bit",
     eps: 1e-6,
@@ -40,6 +52,19 @@ pub static V2: Family = Family {
 
 pub static V2_WITH_REGISTERS: Family = Family {
     model_type: "dinov2_with_registers",
+    name: "DINOv2 with registers",
+    names: TowerNames {
+        styles: &class::DINO,
+        block: BLOCK,
+        around: &[
+            ("embeddings.cls_token", "class_token", Form::Squeezed),
+            ("embeddings.register_tokens", "registers", Form::Rows),
+            ("embeddings.position_embeddings", "position", Form::Squeezed),
+            ("embeddings.mask_token", "", Form::Ignored),
+            ("layernorm.", "ln_post.", Form::AsIs),
+        ],
+        ..vit::NAMES
+    },
     class: Some(&V2_WITH_REGISTERS_CLASS),
     patch: 16,
     registers: Some(4),
@@ -53,6 +78,19 @@ pub static V2_WITH_REGISTERS: Family = Family {
 
 pub static V3: Family = Family {
     model_type: "dinov3_vit",
+    name: "DINOv3",
+    names: TowerNames {
+        patches: "embeddings.patch_embeddings.weight",
+        styles: &class::DINO3,
+        block: BLOCK,
+        around: &[
+            ("embeddings.cls_token", "class_token", Form::Squeezed),
+            ("embeddings.register_tokens", "registers", Form::Rows),
+            ("embeddings.mask_token", "", Form::Ignored),
+            ("norm.", "ln_post.", Form::AsIs),
+        ],
+        beside: &[],
+    },
     class: Some(&V3_CLASS),
     processor: "DINOv3ViT",
     heads: 6,
@@ -61,7 +99,7 @@ pub static V3: Family = Family {
     mlp: 1536,
     registers: Some(0),
     rope_theta: Some(100.0),
-    prefixes: &["", "model."],
+    prefixes: &["", "model.", "dinov3_vit."],
     keys: &[
         "intermediate_size",
         "key_bias",

@@ -4,15 +4,25 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::class::Class;
+use super::tower_names::{TOWER, TowerNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::Geometry;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
+use crate::model::vit::shapes::Shape;
 use crate::model::vit::text::TextStyle;
 
 /// A family of image towers, a class of transformers.
 pub struct Family {
     pub model_type: &'static str,
+    /// The name by which the field knows it.
+    pub name: &'static str,
+    /// The names of its parameters.
+    pub names: TowerNames,
+    /// The model types that begin alike and are not read, with the reason and the way out.
+    pub strangers: &'static [(&'static str, &'static str)],
+    /// The published shapes that can be made up.
+    pub shapes: &'static [Shape],
     /// The model type of configs that have this tower's table beside that of a text tower.
     pub outer: Option<&'static str>,
     pub heads: i64,
@@ -55,6 +65,10 @@ pub const IMAGE_SIZE: i64 = 224;
 /// The facts that most families share.
 pub(super) const USUAL: Family = Family {
     model_type: "",
+    name: "",
+    names: TOWER,
+    strangers: &[],
+    shapes: &[],
     outer: None,
     heads: 12,
     activation: "gelu",

@@ -1,6 +1,7 @@
-//! The families of image towers of transformers, one file for those that are alike: the defaults of their configs, the keys that
-//! are read and those that change nothing, the parts that a config calls for, the sizes that it states, the image processor, and the
-//! class that loads an export with the names of its layers (transformers 5.23). Those of language networks are in [`decoders`].
+//! The families of image towers of transformers, one file for those that are alike: the names of their parameters, the defaults of
+//! their configs, the keys that are read and those that change nothing, the parts that a config calls for, the sizes that it states,
+//! the image processor, the class that loads an export with the names of its layers, and published shapes (transformers 5.23). Those
+//! of language networks are in [`decoders`].
 //!
 //! A new family needs its file, a `mod` line and its line in [`FAMILIES`].
 
@@ -14,17 +15,20 @@ mod names;
 mod published;
 mod siglip;
 mod text;
+mod tower_names;
 mod vit;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::stored::StoredNames;
+use super::vit::shapes::Shape;
 
 pub use class::{Class, Layers, Style};
 pub use family::{Family, HARMLESS_ANYWHERE, IMAGE_SIZE, TowerConfig};
 pub use names::{EMBEDDING, Names, OUTPUT};
 pub use published::Published;
+pub use tower_names::TowerNames;
 
 /// Every known family.
 pub static FAMILIES: &[&Family] = &[
@@ -39,6 +43,11 @@ pub static FAMILIES: &[&Family] = &[
     &clip::CLIP,
     &siglip::SIGLIP,
 ];
+
+/// Returns the published shapes of all families.
+pub fn shapes() -> impl Iterator<Item = &'static Shape> {
+    FAMILIES.iter().flat_map(|family| family.shapes)
+}
 
 /// Returns the family of a model type.
 pub fn family(model_type: &str) -> Option<&'static Family> {

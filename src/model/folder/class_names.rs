@@ -4,10 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::files::FILES;
 use super::preprocessing::beside;
 use super::tokenizer::TOKENIZER;
-use super::weights::home;
+use super::weights::{FILES, home};
 use crate::base::files::read_json;
 
 /// The start of the names that transformers gives to classes without one.

@@ -5,17 +5,16 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::files::{FILES, file};
 use super::open_clip::OpenClip;
-use super::weights::Place;
+use super::weights::{FILES, Place, file};
 use super::{diagnosis, timm};
 use crate::base::files::read_json;
 use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, within};
+use crate::model::recognition::Naming;
+use crate::model::recognition::identify::Fixed;
 use crate::model::values::Values;
-use crate::model::vit::Naming;
 use crate::model::vit::architecture::{Architecture, EXPORT, architecture};
 use crate::model::vit::arguments::Arguments;
-use crate::model::vit::identify::Fixed;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
 use crate::schema::hint;
@@ -144,7 +143,7 @@ impl Config {
         }
     }
 
-    /// Returns the naming that the weights have, if the package writes one alone.
+    /// Returns the key of the naming that the weights have, if the package writes one alone.
     pub fn naming(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Transformers { .. } => Some("transformers"),
@@ -215,11 +214,10 @@ impl Config {
 /// Says why a model type is not read, and what to do.
 fn unknown(values: &Values, model_type: &str) -> String {
     let shown = values.path.display();
-    if model_type.starts_with("siglip2") {
+    let mut strangers = FAMILIES.iter().flat_map(|family| family.strangers);
+    if let Some((_, why)) = strangers.find(|(start, _)| model_type.starts_with(start)) {
         return format!(
-            "{shown}: model_type = \"{model_type}\" is SigLIP 2 for images of any shape (NaFlex), whose patches and positions bella \
-             does not compute: give a SigLIP 2 of one image size, whose model_type is siglip; {EXPORT} huggingface exports \
-             others for checkpoint.kind = \"module\""
+            "{shown}: model_type = \"{model_type}\" {why}; {EXPORT} huggingface exports others for checkpoint.kind = \"module\""
         );
     }
     // A language network has a vocabulary and no patches.

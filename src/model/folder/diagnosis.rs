@@ -5,10 +5,10 @@ use tch::Tensor;
 
 use super::weights::Place;
 use crate::model::families::{IMAGE_SIZE, decoders};
+use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::vit::architecture::{EXPORT, of_sizes};
 use crate::model::vit::arguments::Arguments;
 use crate::model::vit::rope::Rope;
-use crate::model::vit::{Expected, Named, recognise};
 
 /// The most architectures that a message names.
 const NAMED: usize = 4;
@@ -54,7 +54,7 @@ fn transformer(named: &Named) -> String {
     let first = known[..known.len().min(NAMED)].join(", ");
     let more = if known.len() > NAMED { ", …" } else { "" };
     let those = if known.is_empty() { String::new() } else { format!(" (of these sizes are {first}{more})") };
-    let config = if naming == "clip" { "open_clip_config.json" } else { "config.json" };
+    let config = named.naming.config;
     format!(
         "{looks}: put the publisher's {config} there, or set checkpoint.architecture to timm's name of the network{those}, \
          or all of checkpoint.heads, checkpoint.activation and checkpoint.eps"

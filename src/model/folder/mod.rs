@@ -7,11 +7,9 @@
 //! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
 //! beside the weights, the native features must agree with it.
 
-mod agreement;
 pub mod class_names;
 mod config;
 mod diagnosis;
-mod files;
 mod open_clip;
 mod preprocessing;
 mod processors;
@@ -30,19 +28,22 @@ use tch::{Kind, Tensor, no_grad};
 use crate::base::files::{is_there, read_json};
 use crate::data::fields::{Fields, PIXELS};
 use crate::model::network::{Network, Parameters, Weights};
+use crate::model::recognition::complete::check_readout;
+use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
+use crate::model::recognition::infer::MAX_DIFFERENCE_F32;
+use crate::model::recognition::text::TextWeights;
+use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
-use crate::model::vit::infer::MAX_DIFFERENCE_F32;
+use crate::model::vit::heads_fit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::text::{TextTower, TextWeights};
-use crate::model::vit::{Expected, Named, Naming, check_readout, heads_fit, recognise};
+use crate::model::vit::text::TextTower;
 use config::Config;
 use weights::REFERENCE;
 
-pub use files::file as config_file;
 pub use preprocessing::FILE as PREPARATION;
 pub use tokenizer::TOKENIZER;
 pub use wanted::Preprocessing;
+pub use weights::file as config_file;
 pub use weights::{Place, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
@@ -86,7 +87,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     let vit = Vit::new(geometry, traits, parts);
     let reference = reference(&place.folder, &vit, &base)?;
     let evidence = Evidence::Config { reference };
-    let (naming, fixed_size) = (naming.key, config.fixed_size());
+    let fixed_size = config.fixed_size();
     Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size })
 }
 
@@ -162,7 +163,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = files::file(&place.folder).into_iter().chain(named);
+    let beside = weights::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     Ok(all)

@@ -2,13 +2,14 @@
 
 use anyhow::{Result, bail, ensure};
 
-use super::files::FILES;
+use super::weights::FILES;
 use crate::model::families::IMAGE_SIZE;
+use crate::model::recognition::text::TextExpected;
 use crate::model::values::{self, Values, widened};
 use crate::model::vit::architecture::Architecture;
 use crate::model::vit::arguments::Arguments;
 use crate::model::vit::required::{Projection, Required};
-use crate::model::vit::text::{TextExpected, TextGeometry, TextStyle};
+use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits, heads_fit};
 
 /// The keys beside the tables of the towers.

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::files::{FILES, input_size};
 use super::processors;
 use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
-use super::weights::{Place, has_weights};
+use super::weights::{FILES, Place, has_weights, input_size};
 use crate::base::files::read_json;
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;

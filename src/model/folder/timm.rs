@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::files::input_size;
+use super::weights::input_size;
 use crate::model::families::HARMLESS_ANYWHERE;
+use crate::model::recognition::Named;
 use crate::model::values::{Values, agree};
-use crate::model::vit::Named;
 use crate::model::vit::architecture::{Architecture, of_sizes};
 use crate::model::vit::arguments::Arguments;
 use crate::model::vit::required::Required;

@@ -1,17 +1,22 @@
-//! Reads from a config what names and shapes of the weights do not tell, with its sources.
+//! Reads from a config what names and shapes of the weights do not tell, with its sources, and checks that it does not contradict
+//! them.
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::config::{Config, Kind};
+use super::timm;
 use crate::model::families::Family;
 use crate::model::network::Parameters;
+use crate::model::recognition::Named;
+use crate::model::recognition::complete::table_heads;
+use crate::model::recognition::identify::{Fixed, Source, Sources};
+use crate::model::recognition::text::TextExpected;
 use crate::model::vit::architecture::Pool;
 use crate::model::vit::arguments::Arguments;
-use crate::model::vit::identify::{Fixed, Source, Sources};
 use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::rope::Rope;
-use crate::model::vit::text::{TextExpected, TextGeometry, TextStyle};
-use crate::model::vit::{Geometry, Traits, heads_fit, table_heads};
+use crate::model::vit::text::{TextGeometry, TextStyle};
+use crate::model::vit::{Geometry, Traits, heads_fit};
 
 impl Config {
     /// Returns the number of heads, the activation and epsilon, and where they come from. Values in `fixed`, from the
@@ -142,5 +147,43 @@ impl Config {
             (Pool::Average, Readout::Class | Readout::NormedMean) => Readout::NormedMean,
             _ => found,
         })
+    }
+}
+
+impl Config {
+    /// Checks that the config does not contradict the weights. A network whose heads are in `fixed` may have
+    /// other sizes than the architecture of timm that it follows.
+    ///
+    /// # Errors
+    /// Fails at the first key that contradicts the weights, or if the classifier reads something else than the features.
+    pub fn check(&self, named: &Named, fixed: &Fixed) -> Result<()> {
+        let (geometry, classes) = (&named.geometry, named.classes());
+        match &self.kind {
+            Kind::Transformers { family, .. } => {
+                ensure!(
+                    classes.is_none() || family.classifies,
+                    "the classifier of a {} reads what bella does not compute: give the folder of the network without it, and \
+                     use [head.linear]",
+                    family.model_type
+                );
+                ensure!(
+                    family.prefixes.contains(&named.prefix.as_str()),
+                    "its parameters begin with `{}`, but those of model_type {} with {}: weights and config are not of one model",
+                    named.prefix,
+                    family.model_type,
+                    family.prefixes.iter().map(|prefix| format!("`{prefix}`")).collect::<Vec<_>>().join(" or ")
+                );
+                self.tower().map_or(Ok(()), |tower| tower.check_sizes(geometry, named.registers(), classes))
+            }
+            Kind::Timm(arguments) if fixed.heads.is_none() => timm::check(arguments, &self.values, named),
+            Kind::TimmInOpenClip { arguments, model } => {
+                if fixed.heads.is_none() {
+                    timm::check(arguments, &self.values, named)?;
+                }
+                model.check(geometry, true)
+            }
+            Kind::OpenClip(model) => model.check(geometry, false),
+            Kind::Timm(_) | Kind::Told => Ok(()),
+        }
     }
 }

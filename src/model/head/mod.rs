@@ -18,8 +18,8 @@ use crate::data::Medium;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::language::{OUTPUT, Rows, Tokenizer};
 use crate::model::network::{Parameters, Weights};
+use crate::model::recognition::identify::IdentifiedText;
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::IdentifiedText;
 use crate::schema::{Reader, Resolved};
 
 pub use answers::{token_log_probabilities, tokens_of_answers};

@@ -11,7 +11,7 @@ use super::tokenizer::{Tokenizer, Tokens};
 use super::{Checkpoint, Texts, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
-use crate::model::vit::identify::{Evidence, IdentifiedText};
+use crate::model::recognition::identify::{Evidence, IdentifiedText};
 use crate::schema::Reader;
 
 /// The largest number of texts in one forward pass of the text tower.

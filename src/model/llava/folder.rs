@@ -18,11 +18,12 @@ use crate::model::families::decoders::LLAVA;
 use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
+use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::StoredNames;
 use crate::model::values::{Values, agree};
+use crate::model::vit;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
-use crate::model::vit::{self, Expected, recognise};
 
 /// The start of the names of a tower that stands alone, by which CLIP's is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -211,7 +212,7 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) 
 
 /// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
-    let vit::Named { mut geometry, parts, base, names, .. } =
+    let Named { mut geometry, parts, base, names, .. } =
         recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
     ensure!(
         geometry.blocks >= eyes.blocks,

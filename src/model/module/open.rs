@@ -13,8 +13,8 @@ use super::trial::{Named, Samples, Trial};
 use super::{Module, Texts, Tokenizer};
 use crate::model::archive::Archive;
 use crate::model::network::{HEAD, Parameters};
+use crate::model::recognition::identify::check_images;
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::check_images;
 
 /// What a module is opened for.
 pub enum Wanted<'a> {

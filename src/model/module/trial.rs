@@ -9,8 +9,8 @@ use super::{Texts, Tokenizer};
 use crate::base::random::{Purpose, stream};
 use crate::machine::memory::allocated_bytes;
 use crate::model::network::{Parameters, Weights};
+use crate::model::recognition::identify::compare;
 use crate::model::vit::OwnHead;
-use crate::model::vit::identify::compare;
 
 /// The largest relative difference between the classifier on the features and the module's own output.
 const MAX_DIFFERENCE: f64 = 1e-5;

@@ -71,8 +71,8 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::families::shapes;
     use crate::model::network::Trained;
-    use crate::model::vit::shapes::SHAPES;
 
     struct Mlps;
     impl Trained for Mlps {
@@ -85,7 +85,7 @@ mod tests {
     /// activation uses 2.5 · 768 entries a token, and 768 for its gradient.
     #[test]
     fn entries_are_counted_an_operation() {
-        let (vit, base) = SHAPES.iter().find(|shape| shape.key == "clip-mini").unwrap().random(1);
+        let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);
         let pass = |graph| Pass {
             network: &vit,
             geometry: &vit.geometry,

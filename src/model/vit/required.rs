@@ -6,8 +6,6 @@ use std::collections::HashSet;
 use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::fuse::block_count;
-
 /// The biases that queries, keys and values have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkvBias {
@@ -231,4 +229,10 @@ impl Required {
         };
         bail!("it lacks the parameter that bella calls {attention}.{lacking}, which belongs to such a network")
     }
+}
+
+/// Returns one more than the largest block number among the canonical names.
+pub fn block_count(parameters: &[(String, Tensor)]) -> usize {
+    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
+    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
 }

@@ -15,7 +15,8 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
+use crate::optimizers::moments::{self, Moments};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -31,7 +32,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.0, in at_least(0.0);
-        beta1: f64, by keys::beta1;
+        beta1: f64, by moments::beta1;
         /// Decay of the squared curvature's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared curvature's mean.
@@ -65,8 +66,7 @@ impl OptimizerSpec for Spec {
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         let rates = rate_column(&self.lr, theta);
-        let (first, second) = (theta.zeros_like(), theta.zeros_like());
-        Box::new(AdaHessian { spec: self.clone(), rates, first, second, steps: 0 })
+        Box::new(AdaHessian { spec: self.clone(), rates, moments: Moments::new(ENTRY.key, theta) })
     }
 }
 
@@ -74,46 +74,37 @@ struct AdaHessian {
     spec: Spec,
     /// The learning rates, `[n, 1]`.
     rates: Tensor,
-    /// m, `[n, P]`.
-    first: Tensor,
-    /// v, `[n, P]`.
-    second: Tensor,
-    steps: i64,
+    moments: Moments,
 }
 
 impl Optimizer for AdaHessian {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
         let Spec { weight_decay, beta1, beta2, eps, hessian_power, .. } = self.spec;
-        self.steps += 1;
-        let correction = |beta: f64| 1.0 - beta.powi(self.steps.min(i64::from(i32::MAX)) as i32);
+        self.moments.steps += 1;
         let rates = &self.rates * factor;
-        let _ = self.first.lerp_(gradient, 1.0 - beta1);
-        let scale = (&self.second / correction(beta2)).pow_tensor_scalar(hessian_power / 2.0) + eps;
+        let _ = self.moments.first.lerp_(gradient, 1.0 - beta1);
+        let scale =
+            (&self.moments.second / self.moments.correction(beta2)).pow_tensor_scalar(hessian_power / 2.0) + eps;
         let _ = theta.g_mul_(&(1.0 - &rates * weight_decay));
-        let _ = theta.g_sub_(&(&self.first / scale * (rates / correction(beta1))));
+        let _ = theta.g_sub_(&(&self.moments.first / scale * (rates / self.moments.correction(beta1))));
     }
 
     fn probe(&self) -> Option<i64> {
-        Some(self.steps)
+        Some(self.moments.steps)
     }
 
     fn observe(&mut self, curvature: &Tensor) {
         let beta2 = self.spec.beta2;
-        let _ = self.second.g_mul_scalar_(beta2);
-        let _ = self.second.g_add_(&(curvature.square() * (1.0 - beta2)));
+        let _ = self.moments.second.g_mul_scalar_(beta2);
+        let _ = self.moments.second.g_add_(&(curvature.square() * (1.0 - beta2)));
     }
 
     fn save(&self, state: &mut State) {
-        state.put("adahessian.first", &self.first);
-        state.put("adahessian.second", &self.second);
-        state.put_count("adahessian.steps", self.steps);
+        self.moments.save(state);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into("adahessian.first", &mut self.first)?;
-        state.copy_into("adahessian.second", &mut self.second)?;
-        self.steps = state.count("adahessian.steps")?;
-        Ok(())
+        self.moments.load(state)
     }
 }
 

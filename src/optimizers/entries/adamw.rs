@@ -6,7 +6,8 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, keys, rate_column};
+use crate::optimizers::moments::{self, Moments};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
 use crate::schema::settings;
 
 pub static ENTRY: Entry =
@@ -19,7 +20,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.01, in at_least(0.0);
-        beta1: f64, by keys::beta1;
+        beta1: f64, by moments::beta1;
         /// Decay of the squared gradient's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared gradient's mean.
@@ -44,8 +45,7 @@ impl OptimizerSpec for Spec {
 
     fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
         let rates = rate_column(&self.lr, theta);
-        let (first, second) = (theta.zeros_like(), theta.zeros_like());
-        Box::new(AdamW { spec: self.clone(), rates, first, second, steps: 0 })
+        Box::new(AdamW { spec: self.clone(), rates, moments: Moments::new(ENTRY.key, theta) })
     }
 }
 
@@ -53,16 +53,12 @@ struct AdamW {
     spec: Spec,
     /// The learning rates, `[n, 1]`.
     rates: Tensor,
-    /// The first moment m, `[n, P]`.
-    first: Tensor,
-    /// The second moment v, `[n, P]`.
-    second: Tensor,
-    steps: i64,
+    moments: Moments,
 }
 
 impl Optimizer for AdamW {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        self.steps += 1;
+        self.moments.steps += 1;
         let rates = &self.rates * factor;
         for tile in tiles(theta) {
             self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
@@ -70,16 +66,11 @@ impl Optimizer for AdamW {
     }
 
     fn save(&self, state: &mut State) {
-        state.put("adamw.first", &self.first);
-        state.put("adamw.second", &self.second);
-        state.put_count("adamw.steps", self.steps);
+        self.moments.save(state);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into("adamw.first", &mut self.first)?;
-        state.copy_into("adamw.second", &mut self.second)?;
-        self.steps = state.count("adamw.steps")?;
-        Ok(())
+        self.moments.load(state)
     }
 }
 
@@ -87,8 +78,8 @@ impl AdamW {
     /// Updates a part of theta with these `rates: [k, 1]`. Temporary tensors have the size of the part.
     fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
         let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
-        let (correction1, correction2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
-        let (mut first, mut second) = (tile.of(&self.first), tile.of(&self.second));
+        let [correction1, correction2] = [beta1, beta2].map(|beta| self.moments.correction(beta));
+        let (mut first, mut second) = (tile.of(&self.moments.first), tile.of(&self.moments.second));
         if weight_decay > 0.0 {
             let _ = theta.g_mul_(&(1.0 - rates * weight_decay));
         }

@@ -7,7 +7,7 @@ use zip::CompressionMethod;
 use super::*;
 use crate::model::archive::Archive;
 use crate::model::archive::write::*;
-use crate::model::vit::identify::{Evidence, Fixed, identify, identify_text};
+use crate::model::recognition::identify::{Evidence, Fixed, identify, identify_text};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 

@@ -17,14 +17,16 @@ fn watched(losses: &[f64], accuracies: bool) -> Watched {
     }
     let run = Summary {
         folder: RunFolder::at("low-rank-svgd-s1-0123456789".into()),
+        short: "01234".into(),
         experiment: "tiny".into(),
+        sweep: None,
         state: State::Training { epochs: losses.len() },
         settings: BTreeMap::from([("train.epochs".to_string(), "9".to_string())]),
         accuracy: None,
         bytes: 0,
         changed: SystemTime::UNIX_EPOCH,
     };
-    Watched { run, history }
+    Watched { run, history, steps: Vec::new(), of: 0 }
 }
 
 #[test]
@@ -53,4 +55,8 @@ fn a_chart_is_drawn_for_what_there_is() {
     let asked = draw(&[watched(&[2.0, 1.25], true)], &["bandwidth".into()], room);
     assert!(asked.contains("bandwidth: 2.500") && !asked.contains("training loss"), "{asked}");
     assert!(draw(&[watched(&[], false)], &[], room).ends_with("no epoch is finished yet\n"));
+    let first = Watched { steps: vec![(1.0, 2.5), (14.0, 1.5)], of: 80, ..watched(&[], false) };
+    let text = draw(&[first], &[], room);
+    assert!(text.starts_with("low-rank-svgd-s1-0123456789: training, epoch 1 of 9, step 14 of 80\n"), "{text}");
+    assert!(text.contains("training loss: 1.500") && text.contains(" step "), "{text}");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::{Prepared, Session, Settings, prepare};
-use crate::base::usage::Usage;
+use crate::base::small::Usage;
 use crate::experiment::{Experiment, Overrides, load_config};
 use crate::machine::Chunk;
 use crate::posterior::{Output, Predictive, Stored};

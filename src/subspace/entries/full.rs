@@ -8,8 +8,8 @@ use tch::{Device, Kind, Tensor};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
 use crate::schema::settings;
-use crate::subspace::head_columns::{flat_head, initial_head, push_head};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
+use crate::subspace::layout::{flat_head, initial_head, push_head};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, combine};
 
 pub static ENTRY: Entry =
     Entry { key: "full", about: "every weight of the network, per particle", read: |_| Box::new(Spec) };
@@ -102,9 +102,7 @@ impl Subspace for Full {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::combine::check(theta, coefficients)?;
-        let origin = self.origin().to_device(theta.device());
-        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        let theta = combine::around(&self.origin(), theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

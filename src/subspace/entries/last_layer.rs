@@ -7,8 +7,8 @@ use tch::{Device, Kind, Tensor};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::schema::settings;
-use crate::subspace::head_columns::{flat_head, initial_head, push_head};
-use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec};
+use crate::subspace::layout::{flat_head, initial_head, push_head};
+use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec, combine};
 
 pub static ENTRY: Entry =
     Entry { key: "last-layer", about: "the head alone; the network stays as it is", read: |_| Box::new(Spec) };
@@ -70,9 +70,7 @@ impl Subspace for LastLayer {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::combine::check(theta, coefficients)?;
-        let origin = self.origin().to_device(theta.device());
-        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        let theta = combine::around(&self.origin(), theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

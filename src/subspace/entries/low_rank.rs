@@ -10,7 +10,7 @@ use crate::model::head::{Head, Training};
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Network, Parameters, Slot, SlotKind, Weights};
 use crate::schema::{Choice, Reader, settings, words};
-use crate::subspace::head_columns::{initial_head, push_head, uniform};
+use crate::subspace::layout::{initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
 
 pub static ENTRY: Entry = Entry {

@@ -9,7 +9,7 @@ use crate::model::head::{Head, Texts, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::text::PROJECTION;
 use crate::schema::{settings, words};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, combine};
 
 pub static ENTRY: Entry = Entry {
     key: "projections",
@@ -132,9 +132,7 @@ impl Subspace for Projections {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::combine::check(theta, coefficients)?;
-        let origin = self.start.to_device(theta.device());
-        let theta = coefficients.matmul(&(theta - &origin)) + origin;
+        let theta = combine::around(&self.start, theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

@@ -38,7 +38,7 @@ fn numbers_are_classes_and_a_list_without_splits_is_a_test_set() {
     let test = load(&*set, SplitName::Test).unwrap();
     assert_eq!((grays(&test), &test.labels[..], test.groups.is_none()), (vec![0, 1, 4], &[2, 0, 2][..], true));
     let text = error(&*set, SplitName::Train);
-    assert!(text.contains("list.csv: no image of the split `train`"), "{text}");
+    assert!(text.contains("list.csv: has no column `split`, so that all of its images are for tests"), "{text}");
     let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"a\", \"b\", \"c\"]");
     assert_eq!(load(&*set, SplitName::Test).unwrap().labels, [2, 0, 2]);
     let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"a\", \"b\"]");

@@ -5,7 +5,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream, uniform};
-use crate::evaluate::attacks::{Attack, Clean, Entry, Gradient, Settings, project};
+use crate::evaluate::attacks::{Attack, Clean, Entry, Loss, Settings, project};
 
 pub static ENTRY: Entry = Entry {
     key: "pgd",
@@ -45,7 +45,7 @@ impl Pgd {
 }
 
 impl Attack for Pgd {
-    fn run(&self, clean: &Clean, epsilons: &[f64], gradient: Gradient) -> Result<Vec<Tensor>> {
+    fn run(&self, clean: &Clean, epsilons: &[f64], loss: Loss) -> Result<Vec<Tensor>> {
         let centre = clean.pixels.to_kind(Kind::Double);
         let directions = self.settings.random_start.then(|| self.directions(clean));
         let attacked = |&epsilon: &f64| {
@@ -54,7 +54,7 @@ impl Attack for Pgd {
                 None => clean.pixels.shallow_clone(),
             };
             for _ in 0..self.settings.steps {
-                let sign = gradient(&x)?.sign().to_kind(Kind::Double);
+                let sign = loss(&x)?.gradient.sign().to_kind(Kind::Double);
                 x = project(clean.pixels, &(x.to_kind(Kind::Double) + sign * self.step_size(epsilon)), epsilon);
             }
             Ok(x)

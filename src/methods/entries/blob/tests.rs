@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::golden::Golden;
 use crate::methods::Answer;
+use crate::methods::doubles::Plain;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
 
@@ -9,21 +10,6 @@ const INPUTS: i64 = 3;
 const OUTPUTS: i64 = 4;
 /// Two blocks of factors, and two dense columns between them.
 const PARAMETERS: i64 = 2 * RANK * (INPUTS + OUTPUTS) + 2;
-
-/// An optimizer that moves theta by minus a tenth of the direction.
-struct Plain;
-
-impl Optimizer for Plain {
-    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let _ = theta.g_sub_(&(gradient * (0.1 * factor)));
-    }
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// L = Σ c θ³ / 3 in two parts of a batch, a third and two thirds.
 struct Cubic {
@@ -81,7 +67,7 @@ fn method_with(flipout: bool) -> Blob {
         }
     }
     let geometry = Geometry::new(&layout);
-    let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm: None };
+    let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Plain(0.1)), geometry, clip_norm: None };
     let spec =
         Spec { particles: 2, std_lr: 0.01, kl_lr: 0.001, prior_std: 0.2, init: 0.05, cycle: 3, flipout, samples: 1 };
     Blob::new(spec, parts)
@@ -98,7 +84,7 @@ fn near(a: &Tensor, b: &Tensor, bound: f64) {
 #[test]
 fn the_divergence_is_that_of_the_closed_form() {
     let value = |value: f64| Tensor::from_slice(&[value]).view([1, 1]);
-    let found = divergence(&value(0.1), &value(0.04 * 0.04), 0.2).double_value(&[0]);
+    let found = gaussians::divergence(&value(0.1), &value(0.04 * 0.04), 0.2).double_value(&[0]);
     assert!((found - 4.4533457373023015).abs() < 1e-12, "{found}");
 }
 
@@ -151,7 +137,7 @@ fn check_step(flipout: bool) {
     let roots_before = &roots - &by_roots / (by_roots.abs() + 1e-8) * 0.01;
     let mean = take(&columns, &theta_before).set_requires_grad(true);
     let leaf = roots_before.copy().set_requires_grad(true);
-    let kl = divergence(&mean, &leaf.square(), 0.2).sum(Kind::Double);
+    let kl = gaussians::divergence(&mean, &leaf.square(), 0.2).sum(Kind::Double);
     let pulls = Tensor::run_backward(&[kl], &[&mean, &leaf], false, false);
     let rate = 0.001 * 2.0 / 15.0;
     let expected = theta_before - spread(&columns, &(&pulls[0] * rate), &theta);
@@ -161,7 +147,7 @@ fn check_step(flipout: bool) {
     let Posterior::Gaussians { std, .. } = blob.posterior(&theta) else { panic!("no Gaussian") };
     near(&take(&columns, &std), &blob.roots.square(), 1e-15);
     assert_eq!((std.gt(0.0)).sum(Kind::Int64).int64_value(&[]), 2 * 2 * RANK * INPUTS);
-    let kl = divergence(&take(&columns, &theta), &blob.roots.square(), 0.2).mean(Kind::Double);
+    let kl = gaussians::divergence(&take(&columns, &theta), &blob.roots.square(), 0.2).mean(Kind::Double);
     near(&step.diagnostics.unwrap().get(0), &kl, 1e-12);
 }
 
@@ -228,7 +214,7 @@ fn a_step_is_that_of_the_authors_code() {
     let parts = Parts {
         theta: theta.copy(),
         seed: 1,
-        optimizer: Box::new(Plain),
+        optimizer: Box::new(Plain(0.1)),
         geometry: Geometry::new(&layout),
         clip_norm: None,
     };

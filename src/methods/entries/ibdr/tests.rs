@@ -1,29 +1,12 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::doubles::parts;
 use crate::methods::{Answer, Request, Target};
-use crate::optimizers::Optimizer;
-use crate::subspace::geometry::Geometry;
-use crate::subspace::{Layout, Shape};
 
 const PARTICLES: i64 = 3;
 const IMAGES: i64 = 6;
 const CLASSES: i64 = 5;
 const WIDTH: i64 = 4;
-
-/// An optimizer that moves theta by minus a tenth of the direction.
-struct Plain;
-
-impl Optimizer for Plain {
-    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let _ = theta.g_sub_(&(gradient * (0.1 * factor)));
-    }
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// Linear classifiers: a row of theta is the weight `[C, d]`.
 struct Linear {
@@ -114,11 +97,7 @@ fn start() -> Tensor {
 }
 
 fn method(spec: Spec, clip_norm: Option<f64>) -> Ibdr {
-    let mut layout = Layout::default();
-    layout.push("weight", &[CLASSES * WIDTH]);
-    layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
-    Ibdr::new(spec, Parts { theta: start(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm })
+    Ibdr::new(spec, Parts { clip_norm, ..parts(&start()) })
 }
 
 fn drawn(theta: &Tensor) -> Tensor {

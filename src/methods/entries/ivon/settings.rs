@@ -1,6 +1,6 @@
 //! The table `[method.ivon]`.
 
-use crate::methods::keys;
+use crate::methods::gaussians;
 use crate::optimizers;
 use crate::schema::{Reader, settings, words};
 
@@ -17,7 +17,7 @@ words! {
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
-        pub particles: i64, by keys::gaussians;
+        pub particles: i64, by gaussians::particles;
         /// Learning rate, or one per particle.
         pub lr: Vec<f64>, in above(0.0);
         /// Effective sample size λ: the number of training images, or more for a cold posterior.
@@ -25,7 +25,7 @@ settings! {
             because "the effective sample size λ: the number of training images, or more for a cold posterior";
         /// Initial value of the Hessian.
         pub hess_init: f64 = 1.0, in above(0.0);
-        pub beta1: f64, by optimizers::keys::beta1;
+        pub beta1: f64, by optimizers::moments::beta1;
         /// Decay of the Hessian's running mean.
         pub beta2: f64 = 0.99999, in from_below(0.0, 1.0);
         /// Weight decay δ: the prior's precision is λ δ.
@@ -38,10 +38,8 @@ settings! {
         pub debias: bool = true;
         /// Estimate of the curvature: from gradients times noise, or from squared gradients.
         pub estimator: Estimator = Estimator::Price;
-        /// Noisy weights per training step.
-        pub mc_samples: i64 = 1, in 1..=10_000;
-        /// Draws per particle that predict after training.
-        pub samples: usize = 8, in 1..=100_000;
+        pub mc_samples: i64, by gaussians::mc_samples;
+        pub samples: usize, by gaussians::samples;
     } then check
 }
 

@@ -1,23 +1,8 @@
 use super::*;
 use crate::methods::Answer;
-use crate::optimizers::Optimizer;
+use crate::methods::doubles::Plain;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
-
-/// An optimizer that moves theta by minus the direction, so that a step reveals it.
-struct Plain;
-
-impl Optimizer for Plain {
-    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let _ = theta.g_sub_(&(gradient * factor));
-    }
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// An objective with fixed gradients, whatever theta is.
 struct Fixed(Tensor);
@@ -69,7 +54,7 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
 
 /// Returns minus the direction φ of one step.
 fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
-    let (optimizer, geometry) = (Box::new(Plain), Geometry::new(layout));
+    let (optimizer, geometry) = (Box::new(Plain(1.0)), Geometry::new(layout));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
     let mut method = spec.build(parts);
     let mut moved = theta.copy();
@@ -245,7 +230,7 @@ fn diagnostics(spec: Spec, theta: &Tensor, gradients: &Tensor) -> Tensor {
     let parts = Parts {
         theta: theta.copy(),
         seed: 1,
-        optimizer: Box::new(Plain),
+        optimizer: Box::new(Plain(1.0)),
         geometry: Geometry::new(&low_rank()),
         clip_norm: None,
     };

@@ -1,33 +1,8 @@
 use super::*;
 use crate::base::golden::{Golden, near};
+use crate::methods::doubles::parts;
 use crate::methods::{Answer, Evaluation, Request};
-use crate::optimizers::Optimizer;
-use crate::subspace::geometry::Geometry;
-use crate::subspace::{Layout, Shape};
 use tch::{Device, Kind};
-
-/// An optimizer that moves theta by minus a tenth of the direction.
-struct Plain;
-
-impl Optimizer for Plain {
-    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let _ = theta.g_sub_(&(gradient * (0.1 * factor)));
-    }
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
-
-fn parts(theta: &Tensor) -> Parts {
-    let mut layout = Layout::default();
-    layout.push("weight", &[theta.size()[1]]);
-    layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
-    Parts { theta: theta.copy(), seed: 1, optimizer: Box::new(Plain), geometry, clip_norm: None }
-}
 
 /// Gradients that differ from step to step, each a function of the number of the step.
 struct Wander {

@@ -2,26 +2,12 @@
 
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::methods::doubles::Plain;
 use crate::methods::{Answer, Request, Target};
 use crate::posterior::Draws;
 use crate::schema::Choice as _;
 use crate::subspace::geometry::Geometry;
 use crate::subspace::{Layout, Shape};
-
-/// An optimizer that moves theta by minus the direction.
-struct Plain(f64);
-
-impl Optimizer for Plain {
-    fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let _ = theta.g_sub_(&(gradient * (self.0 * factor)));
-    }
-
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// The features are the given ones, plus the first column of theta if that is no column of the head.
 struct Fixed {

@@ -5,7 +5,6 @@
 //! tensor.
 
 mod class;
-mod module;
 mod pickle;
 
 use std::fs::File;
@@ -17,8 +16,7 @@ use tch::{Kind, Tensor};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-pub use class::{Class, number};
-pub use module::{Module, Parameter};
+pub use class::{Class, Module, Parameter, number};
 
 /// Tensors start at multiples of this number of bytes in the file, so that they can be memory-mapped.
 const ALIGNMENT: u16 = 64;

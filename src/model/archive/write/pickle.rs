@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use tch::Kind;
 
-use super::module::{Module, Parameter};
+use super::class::{Module, Parameter};
 
 const PROTOCOL: [u8; 2] = [0x80, 2];
 const GLOBAL: u8 = b'c';

@@ -1,0 +1,234 @@
+//! `[method.blob]`: BLoB, Bayesian low-rank adaptation by backpropagation (Wang et al. 2024, arXiv 2406.11675): the factor A of
+//! every low-rank update is Gaussian, mean and variance are trained together, B and all other columns are points.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | q(A) = N(M, Ω²), Ω = G² | M in theta; G starts at U(ε/√2, ε), ε is `init` |
+//! | prior N(0, β²) on A alone | β is `prior_std` |
+//! | ∇_M, ∇_B, ∇_G = 2 G E ∘ ∇_(Ω E) | gradients of the mean loss at A = M + Ω E; M and B by the optimizer, G by Adam with `std_lr` |
+//! | KL = Σ ln(β / Ω) + (Ω² + M²) / (2 β²) − ½ | [`divergence`] |
+//! | M ← M − η π_i M / β², G ← G − η π_i (2 G³ / β² − 2 / G) | its gradient step after that; η is `kl_lr` |
+//! | π_i = 2^i / (2^(m+1) − 1), i = 1 … m, and again from 1 | m is `cycle` |
+//!
+//! With `flipout` each image sees Ω E ∘ (q rᵀ) with random signs q and r of its own, so that the images' gradients are less
+//! correlated; without it all images of a part of a batch see Ω E itself. E is drawn once for each part.
+//!
+//! Differences from the authors' code: signs are drawn for each image, as the paper says, where the code draws them for each
+//! token. The KL divergence is exact, there 10⁻⁶ is added in both logarithms and to 2 β². Their optimizer is made before G exists:
+//! there G follows its gradient of the loss with the rate `kl_lr`, here by Adam, as the paper's gradient step has it. Their AdamW for
+//! M and B has eps = 10⁻⁶, and `kl_lr` is 0.02 in the parser, 0.01 (Llama) and 0.002 (RoBERTa) in the published scripts.
+
+use anyhow::{Result, bail};
+use tch::{Kind, Tensor};
+
+use crate::base::random::{At, Noise, Purpose};
+use crate::base::tensor_file::State;
+use crate::methods::{
+    Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
+    Request, RowsAre, Step, Update, Variant, advised, gaussians,
+};
+use crate::optimizers::{Optimizer, adam};
+use crate::posterior::{Posterior, Predictive};
+use crate::schema::{Reader, settings};
+
+pub static ENTRY: Entry = Entry {
+    key: "blob",
+    about: "low-rank updates with a Gaussian factor A, mean and variance trained by backpropagation (BLoB)",
+    paper: "BLoB",
+    update: Update::Optimizer,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[Variant { key: "blob", sets: &["cycle=100"], asks_for_mixing: false }],
+    names: &[("low-rank", "BLoB")],
+    names_of_many: &[("low-rank", "Multi-BLoB")],
+    read: |reader, context| Box::new(Spec::read(reader, context)),
+};
+
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(context: &MethodContext) {
+        pub particles: i64, by gaussians::particles;
+        /// Learning rate of Adam for the roots G of the standard deviations.
+        pub std_lr: f64 = 1e-4, in above(0.0);
+        /// Learning rate of the gradient step on the KL divergence.
+        pub kl_lr: f64 = 0.02, in at_least(0.0);
+        /// Standard deviation β of the prior on the factors A.
+        pub prior_std: f64 = 0.2, in above(0.0);
+        /// Largest start ε of the roots of the standard deviations.
+        pub init: f64 = 0.05, in above(0.0);
+        /// Steps over which the KL weights double again and again.
+        pub cycle: i64, in 1..=1_000_000_000,
+            because "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
+                     size for N training images";
+        /// Whether each image sees the noise with random signs of its own.
+        pub flipout: bool = true;
+        /// Draws per particle that predict after training.
+        pub samples: usize = 10, in 1..=100_000;
+    } then check
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader, context: &MethodContext) {
+        if !["low-rank", ""].contains(&context.subspace) {
+            reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
+        }
+    }
+}
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Blob::new(self.clone(), parts))
+    }
+
+    fn predictive(&self) -> Predictive {
+        Predictive::Draws(self.samples)
+    }
+
+    /// G and the two moments of Adam.
+    fn kept_matrices(&self) -> u64 {
+        3
+    }
+
+    /// The noise, the noisy factors in theta, the gradients by both, and the sums of two of them.
+    fn matrices_of_a_step(&self, _: usize) -> u64 {
+        7
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
+    }
+}
+
+struct Blob {
+    spec: Spec,
+    parts: Parts,
+    noise: Noise,
+    steps: i64,
+    /// The first column and the length of each factor A.
+    columns: Vec<(i64, i64)>,
+    /// G, `[n, K]` for the K columns of all factors A.
+    roots: Tensor,
+    /// Adam for G.
+    adam: Box<dyn Optimizer>,
+}
+
+impl Blob {
+    fn new(spec: Spec, parts: Parts) -> Blob {
+        let columns = parts.geometry.factors_a();
+        let noise = Noise::new(parts.seed, Purpose::Noise);
+        // Steps count from 0. The distribution function turns normal numbers into uniform ones.
+        let normal = noise.draw(At { step: -1, sample: 0, part: 0 }, &take(&columns, &parts.theta));
+        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) / 2.0;
+        let least = std::f64::consts::FRAC_1_SQRT_2;
+        let roots = (uniform * (1.0 - least) + least) * spec.init;
+        let adam = adam(&[spec.std_lr], &roots);
+        Blob { spec, parts, noise, steps: 0, columns, roots, adam }
+    }
+
+    /// Returns the weight π_i of the KL divergence in this step.
+    fn kl_weight(&self) -> f64 {
+        let cycle = self.spec.cycle;
+        let i = self.steps % cycle + 1;
+        // Divided by 2^(m+1), so that nothing overflows.
+        2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
+    }
+
+    /// Returns the gradients on a part of the batch with the noise Ω E, `[n, P]`, and those with respect to the noise.
+    fn at(&self, theta: &Tensor, noise: &Tensor, objective: &mut dyn Objective, part: usize) -> Result<Extended> {
+        if self.spec.flipout {
+            let noise = FactorNoise { noise, seed: self.parts.seed, step: self.steps };
+            let request = Request::losses(theta).on_part(part).with(Extra::Noise(noise));
+            let advice = "set method.blob.flipout = false";
+            return objective.evaluate(&request).map_err(|error| advised(error, advice))?.extended();
+        }
+        let own = objective.losses_of_part(&(theta + noise), part)?;
+        let extra = own.gradients.shallow_clone();
+        Ok(Extended { own, extra })
+    }
+
+    /// Follows the gradient of the KL divergence.
+    fn pull(&mut self, theta: &Tensor, factor: f64) {
+        let rate = self.spec.kl_lr * factor * self.kl_weight();
+        let precision = self.spec.prior_std.powi(-2);
+        for (start, length) in &self.columns {
+            let _ = theta.narrow(1, *start, *length).g_mul_scalar_(1.0 - rate * precision);
+        }
+        let by_root = self.roots.pow_tensor_scalar(3) * (2.0 * precision) - self.roots.reciprocal() * 2.0;
+        self.roots -= by_root * rate;
+    }
+}
+
+/// Returns the given columns of a matrix `[n, P]` side by side, `[n, K]`.
+fn take(columns: &[(i64, i64)], matrix: &Tensor) -> Tensor {
+    Tensor::cat(&columns.iter().map(|(start, length)| matrix.narrow(1, *start, *length)).collect::<Vec<_>>(), 1)
+}
+
+/// Returns `[n, P]` in the shape of `like` with `[n, K]` in the given columns and 0 elsewhere.
+fn spread(columns: &[(i64, i64)], values: &Tensor, like: &Tensor) -> Tensor {
+    let (all, mut done) = (like.zeros_like(), 0);
+    for (start, length) in columns {
+        all.narrow(1, *start, *length).copy_(&values.narrow(1, done, *length));
+        done += length;
+    }
+    all
+}
+
+impl Method for Blob {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let std = self.roots.square();
+        let mut sums: Option<(Tensor, Tensor, Tensor)> = None;
+        for part in 0..objective.parts() {
+            let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &self.roots);
+            let found = self.at(theta, &spread(&self.columns, &(&std * &noise), theta), objective, part)?;
+            let Evaluation { losses, gradients } = found.own;
+            let products = take(&self.columns, &found.extra) * noise;
+            sums = Some(match sums {
+                None => (losses, gradients, products),
+                Some((l, g, p)) => (l + losses, g + gradients, p + products),
+            });
+        }
+        let Some((losses, gradients, products)) = sums else { bail!("blob: a step without a part of the batch") };
+        self.parts.apply(theta, &gradients, objective, factor)?;
+        let by_root = products * &self.roots * 2.0;
+        self.adam.step(&mut self.roots, &by_root, factor);
+        self.pull(theta, factor);
+        self.steps += 1;
+        let std = self.roots.square();
+        let divergence =
+            gaussians::divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
+        let diagnostics = Tensor::stack(&[divergence, std.mean(Kind::Double)], 0);
+        Ok(Step { losses, diagnostics: Some(diagnostics) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["kl_divergence", "mean_posterior_std"]
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        let std = spread(&self.columns, &self.roots.square(), theta);
+        Posterior::Gaussians { mean: theta.shallow_clone(), std }
+    }
+
+    fn save(&self, state: &mut State) {
+        self.parts.optimizer.save(state);
+        // The optimizer of theta may be Adam, too, whose tensors have the same names.
+        state.put_below("blob.", |state| self.adam.save(state));
+        state.put("blob.roots", &self.roots);
+        state.put_count("blob.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        self.parts.optimizer.load(state)?;
+        self.adam.load(&state.below("blob.")?)?;
+        state.copy_into("blob.roots", &mut self.roots)?;
+        self.steps = state.count("blob.steps")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! `[method.ivon]`: improved variational online Newton (Shen et al. 2024, arXiv 2402.17641, Algorithm 1). The posterior
+//! of each particle is a Gaussian with mean m (a row of theta) and standard deviations σ. Training follows the gradient
+//! at noisy weights m + σ ε. n > 1 particles form a mixture of n such Gaussians (Multi-IVON).
+//!
+//! | symbol | here |
+//! |---|---|
+//! | λ (effective sample size) | `ess` |
+//! | δ (weight decay) | `weight_decay`; the prior's precision is λ δ |
+//! | h_0, h | `hess_init`, `hessian` |
+//! | g, β_1, β_2 | `momentum`, `beta1`, `beta2` |
+//! | ξ | `clip_radius` |
+//! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
+//! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
+//!
+//! As in the authors' own code, there are three differences from Algorithm 1: several samples of θ can be averaged in a
+//! step, the direction can be clipped, and the learning rate is rescaled by h_0 + δ only if `rescale_lr` is set. The
+//! mean is never overwritten by a noisy sample, so no error can leave it noisy.
+
+mod settings;
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use crate::base::random::{At, Noise, Purpose};
+use crate::base::tensor::{Tile, quantiles, tiles};
+use crate::base::tensor_file::State;
+use crate::methods::{
+    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+};
+use crate::optimizers::rate_column;
+use crate::posterior::{Posterior, Predictive};
+pub use settings::{Estimator, Spec};
+
+pub static ENTRY: Entry = Entry {
+    key: "ivon",
+    about: "variational online Newton: one Gaussian per particle, trained at noisy weights (its own optimizer)",
+    paper: "IVON@mean, IVON, Multi-IVON",
+    update: Update::Own,
+    rows: RowsAre::Gaussians,
+    particles: Particles::Any,
+    bench: &[Variant { key: "ivon", sets: &["lr=0.01", "ess=1e6", "hess_init=0.03"], asks_for_mixing: false }],
+    names: &[("full", "IVON"), ("low-rank", "Low-rank IVON")],
+    names_of_many: &[("full", "Multi-IVON"), ("low-rank", "Low-rank Multi-IVON")],
+    read: |reader, _| Box::new(Spec::read(reader)),
+};
+
+impl MethodSpec for Spec {
+    fn particles(&self) -> i64 {
+        self.particles
+    }
+
+    fn build(&self, parts: Parts) -> Box<dyn Method> {
+        Box::new(Ivon::new(self.clone(), &parts.theta, Noise::new(parts.seed, Purpose::Noise)))
+    }
+
+    fn predictive(&self) -> Predictive {
+        Predictive::Draws(self.samples)
+    }
+
+    /// The running means of the gradient and of the Hessian.
+    fn kept_matrices(&self) -> u64 {
+        2
+    }
+
+    /// The deviations, the noise, the noisy weights and the gradients; from the second sample or part on, also the sums
+    /// of two of them.
+    fn matrices_of_a_step(&self, parts: usize) -> u64 {
+        if parts == 1 && self.mc_samples == 1 { 4 } else { 6 }
+    }
+
+    fn matrices_of_the_posterior(&self) -> u64 {
+        2
+    }
+}
+
+pub struct Ivon {
+    spec: Spec,
+    /// The learning rates α, `[n, 1]`, rescaled if the settings ask for it.
+    rates: Tensor,
+    /// The momentum g, `[n, P]`.
+    momentum: Tensor,
+    /// The Hessian h, `[n, P]`.
+    hessian: Tensor,
+    steps: i64,
+    noise: Noise,
+}
+
+/// The sums, then the averages, over the samples of one step.
+struct Averages {
+    /// The losses, `[n]`.
+    losses: Tensor,
+    /// The gradient ĝ, `[n, P]`.
+    gradient: Tensor,
+    /// The product ĝ ∘ (θ − m) for Price's estimator, ĝ² for squared gradients, `[n, P]`.
+    product: Tensor,
+}
+
+impl Ivon {
+    /// Creates the method with starting means `theta: [n, P]`.
+    pub fn new(spec: Spec, theta: &Tensor, noise: Noise) -> Ivon {
+        let rates = rate_column(&spec.lr, theta);
+        let rates = if spec.rescale_lr { rates * (spec.hess_init + spec.weight_decay) } else { rates };
+        let (momentum, hessian) = (theta.zeros_like(), theta.full_like(spec.hess_init));
+        Ivon { spec, rates, momentum, hessian, steps: 0, noise }
+    }
+
+    /// Returns h + δ of a tile, which is always positive.
+    fn precision(&self, tile: &Tile) -> Tensor {
+        tile.of(&self.hessian) + self.spec.weight_decay
+    }
+
+    /// Returns the standard deviations σ, `[n, P]`.
+    fn deviations(&self) -> Tensor {
+        let deviations = self.hessian.empty_like();
+        for tile in tiles(&deviations) {
+            let precision = self.precision(&tile).g_mul_scalar_(self.spec.ess);
+            tile.of(&deviations).copy_(&precision.rsqrt());
+        }
+        deviations
+    }
+
+    /// Averages the gradients at `mc_samples` noisy weights. Each part of the batch has its own noise.
+    fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Averages> {
+        let samples = self.spec.mc_samples;
+        let mut sums: Option<Averages> = None;
+        for sample in 0..samples {
+            for part in 0..objective.parts() {
+                let mut noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
+                let (Evaluation { losses, gradients }, share) =
+                    (objective.losses_of_part(&(theta + &noise), part)?, objective.share(part));
+                let product = match self.spec.estimator {
+                    Estimator::Price => noise.g_mul_(&gradients),
+                    // The gradient of a part is already multiplied by its share.
+                    Estimator::Gradsq => gradients.square() / share,
+                };
+                sums = Some(match sums {
+                    None => Averages { losses, gradient: gradients, product },
+                    Some(Averages { losses: l, gradient: g, product: p }) => {
+                        Averages { losses: l + losses, gradient: g + gradients, product: p + product }
+                    }
+                });
+            }
+        }
+        let Some(Averages { losses, gradient, product }) = sums else { anyhow::bail!("ivon: a step without a sample") };
+        let mean = |sum: Tensor| if samples == 1 { sum } else { sum / samples as f64 };
+        Ok(Averages { losses: mean(losses), gradient: mean(gradient), product: mean(product) })
+    }
+
+    /// Updates h ← β_2 h + (1 − β_2) f + ½ (1 − β_2)² (h − f)² / (h + δ), with the old h on the right.
+    fn update_hessian(&self, tile: &Tile, product: &Tensor) {
+        let Spec { ess, beta2, .. } = self.spec;
+        let (mut hessian, product, precision) = (tile.of(&self.hessian), tile.of(product), self.precision(tile));
+        let curvature = match self.spec.estimator {
+            Estimator::Price => &precision * product * ess,
+            Estimator::Gradsq => product * ess,
+        };
+        let difference = curvature - &hessian;
+        let correction = difference.square() / precision * (0.5 * (1.0 - beta2).powi(2));
+        hessian += difference * (1.0 - beta2) + correction;
+    }
+
+    /// Updates m ← m − α clip((ḡ + δ m) / (h + δ), ±ξ), where ḡ is the debiased momentum.
+    fn update_mean(&self, tile: &Tile, theta: &Tensor, gradient: &Tensor, factor: f64) {
+        let Spec { beta1, weight_decay, debias, clip_radius, .. } = self.spec;
+        let (mut theta, mut momentum) = (tile.of(theta), tile.of(&self.momentum));
+        momentum.copy_(&(&momentum * beta1 + tile.of(gradient) * (1.0 - beta1)));
+        let debiased = if debias { 1.0 / (1.0 - beta1.powi(self.steps as i32)) } else { 1.0 };
+        let direction = (momentum * debiased + &theta * weight_decay) / self.precision(tile);
+        let direction = match clip_radius {
+            Some(radius) => direction.clamp(-radius, radius),
+            None => direction,
+        };
+        theta -= direction * tile.rows_of(&self.rates) * factor;
+    }
+}
+
+impl Method for Ivon {
+    fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
+        let deviations = self.deviations();
+        let Averages { losses, gradient, product } = self.sample(theta, &deviations, objective)?;
+        self.steps += 1;
+        for tile in tiles(theta) {
+            self.update_hessian(&tile, &product);
+            self.update_mean(&tile, theta, &gradient, factor);
+        }
+        let means = [deviations.mean(Kind::Double), self.hessian.mean(Kind::Double)];
+        Ok(Step { losses, diagnostics: Some(Tensor::stack(&means, 0)) })
+    }
+
+    fn diagnostics(&self) -> &'static [&'static str] {
+        &["mean_posterior_std", "mean_hessian"]
+    }
+
+    fn posterior(&self, theta: &Tensor) -> Posterior {
+        Posterior::Gaussians { mean: theta.shallow_clone(), std: self.deviations() }
+    }
+
+    fn remarks(&self) -> Result<Vec<String>> {
+        /// The relative change of h below which it counts as not having moved.
+        const MOVED: f64 = 0.01;
+        let stds = quantiles(&self.deviations(), &[0.01, 0.5, 0.99])?;
+        let moved = quantiles(&(&self.hessian / self.spec.hess_init), &[0.01, 0.5, 0.99])?;
+        let shown = |values: &[f64]| values.iter().map(|value| format!("{value:.3e}")).collect::<Vec<_>>().join(", ");
+        let mut remarks = vec![format!(
+            "ivon: posterior standard deviation {} (1 %, median, 99 %); Hessian over hess_init {}",
+            shown(&stds),
+            shown(&moved)
+        )];
+        if moved.iter().all(|ratio| (ratio - 1.0).abs() < MOVED) {
+            remarks.push(
+                "ivon: the Hessian has hardly left hess_init, so the posterior says little: lower method.ivon.hess_init, \
+                 raise method.ivon.lr, or set method.ivon.beta2 = 0.9999"
+                    .to_string(),
+            );
+        }
+        Ok(remarks)
+    }
+
+    fn save(&self, state: &mut State) {
+        state.put("ivon.momentum", &self.momentum);
+        state.put("ivon.hessian", &self.hessian);
+        state.put_count("ivon.steps", self.steps);
+    }
+
+    fn load(&mut self, state: &State) -> Result<()> {
+        state.copy_into("ivon.momentum", &mut self.momentum)?;
+        state.copy_into("ivon.hessian", &mut self.hessian)?;
+        self.steps = state.count("ivon.steps")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Turns an archive into a self-checked image tower and, if it has one, a self-checked text tower.
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rand::RngExt;
+use tch::{Kind, Tensor};
+
+use super::complete::{check_readout, table_heads};
+use super::hints::Hints;
+use super::infer::{Candidates, SelfCheck};
+use super::naming::Naming;
+use super::recognise::{Expected, Named, recognise};
+use super::text::TextWeights;
+use crate::base::random::{Purpose, stream};
+use crate::data::fields::{Fields, PIXELS};
+use crate::model::archive::Archive;
+use crate::model::network::{Network, Parameters, Weights};
+use crate::model::stored::StoredNames;
+use crate::model::vit::architecture::architecture;
+use crate::model::vit::arguments::Arguments;
+use crate::model::vit::forward::Vit;
+use crate::model::vit::text::TextTower;
+use crate::model::vit::{OwnHead, Traits, heads_fit};
+
+pub use super::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
+
+/// Advice for an archive that the native forward pass does not serve.
+const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";
+
+/// The number of images, or texts, in the random batch of the self-check.
+const CHECK_BATCH: i64 = 2;
+
+/// A recognised and self-checked vision transformer.
+pub struct Identified {
+    pub vit: Vit,
+    pub naming: &'static Naming,
+    pub base: Parameters,
+    pub head: Option<OwnHead>,
+    pub evidence: Evidence,
+    pub sources: Sources,
+    pub stored: Kind,
+    /// The names that the parameters have in the checkpoint.
+    pub names: StoredNames,
+    /// Why images must have the size of the position embeddings, if they must.
+    pub fixed_size: Option<String>,
+}
+
+/// Recognises an archive and settles its traits.
+///
+/// # Errors
+/// Fails if the module is of an unknown kind, or if the native forward pass does not reproduce its output; the message
+/// gives the best difference.
+pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
+    let shown = archive.path.display().to_string();
+    let Named { naming, geometry, mut parts, base, head, names, .. } =
+        recognise(&archive.parameters()?, Expected::default())
+            .map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
+    if let Some(name) = &fixed.architecture {
+        parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
+    }
+    check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
+    fixed.heads = fixed.heads.or(table_heads(&base));
+    if let Some(heads) = fixed.heads {
+        let width = geometry.width;
+        ensure!(heads_fit(heads, width), "{shown}: {heads} heads do not divide the width {width}: set another number");
+    }
+    let images = check_images(geometry.image_size());
+    // Only a recognised archive is loaded.
+    archive.try_images(&images)?;
+    archive.load()?;
+    let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(&archive.code()));
+    let native = |traits, width| {
+        let vit = Vit::new(geometry.clone(), traits, parts);
+        let features = vit.forward(&Weights::frozen(&base), &Fields::of(PIXELS, images.unsqueeze(0))).squeeze_dim(0);
+        match &head {
+            Some(own) if width == Some(own.weight.size()[0]) => features.linear(&own.weight, Some(&own.bias)),
+            _ => features,
+        }
+    };
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
+                 checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"",
+        forward: "the archive's own forward",
+        untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
+    };
+    let (traits, evidence) = tower.infer(archive.encode_image(&images), &candidates)?;
+    let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
+    let sources = Sources::all(source).overridden(&fixed);
+    let vit = Vit::new(geometry.clone(), traits, parts);
+    let stored = archive.kind();
+    Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size: None })
+}
+
+/// A recognised and self-checked text tower.
+pub struct IdentifiedText {
+    pub tower: TextTower,
+    pub weights: TextWeights,
+    pub evidence: Evidence,
+}
+
+/// Returns the text tower of an archive; `None` if it has none. `image` holds the settled traits of its image tower.
+///
+/// # Errors
+/// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
+pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
+    let shown = format!("{}: text tower", archive.path.display());
+    let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
+        return Ok(None);
+    };
+    let geometry = weights.geometry.clone();
+    let mut hints = Hints::read(&archive.code());
+    // Both towers of a CLIP model have the same activation and eps.
+    (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
+    let candidates = Candidates::new(geometry.width, &Fixed::default(), &hints);
+    let tokens = check_tokens(geometry.vocabulary, geometry.context);
+    archive.try_texts(&tokens)?;
+    let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
+    let tower = Tower {
+        shown: &shown,
+        half: is_half(archive),
+        native: &native,
+        advice: "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead",
+        forward: "its own encode_text",
+        untold: "the heads: use head.zero-shot.weights instead",
+    };
+    let (traits, evidence) = tower.infer(archive.encode_text(&tokens), &candidates)?;
+    Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
+}
+
+/// A tower whose traits must be settled, and the words for messages about it.
+struct Tower<'a> {
+    shown: &'a str,
+    /// Whether the archive computes in half precision.
+    half: bool,
+    /// The native forward pass with given traits. Its output has the width of the archive's own output, if that is
+    /// known.
+    native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
+    /// The advice printed if no candidate fits.
+    advice: &'a str,
+    forward: &'a str,
+    /// The facts that the archive's code does not tell, with advice.
+    untold: &'a str,
+}
+
+impl Tower<'_> {
+    /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
+    /// code.
+    fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+        let Tower { shown, half, native, advice, forward, untold } = *self;
+        match reference {
+            Ok(reference) => {
+                let width = reference.size().last().copied();
+                let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
+                check.infer(candidates).with_context(|| shown.to_string())
+            }
+            Err(error) => {
+                let reason = format!("{error:#}");
+                let told = candidates.told.with_context(|| {
+                    format!("{shown}: {forward} does not run here ({reason}) and its code does not tell {untold}")
+                })?;
+                Ok((told, Evidence::Code { reason }))
+            }
+        }
+    }
+}
+
+fn is_half(archive: &Archive) -> bool {
+    matches!(archive.kind(), Kind::Half | Kind::BFloat16)
+}
+
+/// Returns a random batch without using libtorch's generator.
+pub fn check_images(size: i64) -> Tensor {
+    let mut rng = stream(0, Purpose::Check, &[]);
+    let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
+    Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])
+}
+
+/// Returns random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.
+fn check_tokens(vocabulary: i64, context: i64) -> Tensor {
+    let mut rng = stream(0, Purpose::Check, &[]);
+    let mut tokens = Vec::new();
+    for text in 0..CHECK_BATCH {
+        let length = (context - context / 3 * text).max(2);
+        tokens.push(vocabulary - 2);
+        tokens.extend((0..length - 2).map(|_| rng.random_range(0..vocabulary - 2)));
+        tokens.push(vocabulary - 1);
+        tokens.extend((length..context).map(|_| 0));
+    }
+    Tensor::from_slice(&tokens).view([CHECK_BATCH, context])
+}
