@@ -42,7 +42,7 @@ impl Samples {
             Preparation::Encoded(tokenizer) => {
                 let (ids, mask) = texts(tokenizer.largest + 1, TOKENS.min(tokenizer.tokens), 0);
                 let parts = match tokenizer.values {
-                    3 => vec![ids.shallow_clone(), mask.shallow_clone(), ids.zeros_like()],
+                    3 => vec![ids.shallow_clone(), mask.shallow_clone(), seconds(&mask)],
                     _ => vec![ids.shallow_clone(), mask.shallow_clone()],
                 };
                 let stored = Tensor::stack(&parts, 1);
@@ -94,6 +94,13 @@ fn texts(vocabulary: i64, length: i64, least: i64) -> (Tensor, Tensor) {
     let mask = Tensor::arange(length, tch::kind::INT64_CPU).lt_tensor(&Tensor::from_slice(&lengths).view([-1, 1]));
     let mask = mask.to_kind(Kind::Int64);
     (Tensor::from_slice(&ids).view([SAMPLES, length]) * &mask, mask)
+}
+
+/// Returns the kinds of tokens where the second half of every text belongs to the second of a pair.
+fn seconds(mask: &Tensor) -> Tensor {
+    let length = mask.size()[1];
+    let late = Tensor::arange(length, tch::kind::INT64_CPU).ge(length / 2).to_kind(Kind::Int64);
+    mask * late
 }
 
 /// Returns prompts that begin with the first token, or none, and the image.

@@ -6,6 +6,7 @@ use super::head::lines as through_head;
 use super::outgoing::{Loaded, Outgoing};
 use super::peft::HeadPlace;
 use crate::data::Medium;
+use crate::model::Preparation;
 use crate::model::families::Class;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits after each prompt.
@@ -44,6 +45,13 @@ pub fn lines(outgoing: &Outgoing, class: &Class, (folder, head): (&Path, &HeadPl
         }
     };
     text + "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n"
+}
+
+/// Returns the call of a text encoder's model with what it takes; `None` for another network.
+pub fn encoded(outgoing: &Outgoing) -> Option<String> {
+    let Preparation::Encoded(tokenizer) = &outgoing.session.model.preparation else { return None };
+    let inputs = ["\"input_ids\"", "\"attention_mask\"", "\"token_type_ids\""][..tokenizer.values].join(", ");
+    Some(format!("model(**{{name: expected[name] for name in ({inputs})}})"))
 }
 
 /// Returns the choice of the label words among the logits of all tokens; nothing where all are wanted.

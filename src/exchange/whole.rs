@@ -76,7 +76,9 @@ impl<'a> Whole<'a> {
                 side: tokenizer.image_side,
                 normalize: outgoing.experiment.checkpoint.normalization()?,
             },
-            Preparation::Encoded(_) | Preparation::AsStored => bail!("the form of this network's samples is not known"),
+            Preparation::Encoded(tokenizer) if tokenizer.values == 3 => Taken::Pairs(tokenizer.tokens),
+            Preparation::Encoded(tokenizer) => Taken::Texts(tokenizer.tokens),
+            Preparation::AsStored => bail!("the form of this network's samples is not known"),
         };
         Ok(Whole { outgoing, form, taken })
     }
@@ -104,7 +106,10 @@ impl<'a> Whole<'a> {
             Runner::TorchScript => script::write(&built, folder)?,
             Runner::Onnx => onnx::write(&built, &self.described()?, onnx::MOST_INSIDE, folder)?,
         }
-        let padded = if let Taken::Texts(tokens) | Taken::Questions { tokens, .. } = self.taken { tokens } else { 0 };
+        let padded = match self.taken {
+            Taken::Texts(tokens) | Taken::Pairs(tokens) | Taken::Questions { tokens, .. } => tokens,
+            Taken::Pixels(_) | Taken::Bytes(..) => 0,
+        };
         expected.write_all(self.form.prepares, padded, folder)
     }
 

@@ -9,7 +9,7 @@ use super::network::{Network, Parameters};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
 use super::vit::identify::{Fixed, Identified};
-use super::{folder, language, llava, module};
+use super::{encoder, folder, language, llava, module};
 
 /// The network of a checkpoint, still in f32 on the CPU.
 pub enum Backbone {
@@ -17,6 +17,8 @@ pub enum Backbone {
     Vit(Identified),
     /// A TorchScript module that runs by its own forward.
     Module(module::Opened),
+    /// A text encoder that bella runs itself.
+    Encoder(Box<encoder::Opened>),
     /// A language network that bella runs itself.
     Language(Box<language::Opened>),
     /// A language network that sees an image, which bella runs itself.
@@ -28,6 +30,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => &found.vit,
             Backbone::Module(found) => &found.module,
+            Backbone::Encoder(found) => &found.encoder,
             Backbone::Language(found) => &found.language,
             Backbone::Llava(found) => &found.llava,
         }
@@ -37,6 +40,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => &found.base,
             Backbone::Module(found) => &found.base,
+            Backbone::Encoder(found) => &found.base,
             Backbone::Language(found) => &found.base,
             Backbone::Llava(found) => &found.base,
         }
@@ -47,6 +51,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.head.as_ref(),
             Backbone::Module(found) => found.head.as_ref(),
+            Backbone::Encoder(found) => found.head.as_ref(),
             Backbone::Language(_) | Backbone::Llava(_) => None,
         }
     }
@@ -68,7 +73,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.naming,
             Backbone::Module(_) => "module",
-            Backbone::Language(_) | Backbone::Llava(_) => "transformers",
+            Backbone::Encoder(_) | Backbone::Language(_) | Backbone::Llava(_) => "transformers",
         }
     }
 
@@ -77,6 +82,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.names.clone(),
             Backbone::Module(_) => StoredNames::default(),
+            Backbone::Encoder(found) => found.names.clone(),
             Backbone::Language(found) => found.names.clone(),
             Backbone::Llava(found) => found.names.clone(),
         }
@@ -93,6 +99,7 @@ impl Backbone {
             Backbone::Module(_) => {
                 bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
             }
+            Backbone::Encoder(_) => encoder::parameters(path),
             Backbone::Language(_) => language::parameters(path).map(|found| (found, None)),
             Backbone::Llava(_) => llava::parameters(path).map(|found| (found, None)),
         }

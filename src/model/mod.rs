@@ -3,6 +3,7 @@
 pub mod archive;
 mod backbone;
 pub mod described;
+pub mod encoder;
 pub mod families;
 pub mod folder;
 pub mod head;
@@ -133,14 +134,20 @@ impl Loaded {
         device: Device,
     ) -> Result<Loaded> {
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let limit =
+            module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate, ..module::Limit::default() };
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
-                let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
                 return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
                 return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+            }
+            (CheckpointKind::Encoder, _, tokenizer) => {
+                let tokenizer = tokenizer.clone().unwrap_or_else(|| folder::home(&checkpoint.path));
+                let opened = encoder::open(&checkpoint.path, &tokenizer, limit)?;
+                return bare(Backbone::Encoder(Box::new(opened)));
             }
             (CheckpointKind::Language, ..) => {
                 let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
@@ -205,6 +212,10 @@ impl Loaded {
             Backbone::Language(found) => {
                 let language::Opened { language, base, tokenizer, .. } = *found;
                 (Box::new(language), base, Preparation::Texts(Box::new(tokenizer)))
+            }
+            Backbone::Encoder(found) => {
+                let encoder::Opened { encoder, base, tokenizer, .. } = *found;
+                (Box::new(encoder), base, Preparation::Encoded(tokenizer))
             }
             Backbone::Llava(found) => {
                 let llava::Opened { llava, base, tokenizer, .. } = *found;

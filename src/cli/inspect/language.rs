@@ -1,4 +1,4 @@
-//! The lines that `bella inspect` prints about a language network, and about one that sees images.
+//! The lines that `bella inspect` prints about networks of texts, also those that see images.
 
 use std::path::Path;
 
@@ -6,12 +6,15 @@ use anyhow::Result;
 
 use crate::machine::device::precision_name;
 use crate::model::Normalize;
+use crate::model::encoder;
 use crate::model::families::decoders::Decoder;
-use crate::model::folder::Preprocessing;
+use crate::model::folder::{Preprocessing, home};
 use crate::model::language::rope::Scaling;
 use crate::model::language::{self, Geometry};
 use crate::model::llava::{self, PROJECTOR};
+use crate::model::module::Limit;
 use crate::model::network::{Network, Parameters};
+use crate::schema::Choice;
 
 /// Prints the network at `path`, with the number of trainable parameters at a rank, and returns its parameters.
 ///
@@ -40,6 +43,29 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
     print_low_rank(&opened.language, rank, "every block", &[1, 3, 5, 20]);
+    Ok(opened.base)
+}
+
+/// Prints a text encoder, as [`print()`] does.
+///
+/// # Errors
+/// Fails if the network cannot be opened.
+pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
+    let opened = encoder::open(path, &home(path), Limit::default())?;
+    let geometry = &opened.encoder.geometry;
+    let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, pooled, family, .. } =
+        geometry;
+    println!("file          {}", path.display());
+    println!("network       {} ({}), a text encoder", family.model_type, family.about);
+    println!("transformer   width {width}, {blocks} blocks, MLP {mlp} ({})", activation.word());
+    println!("heads         {heads} of width {}", width / heads);
+    println!("norm          behind each sublayer, eps {eps:e}");
+    println!("texts         at most {} tokens of a vocabulary of {vocabulary}, of {kinds} kinds", geometry.context());
+    println!("features      {}", if *pooled { "a layer on the first token" } else { "the first token's" });
+    super::print_own_head(path, opened.head.as_ref());
+    println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
+    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_low_rank(&opened.encoder, rank, "every block", &[1, 3, 5, 20]);
     Ok(opened.base)
 }
 

@@ -12,6 +12,7 @@ use self::module::Said;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
+use crate::model::encoder::is_encoder;
 use crate::model::folder::Preprocessing;
 use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
@@ -89,7 +90,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         return Ok(());
     }
-    if is_language(&args.file) || is_llava(&args.file) {
+    if is_language(&args.file) || is_llava(&args.file) || is_encoder(&args.file) {
         return print_language(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
@@ -141,17 +142,18 @@ fn few(names: &[String]) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// Prints a language network, of which the options of a vision transformer say nothing.
+/// Prints a network of texts, of which the options of a vision transformer say nothing.
 fn print_language(args: &InspectArgs) -> Result<()> {
     let InspectArgs { architecture, heads, activation, eps, .. } = args;
     ensure!(
         architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
-        "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
+        "{}: config.json says everything of a network of texts: leave --architecture, --heads, --activation and --eps out",
         args.file.display()
     );
-    let base = match is_llava(&args.file) {
-        true => language::print_seeing(&args.file, args.rank)?,
-        false => language::print(&args.file, args.rank)?,
+    let base = match &args.file {
+        file if is_llava(file) => language::print_seeing(file, args.rank)?,
+        file if is_encoder(file) => language::print_encoder(file, args.rank)?,
+        file => language::print(file, args.rank)?,
     };
     if args.parameters {
         print_parameters(&base);

@@ -15,7 +15,9 @@ pub enum Taken {
     Bytes(i64, Preparing),
     /// `input_ids` and `attention_mask` of so many tokens.
     Texts(i64),
-    /// These with normalised images `pixel_values` of so many pixels per side.
+    /// `input_ids`, `attention_mask` and `token_type_ids` of so many tokens.
+    Pairs(i64),
+    /// The first two with normalised images `pixel_values` of so many pixels per side.
     Questions { tokens: i64, side: i64, normalize: Normalize },
 }
 
@@ -36,6 +38,7 @@ impl Taken {
             Taken::Pixels(_) => &["pixels"],
             Taken::Bytes(..) => &["images"],
             Taken::Texts(_) => &["input_ids", "attention_mask"],
+            Taken::Pairs(_) => &["input_ids", "attention_mask", "token_type_ids"],
             Taken::Questions { .. } => &["input_ids", "attention_mask", "pixel_values"],
         }
     }
@@ -51,12 +54,14 @@ impl Taken {
                 let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
                 images(writer, &prepared(writer, &bytes, side, preparing))
             }
-            Taken::Texts(tokens) => {
-                let rows = text(writer, tokens).map(|row| writer.reshape(&row, &[1, tokens]));
-                writer.graph().concat(&rows.each_ref(), 2)
+            Taken::Texts(tokens) | Taken::Pairs(tokens) => {
+                let rows: Vec<Value> = self.names().iter().map(|name| text(writer, name, tokens)).collect();
+                let rows: Vec<Value> = rows.iter().map(|row| writer.reshape(row, &[1, tokens])).collect();
+                writer.graph().concat(&rows.iter().collect::<Vec<_>>(), 2)
             }
             Taken::Questions { tokens, side, normalize } => {
-                let [ids, mask] = text(writer, tokens).map(|row| as_float(writer, &row));
+                let [ids, mask] =
+                    ["input_ids", "attention_mask"].map(|name| as_float(writer, &text(writer, name, tokens)));
                 let axes = &[SAMPLES, 3, side, side];
                 let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
                 let bytes = unnormalised(writer, &pixels, normalize);
@@ -79,13 +84,11 @@ fn as_float(writer: &Writer, x: &Value) -> Value {
     writer.graph().keep(Operation::Cast(Kind::Float), &[x])
 }
 
-/// Adds ids and mask, `[1, B, T]` each.
-fn text(writer: &Writer, tokens: i64) -> [Value; 2] {
-    ["input_ids", "attention_mask"].map(|name| {
-        let mut graph = writer.graph();
-        let row = graph.input(name, Kind::Int64, &TEXT, &[SAMPLES, tokens]);
-        graph.reshape(&row, &[1, SAMPLES, tokens])
-    })
+/// Adds whole numbers, one for each token of a text, `[1, B, T]`.
+fn text(writer: &Writer, name: &'static str, tokens: i64) -> Value {
+    let mut graph = writer.graph();
+    let row = graph.input(name, Kind::Int64, &TEXT, &[SAMPLES, tokens]);
+    graph.reshape(&row, &[1, SAMPLES, tokens])
 }
 
 /// Returns prepared images of bytes, as [`Preprocess::images`](crate::model::Preprocess::images) makes them.

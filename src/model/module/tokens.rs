@@ -22,6 +22,10 @@ pub struct Limit {
     pub tokens: Option<i64>,
     /// Whether longer ones are cut, of a pair the longer text first, instead of being refused.
     pub truncate: bool,
+    /// The most tokens that the network reads, where its config tells it.
+    pub context: Option<i64>,
+    /// The number of tokens that the network knows, where its config tells it.
+    pub vocabulary: Option<i64>,
 }
 
 /// A tokenizer that turns texts and pairs of texts into tokens.
@@ -47,11 +51,13 @@ impl Tokenizer {
     pub fn open(path: &Path, limit: Limit, inputs: usize) -> Result<Tokenizer> {
         let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…)), or name it by \
                       checkpoint.tokenizer";
-        let reader = For { network: "a text encoder", advice, vocabulary: i64::MAX, part: "module" };
+        let vocabulary = limit.vocabulary.unwrap_or(i64::MAX);
+        let reader = For { network: "a text encoder", advice, vocabulary, part: "network" };
         let stored = StoredTokenizer::open(folder(path), &reader)?;
         let most = stored.settings.get("model_max_length").and_then(Value::as_f64);
         // Tokenizers without a limit name a number with thirty digits.
         let usual = most.map_or(TOKENS, |most| (most as i64).clamp(1, TOKENS));
+        let usual = limit.context.map_or(usual, |context| context.min(usual));
         let side = stored.settings.get("padding_side").and_then(Value::as_str);
         let side = if side == Some("left") { Side::Left } else { Side::Right };
         let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
@@ -169,7 +175,7 @@ mod tests {
             settings["truncation_side"] = side.into();
             std::fs::write(folder.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
             for pair in pairs.iter().filter(|pair| pair["side"] == side) {
-                let limit = Limit { tokens: pair["most"].as_i64(), truncate: true };
+                let limit = Limit { tokens: pair["most"].as_i64(), truncate: true, ..Limit::default() };
                 let tokenizer = Tokenizer::open(folder.path(), limit, 2).unwrap();
                 let text = |at: usize| pair["texts"][at].as_str().unwrap();
                 let expected: Vec<u32> = serde_json::from_value(pair["ids"].clone()).unwrap();
