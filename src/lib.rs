@@ -41,6 +41,9 @@ pub mod posterior;
 // The logits of many members on many images.
 pub mod predict;
 
+// What a model learns, and what is kept of its predictions.
+pub mod tasks;
+
 // Gaussians around trained particles, from the curvature of the loss.
 pub mod laplace;
 

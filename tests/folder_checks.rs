@@ -137,6 +137,9 @@ fn configs_that_contradict_the_weights_are_refused_by_name() {
     let cases: &[(&str, &str, Value, &str)] = &[
         ("hf-vit", "/intermediate_size", json!(64), "intermediate_size = 64, but the weights have 32"),
         ("hf-vit", "/id2label", json!({ "0": "a", "1": "b" }), "id2label = 2, but the weights have 3"),
+        ("timm-vit", "/model_args/mlp_ratio", json!(1e300), "its product with the width 16 must be at most 1048576"),
+        ("hf-dinov2", "/mlp_ratio", json!(9.2e18), "its product with the width 16 must be at most 1048576"),
+        ("open-clip", "/model_cfg/vision_cfg/mlp_ratio", json!(9.2e18), "must be at most 1048576"),
         ("hf-vit", "/qkv_bias", json!(false), "blocks.0.attn.qkv.bias, which does not belong"),
         ("hf-vit", "/model_type", json!("deit"), "calls distillation_token, which belongs"),
         (

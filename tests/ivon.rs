@@ -6,7 +6,7 @@ use bella::base::noise::Noise;
 use bella::data::batches::Batch;
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use tch::{Device, Kind, Tensor};
 
@@ -67,7 +67,7 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
     let mut ivon = Ivon::new(settings, &theta, given);
     let mut losses = Vec::new();
     for step in 0..STEPS {
-        let mut objective = Likelihood::new(&model, &*subspace, Passes::WHOLE, &batch, 1);
+        let mut objective = Likelihood::new(Learner::of_classes(&model, &*subspace), Passes::WHOLE, &batch, 1);
         let done = ivon.step(&mut theta, &mut objective, 1.0).unwrap();
         if step % 10 == 0 {
             losses.push(done.losses.double_value(&[0]));

@@ -210,3 +210,22 @@ fn a_missing_tensor_has_its_publishers_name() {
         }
     }
 }
+
+/// Sizes of the image tower in the config that are not those of the weights are refused by key.
+#[test]
+fn a_config_that_contradicts_the_tower_is_refused_by_name() {
+    let place = tempfile::tempdir().unwrap();
+    for file in ["tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        std::fs::copy(folder("transformers-5").join(file), place.path().join(file)).unwrap();
+    }
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder("transformers-5").join("config.json")).unwrap()).unwrap();
+    for (key, said, found) in [("hidden_size", 24, 12), ("patch_size", 6, 4), ("intermediate_size", 24, 20)] {
+        let mut other = config.clone();
+        other["vision_config"][key] = said.into();
+        std::fs::write(place.path().join("config.json"), other.to_string()).unwrap();
+        let error = format!("{:#}", open(place.path(), None, Normalize::CLIP).err().unwrap());
+        let rule = format!("says vision_config.{key} = {said}, but the weights have {found}");
+        assert!(error.contains(&rule), "{error}");
+    }
+}

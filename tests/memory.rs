@@ -15,7 +15,7 @@ use bella::methods::Objective;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
-use bella::train::{self, Likelihood};
+use bella::train::{self, Learner, Likelihood};
 use common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
 use tch::{Kind, Tensor};
 
@@ -97,7 +97,7 @@ fn training_gradients_do_not_depend_on_the_cut() {
     let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
     let objective = |parts: usize| {
         let passes = train::Passes { particle_chunk: 0, accumulate: parts, recompute: false };
-        Likelihood::new(&model, &*subspace, passes, &batch, 1)
+        Likelihood::new(Learner::of_classes(&model, &*subspace), passes, &batch, 1)
     };
     let whole = objective(1).losses(&theta).unwrap();
     for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
@@ -114,7 +114,7 @@ fn a_small_batch_leaves_the_cut_of_later_ones() {
     let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8).narrow(0, 0, 2);
     let batch = Batch { samples: bytes, labels: Tensor::from_slice(&[0i64, 1]) };
     let chunker = Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""));
-    let objective = Likelihood::new(&model, &*subspace, train::Passes::WHOLE, &batch, 1);
+    let objective = Likelihood::new(Learner::of_classes(&model, &*subspace), train::Passes::WHOLE, &batch, 1);
     objective.chunked_by(chunker.clone()).losses(&theta).unwrap();
     assert_eq!(chunker.cut(), ChunkSize { members: 3, images: 5 });
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use bella::experiment::Experiment;
+use bella::methods::{RowsAre, Update};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{Backbone, CheckpointKind, Loaded};
@@ -223,7 +224,7 @@ fn heads_of_a_vision_transformer_train_as_natively() {
 }
 
 /// Every method with settings of a few steps; the subspace is low-rank where nothing else is said. `imported` trains nothing.
-const METHODS: [(&str, &str); 19] = [
+const METHODS: &[(&str, &str)] = &[
     ("map", "{}"),
     ("ensemble", "{particles=2}"),
     ("sam", "{}"),
@@ -245,9 +246,6 @@ const METHODS: [(&str, &str); 19] = [
     ("vbll", "{ess=32,covariance=\"dense\"}"),
 ];
 
-/// Methods that move theta themselves.
-const NO_OPTIMIZER: [&str; 6] = ["ivon", "vogn", "bbb", "sgld", "psgld", "sghmc"];
-
 #[test]
 fn every_method_is_tried() {
     let tried: Vec<&str> = METHODS.iter().map(|(key, _)| *key).collect();
@@ -267,16 +265,23 @@ fn a_gaussian_over_projections_refuses_it() {
     assert_has(&line, &["subspace.projections", "needs a zero-shot head: use [head.zero-shot]"]);
 }
 
-/// A run by one of the methods has a finite loss, and its members differ where there are several.
-fn trains(methods: &[(&str, &str)]) {
-    for (key, settings) in methods {
+/// Runs by the methods with such rows have a finite loss, and their members differ where there are several.
+fn trains(rows: RowsAre) {
+    for (key, settings) in METHODS {
+        let entry = bella::methods::METHODS.iter().find(|entry| entry.key == *key).unwrap();
+        if entry.rows != rows {
+            continue;
+        }
         let place = Place::with_tiny();
         let plain = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
         let plain = plain.replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "");
         place.write("tiny.toml", plain.as_bytes());
         let method = format!("method.{key}={settings}");
         let head = if ["laplace", "vbll"].contains(key) { "head={linear={}}" } else { "train.epochs=1" };
-        let optimizer = if NO_OPTIMIZER.contains(key) { "optimizer={none={}}" } else { "optimizer={adamw={lr=2e-3}}" };
+        let optimizer = match entry.update {
+            Update::Own => "optimizer={none={}}",
+            Update::Optimizer => "optimizer={adamw={lr=2e-3}}",
+        };
         let more = [&method, head, optimizer, "subspace.low-rank.targets=[\"linear\",\"pointwise\"]", "train.epochs=1"];
         done(place.train(&joined(&sets("residual.pt"), &more)));
         let table = place.results();
@@ -289,25 +294,17 @@ fn trains(methods: &[(&str, &str)]) {
 
 #[test]
 fn methods_of_points_train_it() {
-    trains(&METHODS[..4]);
+    trains(RowsAre::Points);
 }
 
 #[test]
-fn methods_of_variational_gaussians_train_it() {
-    trains(&METHODS[4..7]);
-    trains(&METHODS[13..14]);
+fn methods_of_gaussians_train_it() {
+    trains(RowsAre::Gaussians);
 }
 
 #[test]
-fn methods_after_training_train_it() {
-    trains(&METHODS[7..10]);
-    trains(&METHODS[14..15]);
-}
-
-#[test]
-fn chains_and_searches_train_it() {
-    trains(&METHODS[10..13]);
-    trains(&METHODS[15..]);
+fn methods_of_samples_train_it() {
+    trains(RowsAre::Samples);
 }
 
 /// Normalisation with running statistics stays as it is stored, which is said; all weights train.

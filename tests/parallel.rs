@@ -20,7 +20,7 @@ use bella::predict::{Members, Predictor};
 use bella::schema::Tree;
 use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
-use bella::train::{Likelihood, Passes, Shared};
+use bella::train::{Learner, Likelihood, Passes, Shared};
 use common::{Place, assert_has, error_line, model, questions, tiny};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -181,7 +181,12 @@ impl Setting {
 
     fn whole(&self, cut: Passes) -> Likelihood<'_> {
         let all: Vec<i64> = (0..(self.orders * BATCH) as i64).collect();
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, &self.batch(&all), self.orders as i64)
+        Likelihood::new(
+            Learner::of_classes(&self.model, self.subspace.as_ref()),
+            cut,
+            &self.batch(&all),
+            self.orders as i64,
+        )
     }
 
     /// With the images of a share alone.
@@ -196,7 +201,12 @@ impl Setting {
         // A process may have no sample of a small batch.
         let size = if samples.is_empty() { [1, 0] } else { size };
         let (images, labels) = (bytes.unflatten(0, size.as_slice()), labels.view(size));
-        let own = Likelihood::on(&self.model, self.subspace.as_ref(), cut, Input::Stored(images), labels);
+        let own = Likelihood::on(
+            Learner::of_classes(&self.model, self.subspace.as_ref()),
+            cut,
+            Input::Stored(images),
+            labels,
+        );
         Shared { own: own.of_share(share, BATCH), sharding }
     }
 

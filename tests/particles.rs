@@ -13,7 +13,7 @@ use bella::posterior::{Masks, Place};
 use bella::subspace::combine::mean;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Shape, Space, Subspace};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
 
@@ -76,7 +76,9 @@ impl Setting {
     }
 
     fn evaluate(&self, theta: &Tensor, cut: Passes, batch: &Batch, orders: i64) -> Evaluation {
-        Likelihood::new(&self.model, self.subspace.as_ref(), cut, batch, orders).losses(theta).unwrap()
+        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), cut, batch, orders)
+            .losses(theta)
+            .unwrap()
     }
 
     /// One objective a particle, each on its own rows of the batch.
@@ -120,7 +122,8 @@ impl Setting {
             for particle_chunk in [0, 1, 2] {
                 for (accumulate, recompute) in [(1, false), (3, false), (1, true)] {
                     let cut = Passes { particle_chunk, accumulate, recompute };
-                    let mut objective = Likelihood::new(&self.model, self.subspace.as_ref(), cut, &batch, orders);
+                    let mut objective =
+                        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), cut, &batch, orders);
                     let Outputs { values: logits, labels } = objective.outputs(&theta, Output::Logits).unwrap();
                     assert!(!logits.requires_grad());
                     let what = format!("orders {orders}, {cut:?}");
@@ -364,7 +367,8 @@ fn flipout_gives_each_image_signs_of_its_own() {
     let noise: Vec<f32> = (0..theta.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();
     let noise = Tensor::from_slice(&noise).view_as(&theta) * &mask;
     let batch = setting.batch(1);
-    let objective = |cut| Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, 1);
+    let objective =
+        |cut| Likelihood::new(Learner::of_classes(&setting.model, setting.subspace.as_ref()), cut, &batch, 1);
     let flipped = |cut: Passes, noise: &Tensor, part: usize| {
         let noise = FactorNoise { noise, seed: 3, step: 5 };
         let request = Request::losses(&theta).on_part(part).with(Extra::Noise(noise));
@@ -406,7 +410,8 @@ fn squared_gradients_are_those_of_single_images() {
             let batch = setting.batch(orders);
             let cut = Passes { particle_chunk: 0, accumulate: 2, recompute: false };
             let whole = setting.evaluate(&theta, cut, &batch, orders);
-            let mut likelihood = Likelihood::new(&setting.model, setting.subspace.as_ref(), cut, &batch, orders);
+            let mut likelihood =
+                Likelihood::new(Learner::of_classes(&setting.model, setting.subspace.as_ref()), cut, &batch, orders);
             let mut squared = |part: usize| {
                 let request = Request::losses(&theta).on_part(part).with(Extra::Squares);
                 likelihood.evaluate(&request).unwrap().extended().unwrap()

@@ -9,7 +9,7 @@ use bella::model::Model;
 use bella::model::network::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
-use bella::train::{Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
@@ -68,7 +68,7 @@ impl Setting {
     }
 
     fn likelihood(&self, passes: Passes) -> Likelihood<'_> {
-        Likelihood::new(&self.model, self.subspace.as_ref(), passes, &self.batch, self.orders)
+        Likelihood::new(Learner::of_classes(&self.model, self.subspace.as_ref()), passes, &self.batch, self.orders)
     }
 
     fn mixed(&self, theta: &Tensor, matrices: &Tensor, passes: Passes) -> Extended {

@@ -17,7 +17,7 @@ use crate::model::Input;
 use crate::model::network::Weights;
 use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
-use crate::train::{Likelihood, Passes};
+use crate::train::{Learner, Likelihood, Passes};
 
 impl Setup<'_> {
     /// Times training steps as the plan says.
@@ -97,13 +97,14 @@ impl Setup<'_> {
 
     fn likelihood(&self, batch: &Batch, tokens: Option<&Tokens>, chunker: &Rc<Chunker>) -> Likelihood<'_> {
         let passes = Passes::of(&self.training.train);
+        let learner = Learner::of_classes(self.model, self.subspace);
         let likelihood = match tokens {
-            None => Likelihood::new(self.model, self.subspace, passes, batch, self.orders()),
+            None => Likelihood::new(learner, passes, batch, self.orders()),
             Some(Tokens { cache, rows, block }) => {
                 let tokens = cache.index_select(0, rows).to_device(self.model.device);
                 let input = Input::Entering(tokens.unflatten(0, [self.orders(), -1].as_slice()), *block);
                 let labels = batch.labels.view([self.orders(), -1]);
-                Likelihood::on(self.model, self.subspace, passes, input, labels)
+                Likelihood::on(learner, passes, input, labels)
             }
         };
         likelihood.chunked_by(chunker.clone())

@@ -10,7 +10,7 @@ use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
 #[derive(Args)]
 #[command(next_help_heading = "Attack")]
 pub(super) struct AttackArgs {
-    /// Attack the test images: fgsm or pgd (L∞, untargeted, pixels in [0, 1]).
+    /// Attack the test images: one of `bella list attacks` (L∞, untargeted, pixels in [0, 1]).
     #[arg(long, value_name = "NAME", value_parser = parse_attack)]
     attack: Option<&'static Entry>,
 
@@ -27,20 +27,20 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
     attack_resolution: Resolution,
 
-    /// Number of PGD steps.
+    /// Number of steps of an attack that makes several.
     #[arg(long, value_name = "N", default_value = "10", requires = "attack",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     attack_steps: u32,
 
-    /// Size of a PGD step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
+    /// Size of such a step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
     #[arg(long, value_name = "S", value_parser = parse_unit, requires = "attack")]
     attack_step_size: Option<f64>,
 
-    /// Start PGD at the image instead of a random point of the ball.
+    /// Start at the image instead of a random point of the ball, where an attack starts at random (pgd).
     #[arg(long, requires = "attack")]
     attack_from_image: bool,
 
-    /// Seed of PGD's random starting points.
+    /// Seed of random starting points.
     #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
     attack_seed: u64,
 

@@ -58,6 +58,11 @@ impl ConformalArgs {
         Ok((!self.conformal.is_empty()).then_some(plan))
     }
 
+    /// Returns whether sets are asked for.
+    pub fn is_asked(&self) -> bool {
+        !self.conformal.is_empty()
+    }
+
     /// Returns the one kind of set that is written beside a prediction; `None` without `--conformal`.
     ///
     /// # Errors

@@ -144,11 +144,17 @@ impl TestArgs {
 pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result<()> {
     let (table, Tested { rows, sets, ood }) = (&tests.table, tested);
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
-    for of_set in ood {
-        super::report::print_ood(of_set);
-        tracing::info!("results: {}", ood_csv(out, name).display());
+    if !table.csv {
+        let all = [rows, sets, &ood.concat()].map(|rows| super::report::table_of(rows));
+        super::report::check_columns(&all.each_ref(), table)?;
     }
-    super::report::print_rows(rows, table)?;
+    for of_set in ood.iter().filter(|_| !table.csv) {
+        super::report::print_ood(of_set, table)?;
+    }
+    if !ood.is_empty() {
+        tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
+    }
+    super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
     if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
         super::score::print_scaled(rows);
     }
@@ -158,9 +164,9 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     }
     if !sets.is_empty() {
         if !table.csv {
-            super::report::print_conformal(sets);
+            super::report::print_conformal(sets, table)?;
         }
-        tracing::info!("results: {}", conformal_csv(out, name).display());
+        tracing::info!("results: {}", conformal_csv(&opened.run, out, name).display());
     }
     Ok(())
 }

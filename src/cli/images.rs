@@ -41,6 +41,10 @@ pub struct ImagesArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_share)]
     crop_pct: f64,
 
+    /// Turn images by their EXIF orientation, as `bella predict` and one's own folders do.
+    #[arg(long)]
+    exif_orientation: bool,
+
     /// Write the pixels to this file, as bytes [N, 3, size, size].
     #[arg(short = 'o', long, value_name = "FILE.npy")]
     output: Option<PathBuf>,
@@ -68,10 +72,10 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
     }
     args.output.iter().try_for_each(|path| expect_writable(path))?;
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
-    let problem = inputs.iter().find_map(|input| input.problem.clone());
+    let problem = inputs.images.iter().find_map(|input| input.problem.clone());
     problem.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))?;
     let workers = args.workers.map_or_else(cores, usize::from);
-    let bar = crate::base::logging::bar(inputs.len() as u64, "packing");
+    let bar = crate::base::logging::bar(inputs.images.len() as u64, "packing");
     let request = Request {
         image_size: args.size as usize,
         interpolation: args.interpolation,
@@ -81,8 +85,8 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
         workers,
         progress: &|done, _| bar.set_position(done as u64),
     };
-    let paths: Vec<PathBuf> = inputs.into_iter().map(|input| input.path).collect();
-    let decode = Decode::new(args.resize, &request, &paths[0])?;
+    let paths: Vec<PathBuf> = inputs.images.into_iter().map(|input| input.path).collect();
+    let decode = Decode::new(args.resize, args.exif_orientation, &request, &paths[0])?;
     let files = Files::new(paths, decode).with_cache(&request)?;
     bar.finish_and_clear();
     if let Some(output) = &args.output {

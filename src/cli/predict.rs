@@ -9,25 +9,31 @@ use clap::Args;
 use super::conformal::ConformalArgs;
 use super::options::ComputeArgs;
 use crate::base::files::{create_file, expect_writable};
+use crate::base::small::counted;
 use crate::base::usage::Usage;
-use crate::data::{Medium, Resize};
+use crate::data::{Medium, Resize, SplitName};
 use crate::experiment::Overrides;
-use crate::inference::{Asked, Predicted, Wanted, predict_images, predict_questions, predict_texts};
+use crate::inference::{
+    Asked, Extremes, Predicted, Wanted, predict_images, predict_questions, predict_set, predict_texts,
+};
 use crate::machine::Precision;
-use crate::predict::inputs::{Format, LIST, Writer, collect};
+use crate::predict::inputs::{Columns, Format, Inputs, LIST, Writer, collect};
 use crate::session::Opened;
 
 /// Predict the classes of images or texts, with the uncertainty of each prediction.
 ///
-/// There is one record per image: path, class, probability, predictive entropy, mutual information, disagreement of
-/// members, error; with --conformal also the set of classes, the most probable first. Texts come in files of JSON lines, of
+/// There is one record per image: path, class, probability, predictive entropy, expected entropy and mutual information
+/// (all in nats), disagreement of members, error; with --conformal also the set of classes, the most probable first. With
+/// --set, the images are those of the run's own data set, and records have their label. Photos are turned by their EXIF
+/// orientation; ICC profiles and transparency are ignored, as in training. Texts come in files of JSON lines, of
 /// which the run's own template makes prompts; questions about images have the keys `image`, a file beside that of the
 /// lines, and `question`. A run on free answers, and any with --generate, writes a text after each prompt: every
 /// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
-    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png\n  \
+    bella predict low-rank-svgd-s1 photos/ --contact-sheet sheet.png --top 5\n  \
+    bella predict low-rank-svgd-s1 --set test > test.csv      # the test images of the run, with their labels\n  \
     bella predict low-rank-svgd-s1 photos/ --conformal 0.1    # sets that hold the class with probability 0.9\n  \
     bella predict low-rank-svgd-s1 questions.jsonl --generate 20 --format jsonl")]
 pub struct PredictArgs {
@@ -36,8 +42,20 @@ pub struct PredictArgs {
     run: String,
 
     /// Image files, folders, or - for a list of paths on standard input; files of JSON lines for a run on texts or questions.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "set")]
     paths: Vec<PathBuf>,
+
+    /// Predict the images of the run's own data set instead: train, val or test. Records then have the label.
+    #[arg(long, value_name = "SPLIT", conflicts_with_all = ["paths", "resize", "as_stored", "conformal", "generate", "skip_corrupt"])]
+    set: Option<SplitName>,
+
+    /// Write the K most probable classes with their probabilities.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    top: Option<u32>,
+
+    /// Write the probability of every class.
+    #[arg(long)]
+    all: bool,
 
     /// Format of the records.
     #[arg(long, default_value = "csv")]
@@ -47,7 +65,8 @@ pub struct PredictArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Draw the most and the least certain images with their predictions to this file.
+    /// Draw the most and the least certain images with their predictions to this file; with --set also the most
+    /// confidently wrong ones.
     #[arg(long, value_name = "FILE.png")]
     contact_sheet: Option<PathBuf>,
 
@@ -61,6 +80,10 @@ pub struct PredictArgs {
     /// Way of resizing images to the network's size [default: that of the run's own images].
     #[arg(long)]
     resize: Option<Resize>,
+
+    /// Take photos as they are stored, without their EXIF orientation [default: as the run's own folder or list].
+    #[arg(long)]
+    as_stored: bool,
 
     /// Write texts of at most N tokens after the prompts, instead of classes; for a run on texts or questions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -109,13 +132,35 @@ impl PredictArgs {
         }
         let only_images = [
             ("--resize", self.resize.is_some()),
+            ("--as-stored", self.as_stored),
             ("--contact-sheet", self.contact_sheet.is_some()),
             ("--conformal", self.conformal.single()?.is_some()),
         ];
+        let of_classes = [("--top", self.top.is_some()), ("--all", self.all)];
+        if let Some((option, _)) = of_classes.iter().find(|(_, given)| *given && self.generate.is_some()) {
+            return Err(Usage(format!("{option} is of classes, and --generate writes texts: leave one out")).into());
+        }
         match only_images.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Usage(format!("{option} is for runs on images: leave it out")).into()),
             None => Ok(()),
         }
+    }
+
+    /// Returns what records have besides the usual columns.
+    fn columns(&self, opened: &Opened) -> Columns {
+        Columns {
+            classes: opened.session.classes.clone(),
+            label: self.set.is_some(),
+            top: self.top.map_or(0, |count| count as usize),
+            all: self.all,
+            set: self.conformal.is_asked(),
+        }
+    }
+
+    /// Says how many samples were predicted, and where their records are.
+    fn close(&self, count: usize, one: &str, several: &str) {
+        let place = self.output.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));
+        tracing::info!("predicted {}{place}", counted(count, one, several));
     }
 
     /// Opens the place of the records.
@@ -135,7 +180,11 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
     let PredictArgs { paths, format, generate, batch_size, .. } = args;
-    let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size };
+    if let Some(split) = args.set {
+        return of_set(args, &opened, split);
+    }
+    let columns = args.columns(&opened);
+    let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size, columns };
     match medium {
         Medium::Images => images(args, &opened),
         Medium::Texts => predict_texts(&asked, &opened, args.writer()?),
@@ -147,21 +196,43 @@ pub fn run(args: &PredictArgs) -> Result<()> {
 fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     // The images are looked up before the output is created.
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
+    let Inputs { images, skipped } = &inputs;
     let out = args.writer()?;
     let wanted = Wanted {
         resize: args.resize,
         batch_size: args.batch_size,
         conformal: args.conformal.single()?,
         keeps_extremes: args.contact_sheet.is_some(),
+        as_stored: args.as_stored,
     };
-    let Predicted { failed, extremes } = predict_images(&wanted, opened, &inputs, &mut Writer::new(out, args.format))?;
-    ensure!(failed < inputs.len(), "none of the {} images could be read", inputs.len());
-    args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(sheet))?;
+    let mut writer = Writer::new(out, args.format, args.columns(opened));
+    let Predicted { failed, extremes } = predict_images(&wanted, opened, images, &mut writer)?;
+    ensure!(failed < images.len(), "none of the {} images could be read", images.len());
+    args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(&opened.run.id(), sheet))?;
+    if !skipped.is_empty() {
+        let shown: Vec<String> = skipped.iter().take(5).map(|path| path.display().to_string()).collect();
+        let more = if skipped.len() > 5 { ", …" } else { "" };
+        let files = counted(skipped.len(), "file is no image", "files are no images");
+        tracing::warn!("{files} by name, and was left out: {}{more}", shown.join(", "));
+    }
+    args.close(images.len() - failed, "image", "images");
     if failed > 0 {
         let what =
-            format!("{failed} of {} images could not be read: see the column error of their records", inputs.len());
+            format!("{failed} of {} images could not be read: see the column error of their records", images.len());
         ensure!(args.skip_corrupt, "{what}; mend or remove them, or accept that with --skip-corrupt");
         tracing::warn!("{what}");
     }
+    Ok(())
+}
+
+/// Writes a record for each sample of the run's own data set, and the sheet of images if it is asked for.
+fn of_set(args: &PredictArgs, opened: &Opened, split: SplitName) -> Result<()> {
+    let mut writer = Writer::new(args.writer()?, args.format, args.columns(opened));
+    let mut extremes = args.contact_sheet.as_ref().map(|_| Extremes::default());
+    let count = predict_set((split, args.batch_size), opened, &mut writer, extremes.as_mut())?;
+    if let (Some(extremes), Some(sheet)) = (&extremes, &args.contact_sheet) {
+        extremes.draw(&opened.run.id(), sheet)?;
+    }
+    args.close(count, "sample", "samples");
     Ok(())
 }

@@ -10,10 +10,11 @@ use super::options::TableArgs;
 use super::report::print_csv;
 use crate::base::outside::print_drawn;
 use crate::base::usage::Usage;
-use crate::evaluate::score::{conformal_sets, detect, files_of, is_answers, levels, score};
+use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
 use crate::metrics::ood;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::tasks::is_answers;
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
@@ -72,15 +73,19 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         return print_csv(&table(&rows));
     }
     if args.ood.is_empty() {
-        super::report::print_rows(&rows, &args.table)?;
+        let all = [&rows, &sets].map(|rows| super::report::table_of(rows));
+        super::report::check_columns(&all.each_ref(), &args.table)?;
+        super::report::Kind::Results.print(&all[0], &args.table)?;
         if args.validation.is_some() {
             print_scaled(&rows);
         }
         if !sets.is_empty() {
-            super::report::print_conformal(&sets);
+            println!();
+            super::report::print_conformal(&sets, &args.table)?;
         }
     } else {
-        print_ood(&rows);
+        super::report::check_columns(&[&super::report::table_of(&rows)], &args.table)?;
+        print_ood(&rows, &args.table)?;
     }
     Ok(())
 }
@@ -129,13 +134,14 @@ pub(super) fn print_scaled(rows: &[Row]) {
 }
 
 /// Prints the table and the definitions of its scores and measures.
-fn print_ood(rows: &[Row]) {
-    super::report::print_ood(rows);
-    println!("\npositive = outside, higher score = more outside");
+fn print_ood(rows: &[Row], how: &TableArgs) -> Result<()> {
+    super::report::print_ood(rows, how)?;
+    println!("positive = outside, higher score = more outside");
     for score in ood::OOD_SCORES {
         println!("  {}: {}", score.key, score.definition);
     }
     println!("  {}", ood::measure_definitions().replace("; ", "\n  "));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub fn run(args: &SensitivityArgs) -> Result<()> {
         println!("{caught} of the {top} most sensitive images have a replaced label");
     }
     let path = opened.run.path().join("sensitivity.png");
-    draw(&all, &opened.session.classes, &path)?;
+    draw(&all, &opened.session.classes, &opened.run.id(), &path)?;
     tracing::info!("picture: {}", path.display());
     Ok(())
 }

@@ -77,6 +77,9 @@ impl Expected {
         if decode.shorter_side != decode.width {
             hash.update(format!(" of {}", decode.shorter_side));
         }
+        if decode.turns {
+            hash.update(" turned");
+        }
         for path in paths {
             let failed = || format!("{}: cannot read", path.display());
             let meta = path.metadata().with_context(failed)?;

@@ -144,6 +144,12 @@ pub trait Dataset: Resolved + Send + Sync {
         None
     }
 
+    /// Returns whether new photos are turned by their EXIF orientation before they are predicted. Only a user's own set can
+    /// say that they are not.
+    fn turns(&self) -> bool {
+        true
+    }
+
     /// Returns the test sets if the config names several, which are evaluated one by one: for each, the name that is
     /// appended to the label of the set, and the set with this test set alone. Empty otherwise.
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {

@@ -1,5 +1,5 @@
-//! Decodes an image file to `[3, H, W]` bytes: converts it to RGB and resizes it as torchvision does with Pillow images
-//! (the shorter side with antialiasing, then a centre crop).
+//! Decodes an image file to `[3, H, W]` bytes: converts it to RGB, turns it by its EXIF orientation where that is asked for,
+//! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop).
 
 mod pixels;
 
@@ -44,6 +44,8 @@ pub struct Decode {
     pub width: usize,
     /// The length in pixels to which the shorter side (of squares, either side) is resized before the centre is cut out.
     pub shorter_side: usize,
+    /// Whether images are turned by their EXIF orientation, as a camera's photos need.
+    pub turns: bool,
 }
 
 impl Resize {
@@ -62,13 +64,17 @@ impl Resize {
 
 impl Decode {
     /// Creates a decoder to squares of the requested size, or, with [`Resize::None`], to the size of `first`, an image
-    /// of the set.
+    /// of the set. `turns` says whether images are turned by their EXIF orientation.
     ///
     /// # Errors
-    /// Fails with [`Resize::None`] if the header of `first` cannot be read.
-    pub fn new(resize: Resize, request: &Request, first: &Path) -> Result<Decode> {
+    /// Fails with [`Resize::None`] if the size of `first` cannot be read.
+    pub fn new(resize: Resize, turns: bool, request: &Request, first: &Path) -> Result<Decode> {
         let (height, width) = match resize {
             Resize::ShorterSideCrop | Resize::Stretch | Resize::Pad => (request.image_size, request.image_size),
+            Resize::None if turns => {
+                let (width, height) = rgb(first, turns)?.dimensions();
+                (height as usize, width as usize)
+            }
             Resize::None => {
                 let (width, height) = contained(|| {
                     let reader = ImageReader::new(BufReader::new(open_file(first)?)).with_guessed_format()?;
@@ -80,7 +86,7 @@ impl Decode {
         };
         ensure!(height > 0 && width > 0, "{}: an image of {height} x {width} pixels", first.display());
         let shorter_side = resize.shorter_side(width, request.crop_pct);
-        Ok(Decode { resize, interpolation: request.interpolation, height, width, shorter_side })
+        Ok(Decode { resize, interpolation: request.interpolation, height, width, shorter_side, turns })
     }
 
     /// Returns the number of bytes of one decoded image.
@@ -94,7 +100,7 @@ impl Decode {
     /// Fails if the file cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs. The
     /// message names the file.
     pub fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        let image = rgb(path)?;
+        let image = rgb(path, self.turns)?;
         contained(|| Ok(planar(&self.sized(image)?))).with_context(|| path.display().to_string())
     }
 
@@ -139,13 +145,18 @@ fn padded(image: &RgbImage) -> RgbImage {
     square
 }
 
-/// Returns the image in `path` in RGB, at its stored size.
+/// Returns the image in `path` in RGB, at its stored size; `turns` says whether it is turned by its EXIF orientation.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is damaged or cut off, or is too large. The message names the file.
-pub fn rgb(path: &Path) -> Result<RgbImage> {
+pub fn rgb(path: &Path, turns: bool) -> Result<RgbImage> {
     let bytes = read_file(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    contained(|| pixels::decode(&bytes)).with_context(|| path.display().to_string())
+    contained(|| pixels::decode(&bytes, turns)).with_context(|| path.display().to_string())
+}
+
+/// Returns whether the image whose file starts with `bytes` is turned where images are turned by their EXIF orientation.
+pub fn is_turned(bytes: &[u8]) -> bool {
+    contained(|| Ok(pixels::is_turned(bytes))).unwrap_or(false)
 }
 
 /// Returns the result of `work` on one image. A panic of the decoder on a damaged file becomes an error, so that it

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use super::decode::is_turned;
 use super::{Files, Groups, Images, Inputs, Split};
 use crate::schema::Choice;
 
@@ -83,13 +84,14 @@ fn add_groups(hash: &mut Sha256, groups: &Groups) {
 fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
     hash.update(b"files");
     add_text(hash, files.decode.resize.word().as_bytes());
-    let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().map(|path| of_file(path)).collect();
+    let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().map(|path| of_file(path, files.decode.turns)).collect();
     digests?.iter().for_each(|digest| hash.update(digest));
     Ok(())
 }
 
-/// Returns the SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content.
-fn of_file(path: &Path) -> Result<[u8; 32]> {
+/// Returns the SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content. A photo
+/// that is turned by its EXIF orientation is another image than the same file as it is stored.
+fn of_file(path: &Path, turns: bool) -> Result<[u8; 32]> {
     let digest = || -> std::io::Result<[u8; 32]> {
         let mut file = crate::base::files::open_file(path)?;
         let size = file.metadata()?.len();
@@ -106,6 +108,9 @@ fn of_file(path: &Path) -> Result<[u8; 32]> {
             }
         }
         hash.update(&bytes);
+        if turns && is_turned(&bytes) {
+            hash.update(b"turned");
+        }
         Ok(hash.finalize().into())
     };
     digest().with_context(|| format!("{}: cannot read", path.display()))

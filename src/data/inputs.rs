@@ -103,7 +103,7 @@ impl Inputs {
     pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {
-            Inputs::Files(files) if views.augment.crops() => rgb(files.path(i)?)?,
+            Inputs::Files(files) if views.augment.crops() => rgb(files.path(i)?, files.decode.turns)?,
             _ => {
                 let image = interleaved(&self.image(i)?, height, width);
                 image.context("an image of another size than its split's")?

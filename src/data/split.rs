@@ -1,5 +1,7 @@
 //! An official part of a data set, loaded: images, labels and groups.
 
+use std::path::PathBuf;
+
 use sha2::{Digest, Sha256};
 
 use super::images::Files;
@@ -50,6 +52,15 @@ impl Split {
     /// Returns whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// Returns the file of a sample, or, where the split is no set of files, its name with the place of the sample, counted
+    /// from 0.
+    pub fn sample_name(&self, at: usize) -> PathBuf {
+        match (&self.decoded_from, &self.inputs) {
+            (Some(files), _) | (None, Inputs::Files(files)) => files.paths[at].clone(),
+            _ => format!("{}:{at}", self.name).into(),
+        }
     }
 
     /// Returns the SHA-256 hash of labels and images (for files: of names and sizes; for questions: of the texts and of the

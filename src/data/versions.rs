@@ -75,6 +75,12 @@ pub struct Mean {
     pub versions: Vec<Version>,
 }
 
+/// Returns whether the condition of a row of results says that it is the mean of other rows.
+pub fn is_mean(condition: &str) -> bool {
+    let group = condition.split(':').next();
+    GROUPS.iter().any(|of| group == Some(of.key))
+}
+
 /// Returns the means whose versions are all in `evaluated`; a mean over only a part of its versions is never formed.
 /// `evaluated` may have any order and contain other versions too.
 pub fn means(evaluated: &[Version]) -> Vec<Mean> {

@@ -108,8 +108,9 @@ impl Evaluation<'_> {
         let labels = Tensor::from_slice(&labels);
         let (mut rows, mut adversarial) = (Vec::new(), Vec::new());
         for ((epsilon, parts), pixels) in plan.epsilons.iter().zip(&logits).zip(&pixels) {
-            let kept =
-                self.keep(host_f32(&Tensor::cat(parts, 1))?, images, &plan.condition(&*attack, *epsilon), seconds)?;
+            let condition = plan.condition(&*attack, *epsilon);
+            let predictions = self.predictions(host_f32(&Tensor::cat(parts, 1))?, images, &condition)?;
+            let kept = self.keep(&predictions, images.fingerprint, &condition, seconds)?;
             if let (Some(file), false) = (kept.file.as_deref().and_then(Path::file_name), pixels.is_empty()) {
                 let (file, images) = (file.to_os_string(), Tensor::cat(pixels, 0));
                 adversarial.push(Adversarial { file, images, labels: labels.shallow_clone() });

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::Evaluation;
 use crate::data::Fingerprint;
-use crate::predictions::Predictions;
-use crate::run::open_predictions;
+use crate::run::open_outcome;
+use crate::tasks::{About, Outcome};
 
 /// The metadata keys that identify what was predicted.
 const IDENTITY: &[&str] = &["set", "condition", "predictive"];
@@ -28,9 +28,8 @@ enum Holder {
 }
 
 impl Evaluation<'_> {
-    /// Adds the class names and the metadata that identify what was predicted.
-    pub(super) fn named(&self, predictions: Predictions, condition: &str, images: Fingerprint) -> Result<Predictions> {
-        let predictions = predictions.with_class_names(self.session.classes.clone())?;
+    /// Returns the class names and the metadata that identify what is predicted.
+    pub(super) fn about(&self, condition: &str, images: Fingerprint) -> About {
         let facts = [
             ("experiment", self.experiment.name.clone()),
             ("run", self.run.id()),
@@ -39,11 +38,12 @@ impl Evaluation<'_> {
             ("predictive", self.predictive.clone()),
             (IMAGES, images.short()),
         ];
-        predictions.with_metadata(facts.map(|(key, value)| (key.to_string(), value)).into())
+        let metadata = facts.map(|(key, value)| (key.to_string(), value)).into();
+        About { classes: self.session.classes.clone(), metadata }
     }
 
-    /// Saves predictions that have been [`named`](Self::named) and returns their path. Only the first process writes.
-    pub(super) fn save(&self, predictions: &Predictions) -> Result<Option<PathBuf>> {
+    /// Saves predictions and returns their path. Only the first process writes.
+    pub(super) fn save(&self, predictions: &dyn Outcome) -> Result<Option<PathBuf>> {
         if !self.session.group.is_main() {
             return Ok(None);
         }
@@ -53,10 +53,11 @@ impl Evaluation<'_> {
     }
 
     /// Returns the plain path, or, if that is taken or reserved, one with the fingerprint of the images.
-    fn place(&self, predictions: &Predictions) -> PathBuf {
+    fn place(&self, predictions: &dyn Outcome) -> PathBuf {
         let [set, condition, predictive, images] =
             ["set", "condition", "predictive", IMAGES].map(|key| fact(predictions, key));
-        let plain = self.run.predictions(set, condition, predictive);
+        let path = |parts: &[&str]| self.run.predicted(parts, self.experiment.task.ending());
+        let plain = path(&[set, condition, predictive]);
         match holder(&plain, predictions) {
             Holder::Same => return plain,
             Holder::Nobody if self.names_files => return plain,
@@ -66,18 +67,18 @@ impl Evaluation<'_> {
         // A number is needed only for sets whose names differ in characters that file names cannot hold.
         let numbered = (2..).map(|number| format!("{images}-{number}"));
         let names = std::iter::once(images.clone()).chain(numbered);
-        let mut paths = names.map(|name| self.run.predictions_of(&[set, condition, predictive, &name]));
+        let mut paths = names.map(|name| path(&[set, condition, predictive, &name]));
         paths.find(|path| holder(path, predictions) != Holder::Other).unwrap_or(plain)
     }
 }
 
-fn fact<'a>(predictions: &'a Predictions, key: &str) -> &'a str {
+fn fact<'a>(predictions: &'a dyn Outcome, key: &str) -> &'a str {
     predictions.metadata().get(key).map_or("", String::as_str)
 }
 
-fn holder(path: &Path, new: &Predictions) -> Holder {
+fn holder(path: &Path, new: &dyn Outcome) -> Holder {
     // A damaged file, or that of another run, is replaced.
-    let Ok(old) = open_predictions(path) else { return Holder::Nobody };
-    let same = IDENTITY.iter().chain([&IMAGES]).all(|key| fact(&old, key) == fact(new, key));
+    let Ok(old) = open_outcome(path) else { return Holder::Nobody };
+    let same = IDENTITY.iter().chain([&IMAGES]).all(|key| fact(&*old, key) == fact(new, key));
     if same { Holder::Same } else { Holder::Other }
 }

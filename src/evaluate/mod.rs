@@ -1,7 +1,6 @@
 //! Turns members and an image set into saved predictions, metrics, and rows of the results.
 
 mod after;
-mod answered;
 mod attacked;
 pub mod attacks;
 pub mod comparison;
@@ -20,17 +19,19 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::data::Fingerprint;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
+use crate::metrics;
 use crate::metrics::temperature::scaled_columns;
-use crate::metrics::{self, Scores, evaluate};
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
 use crate::results::images::TESTED;
 use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
+use crate::tasks::{Batched, Classes, Outcome};
 
 pub use after::after_training;
 pub use attacked::{Adversarial, AttackPlan};
@@ -40,7 +41,7 @@ pub use files::IMAGES;
 pub use finished::stored_rows;
 pub use ood::Inside;
 pub use row::shown;
-pub use suite::{Suite, Tested};
+pub use suite::{Suite, Tested, in_own_classes};
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =
@@ -76,19 +77,24 @@ impl Evaluation<'_> {
     pub fn plain(&self, images: &TestImages, condition: &Condition) -> Result<(Row, Predictions)> {
         let started = Instant::now();
         let logits = self.logits(&images.set)?;
-        let kept = self.keep(logits, images, condition, started.elapsed().as_secs_f64())?;
-        Ok((kept.row, kept.predictions))
+        let seconds = started.elapsed().as_secs_f64();
+        let predictions = self.predictions(logits, images, condition)?;
+        let kept = self.keep(&predictions, images.fingerprint, condition, seconds)?;
+        Ok((kept.row, predictions))
     }
 
-    /// Evaluates a test set in the way of the head: predicts classes, or writes answers. Returns the row.
+    /// Evaluates a test set as it is by the task of the experiment, and returns the row.
     ///
     /// # Errors
     /// Fails if images cannot be read, if memory runs out, or if results cannot be written.
     pub fn row_of(&self, images: &TestImages) -> Result<Row> {
-        match self.session.model.head.writes_tokens() {
-            true => self.answered(images),
-            false => Ok(self.plain(images, &Condition::Clean)?.0),
-        }
+        let (started, condition) = (Instant::now(), Condition::Clean);
+        let about = self.about(&condition.to_string(), images.fingerprint);
+        let (indices, set, group) = (all_of(&images.set), &images.set, &*self.session.group);
+        let tests = Batched { group, set, indices: &indices, batch_size: self.batch_size };
+        let found = self.experiment.task.predict(&self.predictor, &tests, about)?;
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(self.keep(&*found, images.fingerprint, &condition, seconds)?.row)
     }
 
     /// Returns predictions on held-out images without storing anything.
@@ -101,29 +107,28 @@ impl Evaluation<'_> {
         logits(self.session, &self.predictor, images, self.batch_size)
     }
 
-    /// Saves predictions under a condition, scores them, and stores the row.
-    fn keep(&self, logits: Vec<f32>, images: &TestImages, condition: &Condition, seconds: f64) -> Result<Kept> {
-        let split = &images.set.split;
-        let predictions = self.predictor.predictions(logits, Some(split.labels.clone()))?;
-        let predictions = match &split.groups {
-            Some(groups) => predictions.with_groups(groups.of.clone(), groups.names.clone())?,
-            None => predictions,
-        };
-        let predictions = self.named(predictions, &condition.to_string(), images.fingerprint)?;
-        let file = self.save(&predictions)?;
-        let mut row = self.describe(&predictions, condition, images.fingerprint);
-        for (column, value) in evaluate(&Scores::compute(&predictions)?) {
-            row.push_number(column, value);
-        }
-        if let Some(validation) = &self.validation {
-            for (column, value) in scaled_columns(validation, &predictions)? {
-                row.push_number(column, value);
+    /// Returns predictions of logits `[m, N, C]` under a condition.
+    fn predictions(&self, logits: Vec<f32>, images: &TestImages, condition: &Condition) -> Result<Predictions> {
+        let about = self.about(&condition.to_string(), images.fingerprint);
+        Classes::predictions(&self.predictor, logits, &images.set.split, about)
+    }
+
+    /// Saves what was predicted of images under a condition in so many seconds, scores it, and stores the row.
+    fn keep(&self, found: &dyn Outcome, images: Fingerprint, condition: &Condition, seconds: f64) -> Result<Kept> {
+        let file = self.save(found)?;
+        let mut row = self.describe(found, condition, images);
+        found.metrics()?.into_iter().for_each(|(column, value)| row.push_number(column, value));
+        if let Some(predictions) = found.logits() {
+            if let Some(validation) = &self.validation {
+                for (column, value) in scaled_columns(validation, predictions)? {
+                    row.push_number(column, value);
+                }
             }
+            self.measure_sets(predictions, images, condition)?;
         }
-        self.measure_sets(&predictions, images.fingerprint, condition)?;
-        self.add_cost(&mut row, predictions.samples() as f64 / seconds);
+        self.add_cost(&mut row, found.samples() as f64 / seconds);
         self.store(&row)?;
-        Ok(Kept { row, predictions, file })
+        Ok(Kept { row, file })
     }
 
     /// Stores a row. Only the first process writes.
@@ -179,18 +184,19 @@ pub fn labelled(
 
 /// Returns the logits `[m, N, C]` of all members on all images.
 fn logits(session: &Session, predictor: &Predictor, images: &SampleSet, batch_size: usize) -> Result<Vec<f32>> {
-    let all: Vec<u32> = (0..images.samples() as u32).collect();
-    let bar = crate::base::logging::bar(all.len() as u64, "predicting");
-    let logits = predictor.shared_logits(&session.group, images, &all, batch_size, &bar)?;
-    bar.finish_and_clear();
-    Ok(logits)
+    let batched = Batched { group: &session.group, set: images, indices: &all_of(images), batch_size };
+    Classes::all_logits(predictor, &batched)
+}
+
+/// Returns the indices of all samples of a set.
+fn all_of(set: &SampleSet) -> Vec<u32> {
+    (0..set.samples() as u32).collect()
 }
 
 /// The results of one evaluation.
 struct Kept {
     row: Row,
-    predictions: Predictions,
-    /// The path of the predictions file; `None` in processes that do not write.
+    /// The path of the file of predictions; `None` in processes that do not write.
     file: Option<PathBuf>,
 }
 
@@ -234,14 +240,23 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.csv"))
 }
 
-/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment.
-pub fn ood_csv(out: &Path, name: &str) -> PathBuf {
-    out.join(format!("{name}-ood.csv"))
+/// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
+/// sweep has its own.
+pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "ood")
 }
 
-/// Returns the path of the file that collects the conformal sets of all runs of an experiment.
-pub fn conformal_csv(out: &Path, name: &str) -> PathBuf {
-    out.join(format!("{name}-conformal.csv"))
+/// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
+/// own.
+pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
+    own_or_shared(run, out, name, "conformal")
+}
+
+fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
+    match run.trial() {
+        Some(_) => run.path().join(format!("{what}.csv")),
+        None => out.join(format!("{name}-{what}.csv")),
+    }
 }
 
 #[cfg(test)]

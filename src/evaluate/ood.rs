@@ -10,6 +10,7 @@ use crate::metrics::uncertainty::Uncertainty;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
 use crate::results::store::{Identity, Row, upsert_measurement};
+use crate::tasks::About;
 
 /// The cells that identify a row of an out-of-distribution file.
 const OOD_ROW: Identity = Identity {
@@ -29,12 +30,13 @@ impl Evaluation<'_> {
     /// Predicts the foreign `images` with the same members; stores and returns one row per score and average.
     pub fn out_of_distribution(&self, inside: &Inside, ood_set: &str, images: &TestImages) -> Result<Vec<Row>> {
         let (inside, tested) = (&inside.uncertainty, inside.images);
+        let About { classes, metadata } = self.about(&format!("ood {ood_set}"), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
-        let outside = self.named(outside, &format!("ood {ood_set}"), images.fingerprint)?;
+        let outside = outside.with_class_names(classes)?.with_metadata(metadata)?;
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(inside, &Uncertainty::compute(&outside)?);
-        let file = ood_csv(&self.session.settings.out, &self.experiment.name);
+        let file = ood_csv(self.run, &self.session.settings.out, &self.experiment.name);
         let mut rows = Vec::new();
         for one in measured? {
             let mut row = self.who();
@@ -46,7 +48,9 @@ impl Evaluation<'_> {
             row.push("ood_samples", outside.samples().to_string());
             row.push("ood_images", images.fingerprint.short());
             describe(&one, &mut row);
-            upsert_measurement(&file, &row, &OOD_ROW)?;
+            if self.session.group.is_main() {
+                upsert_measurement(&file, &row, &OOD_ROW)?;
+            }
             rows.push(row);
         }
         Ok(rows)

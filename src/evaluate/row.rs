@@ -4,18 +4,20 @@ use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
 use crate::metrics;
 use crate::model::checkpoint_name;
-use crate::predictions::Predictions;
 use crate::results::store::Row;
+use crate::tasks::Outcome;
 
 impl Evaluation<'_> {
-    pub(super) fn describe(&self, predictions: &Predictions, condition: &Condition, images: Fingerprint) -> Row {
+    pub(super) fn describe(&self, predictions: &dyn Outcome, condition: &Condition, images: Fingerprint) -> Row {
         let mut row = self.who();
         row.push("set", &self.set);
         condition.describe(&mut row);
         row.push("members", predictions.members().to_string());
         row.push("samples", predictions.samples().to_string());
         row.push("images", images.short());
-        row.push("classes", predictions.classes().to_string());
+        if let Some(logits) = predictions.logits() {
+            row.push("classes", logits.classes().to_string());
+        }
         row
     }
 

@@ -53,7 +53,7 @@ impl Evaluation<'_> {
             "{}: conformal sets were calibrated on these very images: name other test images",
             self.set
         );
-        let file = conformal_csv(&self.session.settings.out, &self.experiment.name);
+        let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
         let who = who();
         for (calibrated, coverage) in
             conformal.calibrated.iter().zip(Coverage::measure(&conformal.calibrated, predictions)?)

@@ -169,8 +169,8 @@ impl Testing<'_> {
     /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
     fn on_split(&mut self, split: Split) -> Result<Vec<Row>> {
         let fingerprint = Fingerprint::of(&split)?;
-        if self.opened.session.model.head.writes_tokens() {
-            return self.answered(split, fingerprint);
+        if let Some(why) = self.opened.experiment.task.only_clean() {
+            return self.only_clean(split, fingerprint, why);
         }
         if !self.suite.corruptions.is_empty() {
             return self.corrupted(&split, fingerprint);
@@ -197,13 +197,15 @@ impl Testing<'_> {
         self.suite.corruptions.iter().map(row).collect()
     }
 
+    /// Evaluates the images as they are, which an attack is compared with, and under attack.
     fn attacked(&self, images: &TestImages, plan: &AttackPlan) -> Result<Vec<Row>> {
+        let (clean, _) = self.evaluation.plain(images, &Condition::Clean)?;
         // The folder has one file per run, set and condition, like that of the predictions.
         let folder = self.suite.save_images.as_ref().map(|folder| folder.join(self.opened.run.id()));
         folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
         let (rows, kept) = self.evaluation.attacked(images, plan, folder.is_some())?;
         folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
-        Ok(rows)
+        Ok(std::iter::once(clean).chain(rows).collect())
     }
 
     /// Separates the test images `inside` from those of other sets.
@@ -218,17 +220,17 @@ impl Testing<'_> {
         Ok(found)
     }
 
-    /// Evaluates the answers to the questions of a split.
-    fn answered(&self, split: Split, fingerprint: Fingerprint) -> Result<Vec<Row>> {
+    /// Evaluates a split of a task that has no other conditions, and says `why`.
+    fn only_clean(&self, split: Split, fingerprint: Fingerprint, why: &str) -> Result<Vec<Row>> {
         let Opened { experiment, session, .. } = self.opened;
         self.suite.expect_plain(|| {
             format!(
-                "{}: --corrupt, --attack and --ood are for images with classes, and this set has questions: leave them out",
+                "{}: --corrupt, --attack and --ood are for images with classes, and {why}: leave them out",
                 experiment.data.label
             )
         })?;
         let set = SampleSet::new(split, session.device, session.settings.workers)?;
-        Ok(vec![self.evaluation.answered(&TestImages { set, fingerprint })?])
+        Ok(vec![self.evaluation.row_of(&TestImages { set, fingerprint })?])
     }
 
     /// Returns the experiments of the sets of other classes.
@@ -256,18 +258,25 @@ impl Testing<'_> {
     }
 
     /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.
-    fn images(&self, mut split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
-        let Opened { experiment, session, .. } = self.opened;
-        let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
-        match mapping {
-            Mapping::Same => {}
-            Mapping::Mapped { .. } => tracing::info!("{mapping}"),
-            Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
-        }
-        mapping.relabel(&mut split.labels)?;
-        let set = SampleSet::new(split, session.device, session.settings.workers)?;
-        Ok(TestImages { set, fingerprint })
+    fn images(&self, split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
+        Ok(TestImages { set: in_own_classes(self.opened, split)?, fingerprint })
     }
+}
+
+/// Returns the samples of a split of the opened run's data, with labels in the model's own numbering.
+///
+/// # Errors
+/// Fails if the set has classes that the model does not know.
+pub fn in_own_classes(opened: &Opened, mut split: Split) -> Result<SampleSet> {
+    let Opened { experiment, session, .. } = opened;
+    let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
+    match mapping {
+        Mapping::Same => {}
+        Mapping::Mapped { .. } => tracing::info!("{mapping}"),
+        Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
+    }
+    mapping.relabel(&mut split.labels)?;
+    SampleSet::new(split, session.device, session.settings.workers)
 }
 
 /// Returns the name of a set, such as `cifar10` for the test split and `cifar10-train` for another.

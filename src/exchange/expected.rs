@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use super::samples::Samples;
 use crate::base::tensor_file::State;
-use crate::machine::Chunk;
-use crate::model::Model;
-use crate::predict::{Members, Predictor};
-use crate::session::Session;
-use crate::subspace::Subspace;
+use crate::predict::Predictor;
+use crate::tasks::Task;
 
 /// The name of the file.
 pub const FILE: &str = "expected.safetensors";
@@ -24,20 +21,12 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Predicts samples with the models `theta: [k, P]`.
+    /// Predicts samples with the models that leave.
     ///
     /// # Errors
     /// Fails if prediction fails.
-    pub fn of(session: &Session, subspace: &dyn Subspace, theta: &Tensor, samples: Samples) -> Result<Expected> {
-        let predictor = Predictor::new(&session.model, Members::Rows { subspace, rows: theta }, Chunk::Auto);
-        let logits = match session.model.head.writes_tokens() {
-            true => next_tokens(&session.model, &predictor, &samples)?,
-            false => {
-                let count = samples.stored.size()[1] as usize;
-                let chunker = predictor.plan(count, count)?;
-                predictor.logits(&chunker, &samples.input(session.model.device))?
-            }
-        };
+    pub fn of(task: &dyn Task, predictor: &Predictor, samples: Samples) -> Result<Expected> {
+        let logits = task.logits(predictor, &samples.input(predictor.model.device))?;
         let logits = logits.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
         Ok(Expected { samples, logits })
     }
@@ -77,17 +66,4 @@ impl Expected {
         state.put("logits", logits);
         state
     }
-}
-
-/// Returns the logits of all tokens after each prompt, `[k, B, V]`.
-fn next_tokens(model: &Model, predictor: &Predictor, samples: &Samples) -> Result<Tensor> {
-    let writer = model.network.autoregressive().context("this network writes no tokens")?;
-    let prompts = model.prepared(&samples.input(model.device))?;
-    let one = |member: usize| {
-        let weights = predictor.weights(member..member + 1)?;
-        let (features, _) = writer.read(&weights, &prompts, 0);
-        Ok(writer.token_logits(&weights, &features))
-    };
-    let all = (0..predictor.members()).map(one).collect::<Result<Vec<_>>>()?;
-    Ok(Tensor::cat(&all, 0))
 }

@@ -11,11 +11,13 @@ use super::lora::updates;
 use super::samples::Samples;
 use super::{config, head};
 use crate::experiment::Experiment;
+use crate::machine::Chunk;
 use crate::model::CheckpointKind;
 use crate::model::folder::{has_weights, home};
 use crate::model::head::Training;
 use crate::model::language::OUTPUT;
 use crate::model::network::Slot;
+use crate::predict::{Members, Predictor};
 use crate::session::Session;
 use crate::subspace::Subspace;
 
@@ -182,7 +184,9 @@ impl Outgoing<'_> {
     /// Fails as [`expected`](Self::expected) does.
     pub fn expected_of(&self, size: Option<[i64; 2]>) -> Result<Expected> {
         let samples = Samples::of(&self.session.model, &self.experiment.checkpoint, size)?;
-        no_grad(|| Expected::of(self.session, self.subspace, self.theta, samples))
+        let members = Members::Rows { subspace: self.subspace, rows: self.theta };
+        let predictor = Predictor::new(&self.session.model, members, Chunk::Auto);
+        no_grad(|| Expected::of(&*self.experiment.task, &predictor, samples))
     }
 
     /// Returns the config of the checkpoint's folder; `None` for an archive.

@@ -20,6 +20,7 @@ use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
 use crate::schema::{Problems, Reader, Resolved, Tree};
+use crate::tasks::{self, Task};
 
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
@@ -40,6 +41,8 @@ pub struct Experiment {
     pub checkpoint: CheckpointSpec,
     pub head: Selected<dyn HeadSpec>,
     pub data: DataSpec,
+    /// What is learnt of the data by the head.
+    pub task: Box<dyn Task>,
     /// The training settings; absent if the checkpoint is only evaluated.
     pub training: Option<Training>,
     /// The SHA-256 of the files it names, once it has been computed.
@@ -183,8 +186,8 @@ impl Experiment {
         }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Selected { spec: head.spec.settle(&data.key), key: head.key };
-        let file_hashes = OnceCell::new();
-        let experiment = Experiment { name, seed, checkpoint, head, data, training, file_hashes };
+        let (file_hashes, task) = (OnceCell::new(), tasks::of(&*head.spec));
+        let experiment = Experiment { name, seed, checkpoint, head, data, task, training, file_hashes };
         let experiment = root.close(experiment)?;
         // A table that could not be read has already been reported.
         debug_assert!(!incomplete);

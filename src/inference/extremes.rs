@@ -1,57 +1,109 @@
-//! The most and the least certain ones among predicted images.
+//! The images of a contact sheet: the most and the least certain ones, and the most confidently wrong ones.
 
 use std::path::Path;
 
 use anyhow::Result;
 
-use crate::plot::contact_sheet::{Section, Tile, draw};
+use crate::plot::contact_sheet::{Section, Sheet, Tile, draw, png};
 use crate::predict::inputs::Prediction;
 
-/// The images with the lowest and the highest predictive entropy so far.
+/// The images with the lowest and the highest predictive entropy so far, and the wrong ones with the highest
+/// probability.
 #[derive(Default)]
 pub struct Extremes {
-    certain: Vec<(f64, Tile)>,
-    uncertain: Vec<(f64, Tile)>,
+    certain: Chosen,
+    uncertain: Chosen,
+    wrong: Chosen,
 }
 
-impl Extremes {
+/// The tiles with the lowest keys, sorted by them.
+#[derive(Default)]
+struct Chosen(Vec<(f64, Tile)>);
+
+impl Chosen {
     /// The number of images per section.
     const SHOWN: usize = 12;
 
-    pub(super) fn offer(&mut self, path: &Path, prediction: &Prediction, pixels: &[u8], side: usize) {
-        let entropy = prediction.predictive_entropy;
-        let tile = || {
-            let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-            let lines = vec![
-                prediction.class.clone(),
-                format!("p {:.3}  H {entropy:.3}", prediction.probability),
-                prediction.mutual_information.map_or_else(String::new, |mi| format!("MI {mi:.4}")),
-                name,
-            ];
-            let lines = lines.into_iter().filter(|line| !line.is_empty()).collect();
-            Tile { pixels: pixels.to_vec(), height: side, width: side, lines }
-        };
-        for (list, order) in [(&mut self.certain, entropy), (&mut self.uncertain, -entropy)] {
-            let at = list.partition_point(|(other, _)| *other <= order);
-            if at < Self::SHOWN {
-                list.insert(at, (order, tile()));
-                list.truncate(Self::SHOWN);
-            }
-        }
+    /// Returns the place of an image with this key; `None` if it is not among the first.
+    fn place(&self, key: f64) -> Option<usize> {
+        Some(self.0.partition_point(|(other, _)| *other <= key)).filter(|place| *place < Self::SHOWN)
     }
 
-    /// Draws them as a contact sheet.
+    fn section(&self, heading: &str) -> Section {
+        Section { heading: heading.to_string(), tiles: self.0.iter().map(|(_, tile)| tile.clone()).collect() }
+    }
+}
+
+impl Extremes {
+    /// Offers an image with its prediction and, if it is known, its true class. `pixels` reads the image, `[3, height,
+    /// width]`, if it is kept.
+    ///
+    /// # Errors
+    /// Fails if the image cannot be read.
+    pub fn offer(
+        &mut self,
+        (path, label): (&Path, Option<&str>),
+        prediction: &Prediction,
+        (height, width): (usize, usize),
+        pixels: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        let entropy = prediction.predictive_entropy;
+        let is_wrong = label.is_some_and(|label| label != prediction.class);
+        let offers = [
+            (&mut self.certain, entropy, true),
+            (&mut self.uncertain, -entropy, true),
+            (&mut self.wrong, -prediction.probability, is_wrong),
+        ];
+        let kept = offers.into_iter().filter(|(_, _, counts)| *counts);
+        let kept: Vec<_> = kept.filter_map(|(list, key, _)| Some((list.place(key)?, key, list))).collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let lines = [
+            prediction.class.clone(),
+            label.map_or_else(String::new, |label| format!("true: {label}")),
+            format!("p {:.3}  H {entropy:.3}", prediction.probability),
+            prediction.mutual_information.map_or_else(String::new, |mi| format!("MI {mi:.4}")),
+            name,
+        ];
+        let lines = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        let tile = Tile { pixels: pixels()?, height, width, lines };
+        for (place, key, list) in kept {
+            list.0.insert(place, (key, tile.clone()));
+            list.0.truncate(Chosen::SHOWN);
+        }
+        Ok(())
+    }
+
+    /// Draws them as a contact sheet of a run.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn draw(&self, path: &Path) -> Result<()> {
-        let section = |heading: &str, list: &[(f64, Tile)]| Section {
-            heading: heading.to_string(),
-            tiles: list.iter().map(|(_, tile)| tile.clone()).collect(),
-        };
-        let sections = [section("Most certain", &self.certain), section("Least certain", &self.uncertain)];
-        draw(&sections, 6, path)?;
+    pub fn draw(&self, run: &str, path: &Path) -> Result<()> {
+        draw(&self.sheet(run), path)?;
         tracing::info!("contact sheet: {}", path.display());
         Ok(())
+    }
+
+    /// Returns the contact sheet of a run as PNG.
+    ///
+    /// # Errors
+    /// Fails if it cannot be drawn.
+    pub fn png(&self, run: &str) -> Result<Vec<u8>> {
+        png(&self.sheet(run))
+    }
+
+    fn sheet(&self, run: &str) -> Sheet {
+        Sheet {
+            title: run.to_string(),
+            note: "p: probability of the class. H: predictive entropy, MI: mutual information, both in nats.".into(),
+            sections: vec![
+                self.wrong.section("Most confidently wrong"),
+                self.uncertain.section("Least certain"),
+                self.certain.section("Most certain"),
+            ],
+            columns: 6,
+        }
     }
 }

@@ -26,6 +26,8 @@ pub struct Wanted {
     pub conformal: Option<Plan>,
     /// Whether the most and the least certain images are kept.
     pub keeps_extremes: bool,
+    /// Whether images stay as they are stored, without their EXIF orientation.
+    pub as_stored: bool,
 }
 
 /// The outcome of predictions.
@@ -51,7 +53,7 @@ pub fn predict(
     let Predicting { predictor, batch_size, .. } = model;
     let mut extremes = Extremes::default();
     let side = opened.session.model.images()?.size() as usize;
-    let how = preparation(wanted.resize, opened, side)?;
+    let how = preparation(wanted, opened, side)?;
     let chunker = predictor.plan(*batch_size, *batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
@@ -66,11 +68,11 @@ pub fn predict(
                 Ok(pixels) => {
                     let (prediction, set) = predicted.next().context("an image has no prediction")?;
                     if wanted.keeps_extremes {
-                        extremes.offer(&input.path, &prediction, &pixels, side);
+                        extremes.offer((&input.path, None), &prediction, (side, side), || Ok(pixels))?;
                     }
-                    model.record(input, Ok(prediction), set)
+                    Record { path: input.path.clone(), label: None, outcome: Ok(prediction), set }
                 }
-                Err(why) => model.record(input, Err(why), Vec::new()),
+                Err(why) => Record { path: input.path.clone(), label: None, outcome: Err(why), set: Vec::new() },
             };
             failed += usize::from(record.outcome.is_err());
             writer.write(&record)?;
@@ -104,19 +106,15 @@ impl<'a> Predicting<'a> {
         }
         Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
     }
-
-    /// Returns the record of an image, whose set of classes is left out unless sets are asked for.
-    fn record(&self, input: &Input, outcome: Result<Prediction, String>, set: Vec<String>) -> Record {
-        Record { path: input.path.clone(), outcome, set: self.sets.is_some().then_some(set) }
-    }
 }
 
 /// Returns how images become squares of `side` pixels.
-fn preparation(resize: Option<Resize>, opened: &Opened, side: usize) -> Result<Decode> {
+fn preparation(wanted: &Wanted, opened: &Opened, side: usize) -> Result<Decode> {
     let interpolation = opened.session.model.images()?.interpolation();
-    let resize = resize.unwrap_or_else(|| as_trained(opened));
+    let resize = wanted.resize.unwrap_or_else(|| as_trained(opened));
     let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
-    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side })
+    let turns = !wanted.as_stored && opened.experiment.data.dataset.turns();
+    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side, turns })
 }
 
 /// Returns how the run's own images were resized. Images that are stored at one size are stretched.
@@ -152,5 +150,5 @@ fn predict_batch(
         None => vec![Vec::new(); images.len()],
     };
     let named = |set: &Vec<usize>| set.iter().map(|class| names[*class].clone()).collect();
-    (0..images.len()).map(|i| Ok((Prediction::of(&uncertainty, i, names)?, named(&classes[i])))).collect()
+    (0..images.len()).map(|i| Ok((Prediction::of(&predictions, &uncertainty, i, names)?, named(&classes[i])))).collect()
 }

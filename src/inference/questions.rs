@@ -9,7 +9,6 @@ use super::written::Texts;
 use crate::data::batches::SampleSet;
 use crate::data::lines::{Line, read_lines};
 use crate::evaluate::labelled;
-use crate::metrics::Uncertainty;
 use crate::model::Preparation;
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
@@ -29,7 +28,7 @@ pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let set = opened.session.asked(&opened.experiment, &lines)?;
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
-    let usual = opened.experiment.head.spec.answer_tokens();
+    let usual = opened.experiment.task.written();
     match args.generate.map(|tokens| tokens as usize).or(usual) {
         Some(tokens) => answer(args, opened, &predictor, (&names, &set, tokens), out),
         None => classify(args, opened, &predictor, (&names, &set), out),
@@ -68,6 +67,6 @@ fn classify(
     out: Box<dyn Write>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
-    let uncertainty = Uncertainty::compute(&labelled(&opened.session, predictor, set, batch)?)?;
-    write_classes(&mut Writer::new(out, args.format), &uncertainty, names, opened)
+    let predictions = labelled(&opened.session, predictor, set, batch)?;
+    write_classes(&mut Writer::new(out, args.format, args.columns.clone()), &predictions, names, opened)
 }

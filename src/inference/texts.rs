@@ -14,7 +14,8 @@ use crate::model::language::Tokenizer;
 use crate::model::{Input, Preparation};
 use crate::predict::Predictor;
 use crate::predict::generate::Stop;
-use crate::predict::inputs::{Format, Prediction, Record, Writer};
+use crate::predict::inputs::{Columns, Format, Prediction, Record, Writer};
+use crate::predictions::Predictions;
 use crate::session::Opened;
 
 /// The options of a prediction on texts, or on questions about images.
@@ -26,6 +27,8 @@ pub struct Asked<'a> {
     pub generate: Option<u32>,
     /// The number of prompts per forward pass; that of the config by default.
     pub batch_size: Option<u32>,
+    /// What records of classes have besides the usual columns.
+    pub columns: Columns,
 }
 
 /// Writes a record for each line of the files of JSON lines.
@@ -71,29 +74,29 @@ fn classify(
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let chunker = predictor.plan(batch, batch)?;
-    let mut writer = Writer::new(out, args.format);
+    let mut writer = Writer::new(out, args.format, args.columns.clone());
     let all: Vec<u32> = (0..names.len() as u32).collect();
     for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
         let logits = guarded("prediction", ROOM_TO_PREDICT, || {
             let samples = tokens.select(chosen).tensor().to_device(opened.session.device);
             host_f32(&predictor.logits(&chunker, &Input::Stored(samples.unsqueeze(0)))?)
         })?;
-        let uncertainty = Uncertainty::compute(&predictor.predictions(logits, None)?)?;
-        write_classes(&mut writer, &uncertainty, names, opened)?;
+        write_classes(&mut writer, &predictor.predictions(logits, None)?, names, opened)?;
     }
     Ok(())
 }
 
-/// Writes the predicted class of each of the samples `names`, whose uncertainties these are.
+/// Writes the predicted class of each of the samples `names`, whose predictions these are.
 pub fn write_classes(
     writer: &mut Writer<Box<dyn Write>>,
-    uncertainty: &Uncertainty,
+    predictions: &Predictions,
     names: &[String],
     opened: &Opened,
 ) -> Result<()> {
+    let uncertainty = Uncertainty::compute(predictions)?;
     for (at, name) in names.iter().enumerate() {
-        let outcome = Ok(Prediction::of(uncertainty, at, &opened.session.classes)?);
-        writer.write(&Record { path: Path::new(name).to_path_buf(), outcome, set: None })?;
+        let outcome = Ok(Prediction::of(predictions, &uncertainty, at, &opened.session.classes)?);
+        writer.write(&Record { path: Path::new(name).to_path_buf(), label: None, outcome, set: Vec::new() })?;
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Metrics of all predictions on a test set. A metric is a pure function of [`Scores`] and one line in [`METRICS`];
 //! columns, tables and lists all follow from that slice.
 
-mod accuracy;
+pub mod accuracy;
 pub mod answers;
 mod auroc;
 mod average;
 pub mod bootstrap;
 mod brier;
+pub mod by_class;
 pub mod calibration;
 pub mod conformal;
 mod diversity;
@@ -67,8 +68,8 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
 }
 
 /// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling
-/// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), one of conformal sets (`mean_set_size`), or one of
-/// answers (`vqa_accuracy`).
+/// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), one of conformal sets (`mean_set_size`), one of a
+/// class (`class_accuracy`), or one of answers (`vqa_accuracy`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());
@@ -76,7 +77,20 @@ pub fn of_column(column: &str) -> Option<Column> {
         .or_else(|| temperature::of_column(column))
         .or_else(|| ood::of_column(column))
         .or_else(|| conformal::of_column(column))
+        .or_else(|| by_class::of_column(column))
         .or_else(|| answers::of_column(column))
+}
+
+/// Returns a number with so many decimals, as readers see it. Where these would show fewer than two digits of `size`, which
+/// is the number itself or the mean that a deviation belongs to, the number has as many as three digits of `size` need.
+pub fn rounded(value: f64, decimals: usize, size: f64) -> String {
+    let size = size.abs();
+    let is_small = size > 0.0 && size < 10f64.powi(1 - decimals as i32);
+    match is_small {
+        false => format!("{value:.decimals$}"),
+        true if size < 1e-6 => format!("{value:.2e}"),
+        true => format!("{value:.*}", (2.0 - size.log10().floor()) as usize),
+    }
 }
 
 #[cfg(test)]

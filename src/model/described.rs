@@ -11,7 +11,7 @@ pub use crate::model::families::Published;
 use crate::model::families::decoders;
 use crate::model::folder::{config_file, home};
 use crate::model::head::Training;
-use crate::model::language::{self, EMBEDDING, Language, OUTPUT, Rows};
+use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
 use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
 use crate::model::values::Values;
@@ -132,9 +132,7 @@ impl Text {
         match self {
             Text::Language(language) => language,
             Text::Llava(mut llava) => {
-                if training != Training::Tokens {
-                    llava.reads = Rows::Last;
-                }
+                llava.reads = training.rows();
                 llava
             }
         }

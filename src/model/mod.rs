@@ -29,7 +29,6 @@ use crate::data::Interpolation;
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::archive::Archive;
 use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
-use crate::model::language::Rows;
 use crate::model::network::{Graph, Network, Parameters, Weights};
 use crate::model::vit::Traits;
 use crate::model::vit::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
@@ -180,8 +179,8 @@ impl Loaded {
         let language = if let Backbone::Language(found) = &tower { Some(&**found) } else { None };
         let llava = if let Backbone::Llava(found) = &tower { Some(&**found) } else { None };
         let head = head.build(&HeadContext { width, classes, own, language, llava, checkpoint: source })?;
-        if let (Backbone::Llava(found), false) = (&mut tower, head.writes_tokens()) {
-            found.llava.reads = Rows::Last;
+        if let Backbone::Llava(found) = &mut tower {
+            found.llava.reads = head.training.rows();
         }
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
@@ -322,7 +321,7 @@ impl Model {
     /// Fails if it writes answers.
     pub fn check_classes(&self) -> Result<()> {
         ensure!(
-            !self.head.writes_tokens(),
+            self.head.classes() > 0,
             "this network writes answers (head.answers), and this needs the logits of classes, which it has none of"
         );
         Ok(())

@@ -41,11 +41,16 @@ impl Normalize {
             return usual;
         }
         if !reader.is_table("normalize") {
-            return match reader
-                .choice("normalize")
-                .about("Mean and standard deviation of the pixels that the checkpoint was trained with.")
-                .required_or(Published::Clip, WHAT_NORMALIZE)
-            {
+            let field = reader.choice("normalize").about(
+                "Mean and standard deviation of the pixels that the checkpoint was trained with. A publisher's folder says its \
+                 own; for an archive or a file of weights alone, the key is required.",
+            );
+            // Whether it is required depends on the checkpoint, which the list of keys does not know.
+            let published = match reader.is_surveyed() {
+                true => field.optional().unwrap_or(Published::Clip),
+                false => field.required_or(Published::Clip, WHAT_NORMALIZE),
+            };
+            return match published {
                 Published::Clip => Normalize::CLIP,
                 Published::Imagenet => Normalize::IMAGENET,
             };

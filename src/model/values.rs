@@ -20,9 +20,12 @@ const MOST: [(&[&str], i64); 3] = [
             "num_key_value_heads",
             "projection_dim",
         ],
-        1 << 20,
+        WIDEST,
     ),
 ];
+
+/// The largest width of anything.
+const WIDEST: i64 = 1 << 20;
 
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
@@ -45,6 +48,20 @@ pub fn is_set(value: &Value) -> bool {
 pub fn agree(shown: &str, key: &str, said: i64, found: i64) -> Result<()> {
     ensure!(said == found, "{shown} says {key} = {said}, but the weights have {found}: they are not of one model");
     Ok(())
+}
+
+/// Returns the width of hidden values, `ratio` times a width, without its fraction.
+///
+/// # Errors
+/// Fails if it is larger than any network's.
+pub fn widened(key: &str, width: i64, ratio: f64) -> Result<i64> {
+    let hidden = width as f64 * ratio;
+    ensure!(
+        hidden <= WIDEST as f64,
+        "{key} = {ratio}: its product with the width {width} must be at most {WIDEST}: no network is that large; put the \
+         publisher's config there"
+    );
+    Ok(hidden as i64)
 }
 
 /// A table of a config.

@@ -66,7 +66,10 @@ impl Axis {
             Ticks::Log(low, high) => {
                 let digits = if high / low > 300.0 { &[1.0][..] } else { &[1.0, 2.0, 5.0] };
                 let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
-                let ticks = powers.flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
+                // Labels of many powers of ten would touch.
+                let stride = if powers.clone().count() > 7 { 2 } else { 1 };
+                let ticks =
+                    powers.step_by(stride).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
                 ticks.filter(|tick| (*low..=*high).contains(tick)).map(|tick| (tick, compact(tick))).collect()
             }
             Ticks::Names(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
@@ -74,8 +77,11 @@ impl Axis {
     }
 }
 
-/// Formats a number with a unit letter and at most two decimals: 230,400 becomes `230.4k`.
+/// Formats a number with a unit letter and at most two decimals: 230,400 becomes `230.4k`, and 0.00002 `2e-5`.
 fn compact(value: f64) -> String {
+    if value > 0.0 && value < 1e-3 {
+        return format!("{value:e}");
+    }
     [(1e9, "G"), (1e6, "M"), (1e3, "k")]
         .into_iter()
         .find(|(unit, _)| value >= *unit)

@@ -40,6 +40,8 @@ impl fmt::Display for Color {
 }
 
 pub const WHITE: Color = Color::new(255, 255, 255);
+/// The colour of text on dark squares, which stays light where the ground of a page is dark.
+pub const PAPER: Color = Color::new(254, 254, 254);
 pub const INK: Color = Color::new(31, 35, 40);
 pub const MUTED: Color = Color::new(89, 99, 110);
 pub const BAND: Color = Color::new(245, 247, 249);

@@ -67,6 +67,8 @@ impl Panel {
 struct Layout<'a> {
     legend: Legend<'a>,
     columns: i32,
+    /// The room to the left of each plot.
+    left: i32,
     /// The width of a panel's plot. `step` is the distance from one panel to the next, right and down.
     plot_width: i32,
     step: (i32, i32),
@@ -94,9 +96,9 @@ impl Chart {
         layout.legend.draw(canvas);
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
-            let x = MARGIN + LEFT + column * layout.step.0;
+            let x = MARGIN + layout.left + column * layout.step.0;
             let y = layout.legend.bottom + TOP + row * layout.step.1;
-            let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height);
+            let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height, layout.left);
             frame.draw(canvas);
             panel.layers.iter().for_each(|layer| layers::draw(layer, canvas, &frame));
         }
@@ -109,7 +111,8 @@ impl Chart {
     /// Places the parts of a chart whose upper edge lies `top` pixels below that of the picture.
     fn layout(&self, top: i32) -> Layout<'_> {
         let most = |quantity: &dyn Fn(&Panel) -> i32| self.panels.iter().map(quantity).max().unwrap_or(0);
-        let (least, around) = (most(&Panel::least_width), LEFT + most(&Panel::right));
+        let left = most(&Panel::left).max(LEFT);
+        let (least, around) = (most(&Panel::least_width), left + most(&Panel::right));
         let room = |columns: i32| (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns - around;
         let wanted = self.columns.clamp(1, self.panels.len().max(1)) as i32;
         let columns =
@@ -128,6 +131,6 @@ impl Chart {
         let notes: Vec<String> = lines.collect();
         let bottom = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
         let step = (plot_width + around + GAP, panel_height);
-        Layout { legend, columns, plot_width, step, notes, notes_top, width, bottom }
+        Layout { legend, columns, left, plot_width, step, notes, notes_top, width, bottom }
     }
 }

@@ -9,7 +9,7 @@ use fast_image_resize as fir;
 use image::{RgbImage, RgbaImage};
 
 use crate::base::files::write_atomic;
-use crate::plot::text::{BOLD, shorten};
+use crate::plot::text::{BOLD, shorten, wrap};
 use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
 
 /// One image with its text.
@@ -30,6 +30,16 @@ pub struct Section {
     pub tiles: Vec<Tile>,
 }
 
+/// Sections from top to bottom, below a title and a note on what the lines of text say. An empty one is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Sheet {
+    pub title: String,
+    pub note: String,
+    pub sections: Vec<Section>,
+    /// The number of tiles in a row.
+    pub columns: usize,
+}
+
 /// The number of pixels of the sheet per unit of the lengths below.
 const SCALE: usize = 2;
 /// The side of the square that each thumbnail is fitted into.
@@ -37,30 +47,46 @@ const THUMBNAIL: usize = 128;
 const GAP: usize = 14;
 const MARGIN: usize = 20;
 const HEADING: usize = 34;
+/// The heights of a line of the title and of the note, and the size of the title's letters.
+const TITLE: usize = 26;
+const NOTE: usize = 18;
+const TITLE_SIZE: f64 = 17.0;
 const LINE: usize = 15;
 /// The space between rows of tiles. Half of it separates a thumbnail from its first line.
 const SPACE: usize = 12;
 
-/// Draws the sections from top to bottom, with `columns` tiles in a row, and writes them to the PNG file `path`.
+/// Draws a sheet and writes it to the PNG file `path`.
+///
 /// # Errors
 /// Fails if there is no tile or no column, the pixels of a tile do not match its size, the sheet is too large to draw,
 /// or `path` cannot be written.
-pub fn draw(sections: &[Section], columns: usize, path: &Path) -> Result<()> {
-    ensure!(columns > 0, "contact sheet: at least one column is needed");
-    ensure!(sections.iter().any(|section| !section.tiles.is_empty()), "contact sheet: there is no image to show");
-    let layout = Layout::new(sections, columns);
-    let png = raster::png(&layout.svg(), SCALE as f32)?;
-    let mut sheet = image::load_from_memory(&png).context("contact sheet: cannot read its text back")?.into_rgba8();
+pub fn draw(sheet: &Sheet, path: &Path) -> Result<()> {
+    let bytes = png(sheet)?;
+    write_atomic(path, |out| Ok(out.write_all(&bytes)?))
+}
+
+/// Returns a sheet as PNG.
+///
+/// # Errors
+/// Fails like [`draw`].
+pub fn png(sheet: &Sheet) -> Result<Vec<u8>> {
+    ensure!(sheet.columns > 0, "contact sheet: at least one column is needed");
+    ensure!(sheet.sections.iter().any(|section| !section.tiles.is_empty()), "contact sheet: there is no image to show");
+    let layout = Layout::new(sheet);
+    let text = raster::png(&layout.svg(), SCALE as f32)?;
+    let mut drawn = image::load_from_memory(&text).context("contact sheet: cannot read its text back")?.into_rgba8();
     for placed in &layout.tiles {
-        placed.draw(&mut sheet)?;
+        placed.draw(&mut drawn)?;
     }
     let mut bytes = std::io::Cursor::new(Vec::new());
-    image::DynamicImage::from(sheet).into_rgb8().write_to(&mut bytes, image::ImageFormat::Png)?;
-    write_atomic(path, |out| Ok(out.write_all(bytes.get_ref())?))
+    image::DynamicImage::from(drawn).into_rgb8().write_to(&mut bytes, image::ImageFormat::Png)?;
+    Ok(bytes.into_inner())
 }
 
 /// The positions of the headings and tiles, and the size of the sheet.
 struct Layout<'a> {
+    /// The lines of the title and of the note, with their places and sizes of letters.
+    head: Vec<(usize, String, f64)>,
     headings: Vec<(usize, &'a str)>,
     tiles: Vec<Placed<'a>>,
     width: usize,
@@ -75,26 +101,40 @@ struct Placed<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(sections: &'a [Section], columns: usize) -> Layout<'a> {
+    fn new(Sheet { title, note, sections, columns }: &'a Sheet) -> Layout<'a> {
         let filled = || sections.iter().filter(|section| !section.tiles.is_empty());
-        let used = filled().map(|section| section.tiles.len().min(columns)).max().unwrap_or(1);
-        let (mut headings, mut tiles, mut y) = (Vec::new(), Vec::new(), MARGIN);
+        let used = filled().map(|section| section.tiles.len().min(*columns)).max().unwrap_or(1);
+        let (mut head, mut headings, mut tiles, mut y) = (Vec::new(), Vec::new(), Vec::new(), MARGIN);
+        let room = used * (THUMBNAIL + GAP) - GAP;
+        for (words, height, size) in [(title, TITLE, TITLE_SIZE), (note, NOTE, 11.0)] {
+            for line in wrap(words, BOLD * size, room as f64, 4).into_iter().filter(|line| !line.is_empty()) {
+                head.push((y, line, size));
+                y += height;
+            }
+        }
         for section in filled() {
             headings.push((y, section.heading.as_str()));
             y += HEADING;
-            for row in section.tiles.chunks(columns) {
+            for row in section.tiles.chunks(*columns) {
                 let place = |(i, tile)| Placed { tile, left: MARGIN + i * (THUMBNAIL + GAP), top: y };
                 tiles.extend(row.iter().enumerate().map(place));
                 let lines = row.iter().map(|tile| tile.lines.len()).max().unwrap_or(0);
                 y += THUMBNAIL + SPACE / 2 + lines * LINE + SPACE;
             }
         }
-        Layout { headings, tiles, width: 2 * MARGIN + used * (THUMBNAIL + GAP) - GAP, height: y - SPACE + MARGIN }
+        Layout { head, headings, tiles, width: 2 * MARGIN + room, height: y - SPACE + MARGIN }
     }
 
     fn svg(&self) -> String {
         let mut canvas = Canvas::new(self.width as i32, self.height as i32);
         let mut text = |x: usize, y: usize, words: &str, style| canvas.text(words, (x as i32, y as i32), style);
+        for (y, words, size) in &self.head {
+            let style = match *size == TITLE_SIZE {
+                true => Style::new(*size, INK, Side::Left).bold(),
+                false => Style::new(*size, MUTED, Side::Left),
+            };
+            text(MARGIN, y + 8, words, style);
+        }
         for (y, heading) in &self.headings {
             text(MARGIN, y + HEADING / 2 - 6, heading, Style::new(16.0, INK, Side::Left).bold());
         }
@@ -163,10 +203,14 @@ mod tests {
         Tile { pixels, height, width, lines: lines.iter().map(|line| line.to_string()).collect() }
     }
 
+    fn sheet(sections: &[Section], columns: usize) -> Sheet {
+        Sheet { sections: sections.to_vec(), columns, ..Sheet::default() }
+    }
+
     fn drawn(sections: &[Section], columns: usize) -> RgbImage {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sheet.png");
-        draw(sections, columns, &path).unwrap();
+        draw(&sheet(sections, columns), &path).unwrap();
         image::open(path).unwrap().into_rgb8()
     }
 
@@ -216,6 +260,18 @@ mod tests {
     }
 
     #[test]
+    fn the_sheet_says_of_which_run_it_is() {
+        let tiles = vec![tile(4, 4, [255; 3], &["cat"])];
+        let plain = sheet(&[Section { heading: "h".into(), tiles: vec![tiles[0].clone(); 3] }], 3);
+        let named = Sheet { title: "low-rank-svgd-s1".into(), note: "MI in nats".into(), ..plain.clone() };
+        let size = |sheet: &Sheet| image::load_from_memory(&png(sheet).unwrap()).unwrap().into_rgb8().dimensions();
+        let ((width, height), (same, taller)) = (size(&plain), size(&named));
+        assert_eq!((same, taller - height), (width, (SCALE * (TITLE + NOTE)) as u32));
+        let long = Sheet { title: "low-rank-svgd-s1 ".repeat(4), ..named };
+        assert!(size(&long).1 > taller && size(&long).0 == width, "a long title takes further lines");
+    }
+
+    #[test]
     fn small_images_repeat_their_pixels() {
         let mut two = tile(1, 2, [0; 3], &[]);
         two.pixels = vec![10, 200, 20, 210, 30, 220];
@@ -228,7 +284,7 @@ mod tests {
     fn errors_say_what_is_wrong() {
         let folder = tempfile::tempdir().unwrap();
         let failure = |sections: &[Section], columns| {
-            draw(sections, columns, &folder.path().join("sheet.png")).unwrap_err().to_string()
+            draw(&sheet(sections, columns), &folder.path().join("sheet.png")).unwrap_err().to_string()
         };
         assert!(failure(&[], 3).contains("no image to show"));
         let section = |tiles| [Section { heading: "h".into(), tiles }];

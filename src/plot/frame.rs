@@ -18,6 +18,8 @@ pub(super) const SMALLEST_TITLE: f64 = 13.0;
 const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
 const LABEL_LINE: i32 = 16;
 const MOST_LABEL_LINES: usize = 3;
+/// The width in pixels at which the name of a row is cut.
+const MOST_NAME: f64 = 110.0;
 /// The room within the axes above the largest and below the smallest mark, if values are written beside marks.
 const INSET: i32 = 24;
 
@@ -27,11 +29,14 @@ pub(super) struct Frame<'a> {
     pub y: Range<i32>,
     panel: &'a Panel,
     inset: i32,
+    /// The room to the left of the plot.
+    left: i32,
 }
 
 impl<'a> Frame<'a> {
-    pub fn new(panel: &'a Panel, x: Range<i32>, y: Range<i32>) -> Self {
-        Self { x, y, panel, inset: if panel.values { INSET } else { 0 } }
+    /// Creates the frame of a panel with `left` pixels to the left of its plot.
+    pub fn new(panel: &'a Panel, x: Range<i32>, y: Range<i32>, left: i32) -> Self {
+        Self { x, y, panel, inset: if panel.values { INSET } else { 0 }, left }
     }
 
     /// Returns the pixel of a pair of values. Values beyond the end of an axis are drawn at its edge.
@@ -71,8 +76,8 @@ impl<'a> Frame<'a> {
 
     /// Draws everything of the panel except its layers.
     pub fn draw(&self, canvas: &mut Canvas) {
-        let left = self.x.start - LEFT + 6;
-        let room = self.width() + f64::from(LEFT - 6);
+        let left = self.x.start - self.left + 6;
+        let room = self.width() + f64::from(self.left - 6);
         let (title, size) = fit_title(&self.panel.title, room);
         canvas.text(&title, (left, self.y.start - 37), Style::new(size, INK, Side::Left).bold());
         let unit = shorten(&self.panel.y.title, TEXT_SIZE, room);
@@ -94,7 +99,10 @@ impl<'a> Frame<'a> {
     fn draw_rows(&self, canvas: &mut Canvas) {
         for (value, label) in self.panel.y.labels() {
             let y = self.pixel((0.0, value)).1;
-            canvas.line(&[(self.x.start, y), (self.x.end, y)], GRID, 1);
+            if self.panel.y.places().is_none() {
+                canvas.line(&[(self.x.start, y), (self.x.end, y)], GRID, 1);
+            }
+            let label = shorten(&label, TEXT_SIZE, f64::from(self.left - 12));
             canvas.text(&label, (self.x.start - 7, y), Style::new(TEXT_SIZE, MUTED, Side::Right));
         }
         if self.inset == 0 {
@@ -128,6 +136,15 @@ fn label_lines(label: &str, room: f64) -> Vec<String> {
 }
 
 impl Panel {
+    /// Returns the room to the left of the plot in pixels: more than the usual one for the names of rows.
+    pub(super) fn left(&self) -> i32 {
+        if self.y.places().is_none() {
+            return LEFT;
+        }
+        let longest = self.y.labels().iter().map(|(_, label)| width(label, TEXT_SIZE)).fold(0.0, f64::max);
+        LEFT.max(longest.min(MOST_NAME).ceil() as i32 + 14)
+    }
+
     /// Returns the width in pixels of each label below a plot of `plot_width` pixels.
     fn label_room(&self, plot_width: f64) -> f64 {
         plot_width / self.x.labels().len().max(1) as f64 - 4.0

@@ -1,12 +1,15 @@
 //! Draws the layers of a panel on its axes.
 
-use super::canvas::{Canvas, Fill, INK, MUTED, Point, Side, Style, WHITE, color};
+use super::canvas::{Canvas, Fill, INK, MUTED, PAPER, Point, Side, Style, WHITE, color};
 use super::frame::Frame;
-use super::panel::{Joined, Layer, Mean, Tone};
+use super::panel::{Joined, Layer, Mean, Square};
 use super::text::width;
 
 /// The radius of a mark, in pixels.
 const RADIUS: f64 = 5.0;
+
+/// The number of the colour of matrices.
+const MATRIX: usize = 2;
 
 /// Draws a layer on the axes of `frame`.
 pub(super) fn draw(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
@@ -15,13 +18,20 @@ pub(super) fn draw(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
         Layer::Curve { paint, points } => draw_curve(canvas, frame, *paint, points),
         Layer::Area { paint, points } => draw_area(canvas, frame, *paint, points),
         Layer::Bar { paint, from, to, tone } => {
-            let strength = if *tone == Tone::Full { 0.85 } else { 0.3 };
-            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(strength));
+            canvas.rectangle(frame.pixel(*from), frame.pixel(*to), color(*paint).faint(tone.strength()));
         }
         Layer::Reference { from, to } => {
             canvas.line(&[frame.pixel(*from), frame.pixel(*to)], MUTED.faint(0.7), 1);
         }
         Layer::Map(map) => map.draw(canvas, &frame.x, &frame.y),
+        Layer::Texts { points } => points.iter().for_each(|(words, at)| {
+            let (x, y) = frame.pixel(*at);
+            canvas.text(words, (x, (y - 7).max(frame.y.start + 6)), Style::new(10.0, INK, Side::Center));
+        }),
+        Layer::Dots { paint, points } => {
+            points.iter().for_each(|at| canvas.dot(frame.pixel(*at), 3, color(*paint).faint(0.55)));
+        }
+        Layer::Matrix(rows) => draw_matrix(canvas, frame, rows),
         Layer::Named { points } => points.iter().for_each(|(name, at)| draw_named(canvas, name, frame.pixel(*at))),
     }
 }
@@ -74,6 +84,30 @@ fn draw_values(canvas: &mut Canvas, frame: &Frame, place: &[Mean], x: i32, size:
         let (end, away) = if rank == 0 { (mean.high, -15) } else { (mean.low, 15) };
         let at = (x, frame.pixel((0.0, end)).1 + away);
         canvas.text(&frame.value(mean.mean), at, Style::new(size, INK, Side::Center));
+    }
+}
+
+/// Draws the squares of a matrix over the whole panel.
+fn draw_matrix(canvas: &mut Canvas, frame: &Frame, rows: &[Vec<Square>]) {
+    let edge = |from: i32, to: i32, at: usize, count: usize| {
+        from + (f64::from(to - from) * at as f64 / count as f64).round() as i32
+    };
+    for (down, row) in rows.iter().enumerate() {
+        let (top, bottom) = (
+            edge(frame.y.start, frame.y.end, down, rows.len()),
+            edge(frame.y.start, frame.y.end, down + 1, rows.len()),
+        );
+        for (right, square) in row.iter().enumerate().filter(|(_, square)| square.share > 0.0) {
+            let from = (edge(frame.x.start, frame.x.end, right, row.len()), top);
+            let to = (edge(frame.x.start, frame.x.end, right + 1, row.len()), bottom);
+            // A share of 1 in 1000 is seen beside the empty squares.
+            canvas.rectangle(from, to, color(MATRIX).faint(((0.08 + 0.92 * square.share) * 100.0).round() / 100.0));
+            if !square.text.is_empty() {
+                let ink = if square.share > 0.55 { PAPER } else { INK };
+                let middle = ((from.0 + to.0) / 2, (from.1 + to.1) / 2);
+                canvas.text(&square.text, middle, Style::new(12.0, ink, Side::Center));
+            }
+        }
     }
 }
 

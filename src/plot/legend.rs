@@ -1,6 +1,7 @@
 //! The legend of a chart: entries from left to right, in as many lines as they need.
 
 use super::canvas::{Canvas, Fill, INK, Point, Side, Style, color};
+use super::panel::Tone;
 use super::text::{shorten, width};
 
 const SIZE: f64 = 16.0;
@@ -20,6 +21,9 @@ pub enum Swatch {
     Mark,
     Line,
     Area,
+    /// A bar of this tone.
+    Bar(Tone),
+    Dot,
 }
 
 /// The legend with the positions of its entries.
@@ -54,6 +58,8 @@ impl<'a> Legend<'a> {
             match entry.swatch {
                 Swatch::Mark => canvas.mark(entry.paint, (x, y), 5.0, Fill::Solid),
                 Swatch::Line => canvas.line(&[(x - 8, y), (x + 8, y)], paint, 3),
+                Swatch::Bar(tone) => canvas.rectangle((x - 8, y - 6), (x + 8, y + 6), paint.faint(tone.strength())),
+                Swatch::Dot => canvas.dot((x, y), 4, paint.faint(0.55)),
                 Swatch::Area => {
                     let (from, to) = ((x - 8, y - 6), (x + 8, y + 6));
                     canvas.rectangle(from, to, paint.faint(0.35));

@@ -21,4 +21,4 @@ pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
 pub use chart::{Chart, WIDTH, small_columns};
 pub use legend::{Entry, Swatch};
 pub use map::{Grid, Map};
-pub use panel::{Joined, Layer, Mean, Panel, Tone};
+pub use panel::{Joined, Layer, Mean, Panel, Square, Tone};

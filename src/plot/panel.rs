@@ -43,6 +43,21 @@ pub enum Layer {
     Map(Map),
     /// Marks with names.
     Named { points: Vec<(String, (f64, f64))> },
+    /// Small texts above their points.
+    Texts { points: Vec<(String, (f64, f64))> },
+    /// Small dots, half transparent.
+    Dots { paint: usize, points: Vec<(f64, f64)> },
+    /// A matrix whose rows lie from top to bottom, as squares that are the darker the larger their share.
+    Matrix(Vec<Vec<Square>>),
+}
+
+/// A square of a matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Square {
+    /// From 0 to 1.
+    pub share: f64,
+    /// The text in it; none if there is no room.
+    pub text: String,
 }
 
 /// The way in which the means of a layer are joined.
@@ -86,6 +101,16 @@ impl Mean {
 
     pub fn filled(self, fill: Fill) -> Self {
         Self { fill, ..self }
+    }
+}
+
+impl Tone {
+    /// Returns the opacity of a bar.
+    pub(super) fn strength(self) -> f64 {
+        match self {
+            Tone::Full => 0.85,
+            Tone::Pale => 0.3,
+        }
     }
 }
 

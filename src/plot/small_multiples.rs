@@ -60,8 +60,9 @@ impl Layer {
             Self::Means { paint, .. }
             | Self::Curve { paint, .. }
             | Self::Area { paint, .. }
+            | Self::Dots { paint, .. }
             | Self::Bar { paint, .. } => Some(*paint),
-            Self::Reference { .. } | Self::Map(_) | Self::Named { .. } => None,
+            Self::Reference { .. } | Self::Map(_) | Self::Named { .. } | Self::Texts { .. } | Self::Matrix(_) => None,
         }
     }
 

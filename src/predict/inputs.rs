@@ -12,7 +12,9 @@ use serde::Serialize;
 use crate::base::outside::{printed_cell, printed_json};
 use crate::data::Decode;
 use crate::data::read::class_folders::collect as collect_images;
-use crate::metrics::Uncertainty;
+use crate::metrics::uncertainty::distribution;
+use crate::metrics::{Average, Uncertainty};
+use crate::predictions::Predictions;
 use crate::schema::words;
 
 /// The argument that stands for a list of paths on standard input.
@@ -27,6 +29,14 @@ pub struct Input {
     pub problem: Option<String>,
 }
 
+/// The images to predict, and what of the folders is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    pub images: Vec<Input>,
+    /// The files in folders whose extension is that of no image.
+    pub skipped: Vec<PathBuf>,
+}
+
 /// Returns all images that `paths` name, in that order. A file is taken as it is. A folder gives the image files below
 /// it, sorted, with known extensions, without hidden files and links to folders. `-` gives the paths in `list`: one per
 /// line, skipping empty lines, or each ended by NUL if there is any NUL. A path that does not exist gives an input with
@@ -34,8 +44,8 @@ pub struct Input {
 ///
 /// # Errors
 /// Fails if there is no path at all, or if `list` cannot be read.
-pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<Input>> {
-    let mut inputs = Vec::new();
+pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Inputs> {
+    let mut inputs = Inputs::default();
     for path in paths {
         if path.as_os_str() == LIST {
             let mut bytes = Vec::new();
@@ -45,7 +55,10 @@ pub fn collect(paths: &[PathBuf], list: &mut dyn BufRead) -> Result<Vec<Input>> 
             add(path, &mut inputs);
         }
     }
-    ensure!(!inputs.is_empty(), "no images to predict: name files or folders, or give - and a list on standard input");
+    ensure!(
+        !inputs.images.is_empty(),
+        "no images to predict: name files or folders, or give - and a list on standard input"
+    );
     Ok(inputs)
 }
 
@@ -68,17 +81,17 @@ fn to_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(bytes).into_owned())
 }
 
-fn add(path: &Path, inputs: &mut Vec<Input>) {
-    let mut problem = |why: String| inputs.push(Input { path: path.to_path_buf(), problem: Some(why) });
+fn add(path: &Path, Inputs { images, skipped }: &mut Inputs) {
+    let mut problem = |why: String| images.push(Input { path: path.to_path_buf(), problem: Some(why) });
     if path.is_dir() {
         let mut found = Vec::new();
-        match collect_images(path, &mut found) {
+        match collect_images(path, &mut found, skipped) {
             Err(error) => problem(format!("{error:#}")),
             Ok(()) if found.is_empty() => problem(format!("{}: no image files in this folder", path.display())),
-            Ok(()) => inputs.extend(found.into_iter().map(|path| Input { path, problem: None })),
+            Ok(()) => images.extend(found.into_iter().map(|path| Input { path, problem: None })),
         }
     } else if path.exists() {
-        inputs.push(Input { path: path.to_path_buf(), problem: None });
+        images.push(Input { path: path.to_path_buf(), problem: None });
     } else {
         problem(format!("{}: no such file", path.display()));
     }
@@ -103,10 +116,14 @@ pub struct Prediction {
     pub probability: f64,
     /// The predictive entropy `H[p̄]` in nats.
     pub predictive_entropy: f64,
+    /// The mean entropy of the members, `mean_k H[p_k]`, in nats.
+    pub expected_entropy: f64,
     /// The mutual information `H[p̄] − mean_k H[p_k]` in nats; `None` for a single member.
     pub mutual_information: Option<f64>,
     /// The share of member pairs whose predicted classes differ; `None` for a single member.
     pub disagreement: Option<f64>,
+    /// The mean probabilities of all classes, `[C]`.
+    pub probabilities: Vec<f64>,
 }
 
 impl Prediction {
@@ -114,19 +131,34 @@ impl Prediction {
     ///
     /// # Errors
     /// Fails if there is no such sample, or if the predicted class has no name.
-    pub fn of(uncertainty: &Uncertainty, i: usize, classes: &[String]) -> Result<Prediction> {
+    pub fn of(
+        predictions: &Predictions,
+        uncertainty: &Uncertainty,
+        i: usize,
+        classes: &[String],
+    ) -> Result<Prediction> {
         let (guesses, spread) = (&uncertainty.guesses.probability, uncertainty.spread.as_ref());
-        let samples = guesses.predicted.len();
-        let class = *guesses.predicted.get(i).with_context(|| format!("sample {i} is asked of {samples}"))?;
+        let probabilities = distribution(predictions, i, Average::Probability)?;
+        let class = guesses.predicted[i];
         let name = classes.get(class as usize);
         let name = name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))?;
         Ok(Prediction {
             class: name.clone(),
             probability: guesses.confidence[i],
             predictive_entropy: uncertainty.predictive_entropy[i],
+            expected_entropy: uncertainty.expected_entropy[i],
             mutual_information: spread.map(|spread| spread.mutual_information[i]),
             disagreement: spread.map(|spread| spread.disagreement[i]),
+            probabilities,
         })
+    }
+
+    /// Returns the `count` most probable classes with their probabilities, the most probable first.
+    fn top(&self, count: usize) -> Vec<(usize, f64)> {
+        let mut ranked: Vec<(usize, f64)> = self.probabilities.iter().copied().enumerate().collect();
+        ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        ranked.truncate(count);
+        ranked
     }
 }
 
@@ -134,45 +166,131 @@ impl Prediction {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub path: PathBuf,
+    /// The name of the true class, where records have it.
+    pub label: Option<String>,
     /// The prediction, or the reason why there is none.
     pub outcome: Result<Prediction, String>,
-    /// The conformal set of class names, the most probable first; empty if there is no prediction. `None` if sets are
-    /// not asked for.
-    pub set: Option<Vec<String>>,
+    /// The conformal set of class names, the most probable first; empty if there is no prediction.
+    pub set: Vec<String>,
 }
 
 /// The separator between the classes of a set in CSV.
 const BETWEEN: &str = "|";
 
-/// The columns of a record. In the record of an error, only `path` and `error` are filled. `S` is a set as the format
-/// writes it.
-#[derive(Serialize)]
-struct Columns<'a, S: Serialize> {
-    path: Cow<'a, str>,
-    class: Option<Cow<'a, str>>,
-    probability: Option<f64>,
-    predictive_entropy: Option<f64>,
-    mutual_information: Option<f64>,
-    disagreement: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    set: Option<S>,
-    error: Option<Cow<'a, str>>,
+/// What records have besides the usual columns.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    /// The class names of the model.
+    pub classes: Vec<String>,
+    /// Whether the true class is known.
+    pub label: bool,
+    /// The number of most probable classes; 0 for the first alone.
+    pub top: usize,
+    /// Whether the probabilities of all classes are written.
+    pub all: bool,
+    /// Whether there are conformal sets.
+    pub set: bool,
 }
 
-impl Record {
-    /// Returns the columns, with names as `text` writes them.
-    fn columns<S: Serialize>(&self, text: fn(&str) -> Cow<str>, set: impl Fn(&[String]) -> S) -> Columns<'_, S> {
-        let found = self.outcome.as_ref().ok();
-        Columns {
-            path: text(&self.path.to_string_lossy()).into_owned().into(),
-            class: found.map(|p| text(&p.class)),
-            probability: found.map(|p| p.probability),
-            predictive_entropy: found.map(|p| p.predictive_entropy),
-            mutual_information: found.and_then(|p| p.mutual_information),
-            disagreement: found.and_then(|p| p.disagreement),
-            set: self.set.as_ref().map(|names| set(names)),
-            error: self.outcome.as_ref().err().map(|error| text(error)),
+/// The content of one column. In the record of an error, only `path`, `label` and `error` are filled.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value<'a> {
+    Text(Option<Cow<'a, str>>),
+    Number(Option<f64>),
+    Names(Vec<Cow<'a, str>>),
+    Ranked(Vec<Ranked<'a>>),
+    ByClass(Object<'a>),
+}
+
+/// A class with its probability.
+#[derive(Serialize)]
+struct Ranked<'a> {
+    class: &'a str,
+    probability: f64,
+}
+
+/// Names with values, in order.
+struct Object<'a>(Vec<(Cow<'a, str>, Value<'a>)>);
+
+impl Serialize for Object<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+impl Columns {
+    /// Returns the number of classes that are written beside the most probable one.
+    fn ranks(&self) -> usize {
+        self.top.min(self.classes.len())
+    }
+
+    /// Returns the columns of CSV in order, which may hold texts and numbers alone.
+    fn flat<'a>(&'a self, record: &'a Record) -> Object<'a> {
+        let found = record.outcome.as_ref().ok();
+        let ranked = found.map_or(Vec::new(), |prediction| prediction.top(self.ranks()));
+        let mut columns = self.usual(record, printed_cell);
+        for rank in 1..self.ranks() {
+            let class = ranked.get(rank).map(|(class, _)| printed_cell(&self.classes[*class]));
+            columns.push((format!("class_{}", rank + 1).into(), Value::Text(class)));
+            let probability = ranked.get(rank).map(|(_, probability)| *probability);
+            columns.push((format!("probability_{}", rank + 1).into(), Value::Number(probability)));
         }
+        for (class, name) in self.classes.iter().enumerate().filter(|_| self.all) {
+            let probability = found.map(|prediction| prediction.probabilities[class]);
+            columns.push((format!("p_{}", printed_cell(name)).into(), Value::Number(probability)));
+        }
+        if self.set {
+            let names = record.set.join(BETWEEN);
+            columns.push(("set".into(), Value::Text(Some(printed_cell(&names).into_owned().into()))));
+        }
+        columns.push(("error".into(), Value::Text(record.outcome.as_ref().err().map(|error| printed_cell(error)))));
+        Object(columns)
+    }
+
+    /// Returns the columns of an object of JSON.
+    fn nested<'a>(&'a self, record: &'a Record) -> Object<'a> {
+        let found = record.outcome.as_ref().ok();
+        let mut columns = self.usual(record, |text| Cow::Borrowed(text));
+        let name = |class: usize| self.classes[class].as_str();
+        if self.top > 0 {
+            let ranked = found.map_or(Vec::new(), |prediction| prediction.top(self.ranks()));
+            let ranked =
+                ranked.into_iter().map(|(class, probability)| Ranked { class: name(class), probability }).collect();
+            columns.push(("top".into(), Value::Ranked(ranked)));
+        }
+        if self.all {
+            let all = found.map_or(&[][..], |prediction| &prediction.probabilities).iter().enumerate();
+            let all = all.map(|(class, p)| (name(class).into(), Value::Number(Some(*p)))).collect();
+            columns.push(("probabilities".into(), Value::ByClass(Object(all))));
+        }
+        if self.set {
+            let names = record.set.iter().map(|name| name.as_str().into()).collect();
+            columns.push(("set".into(), Value::Names(names)));
+        }
+        let error = record.outcome.as_ref().err().map(|error| error.as_str().into());
+        columns.push(("error".into(), Value::Text(error)));
+        Object(columns)
+    }
+
+    /// Returns the columns that all records have, without the last one; `text` writes names.
+    fn usual<'a>(&self, record: &'a Record, text: fn(&str) -> Cow<str>) -> Vec<(Cow<'a, str>, Value<'a>)> {
+        let found = record.outcome.as_ref().ok();
+        let number = |get: fn(&Prediction) -> Option<f64>| Value::Number(found.and_then(get));
+        let path = text(&record.path.to_string_lossy()).into_owned();
+        let mut columns = vec![("path".into(), Value::Text(Some(path.into())))];
+        if self.label {
+            columns.push(("label".into(), Value::Text(record.label.as_deref().map(text))));
+        }
+        columns.extend([
+            ("class".into(), Value::Text(found.map(|prediction| text(&prediction.class)))),
+            ("probability".into(), number(|prediction| Some(prediction.probability))),
+            ("predictive_entropy".into(), number(|prediction| Some(prediction.predictive_entropy))),
+            ("expected_entropy".into(), number(|prediction| Some(prediction.expected_entropy))),
+            ("mutual_information".into(), number(|prediction| prediction.mutual_information)),
+            ("disagreement".into(), number(|prediction| prediction.disagreement)),
+        ]);
+        columns
     }
 }
 
@@ -186,20 +304,24 @@ words! {
 }
 
 /// Writes records one by one. Each is flushed before the next image is predicted.
-pub struct Writer<W: Write>(Sink<W>);
+pub struct Writer<W: Write> {
+    sink: Sink<W>,
+    columns: Columns,
+}
 
 enum Sink<W: Write> {
-    Csv(Box<csv::Writer<W>>),
+    Csv { out: Box<csv::Writer<W>>, has_header: bool },
     JsonLines(W),
 }
 
 impl<W: Write> Writer<W> {
     /// Creates a writer to `out`. CSV starts with a header before the first record.
-    pub fn new(out: W, format: Format) -> Writer<W> {
-        Writer(match format {
-            Format::Csv => Sink::Csv(Box::new(csv::Writer::from_writer(out))),
+    pub fn new(out: W, format: Format, columns: Columns) -> Writer<W> {
+        let sink = match format {
+            Format::Csv => Sink::Csv { out: Box::new(csv::Writer::from_writer(out)), has_header: false },
             Format::JsonLines => Sink::JsonLines(out),
-        })
+        };
+        Writer { sink, columns }
     }
 
     /// Writes one record and flushes it.
@@ -208,15 +330,19 @@ impl<W: Write> Writer<W> {
     /// Fails if `out` fails, for example on a closed pipe or a full disk.
     pub fn write(&mut self, record: &Record) -> Result<()> {
         let failed = || format!("cannot write the record of {}", record.path.display());
-        match &mut self.0 {
-            Sink::Csv(out) => {
-                let set = |names: &[String]| printed_cell(&names.join(BETWEEN)).into_owned();
-                out.serialize(record.columns(printed_cell, set)).with_context(failed)?;
+        let columns = &self.columns;
+        match &mut self.sink {
+            Sink::Csv { out, has_header } => {
+                let Object(cells) = columns.flat(record);
+                if !std::mem::replace(has_header, true) {
+                    out.write_record(cells.iter().map(|(name, _)| name.as_ref())).with_context(failed)?;
+                }
+                let values: Vec<&Value> = cells.iter().map(|(_, value)| value).collect();
+                out.serialize(values).with_context(failed)?;
                 out.flush().with_context(failed)
             }
             Sink::JsonLines(out) => {
-                let line = serde_json::to_string(&record.columns(|text| Cow::Borrowed(text), <[String]>::to_vec))
-                    .with_context(failed)?;
+                let line = serde_json::to_string(&columns.nested(record)).with_context(failed)?;
                 writeln!(out, "{}", printed_json(&line)).and_then(|()| out.flush()).with_context(failed)
             }
         }

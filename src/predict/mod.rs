@@ -94,16 +94,9 @@ impl<'a> Predictor<'a> {
             return self.plan_pass("prediction", Graph::None, images, logits);
         };
         let need = linear.need(self.model);
-        Task {
-            what: "prediction",
-            coming: 0,
-            need: MemoryEstimate { fixed: need.fixed + logits, ..need },
-            whole: ChunkSize { members: 1, images: images.min(linear.images_at_once(self.model)) },
-            members: None,
-            device: self.model.device,
-            advice: ROOM_TO_PREDICT,
-        }
-        .plan()
+        let need = MemoryEstimate { fixed: need.fixed + logits, ..need };
+        let whole = ChunkSize { members: 1, images: images.min(linear.images_at_once(self.model)) };
+        self.cut("prediction", need, whole, None)
     }
 
     /// Decides whether the layer weights of all members are kept from now on. They are if they fit beside a pass over a
@@ -125,6 +118,11 @@ impl<'a> Predictor<'a> {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
         };
+        self.cut(what, need, whole, members)
+    }
+
+    /// Cuts the members and images of `whole` so that they fit, for every pass of this predictor.
+    fn cut(&self, what: &str, need: MemoryEstimate, whole: ChunkSize, members: Option<usize>) -> Result<Chunker> {
         Task { what, coming: 0, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
     }
 

@@ -20,6 +20,9 @@ use crate::base::mapped::Mapped;
 pub use answers::{Answers, Reply, Token};
 use read::{as_f32, as_u32};
 
+/// The ending of a file of predictions.
+pub const ENDING: &str = "safetensors";
+
 /// The keys of the metadata that hold the names of classes and groups.
 const CLASS_NAMES: &str = "class_names";
 const GROUP_NAMES: &str = "group_names";

@@ -49,18 +49,18 @@ impl Card<'_> {
     }
 
     fn head(&self) -> String {
-        let Experiment { name, checkpoint, data, .. } = self.experiment;
+        let Experiment { name, checkpoint, data, task, .. } = self.experiment;
         let shown = escape_markdown(&checkpoint.path.file_name().unwrap_or_default().to_string_lossy());
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);
-        let (task, learnt) = match checkpoint.medium() {
-            Medium::Images => ("image-classification", format!("{} classes", classes.len())),
-            Medium::Texts => ("text-classification", format!("{} classes", classes.len())),
-            Medium::Questions if self.writes_answers() => ("visual-question-answering", "free answers".to_string()),
-            Medium::Questions => ("visual-question-answering", format!("{} classes", classes.len())),
+        let pipeline = match checkpoint.medium() {
+            Medium::Images => "image-classification",
+            Medium::Texts => "text-classification",
+            Medium::Questions => "visual-question-answering",
         };
-        let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {task}\n---\n\n");
+        let learnt = task.learnt(classes.len());
+        let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {pipeline}\n---\n\n");
         let _ = write!(
             text,
             "# {}\n\n{particles} particles of `{shown}` for {learnt}, made by bella {} with `{key}` ({about}). Run `{}`.\n",
@@ -76,22 +76,15 @@ impl Card<'_> {
             let (filter, crop_pct) = (checkpoint.interpolation, checkpoint.crop_pct);
             format!("in [0, 1], minus {mean:?}, divided by {std:?}; resized by {filter}, crop_pct {crop_pct}")
         });
-        let answers = self.writes_answers();
-        let classes = if answers { "none: it writes answers".to_string() } else { classes.join(", ") };
         let facts = [
             ("checkpoint", format!("`{shown}`, SHA-256 `{sha256}`")),
             ("data", format!("`{}`", data.label)),
-            ("classes", classes),
+            ("classes", task.names(classes)),
             ("pixels", pixels),
         ];
         text += "\n| | |\n|---|---|\n";
         let line = |(what, fact): &(&str, String)| format!("| {what} | {} |\n", escape_markdown(fact));
         text + &facts.iter().map(line).collect::<String>()
-    }
-
-    /// Returns whether the run learnt free answers.
-    fn writes_answers(&self) -> bool {
-        self.experiment.head.spec.answer_tokens().is_some()
     }
 
     fn results(&self, table: &Table) -> String {

@@ -42,6 +42,11 @@ pub fn tables(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
     Ok(())
 }
 
+/// Writes tables to `<key>.csv` in `folder`.
+pub fn csv(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
+    tables.iter().try_for_each(|table| write(&folder.join(format!("{}.csv", table.key)), &text(table, Format::Csv)?))
+}
+
 /// Writes every figure that could be drawn to `<key>.svg` and `<key>.png` in `folder`, which is created if needed.
 pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
     create_folder(folder)?;
@@ -49,14 +54,19 @@ pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
         let Some(svg) = &figure.svg else { continue };
         let pixels = png(svg, PNG_SCALE).with_context(|| format!("figure {}", figure.key))?;
         write(&folder.join(format!("{}.svg", figure.key)), svg)?;
-        write_atomic(&folder.join(format!("{}.png", figure.key)), |writer| Ok(writer.write_all(&pixels)?))?;
+        bytes(&folder.join(format!("{}.png", figure.key)), &pixels)?;
     }
     Ok(())
 }
 
 /// Writes `text` to the file at `path`, which is replaced atomically.
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    write_atomic(path, |writer| Ok(writer.write_all(text.as_bytes())?))
+    bytes(path, text.as_bytes())
+}
+
+/// Writes `content` to the file at `path`, which is replaced atomically.
+pub fn bytes(path: &Path, content: &[u8]) -> Result<()> {
+    write_atomic(path, |writer| Ok(writer.write_all(content)?))
 }
 
 #[cfg(test)]
@@ -82,9 +92,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"3\"></svg>";
         let figure = |key, svg: Option<&str>| Figure {
-            key,
+            key: String::from(key),
             topic: crate::report::figures::Topic::Training,
-            title: "",
+            title: String::new(),
             paper: "",
             caption: String::new(),
             svg: svg.map(String::from),

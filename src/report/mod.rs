@@ -11,6 +11,7 @@ pub mod html;
 pub mod notebook;
 pub mod paper;
 pub mod picture;
+pub mod sheet;
 pub mod sources;
 pub mod tables;
 

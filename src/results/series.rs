@@ -22,6 +22,10 @@ pub const RESULT_KEYS: &[&str] = &["set", "condition"];
 /// The columns that define what an out-of-distribution row measures, besides its run and predictive.
 pub const OOD_KEYS: &[&str] = &["set", "ood_set", "score", "average"];
 
+/// The columns that define what a row of conformal sets measures, besides its run and predictive.
+pub const CONFORMAL_KEYS: &[&str] =
+    &["set", "condition", "alpha", "score", "settings", "thresholds", "draw", "average"];
+
 /// The settings of a series as pairs of column and value, without empty cells.
 pub type Settings<'a> = Vec<(&'a str, &'a str)>;
 
@@ -197,6 +201,45 @@ fn plain(value: &str) -> &str {
     inner.filter(|inner| !inner.contains(',')).unwrap_or(value)
 }
 
+/// Returns the parts of a name between commas that stand in no bracket.
+fn parts_of(name: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth) = (vec![], 0, 0);
+    for (at, letter) in name.char_indices() {
+        match letter {
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth -= 1,
+            ',' if depth == 0 && name[at..].starts_with(", ") => {
+                parts.push(&name[start..at]);
+                start = at + 2;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&name[start..]);
+    parts
+}
+
+/// Returns the parts that all names share, such as `Bella-SVGD (n=5)`, and the names without them. Names that would be empty
+/// keep all their parts.
+pub fn without_shared(names: &[String]) -> (String, Vec<String>) {
+    let parts: Vec<Vec<&str>> = names.iter().map(|name| parts_of(name)).collect();
+    let shared: Vec<&str> = match &parts[..] {
+        [first, others @ ..] if !others.is_empty() => {
+            first.iter().copied().filter(|part| others.iter().all(|other| other.contains(part))).collect()
+        }
+        _ => vec![],
+    };
+    let own = |parts: &Vec<&str>| {
+        let own: Vec<&str> = parts.iter().copied().filter(|part| !shared.contains(part)).collect();
+        own.join(", ")
+    };
+    let short: Vec<String> = parts.iter().map(own).collect();
+    match shared.is_empty() || short.iter().any(String::is_empty) {
+        true => (String::new(), names.to_vec()),
+        false => (shared.join(", "), short),
+    }
+}
+
 /// Returns the settings in which series differ, in the order of their names.
 fn differing<'a>(peers: &[&'a [(&'a str, &'a str)]]) -> Vec<&'a str> {
     let columns: BTreeSet<&str> = peers.iter().flat_map(|peer| peer.iter().map(|(column, _)| *column)).collect();
@@ -254,6 +297,20 @@ mod tests {
         ];
         let names = names(all.iter().map(Vec::as_slice));
         assert_eq!(names, ["Single, adamw, lr = 0.001", "Single, adamw, lr = 0.002", "Single, sgd"]);
+    }
+
+    #[test]
+    fn what_all_names_share_is_said_once() {
+        let names = |all: &[&str]| all.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let (shared, short) = without_shared(&names(&["SVGD (n=5), lr = 0.1", "SVGD (n=5), lr = 0.2"]));
+        assert_eq!((shared.as_str(), short), ("SVGD (n=5)", names(&["lr = 0.1", "lr = 0.2"])));
+        let (shared, short) = without_shared(&names(&["a, x, y = 1", "b, x, y = 2"]));
+        assert_eq!((shared.as_str(), short), ("x", names(&["a, y = 1", "b, y = 2"])));
+        let (shared, short) = without_shared(&names(&["SVGD, lr = [0.1, 0.2]", "SVGD, lr = [0.1, 0.3]"]));
+        assert_eq!((shared.as_str(), short), ("SVGD", names(&["lr = [0.1, 0.2]", "lr = [0.1, 0.3]"])));
+        for all in [names(&["SVGD", "SVGD, lr = 0.2"]), names(&["SVGD"]), names(&["SVGD", "MAP"])] {
+            assert_eq!(without_shared(&all), (String::new(), all));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::experiment::{Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::predictions::answers::Answers;
+use crate::tasks::{self, Outcome};
 
 impl RunFolder {
     /// Reads the posterior of the run.
@@ -103,6 +104,18 @@ pub fn open_predictions(path: &Path) -> Result<Predictions> {
         run.check_owner(path, predictions.metadata().get(RUN).map(String::as_str))?;
     }
     Ok(predictions)
+}
+
+/// Opens a file of what a task has predicted, as [`open_predictions`] does one of predictions.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if it belongs to another run.
+pub fn open_outcome(path: &Path) -> Result<Box<dyn Outcome>> {
+    let found = tasks::open(path)?;
+    if let Some(run) = RunFolder::of_predictions(path) {
+        run.check_owner(path, found.metadata().get(RUN).map(String::as_str))?;
+    }
+    Ok(found)
 }
 
 /// Opens a file of answers, as [`open_predictions`] does one of predictions.

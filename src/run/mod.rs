@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use crate::base::files::{create_folder, listed, remove_leftovers, write_atomic};
 use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
-use crate::predictions::answers;
+use crate::predictions::{ENDING, answers};
 
-pub use belonging::{open_answers, open_predictions};
+pub use belonging::{open_answers, open_outcome, open_predictions};
 pub use record::Record;
 pub use settings::Settings;
 
@@ -177,20 +177,11 @@ impl RunFolder {
     /// Returns the path of the predictions on one set under one condition; `predictive` is empty for the run's own
     /// members.
     pub fn predictions(&self, set: &str, condition: &str, predictive: &str) -> PathBuf {
-        self.predictions_of(&[set, condition, predictive])
+        self.predicted(&[set, condition, predictive], ENDING)
     }
 
-    /// Returns the path of predictions whose name has several parts; empty parts are left out.
-    pub fn predictions_of(&self, parts: &[&str]) -> PathBuf {
-        self.predicted(parts, "safetensors")
-    }
-
-    /// Returns the path of answers whose name has several parts; empty parts are left out.
-    pub fn answers_of(&self, parts: &[&str]) -> PathBuf {
-        self.predicted(parts, answers::ENDING)
-    }
-
-    fn predicted(&self, parts: &[&str], ending: &str) -> PathBuf {
+    /// Returns the path of what a task predicts, whose name has several parts and the ending of the task; empty parts are left out.
+    pub fn predicted(&self, parts: &[&str], ending: &str) -> PathBuf {
         let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "-");
         let parts: Vec<String> = parts.iter().filter(|t| !t.is_empty()).map(|t| safe(t)).collect();
         let mut stem = parts.join("@");
@@ -209,7 +200,7 @@ impl RunFolder {
     pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("predictions");
         let mut files = listed(&folder).with_context(|| format!("{}: cannot list the folder", folder.display()))?;
-        files.retain(|file| file.extension().is_some_and(|end| end == "safetensors" || end == answers::ENDING));
+        files.retain(|file| file.extension().is_some_and(|end| end == ENDING || end == answers::ENDING));
         Ok(files)
     }
 
@@ -256,9 +247,11 @@ impl RunFolder {
     /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
+        let own = ["ood.csv", "conformal.csv"].map(|name| self.path.join(name));
         let files = [self.resume_file(), self.posterior(), self.history(), self.metrics(), self.record()];
+        let files = files.into_iter().chain(own);
         let logs = self.event_files().into_iter().chain([self.hook_log()]);
-        for file in files.into_iter().chain(logs).chain(predictions.map(|entry| entry.path())) {
+        for file in files.chain(logs).chain(predictions.map(|entry| entry.path())) {
             remove(&file)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
+use super::likelihood::Learner;
 use super::material::Material;
 use super::schedule::Rates;
 use crate::base::small;
@@ -38,6 +39,10 @@ impl<'a> Context<'a> {
 
     pub fn model(&self) -> &'a Model {
         &self.session.model
+    }
+
+    pub fn learner(&self) -> Learner<'a> {
+        Learner { model: self.model(), subspace: self.subspace, task: &*self.experiment.task }
     }
 
     pub fn group(&self) -> &'a ProcessGroup {

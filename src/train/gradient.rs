@@ -10,11 +10,12 @@ use crate::machine::parallel::Shard;
 use crate::methods::Output;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
+use crate::tasks::Task;
 
 /// The number of each particle whose gradient is taken.
 #[derive(Clone, Copy)]
 pub(super) enum Root<'a> {
-    /// The mean cross-entropy of the batch.
+    /// The mean loss of the batch.
     Loss,
     /// The product of an output with given numbers, `[k, b, C]` for the k rows and b samples of this process.
     Product(Output, &'a Tensor),
@@ -23,6 +24,7 @@ pub(super) enum Root<'a> {
 /// One forward and one backward pass.
 pub(super) struct Pass<'a> {
     pub model: &'a Model,
+    pub task: &'a dyn Task,
     /// The weights of the particles, attached to the leaves.
     pub weights: Weights<'a>,
     /// The input and the labels of the samples.
@@ -59,7 +61,7 @@ impl Pass<'_> {
         let kind = head.weight.kind();
         match self.root {
             Root::Loss => {
-                let losses = head.losses(&self.weights, features, &self.labels);
+                let losses = self.task.losses(head, &self.weights, features, &self.labels);
                 losses.expand([slice.count, -1], false).mean_dim([1i64].as_slice(), false, kind) * slice.weight
             }
             Root::Product(output, by_output) => {

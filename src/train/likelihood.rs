@@ -15,14 +15,31 @@ use crate::machine::parallel::Shard;
 use crate::methods::{Answer, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
+use crate::tasks::{Classes, Task};
 
 const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
     does not show it";
 
-/// The mean cross-entropy of one batch, or the share of it that this process computes.
+/// What learns: the model, its trained columns, and the task.
+#[derive(Clone, Copy)]
+pub struct Learner<'a> {
+    pub model: &'a Model,
+    pub subspace: &'a dyn Subspace,
+    pub task: &'a dyn Task,
+}
+
+impl<'a> Learner<'a> {
+    /// Returns what learns classes.
+    pub fn of_classes(model: &'a Model, subspace: &'a dyn Subspace) -> Learner<'a> {
+        Learner { model, subspace, task: &Classes }
+    }
+}
+
+/// The mean loss of one batch, or the share of it that this process computes.
 pub struct Likelihood<'a> {
     pub(super) model: &'a Model,
     pub(super) subspace: &'a dyn Subspace,
+    pub(super) task: &'a dyn Task,
     pub(super) passes: Passes,
     /// The number of particles and images that go through the network at once.
     pub(super) chunker: Rc<Chunker>,
@@ -42,31 +59,20 @@ pub struct Likelihood<'a> {
 
 impl<'a> Likelihood<'a> {
     /// Returns the likelihood of a batch of bytes `[p·B, 3, h, w]`.
-    pub fn new(
-        model: &'a Model,
-        subspace: &'a dyn Subspace,
-        passes: Passes,
-        batch: &Batch,
-        orders: i64,
-    ) -> Likelihood<'a> {
+    pub fn new(learner: Learner<'a>, passes: Passes, batch: &Batch, orders: i64) -> Likelihood<'a> {
         let several = |t: &Tensor| t.unflatten(0, [orders, -1].as_slice());
-        Likelihood::on(model, subspace, passes, Input::Stored(several(&batch.samples)), several(&batch.labels))
+        Likelihood::on(learner, passes, Input::Stored(several(&batch.samples)), several(&batch.labels))
     }
 
     /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.
-    pub fn on(
-        model: &'a Model,
-        subspace: &'a dyn Subspace,
-        passes: Passes,
-        input: Input,
-        labels: Tensor,
-    ) -> Likelihood<'a> {
+    pub fn on(learner: Learner<'a>, passes: Passes, input: Input, labels: Tensor) -> Likelihood<'a> {
+        let Learner { model, subspace, task } = learner;
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if passes.particle_chunk == 0 { usize::MAX } else { passes.particle_chunk };
         let at_once = ChunkSize { members, images: batch.max(1) };
         let chunker = Rc::new(Chunker::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
-        let whole = Likelihood { model, subspace, passes, chunker, input, labels, parts, numbers, batch, first };
+        let whole = Likelihood { model, subspace, task, passes, chunker, input, labels, parts, numbers, batch, first };
         whole.of_share(&Shard::whole(orders), batch)
     }
 

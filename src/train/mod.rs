@@ -28,7 +28,7 @@ mod shared;
 mod validation;
 
 pub use gradient::Passes;
-pub use likelihood::Likelihood;
+pub use likelihood::{Learner, Likelihood};
 pub use material::Material;
 pub use opening::{Opening, open};
 pub use record::Finished;

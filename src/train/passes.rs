@@ -102,7 +102,7 @@ impl Likelihood<'_> {
         let forward = mixing.map(|mixing| mixing.forward(&mut weights, slice));
         let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
         let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
-        let pass = Pass { model: self.model, weights, input, labels, root, slice };
+        let pass = Pass { model: self.model, task: self.task, weights, input, labels, root, slice };
         if self.passes.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
             return Segments { pass: &pass, backward, leaves, first }.gradient();

@@ -52,7 +52,8 @@ impl Likelihood<'_> {
             let (input, labels) = (self.input.map(own), own(&self.labels));
             let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
             let weights = self.subspace.weights(&self.model.base, &leaves);
-            let losses = self.model.head.losses(&weights, &self.model.features_of(&weights, &input)?, &labels);
+            let features = self.model.features_of(&weights, &input)?;
+            let losses = self.task.losses(&self.model.head, &weights, &features, &labels);
             let loss = losses.sum(losses.kind());
             let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
             layout.gather(&Plain.run(&loss, &leaves.iter().collect::<Vec<_>>())?, &each);

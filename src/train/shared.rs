@@ -8,13 +8,11 @@ use tch::{Device, Kind, Tensor};
 use super::batches::TrainBatch;
 use super::context::Context;
 use super::gradient::{Passes, Root};
-use super::likelihood::Likelihood;
+use super::likelihood::{Learner, Likelihood};
 use crate::base::tensor::upload;
 use crate::machine::memory::Chunker;
 use crate::machine::parallel::Sharding;
 use crate::methods::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Outputs, Request, Target};
-use crate::model::Model;
-use crate::subspace::Subspace;
 
 /// The likelihood of a batch of which every process computes a share. Theta and the results are the same in all
 /// processes.
@@ -25,8 +23,7 @@ pub struct Shared<'a> {
 
 /// Makes the objective of each batch.
 pub(super) struct Objectives<'a> {
-    model: &'a Model,
-    subspace: &'a dyn Subspace,
+    learner: Learner<'a>,
     passes: Passes,
     /// The number of particles and images that go through the network at once.
     chunker: Rc<Chunker>,
@@ -35,14 +32,14 @@ pub(super) struct Objectives<'a> {
 
 impl<'a> Objectives<'a> {
     pub fn new(context: &Context<'a>, sharding: &'a Sharding<'a>, chunker: Rc<Chunker>) -> Objectives<'a> {
-        let (model, subspace, passes) = (context.model(), context.subspace, Passes::of(context.spec()));
-        Objectives { model, subspace, passes, chunker, sharding }
+        let (learner, passes) = (context.learner(), Passes::of(context.spec()));
+        Objectives { learner, passes, chunker, sharding }
     }
 
     /// Returns the objective of a batch.
     pub fn on(&self, batch: &TrainBatch) -> Shared<'a> {
         let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
-        let own = Likelihood::on(self.model, self.subspace, self.passes, input, labels);
+        let own = Likelihood::on(self.learner, self.passes, input, labels);
         let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
         Shared { own, sharding: self.sharding }
     }

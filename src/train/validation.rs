@@ -11,25 +11,17 @@ use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
 use crate::experiment::TrainSpec;
 use crate::machine::parallel::ProcessGroup;
-use crate::metrics::{Average, Scores, value};
 use crate::model::Model;
 use crate::predict::{Members, Predictor};
-use crate::predictions::Predictions;
 use crate::subspace::Subspace;
-
-/// The numbers of the held-out samples; all are `None` if no sample is held out, the last two if samples have no classes.
-#[derive(Default)]
-struct Validated {
-    nll: Option<f64>,
-    accuracy: Option<f64>,
-    ece: Option<f64>,
-}
+use crate::tasks::{Batched, Task, Validated};
 
 /// Makes the row of an epoch.
 pub(super) struct Validator<'a> {
     spec: &'a TrainSpec,
     model: &'a Model,
     subspace: &'a dyn Subspace,
+    task: &'a dyn Task,
     material: &'a Material,
     group: &'a ProcessGroup,
     rates: Rates,
@@ -41,6 +33,7 @@ impl<'a> Validator<'a> {
             spec: context.spec(),
             model: context.model(),
             subspace: context.subspace,
+            task: &*context.experiment.task,
             material: context.material,
             group: context.group(),
             rates: context.rates(),
@@ -72,8 +65,8 @@ impl<'a> Validator<'a> {
         Ok(row)
     }
 
-    /// Returns the NLL, accuracy and ECE of the averaged logits on the held-out images, predicted by the rows that represent
-    /// the posterior: those that would be kept. Free answers have the NLL of averaged probabilities alone.
+    /// Returns the numbers of the held-out samples, predicted by the rows that represent the posterior: those that would be
+    /// kept.
     fn validated(&self, Particles { theta, method, .. }: &Particles) -> Result<Validated> {
         let (set, indices) = (self.material.validation(), &self.material.holdout.validation[..]);
         if indices.is_empty() {
@@ -83,19 +76,8 @@ impl<'a> Validator<'a> {
         let posterior = method.posterior(theta);
         let members = Members::Rows { subspace: self.subspace, rows: &&posterior };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
-        let size = self.spec.eval_batch_size;
-        if self.model.head.writes_tokens() {
-            let nll = predictor.answer_loss(self.group, set, indices, size).context("validation")?;
-            return Ok(Validated { nll: Some(nll), ..Validated::default() });
-        }
-        let predictions = || -> Result<Predictions> {
-            let logits = predictor.shared_logits(self.group, set, indices, size, &ProgressBar::hidden())?;
-            let labels = indices.iter().map(|i| set.split.labels[*i as usize]).collect();
-            predictor.predictions(logits, Some(labels))
-        };
-        let scores = Scores::compute(&predictions().context("validation")?)?;
-        let of = |key: &str| Some(value(&scores, key, Average::Logit).unwrap_or(f64::NAN));
-        Ok(Validated { nll: of("nll"), accuracy: of("accuracy"), ece: of("ece") })
+        let held_out = Batched { group: self.group, set, indices, batch_size: self.spec.eval_batch_size };
+        self.task.validate(&predictor, &held_out).context("validation")
     }
 
     /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.

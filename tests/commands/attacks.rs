@@ -61,6 +61,20 @@ fn budget_zero_is_the_clean_row_bit_for_bit_and_larger_ones_hurt() {
     }
 }
 
+#[test]
+fn a_table_of_an_attack_begins_with_the_clean_row() {
+    let place = trained();
+    let mut command = place.command("eval", &[]);
+    let output = command.args(["--attack", "fgsm", "--epsilon", "0.1,0.3"]).env("COLUMNS", "80").output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<&str> = printed.lines().filter(|line| line.starts_with("| ") && line.contains('.')).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[2..].split(" |").next().unwrap().trim()).collect();
+    assert_eq!(names, ["clean", "fgsm 0.1", "fgsm 0.3"], "{printed}");
+    let [low, high] = ["[", "]"].map(|bracket| rows[0].find(bracket).unwrap_or_else(|| panic!("{printed}")));
+    assert!(low < high, "the accuracy has its interval");
+    assert_has(&printed, &["set: digits", "trainable parameters: ", "(Wilson)"]);
+}
+
 /// The only file of the only run whose condition is `condition`, whatever settings follow.
 fn saved_images(folder: &Path, condition: &str) -> PathBuf {
     let run = only(fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));

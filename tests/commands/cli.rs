@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use crate::common::{Place, assert_has, bella, error_line, messages, printed, tensor_bytes};
+use bella::metrics::METRICS;
 use bella::results::store::{Table, read};
 
 /// Trains and returns the only row of the experiment's CSV.
@@ -29,11 +30,21 @@ fn number(table: &Table, row: usize, column: &str) -> f64 {
     cell.parse().unwrap_or_else(|_| panic!("{column} = `{cell}`"))
 }
 
+/// The columns of the metrics are those of the registry, in its order; the others, and where these stand, are compared literally.
+#[track_caller]
+fn assert_header(table: &Table) {
+    let names = METRICS.iter().flat_map(|metric| metric.columns()).map(|(column, _)| column);
+    let header = format!("{}\n", table.columns.join("\n"));
+    let metrics: String = names.map(|column| format!("{column}\n")).collect();
+    assert_eq!(header.matches(&metrics).count(), 1, "{header}");
+    insta::assert_snapshot!("results_header", header.replace(&metrics, "(the metrics)\n"));
+}
+
 #[test]
 fn low_rank_svgd_trains_and_scores_itself_again() {
     let place = Place::with_tiny();
     let table = trained(&place, &[]);
-    insta::assert_snapshot!("results_header", table.columns.join("\n"));
+    assert_header(&table);
     let described = [("experiment", "tiny"), ("subspace", "low-rank"), ("method", "svgd"), ("rank", "2")];
     assert_cells(&table, 0, &described);
     let counted = [("particles", "2"), ("members", "2"), ("samples", "30"), ("classes", "10"), ("seed", "3")];

@@ -32,6 +32,11 @@ fn mistakes(text: &str) -> String {
     shown.replace(&format!("{}/", file.parent().unwrap().display()), "")
 }
 
+/// The keys of a registry, each as `form` writes it, separated by commas.
+fn keys<'a>(keys: impl Iterator<Item = &'a str>, form: impl Fn(&str) -> String) -> String {
+    keys.map(form).collect::<Vec<_>>().join(", ")
+}
+
 /// [`tiny`] with one text replaced by another.
 #[track_caller]
 fn with(old: &str, new: &str) -> String {
@@ -174,12 +179,20 @@ fn unknown_key() {
 
 #[test]
 fn unknown_method() {
-    insta::assert_snapshot!(mistakes(&with("[method.svgd]", "[method.svdg]")));
+    let known = keys(bella::methods::METHODS.iter().map(|entry| entry.key), str::to_string);
+    assert_eq!(
+        mistakes(&with("[method.svgd]", "[method.svdg]")),
+        format!("error: x.toml:17: unknown method `svdg`; known: {known}; did you mean `svgd`?\n")
+    );
 }
 
 #[test]
 fn unknown_data_set() {
-    insta::assert_snapshot!(mistakes(&with("[data.digits]", "[data.cifar11]")));
+    let known = keys(bella::data::DATASETS.iter().map(|entry| entry.key), str::to_string);
+    assert_eq!(
+        mistakes(&with("[data.digits]", "[data.cifar11]")),
+        format!("error: x.toml:10: unknown data `cifar11`; known: {known}; did you mean `cifar10`?\n")
+    );
 }
 
 #[test]
@@ -209,7 +222,11 @@ fn missing_keys() {
 
 #[test]
 fn missing_table() {
-    insta::assert_snapshot!(mistakes(&with("[optimizer.adamw]\nlr = 2e-3\n", "")));
+    let tables = keys(bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key), |key| format!("[optimizer.{key}]"));
+    assert_eq!(
+        mistakes(&with("[optimizer.adamw]\nlr = 2e-3\n", "")),
+        format!("error: x.toml: optimizer is required: one of {tables}\n")
+    );
 }
 
 #[test]

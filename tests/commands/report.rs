@@ -165,6 +165,38 @@ fn runs_are_reported_in_every_form_and_broken_files_do_not_end_it() {
     assert!(problems.contains(&format!("bella train --out . --config runs/tiny/{id}/config.toml")), "{problems}");
 }
 
+#[test]
+fn a_run_has_its_classes_its_matrix_and_its_images() {
+    let place = Place::with_tiny();
+    assert!(place.train(&[]).output().unwrap().status.success());
+    let id = place.run().file_name().unwrap().to_str().unwrap().to_string();
+    // The run's folder, and its id below `results`.
+    for named in [place.run().to_str().unwrap(), &id] {
+        let (code, out, err) = report(place.path("").as_path(), &[named]);
+        assert_eq!(code, Some(0), "{err}");
+        for part in ["classes of digits, the least accurate first", "most", "taken for", "true class", "accuracy [%]"] {
+            assert!(out.contains(part), "{part} is not in {out}");
+        }
+    }
+    let (code, _, err) = report(place.path("").as_path(), &[&id, "--out", "all", "--html", "run.html"]);
+    assert_eq!(code, Some(0), "{err}");
+    for name in ["classes.csv", "mistakes.md", "confusion-1.csv", "confusion.svg", "confusion.png", "images.png"] {
+        assert!(place.path("all").join(name).is_file(), "{name}");
+    }
+    let matrix = fs::read_to_string(place.path("all/confusion-1.csv")).unwrap();
+    let mut reader = csv::Reader::from_reader(matrix.as_bytes());
+    assert_eq!(reader.headers().unwrap().len(), 11);
+    let rows: Vec<Vec<u64>> =
+        reader.records().map(|row| row.unwrap().iter().skip(1).map(|cell| cell.parse().unwrap()).collect()).collect();
+    assert_eq!(rows.iter().flatten().sum::<u64>(), 30, "every test image is in the matrix");
+    let right: u64 = (0..10).map(|class| rows[class][class]).sum();
+    let results = place.results();
+    let accuracy: f64 = results.get(0, "accuracy_lm").unwrap().parse().unwrap();
+    assert!((right as f64 / 30.0 - accuracy).abs() < 1e-9);
+    let page = fs::read_to_string(place.path("run.html")).unwrap();
+    assert!(page.contains("src=\"data:image/png;base64,iVBOR") && page.contains("id=\"figure-confusion\""));
+}
+
 /// The lines of `report FILE --seeds --format csv` on the clean accuracy: series, number of seeds, mean.
 fn over_seeds(csv: &str) -> Vec<(String, usize, f64)> {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());

@@ -76,6 +76,14 @@ fn the_latest_run_after_a_search_is_no_trial() {
     assert!(output.status.success(), "{text}");
     assert_has(&text, &["a trial of the sweep", "its row stays in"]);
     assert!(!text.contains("results: "), "{text}");
+    let foreign = format!("image-folder={}", crate::common::text(&crate::common::folder(&place, "foreign")));
+    done(with(place.command("eval", &[]), &[folder.to_str().unwrap(), "--conformal", "0.2"]));
+    done(with(place.command("eval", &[]), &[folder.to_str().unwrap(), "--ood", &foreign]));
+    for (shared, own) in [("tiny-conformal.csv", "conformal.csv"), ("tiny-ood.csv", "ood.csv")] {
+        assert!(!place.path("results").join(shared).exists(), "{shared}");
+        assert!(cells(&read(&folder.join(own)).unwrap(), "run").iter().all(|run| *run == rejected), "{own}");
+    }
+    done(crate::common::bella(&["check", "--runs", place.path("results").to_str().unwrap()]));
     assert_eq!(cells(&read(&folder.join("metrics.csv")).unwrap(), "run"), [rejected]);
     assert_eq!(place.results().rows.len(), 2);
 }

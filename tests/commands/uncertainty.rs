@@ -44,6 +44,47 @@ fn foreign_images_get_a_row_a_score_and_average() {
     assert_eq!(read(&place.path("results/tiny-ood.csv")).unwrap().rows, ood.rows);
 }
 
+/// Fails unless every line has at most 80 characters, and some line is a row of numbers.
+#[track_caller]
+fn assert_fits(printed: &str) {
+    assert!(printed.lines().any(|line| line.starts_with("| ") && line.contains('.')), "{printed}");
+    for line in printed.lines() {
+        assert!(line.chars().count() <= 80, "{} characters: {line}\n{printed}", line.chars().count());
+    }
+}
+
+#[test]
+fn tables_of_foreign_sets_and_of_conformal_sets_fit_80_columns() {
+    let place = trained();
+    let foreign = format!("image-folder={}", text(&folder(&place, "foreign")));
+    let eval = |arguments: &[&str]| {
+        let mut command = with(place.command("eval", &[]), arguments);
+        command.env("COLUMNS", "80");
+        done(command)
+    };
+    let printed = eval(&["--ood", &foreign]);
+    assert_fits(&printed);
+    let rows = printed.lines().filter(|line| line.starts_with("| ") && line.contains("energy"));
+    assert_eq!(rows.map(|line| line.matches('|').count()).collect::<Vec<_>>(), [7], "score, average, four measures");
+    assert_has(&printed, &["out-of-distribution detection\nset: digits  ood_set: foreign  method: "]);
+
+    let conformal = ["--conformal", "0.1,0.3"];
+    let printed = eval(&conformal);
+    assert_fits(&printed);
+    assert_has(
+        &printed,
+        &["conformal sets\n", "thresholds: shared  draw: fixed", "raps: penalty 0.01 beyond rank 5\n"],
+    );
+    // Columns that are asked for by name stand in further tables, and mistyped ones are said.
+    let wanted = "accuracy,nll,set_coverage,mean_set_size,empty_sets,lowest_class,lowest_set_size";
+    let printed = eval(&[&conformal[..], &["--columns", wanted]].concat());
+    assert_fits(&printed);
+    assert_has(&printed, &["Coverage", "Empty", "Lowest class", "Lowest set", "accuracy [%]"]);
+    assert!(!printed.contains("with --wide"), "{printed}");
+    let line = error_line(with(place.command("eval", &[]), &["--conformal", "0.1", "--columns", "set_cover"]), 2);
+    assert_has(&line, &["--columns set_cover: the results have no such column", "set_coverage"]);
+}
+
 #[test]
 fn temperatures_are_fitted_on_held_out_images() {
     let place = trained();

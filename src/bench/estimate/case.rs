@@ -64,9 +64,9 @@ impl<'a> Case<'a> {
         self.training.method.spec.particles()
     }
 
-    /// Returns whether answers are written.
-    pub fn writes(&self) -> bool {
-        self.model.head.writes_tokens()
+    /// Returns about how many bytes are saved of the predictions of a test sample.
+    pub fn saved_bytes(&self) -> u64 {
+        self.experiment.task.saved_bytes(self.members() as u64, self.model.head.classes() as u64)
     }
 
     /// Returns the number of members that predict.
@@ -94,8 +94,8 @@ impl<'a> Case<'a> {
 
     /// Returns what training and validation read of a sample of a split.
     fn learnt(&self, split: SplitName, batch: usize) -> Reads {
-        match (self.writes(), &self.lengths) {
-            (true, Some(lengths)) => Reads::Answer(lengths.answer(split, batch)),
+        match (self.experiment.task.written(), &self.lengths) {
+            (Some(_), Some(lengths)) => Reads::Answer(lengths.answer(split, batch)),
             _ => Reads::Classes,
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Case<'a> {
 
     /// Returns the evaluation of test samples, whose answers are written if they are free.
     pub fn evaluation(&self, images: usize, members: i64) -> Part {
-        let reads = match self.experiment.head.spec.answer_tokens() {
+        let reads = match self.experiment.task.written() {
             Some(most) => Reads::Writes(self.lengths.as_ref().map_or(most as i64, |lengths| lengths.written(most))),
             None => Reads::Classes,
         };

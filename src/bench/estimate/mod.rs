@@ -23,10 +23,6 @@ use lengths::Lengths;
 pub use machine::{Machine, Part, SHARE};
 use network::Sized;
 
-/// The bytes of an answer in the saved predictions: ten answers of people, and about three tokens with their numbers and the most
-/// probable ones.
-const ANSWER_BYTES: u64 = 1_000;
-
 /// The expected cost of an experiment.
 #[derive(Clone, Debug)]
 pub struct Expected {
@@ -88,10 +84,7 @@ impl Expected {
         // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share the decoded
         // images, which are those of the evaluation.
         let attack = evaluation.filter(|_| medium == Medium::Images);
-        let predictions = match case.writes() {
-            true => test.unwrap_or(0) as u64 * ANSWER_BYTES,
-            false => (test.unwrap_or(0) as i64 * members * case.model.head.classes() * 4) as u64,
-        };
+        let predictions = test.unwrap_or(0) as u64 * case.saved_bytes();
         Expected {
             network: case.name.clone(),
             kind: case.model.kind,

@@ -12,8 +12,14 @@ fn files(folder: &Path) -> Files {
         RgbImage::from_fn(9, 7, |x, y| Rgb([20 * i, x as u8, y as u8])).save(path(i)).unwrap();
     }
     std::fs::write(path(3), "damaged").unwrap();
-    let decode =
-        Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 4, width: 6, shorter_side: 6 };
+    let decode = Decode {
+        resize: Resize::Stretch,
+        interpolation: Interpolation::Bicubic,
+        height: 4,
+        width: 6,
+        shorter_side: 6,
+        turns: false,
+    };
     Files::new((0..5).map(path).collect(), decode)
 }
 
@@ -58,9 +64,11 @@ fn other_files_or_settings_make_another_cache() {
     assert_eq!(count(&files), 1);
     let bilinear = Decode { interpolation: Interpolation::Bilinear, ..files.decode };
     assert_eq!(count(&Files::new(files.paths.clone(), bilinear)), 2);
-    assert_eq!(count(&Files::new(files.paths[..4].to_vec(), files.decode)), 3);
+    let turned = Decode { turns: true, ..files.decode };
+    assert_eq!(count(&Files::new(files.paths.clone(), turned)), 3);
+    assert_eq!(count(&Files::new(files.paths[..4].to_vec(), files.decode)), 4);
     RgbImage::from_pixel(2, 2, Rgb([200; 3])).save(&files.paths[0]).unwrap();
-    assert_eq!(count(&files), 4);
+    assert_eq!(count(&files), 5);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Decodes the bytes of an image file to the same RGB as Pillow's `Image.open(file).convert("RGB")`: alpha is dropped,
-//! palettes are looked up, CMYK is converted through black, 16-bit gray is clipped, and the EXIF orientation is
-//! ignored. JPEG files are decoded by a port of libjpeg-turbo, Pillow's decoder, and give exactly the same bytes.
+//! palettes are looked up, CMYK is converted through black, 16-bit gray is clipped, and ICC profiles are ignored. Where it
+//! is asked for, images are then turned by their EXIF orientation, as Pillow's `ImageOps.exif_transpose` does. JPEG files are
+//! decoded by a port of libjpeg-turbo, Pillow's decoder, and give exactly the same bytes.
 
 use std::io::Cursor;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
@@ -16,17 +18,46 @@ const MAX_PIXELS: u64 = 178_956_970;
 /// The number of bytes that a decoder may allocate: [`MAX_PIXELS`] as 16-bit RGBA.
 const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 
-/// Decodes a file whose format is recognised by its content.
+/// Decodes a file whose format is recognised by its content, and turns the image by its EXIF orientation if `turns` says so.
 ///
 /// # Errors
 /// Fails if the file is empty, damaged or cut off, has an unknown format, has more than [`MAX_PIXELS`] pixels, or has
 /// floating-point pixels.
-pub fn decode(bytes: &[u8]) -> Result<RgbImage> {
+pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
-    let (width, height, pixels) = if bytes.starts_with(&[0xff, 0xd8]) { jpeg(bytes)? } else { other(bytes)? };
+    let ((width, height, pixels), orientation) = match bytes.starts_with(&[0xff, 0xd8]) {
+        true => (jpeg(bytes)?, orientation_of_jpeg(bytes)),
+        false => other(bytes)?,
+    };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
-    RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")
+    let image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
+    if !turns || orientation == Orientation::NoTransforms {
+        return Ok(image);
+    }
+    let mut turned = DynamicImage::ImageRgb8(image);
+    turned.apply_orientation(orientation);
+    Ok(turned.into_rgb8())
+}
+
+/// Returns whether an image whose file starts with `bytes` is stored in another orientation than it is to be seen in.
+pub fn is_turned(bytes: &[u8]) -> bool {
+    let orientation = match bytes.starts_with(&[0xff, 0xd8]) {
+        true => orientation_of_jpeg(bytes),
+        false => orientation_of_other(bytes).unwrap_or(Orientation::NoTransforms),
+    };
+    orientation != Orientation::NoTransforms
+}
+
+fn orientation_of_other(bytes: &[u8]) -> Result<Orientation> {
+    Ok(ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?.orientation()?)
+}
+
+/// Returns the orientation that the EXIF segment of a JPEG states. An unreadable one counts as none, as in Pillow.
+fn orientation_of_jpeg(bytes: &[u8]) -> Orientation {
+    let mut exif = segments(bytes).filter(|(marker, _)| *marker == 0xe1);
+    let exif = exif.find_map(|(_, content)| content.strip_prefix(b"Exif\0\0"));
+    exif.and_then(Orientation::from_exif_chunk).unwrap_or(Orientation::NoTransforms)
 }
 
 /// Width, height and interleaved RGB.
@@ -74,13 +105,14 @@ fn cmyk_to_rgb(cmyk: &[u8]) -> Vec<u8> {
     cmyk.chunks_exact(4).flat_map(pixel).collect()
 }
 
-fn other(bytes: &[u8]) -> Result<Pixels> {
+fn other(bytes: &[u8]) -> Result<(Pixels, Orientation)> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits);
-    let decoder = reader.into_decoder()?;
+    let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     check_size(width.into(), height.into())?;
     let high = |value: &u16| (value >> 8) as u8;
     let spread = |gray: Vec<u8>| gray.into_iter().flat_map(|value| [value; 3]).collect();
@@ -101,7 +133,7 @@ fn other(bytes: &[u8]) -> Result<Pixels> {
         }
         image => image.into_rgb8().into_raw(),
     };
-    Ok((width, height, pixels))
+    Ok(((width, height, pixels), orientation))
 }
 
 fn warn_of_clipping() {

@@ -65,13 +65,13 @@ fn long_files_are_read_in_blocks() {
     let path = place.path().join("long");
     let mut bytes = vec![0u8; 30 << 10];
     fs::write(&path, &bytes).unwrap();
-    let before = of_file(&path).unwrap();
-    assert_eq!(before, of_file(&path).unwrap());
+    let before = of_file(&path, false).unwrap();
+    assert_eq!(before, of_file(&path, false).unwrap());
     bytes[15 << 10] = 1;
     fs::write(&path, &bytes).unwrap();
-    assert!(before != of_file(&path).unwrap());
+    assert!(before != of_file(&path, false).unwrap());
     fs::remove_file(&path).unwrap();
-    assert!(format!("{:#}", of_file(&path).unwrap_err()).contains("long: cannot read"));
+    assert!(format!("{:#}", of_file(&path, false).unwrap_err()).contains("long: cannot read"));
 }
 
 #[test]

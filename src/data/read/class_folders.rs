@@ -23,6 +23,11 @@ settings! {
 }
 
 impl ClassFolders {
+    /// Returns the settings for images that are turned by their EXIF orientation, or are not.
+    pub fn turned(&self, turns: bool) -> ClassFolders {
+        ClassFolders { files: self.files.turned(turns), classes: self.classes.clone(), key: self.key }
+    }
+
     pub fn resize(&self) -> Resize {
         self.files.resize()
     }
@@ -103,7 +108,7 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
     let (mut paths, mut labels) = (Vec::new(), Vec::new());
     for (label, class) in found {
         let before = paths.len();
-        collect(&class, &mut paths)?;
+        collect(&class, &mut paths, &mut Vec::new())?;
         ensure!(paths.len() > before, "{}: no image in this class folder; add some or remove it", class.display());
         paths[before..].sort();
         labels.resize(paths.len(), label);
@@ -154,19 +159,21 @@ pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Adds the image files below `folder`, recognised by their extension, in the order of their names in each folder.
-/// Hidden entries are skipped, and so are links to folders, which may lead back to `folder`.
-pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+/// Adds the image files below `folder`, recognised by their extension, in the order of their names in each folder, and to
+/// `others` the other files. Hidden entries are left out, and so are links to folders, which may lead back to `folder`.
+pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>, others: &mut Vec<PathBuf>) -> Result<()> {
     let mut inside = entries(folder)?;
     inside.sort();
     let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     for entry in inside.into_iter().filter(|path| !hidden(path)) {
         if entry.is_dir() {
             if !entry.is_symlink() {
-                collect(&entry, paths)?;
+                collect(&entry, paths, others)?;
             }
         } else if is_image(&entry) {
             paths.push(entry);
+        } else {
+            others.push(entry);
         }
     }
     Ok(())

@@ -21,6 +21,8 @@ settings! {
         /// Whether images that cannot be decoded are left out with a warning, instead of ending the run.
         skip_corrupt: bool = false;
         subset: Option<Subset>, by Subset::read;
+        // Whether images are turned by their EXIF orientation: never those of a published set.
+        turns: bool, given false;
         // The registry key, for messages.
         key: &'static str, given key;
     }
@@ -52,20 +54,25 @@ impl Listing {
 impl ImageFiles {
     /// Creates the settings for all images of a set, none of which may be damaged.
     pub fn whole(key: &'static str, resize: Resize) -> ImageFiles {
-        ImageFiles { resize, skip_corrupt: false, subset: None, key }
+        ImageFiles { resize, skip_corrupt: false, subset: None, turns: false, key }
     }
 
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
-        let first = Decode::new(self.resize, request, &paths[0]);
+        let first = Decode::new(self.resize, self.turns, request, &paths[0]);
         match (&first, self.skip_corrupt) {
             (Err(_), true) => {
-                let mut others = paths[1..].iter().map(|path| Decode::new(self.resize, request, path));
+                let mut others = paths[1..].iter().map(|path| Decode::new(self.resize, self.turns, request, path));
                 others.find_map(Result::ok).map_or(first, Ok)
             }
             _ => first,
         }
+    }
+
+    /// Returns the settings for images that are turned by their EXIF orientation, or are not.
+    pub fn turned(&self, turns: bool) -> ImageFiles {
+        ImageFiles { turns, ..self.clone() }
     }
 
     pub fn resize(&self) -> Resize {

@@ -162,7 +162,7 @@ impl Vqa {
             labels: all.labels,
             learnt: if self.labels.is_none() { Learnt::Answer } else { Learnt::Class },
         };
-        self.with_images(asking, (split, name), request)
+        self.with_images(asking, ImageFiles::whole(self.of.key, self.resize), (split, name), request)
     }
 
     /// Returns the prompt of a question.
@@ -171,14 +171,20 @@ impl Vqa {
     }
 
     /// Returns questions with their images, each of which is read once.
-    fn with_images(&self, asking: Asking, (split, name): (SplitName, String), request: &Request) -> Result<Split> {
+    fn with_images(
+        &self,
+        asking: Asking,
+        files_as: ImageFiles,
+        (split, name): (SplitName, String),
+        request: &Request,
+    ) -> Result<Split> {
         let mut files = asking.paths.clone();
         files.sort_unstable();
         files.dedup();
         let place = |path: &PathBuf| files.binary_search(path).map_or(0, |at| at as u32);
         let image_of = asking.paths.iter().map(place).collect();
         let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None };
-        let loaded = ImageFiles::whole(self.of.key, self.resize).load(listing, (split, split.word()), request)?;
+        let loaded = files_as.load(listing, (split, split.word()), request)?;
         let images = match loaded.inputs {
             Inputs::Packed(packed) => Images::Packed(packed),
             Inputs::Files(files) => Images::Files(files),

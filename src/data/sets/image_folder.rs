@@ -30,6 +30,9 @@ settings! {
         test: Option<TestImages>, by read_test;
         /// Seed by which test images are drawn where `test` is a share; every `seed` has the same ones.
         split_seed: i64 = 0, in 0..=i64::MAX, omit 0;
+        /// Whether images are turned by their EXIF orientation, as photos of phones need. ICC profiles and transparency are
+        /// ignored, as in torchvision.
+        exif_orientation: bool = true;
         folders: ClassFolders, part |reader| ClassFolders::read(reader, ENTRY.key);
     } then check
 }
@@ -75,6 +78,10 @@ impl Dataset for ImageFolder {
         Some(self.folders.resize())
     }
 
+    fn turns(&self) -> bool {
+        self.exif_orientation
+    }
+
     fn classes(&self) -> Result<Vec<String>> {
         if let Some(given) = &self.folders.classes {
             return Ok(given.clone());
@@ -95,11 +102,12 @@ impl Dataset for ImageFolder {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        let folders = self.folders.turned(self.exif_orientation);
         if let Some((folder, share)) = self.drawn()?.filter(|_| split != SplitName::Val) {
             let (classes, drawn) = (self.classes()?, (share, self.split_seed as u64));
-            return self.folders.load_drawn(&folder, &classes, drawn, (split, request));
+            return folders.load_drawn(&folder, &classes, drawn, (split, request));
         }
-        self.folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
+        folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
     }
 }
 

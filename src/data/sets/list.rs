@@ -29,6 +29,9 @@ settings! {
         /// CSV file with a row per image, below `root`.
         list: String = "list.csv".into();
         columns: ColumnNames, by |reader| reader.table("columns", ColumnNames::read);
+        /// Whether images are turned by their EXIF orientation, as photos of phones need. ICC profiles and transparency are
+        /// ignored, as in torchvision.
+        exif_orientation: bool = true;
         files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
         classes: Option<Vec<String>>, by read_classes;
     }
@@ -87,6 +90,10 @@ impl Dataset for List {
         Some(self.files.resize())
     }
 
+    fn turns(&self) -> bool {
+        self.exif_orientation
+    }
+
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let rows = self.rows()?;
         let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
@@ -113,7 +120,7 @@ impl Dataset for List {
         let labels = kept.iter().map(label).collect::<Result<_>>()?;
         let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
-        self.files.load(Listing { paths, labels, groups }, (split, split.word()), request)
+        self.files.turned(self.exif_orientation).load(Listing { paths, labels, groups }, (split, split.word()), request)
     }
 }
 

@@ -15,8 +15,14 @@ fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
     if damaged {
         std::fs::write(path(13), "damaged").unwrap();
     }
-    let decode =
-        Decode { resize: Resize::None, interpolation: Interpolation::Bicubic, height: 4, width: 4, shorter_side: 4 };
+    let decode = Decode {
+        resize: Resize::None,
+        interpolation: Interpolation::Bicubic,
+        height: 4,
+        width: 4,
+        shorter_side: 4,
+        turns: false,
+    };
     let images = Inputs::Files(Files::new((0..20).map(path).collect(), decode));
     Arc::new(Source { images, views: None })
 }
@@ -99,8 +105,14 @@ fn random_views_are_the_same_for_any_number_of_workers() {
         let shade = |x: u32, y: u32| image::Rgb([(40 * i) as u8, (9 * x) as u8, (11 * y) as u8]);
         image::RgbImage::from_fn(25, 20, shade).save(path(i)).unwrap();
     }
-    let decode =
-        Decode { resize: Resize::Stretch, interpolation: Interpolation::Bicubic, height: 8, width: 8, shorter_side: 8 };
+    let decode = Decode {
+        resize: Resize::Stretch,
+        interpolation: Interpolation::Bicubic,
+        height: 8,
+        width: 8,
+        shorter_side: 8,
+        turns: false,
+    };
     let tree = crate::schema::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()], &[]).unwrap();
     let root = crate::schema::Reader::root(&tree);
     let augment = root.table_if_given("augment", Augment::read);

@@ -1,26 +1,8 @@
 //! `bella score` of files of answers.
 
-use std::path::Path;
-
-use crate::metrics::answers::{Level, Scored, evaluate, levels};
-use crate::predictions::{Answers, answers};
+use crate::metrics::answers::{Level, Scored, levels};
+use crate::predictions::Answers;
 use crate::results::store::Row;
-
-/// Returns whether a file holds answers in words instead of logits.
-pub fn is_answers(file: &Path) -> bool {
-    file.extension().is_some_and(|ending| ending == answers::ENDING)
-}
-
-/// Returns the row of a file of answers, with `who` at its start.
-pub fn score(who: Row, answers: &Answers) -> Row {
-    let mut row = who;
-    row.push("members", answers.members.to_string());
-    row.push("samples", answers.replies.len().to_string());
-    for (column, value) in evaluate(&Scored::of_all(answers)) {
-        row.push_number(column, value);
-    }
-    row
-}
 
 /// Returns how answers depend on the agreement of people, and that on the entropy, a row for each level.
 pub fn levels_of(who: &Row, answers: &Answers) -> Vec<Row> {

@@ -9,13 +9,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
 use crate::metrics::conformal::{Coverage, Plan};
-use crate::metrics::{Scores, Uncertainty, evaluate, ood, temperature};
+use crate::metrics::{Uncertainty, ood, temperature};
 use crate::predictions::Predictions;
 use crate::results::conformal;
 use crate::results::store::Row;
-use crate::run::{RunFolder, open_answers, open_predictions};
-
-pub use answers::is_answers;
+use crate::run::{RunFolder, open_answers, open_outcome, open_predictions};
+use crate::tasks::is_answers;
 
 /// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
 /// on sets of other classes have no labels, and are left out. A path that is no folder means a file, also where there is none, so
@@ -60,25 +59,22 @@ pub fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
 /// # Errors
 /// Fails if a file cannot be read, or if files do not fit together.
 pub fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
-    if answers::is_answers(file) {
-        let found = open_answers(file)?;
-        return Ok(answers::score(cells_of(file, &found.metadata), &found));
+    let found = open_outcome(file)?;
+    let mut row = cells_of(file, found.metadata());
+    row.push("members", found.members().to_string());
+    row.push("samples", found.samples().to_string());
+    if let Some(logits) = found.logits() {
+        row.push("classes", logits.classes().to_string());
     }
-    let predictions = open_predictions(file)?;
-    let mut row = cells_of(file, predictions.metadata());
-    row.push("members", predictions.members().to_string());
-    row.push("samples", predictions.samples().to_string());
-    row.push("classes", predictions.classes().to_string());
-    let scores = Scores::compute(&predictions).with_context(|| file.display().to_string())?;
-    for (column, value) in evaluate(&scores) {
+    for (column, value) in found.metrics().with_context(|| file.display().to_string())? {
         row.push_number(column, value);
     }
-    if let Some(validation) = validation {
+    if let (Some(predictions), Some(validation)) = (found.logits(), validation) {
         let fitted = open_predictions(validation)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
-        check_run(&fitted, &predictions).with_context(context)?;
-        for (column, value) in temperature::scaled_columns(&fitted, &predictions).with_context(context)? {
+        check_run(&fitted, predictions).with_context(context)?;
+        for (column, value) in temperature::scaled_columns(&fitted, predictions).with_context(context)? {
             row.push_number(column, value);
         }
     }

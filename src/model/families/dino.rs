@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 
 use super::class::{self, Class, classifying, reading};
 use super::family::{Family, TowerConfig, USUAL};
+use crate::model::values::widened;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::{QkvBias, Required};
 
@@ -29,7 +30,7 @@ pub static V2: Family = Family {
     required: second,
     hidden: |tower| {
         let ratio = tower.values.number("mlp_ratio", 4.0)?;
-        let hidden = (tower.values.integer("hidden_size", tower.family.width)? as f64 * ratio) as i64;
+        let hidden = widened("mlp_ratio", tower.values.integer("hidden_size", tower.family.width)?, ratio)?;
         // The gated MLP has two thirds as many, rounded up to a multiple of 8.
         let gated = ((hidden as f64 * 2.0 / 3.0) as i64 + 7) / 8 * 8;
         Ok(("mlp_ratio", if tower.flag("use_swiglu_ffn", false)? { gated } else { hidden }))

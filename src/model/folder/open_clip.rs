@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::files::FILES;
 use crate::model::families::IMAGE_SIZE;
-use crate::model::values::{self, Values};
+use crate::model::values::{self, Values, widened};
 use crate::model::vit::architecture::Architecture;
 use crate::model::vit::arguments::Arguments;
 use crate::model::vit::required::{Projection, Required};
@@ -290,7 +290,7 @@ impl OpenClip {
 
 /// Returns the width of the hidden values of an MLP.
 fn scaled(width: i64, tower: &Values) -> Result<i64> {
-    Ok((width as f64 * tower.number("mlp_ratio", 4.0)?) as i64)
+    widened("mlp_ratio", width, tower.number("mlp_ratio", 4.0)?)
 }
 
 /// Checks that blocks are not of open_clip's custom kind.

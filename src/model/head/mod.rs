@@ -14,9 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::label_log_probabilities;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
-use crate::model::language::{self, OUTPUT, Tokenizer};
+use crate::model::language::{self, OUTPUT, Rows, Tokenizer};
 use crate::model::llava;
 use crate::model::network::{Parameters, Weights};
 use crate::model::vit::OwnHead;
@@ -39,6 +38,13 @@ pub enum Training {
     OfNetwork,
     /// The head is the whole output matrix of the network, which writes tokens: trained as any other layer of it.
     Tokens,
+}
+
+impl Training {
+    /// Returns the tokens of a text whose hidden states the head reads.
+    pub fn rows(self) -> Rows {
+        if self == Training::Tokens { Rows::All } else { Rows::Last }
+    }
 }
 
 /// The data from which a head is built.
@@ -158,21 +164,7 @@ impl Head {
         Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, texts }
     }
 
-    /// Returns whether the network writes tokens instead of choosing classes.
-    pub fn writes_tokens(&self) -> bool {
-        self.training == Training::Tokens
-    }
-
-    /// Returns the cross-entropies of samples, `[p', B]`: of labels `[q, B]` from features `[p, B, d]`, or of the answers that
-    /// a network writes, `[q, B, A, 2]`, from its hidden states `[p, B, T, d]`.
-    pub fn losses(&self, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
-        if self.writes_tokens() {
-            return tokens_of_answers(weights, features, labels);
-        }
-        let logits = self.logits(weights, features);
-        -label_log_probabilities(&logits, &labels.expand([logits.size()[0], -1], false), logits.kind())
-    }
-
+    /// Returns the number of classes; 0 for a head that writes tokens.
     pub fn classes(&self) -> i64 {
         self.weight.size()[0]
     }

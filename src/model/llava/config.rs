@@ -21,6 +21,12 @@ pub struct VisionConfig {
     pub traits: Traits,
     /// The number of pixels per side.
     pub image_size: i64,
+    /// The number of pixels per side of a patch.
+    pub patch: i64,
+    /// The width of the tower.
+    pub width: i64,
+    /// The width of the hidden values of its blocks' MLPs.
+    pub mlp: i64,
     /// Whether the projector has biases.
     pub bias: bool,
 }
@@ -89,6 +95,9 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
             eps: vision.number("layer_norm_eps", 1e-5)?,
         },
         image_size: vision.side("image_size", 224)?,
+        patch: vision.side("patch_size", 32)?,
+        width,
+        mlp: vision.integer("intermediate_size", 3072)?,
         bias: values.get("multimodal_projector_bias").and_then(Value::as_bool).unwrap_or(true),
     })
 }
@@ -99,17 +108,14 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
 /// # Errors
 /// Fails if a value is malformed, or if patches do not divide the image.
 pub fn tower(values: &Values, eyes: &VisionConfig) -> Result<vit::Geometry> {
-    let vision = values.within("vision_config");
-    let (width, patch) = (vision.integer("hidden_size", 768)?, vision.side("patch_size", 32)?);
+    let VisionConfig { patch, width, mlp, image_size, .. } = *eyes;
     ensure!(
-        eyes.image_size % patch == 0,
-        "{}: vision_config.patch_size = {patch}: must divide image_size = {}",
-        values.path.display(),
-        eyes.image_size
+        image_size % patch == 0,
+        "{}: vision_config.patch_size = {patch}: must divide image_size = {image_size}",
+        values.path.display()
     );
-    let (grid, mlp) = (eyes.image_size / patch, vision.integer("intermediate_size", 3072)?);
-    let output = vision.integer("projection_dim", 512)?;
-    Ok(vit::Geometry { width, blocks: eyes.blocks + 1, patch, grid, mlp, output })
+    let output = values.within("vision_config").integer("projection_dim", 512)?;
+    Ok(vit::Geometry { width, blocks: eyes.blocks + 1, patch, grid: image_size / patch, mlp, output })
 }
 
 /// Returns the number of blocks whose output is `vision_feature_layer` among the embeddings and the outputs of all blocks.

@@ -19,7 +19,7 @@ use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
 use crate::model::network::Parameters;
 use crate::model::stored::StoredNames;
-use crate::model::values::Values;
+use crate::model::values::{Values, agree};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::{self, Expected, recognise};
@@ -213,14 +213,19 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
     let vit::Named { mut geometry, parts, base, names, .. } =
         recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
     ensure!(
-        geometry.blocks >= eyes.blocks
-            && geometry.image_size() == eyes.image_size
-            && geometry.width % eyes.traits.heads == 0,
-        "it has {} blocks of width {} for {} px, but config.json asks for others: they are not of one model",
-        geometry.blocks,
-        geometry.width,
-        geometry.image_size()
+        geometry.blocks >= eyes.blocks,
+        "config.json runs {} blocks, but the weights have {}: they are not of one model",
+        eyes.blocks,
+        geometry.blocks
     );
+    for (key, said, found) in [
+        ("hidden_size", eyes.width, geometry.width),
+        ("patch_size", eyes.patch, geometry.patch),
+        ("image_size", eyes.image_size, geometry.image_size()),
+        ("intermediate_size", eyes.mlp, geometry.mlp),
+    ] {
+        agree("config.json", &format!("vision_config.{key}"), said, found)?;
+    }
     let run = eyes.blocks;
     let kept = base.all().iter().filter(|(name, _)| is_run(name, run));
     let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();

@@ -8,6 +8,7 @@ use super::Activation;
 use super::architecture::{Architecture, Class, Pool};
 use super::required::{Projection, QkvBias, Required};
 use super::rope::Rope;
+use crate::model::values::widened;
 
 /// The arguments that are read here.
 const READ: [&str; 34] = [
@@ -266,7 +267,7 @@ impl Arguments {
 
     /// Returns the width of the hidden values of an MLP.
     pub fn hidden(&self) -> Result<i64> {
-        let hidden = (self.sizes()?[0] as f64 * self.number("mlp_ratio", 4.0)?) as i64;
+        let hidden = widened("mlp_ratio", self.sizes()?[0], self.number("mlp_ratio", 4.0)?)?;
         let align = match self.architecture.class {
             Class::Eva if self.flag("swiglu_mlp", false)? => self.whole("swiglu_align_to", 0)?.max(1),
             _ => 1,

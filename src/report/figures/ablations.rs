@@ -59,8 +59,7 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
         distinct(found.iter().map(|one| one.0)).into_iter().filter_map(|set| scatter(set, &found)).collect();
     let mut present = distinct(found.iter().map(|one| one.1));
     present.sort_unstable();
-    let entry =
-        |series: usize| Entry { name: material.series[series].name.clone(), paint: series, swatch: Swatch::Mark };
+    let entry = |series: usize| Entry { name: material.names[series].clone(), paint: series, swatch: Swatch::Mark };
     if panels.is_empty() {
         return Ok(None);
     }

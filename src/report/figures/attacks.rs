@@ -28,14 +28,13 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
         }
         readings.extend(unattacked(material, series, several_sets));
     }
-    let names: Vec<_> = material.series.iter().map(|one| one.name.clone()).collect();
     let plan = Plan {
         x_title: "budget ε (fraction of the pixel range, not to scale)",
         columns: 2,
         joined: true,
         notes: vec![],
     };
-    let Some(mut chart) = ladder(&names, &readings, plan) else { return Ok(None) };
+    let Some(mut chart) = ladder(&material.names, &readings, plan) else { return Ok(None) };
     chart.plot_height = 230;
     Drawing::of(
         &chart,

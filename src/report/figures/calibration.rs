@@ -9,10 +9,11 @@ use super::samples::Measured;
 use crate::metrics::calibration::{BINS, Bin, reliability as bins_of};
 use crate::metrics::selective::risk_coverage as curve_of;
 use crate::metrics::{self, Average};
-use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, Tone, small_columns};
+use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, Tone};
 
 const ACCURACY: usize = 2;
-const GAP: usize = 3;
+const TOO_SURE: usize = 3;
+const NOT_SURE: usize = 4;
 const CURVE_POINTS: usize = 101;
 
 pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
@@ -22,22 +23,27 @@ pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
     let panel = |(set, series): &(&String, usize)| {
         let runs: Vec<_> = clean.iter().copied().filter(|one| one.set == **set && one.series == *series).collect();
         let place = if several_sets { format!("; {set}") } else { String::new() };
-        diagram(&runs, material.series[*series].name.clone(), &place)
+        diagram(&runs, material.names[*series].clone(), &place)
     };
     let panels: Vec<_> = cells.iter().map(panel).collect();
     if panels.is_empty() {
         return Ok(None);
     }
-    let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
-    let legend = vec![entry("accuracy of the bin", ACCURACY), entry("gap to the mean confidence", GAP)];
-    let columns = small_columns(&panels);
-    let chart = Chart { legend, panels, columns, plot_height: 210, ..Chart::default() };
+    let entry = |name: &str, paint, tone| Entry { name: name.into(), paint, swatch: Swatch::Bar(tone) };
+    let legend = vec![
+        entry("accuracy", ACCURACY, Tone::Full),
+        entry("confidence above it (too sure)", TOO_SURE, Tone::Pale),
+        entry("confidence below it (not sure enough)", NOT_SURE, Tone::Full),
+    ];
+    // The numbers of images need wide bars.
+    let columns = panels.len().min(2);
+    let chart = Chart { legend, panels, columns, plot_height: 230, ..Chart::default() };
     Drawing::of(
         &chart,
         format!(
             "Accuracy of the predictions in {BINS} equal bins of confidence (largest probability of the averaged \
-             logits), and its gap to the mean confidence; on the diagonal they are equal. Clean test images; bins over \
-             all seeds together, ECE as the mean over seeds."
+             logits), and how far the mean confidence lies above or below it; on the diagonal they are equal. The number of \
+             images stands above each bin. Clean test images; bins over all seeds together, ECE as the mean over seeds."
         ),
     )
 }
@@ -56,7 +62,7 @@ fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
     }
     let errors: Vec<_> = runs.iter().filter_map(|run| metrics::value(&run.scores, "ece", Average::Logit)).collect();
     let ece = 100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-    let mut layers = vec![Layer::Reference { from: (0.0, 0.0), to: (1.0, 1.0) }];
+    let (mut layers, mut counts) = (vec![Layer::Reference { from: (0.0, 0.0), to: (1.0, 1.0) }], vec![]);
     for (place, bin) in bins.iter().enumerate().filter(|(_, bin)| bin.count > 0) {
         let edge = |at: f64| (place as f64 + at) / BINS as f64;
         let bar = |paint, low: f64, high: f64, tone| Layer::Bar {
@@ -65,11 +71,29 @@ fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
             to: (edge(0.92), low),
             tone,
         };
-        layers.push(bar(ACCURACY, 0.0, bin.accuracy, Tone::Full));
-        layers.push(bar(GAP, bin.accuracy.min(bin.confidence), bin.accuracy.max(bin.confidence), Tone::Pale));
+        let (low, high) = (bin.accuracy.min(bin.confidence), bin.accuracy.max(bin.confidence));
+        layers.push(bar(ACCURACY, 0.0, low, Tone::Full));
+        layers.push(match bin.confidence > bin.accuracy {
+            true => bar(TOO_SURE, low, high, Tone::Pale),
+            false => bar(NOT_SURE, low, high, Tone::Full),
+        });
+        counts.push((short_count(bin.count), (edge(0.5), high)));
     }
-    let axis = |title| Axis::new(title, Ticks::between(0.0, 1.0));
-    Panel { title, x: axis("confidence"), y: axis(&format!("accuracy; ECE {ece:.2} %{place}")), layers, values: false }
+    layers.push(Layer::Texts { points: counts });
+    let axis = |title: &str, high| Axis::new(title, Ticks::between(0.0, high));
+    let images: usize = bins.iter().map(|bin| bin.count).sum();
+    Panel {
+        title,
+        x: axis("confidence", 1.0),
+        y: axis(&format!("accuracy; ECE {ece:.2} %, {images} images{place}"), 1.08),
+        layers,
+        values: false,
+    }
+}
+
+/// Returns a number of images in at most four letters: 12345 becomes `12k`.
+fn short_count(count: usize) -> String {
+    if count < 10_000 { count.to_string() } else { format!("{}k", (count + 500) / 1000) }
 }
 
 pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
@@ -98,8 +122,7 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
     }
     let mut present = distinct(material.measured.iter().map(|one| one.series));
     present.sort_unstable();
-    let entry =
-        |series: usize| Entry { name: material.series[series].name.clone(), paint: series, swatch: Swatch::Line };
+    let entry = |series: usize| Entry { name: material.names[series].clone(), paint: series, swatch: Swatch::Line };
     let legend = present.into_iter().map(entry).collect();
     let columns = panels.len().min(2);
     let chart = Chart { legend, panels, columns, plot_height: 240, ..Chart::default() };

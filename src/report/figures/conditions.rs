@@ -83,14 +83,10 @@ fn by_condition(
             .push(format!("The first {MOST_CONDITIONS} of {} test conditions; the tables hold all.", conditions.len()));
     }
     let plan = Plan { x_title: "", columns, joined: false, notes };
-    match ladder(&names(material), &readings, plan) {
+    match ladder(&material.names, &readings, plan) {
         Some(chart) => Drawing::of(&chart, caption),
         None => Ok(None),
     }
-}
-
-fn names(material: &Material) -> Vec<String> {
-    material.series.iter().map(|one| one.name.clone()).collect()
 }
 
 /// Returns all result rows, each with the index of its series.
@@ -120,7 +116,7 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
         }
     }
     let plan = Plan { x_title: "severity", columns: 2, joined: true, notes: vec![] };
-    match ladder(&names(material), &readings, plan) {
+    match ladder(&material.names, &readings, plan) {
         Some(mut chart) => {
             chart.plot_height = 130;
             Drawing::of(

@@ -11,12 +11,16 @@ use crate::plot::{Axis, Chart, Entry, Layer, Panel, Swatch, Ticks, small_columns
 
 const RIGHT: usize = 2;
 const WRONG: usize = 3;
-const POINTS: usize = 110;
+const POINTS: usize = 160;
+/// The number of images of a kind below which they are drawn as dots, since a smooth curve would be made of the bandwidth.
+const FEWEST: usize = 30;
 /// The number of panels after which further ones are left out, because nobody would look at them.
 const MOST_PANELS: usize = 24;
 
-/// The quantile of all values at which the horizontal axes end, so that a few outliers do not squeeze the rest.
-const SHOWN_SHARE: f64 = 0.99;
+/// The quantile of all values at which the horizontal axes begin, so that a few values near 0 do not squeeze the rest, and
+/// the smallest value there.
+const LEAST_SHARE: f64 = 0.005;
+const LEAST: f64 = 1e-7;
 
 pub fn mutual_information(material: &Material) -> Result<Option<Drawing>> {
     draw(material, "mutual information (nats)", "Mutual information (what the members do not agree on)", |scores| {
@@ -45,15 +49,29 @@ fn draw(
         notes.push(format!("{} further panels are not shown.", panels.len() - MOST_PANELS));
         panels.truncate(MOST_PANELS);
     }
-    let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Area };
+    let entry = |name: &str, paint, swatch| Entry { name: name.into(), paint, swatch };
     let columns = small_columns(&panels);
-    let legend = vec![entry("right predictions", RIGHT), entry("wrong predictions", WRONG)];
+    let has = |swatch: Swatch, paint: usize| {
+        let fits = |layer: &Layer| match layer {
+            Layer::Area { paint: own, .. } => swatch == Swatch::Area && *own == paint,
+            Layer::Dots { paint: own, .. } => swatch == Swatch::Dot && *own == paint,
+            _ => false,
+        };
+        panels.iter().flat_map(|panel| &panel.layers).any(fits)
+    };
+    let kinds = [
+        entry("right predictions", RIGHT, Swatch::Area),
+        entry("wrong predictions", WRONG, Swatch::Area),
+        entry("single right predictions", RIGHT, Swatch::Dot),
+        entry("single wrong predictions", WRONG, Swatch::Dot),
+    ];
+    let legend = kinds.into_iter().filter(|entry| has(entry.swatch, entry.paint)).collect();
     let chart = Chart { legend, panels, columns, plot_height: 150, notes, ..Chart::default() };
     let caption = format!(
-        "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), each density \
-         with area 1, all seeds of a method together. Gaussian kernel, bandwidth after Silverman, reflected at 0; the \
-         axis ends at the {:.0} % quantile of the test condition. From the saved predictions of: {}.",
-        100.0 * SHOWN_SHARE,
+        "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), all seeds of a \
+         method together, on a logarithmic axis: the density of the decimal logarithm, each with area 1 (Gaussian kernel, \
+         bandwidth after Silverman); fewer than {FEWEST} images are dots. Values below the axis stand at its left end. From the \
+         saved predictions of: {}.",
         places.join("; ")
     );
     Drawing::of(&chart, caption)
@@ -71,44 +89,60 @@ fn panels_of(
     for place in &places {
         let here: Vec<_> = with.iter().copied().filter(|one| one.place() == *place).collect();
         let all: Vec<f64> = here.iter().flat_map(|one| quantity(&one.scores).unwrap_or_default()).copied().collect();
-        let Some(high) = quantile(&all, SHOWN_SHARE).filter(|high| *high > 0.0) else { continue };
+        let Some(high) = all.iter().copied().reduce(f64::max).filter(|high| *high > LEAST) else { continue };
+        let low = quantile(&all, LEAST_SHARE).unwrap_or(LEAST).clamp(LEAST, high / 10.0);
         for series in distinct(here.iter().map(|one| one.series)) {
             let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
-            let name = material.series.get(series).map_or("", |one| one.name.as_str());
-            let unit = if places.len() > 1 { format!("density; {place}") } else { "density".to_string() };
-            panels.extend(panel(&own, high, [axis, &unit], quantity, name.to_string()));
+            let name = material.names.get(series).map_or("", String::as_str);
+            let unit = if places.len() > 1 { format!("; {place}") } else { String::new() };
+            panels.extend(panel(&own, (low, high), [axis, &unit], quantity, name.to_string()));
         }
     }
     (panels, places)
 }
 
-/// Returns one panel with the given titles of its axes. `None` if neither the right nor the wrong predictions have a
-/// density.
+/// Returns one panel with the title of its horizontal axis and the end of that of its vertical axis. `None` if there is
+/// neither a right nor a wrong prediction.
 fn panel(
     runs: &[&Measured],
-    high: f64,
-    [axis, unit]: [&str; 2],
+    (low, high): (f64, f64),
+    [axis, place]: [&str; 2],
     quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
     title: String,
 ) -> Option<Panel> {
-    let mut layers = vec![];
-    let mut top: f64 = 0.0;
-    for (wanted, paint) in [(true, RIGHT), (false, WRONG)] {
+    let of_kind = |wanted: bool| -> Vec<f64> {
         let of_run = |run: &&Measured| {
             let right = &run.scores.averaged(Average::Logit).correct;
             let values = quantity(&run.scores).unwrap_or_default().iter().zip(right);
-            values.filter(|(_, right)| **right == wanted).map(|(value, _)| *value).collect::<Vec<_>>()
+            values.filter(|(_, right)| **right == wanted).map(|(value, _)| value.max(low).log10()).collect::<Vec<_>>()
         };
-        let values: Vec<f64> = runs.iter().flat_map(of_run).collect();
-        if let Some(points) = density(&values, high, POINTS) {
-            top = points.iter().fold(top, |top, (_, height)| top.max(*height));
-            layers.push(Layer::Area { paint, points });
-        }
+        runs.iter().flat_map(of_run).collect()
+    };
+    let kinds = [(RIGHT, of_kind(true)), (WRONG, of_kind(false))];
+    let curve = |values: &[f64]| {
+        let curve = density(values, (low.log10(), high.log10()), POINTS).filter(|_| values.len() >= FEWEST)?;
+        Some(curve.into_iter().map(|(x, height)| (10f64.powf(x), height)).collect::<Vec<_>>())
+    };
+    let curves = kinds.each_ref().map(|(_, values)| curve(values));
+    let top = curves.iter().flatten().flatten().fold(0.0f64, |top, (_, height)| top.max(*height));
+    let top = if top > 0.0 { top } else { 1.0 };
+    let mut layers = vec![];
+    for (rank, ((paint, values), curve)) in kinds.iter().zip(curves).enumerate() {
+        layers.push(match curve {
+            Some(points) => Layer::Area { paint: *paint, points },
+            None => {
+                // Dots of one value stand above each other, and those of the two kinds apart.
+                let height = |at: usize| top * (0.12 + 0.4 * rank as f64 + 0.06 * (at % 5) as f64);
+                let dot = |(at, value): (usize, &f64)| (10f64.powf(*value), height(at));
+                Layer::Dots { paint: *paint, points: values.iter().enumerate().map(dot).collect() }
+            }
+        });
     }
-    (!layers.is_empty()).then(|| Panel {
+    let [right, wrong] = kinds.map(|(_, values)| values.len());
+    (right + wrong > 0).then(|| Panel {
         title,
-        x: Axis::new(axis, Ticks::between(0.0, high)),
-        y: Axis::new(unit, Ticks::between(0.0, top)),
+        x: Axis::new(axis, Ticks::Log(low, high)),
+        y: Axis::new(format!("density; {right} right, {wrong} wrong{place}"), Ticks::between(0.0, 1.05 * top)),
         layers,
         values: false,
     })

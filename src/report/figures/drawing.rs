@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::samples::Measured;
+use super::samples::{Measured, measure};
 use crate::plot::Chart;
-use crate::report::sources::Sources;
-use crate::results::series::Series;
+use crate::report::sources::{OfExperiment, Sources};
+use crate::results::series::{Series, without_shared};
 
 /// A picture as SVG with its caption.
 pub struct Drawing {
@@ -19,10 +19,31 @@ impl Drawing {
     }
 }
 
-/// The results that all figures are drawn from.
+/// The results of one experiment, which figures are drawn from.
 pub struct Material<'a> {
+    /// The experiment; empty if all results are of one.
+    pub experiment: String,
     pub sources: &'a Sources,
     pub series: Vec<Series<'a>>,
+    /// What all series are, and the name of each without it, as legends show it.
+    pub shared: String,
+    pub names: Vec<String>,
     /// The per-sample scores of the predictions that figures show.
     pub measured: Vec<Measured>,
+    /// A line for each file that could not be read.
+    pub unread: Vec<String>,
+}
+
+impl<'a> Material<'a> {
+    /// Reads the predictions of each experiment that figures and tables of classes are made from.
+    pub fn of(experiments: &'a [OfExperiment]) -> Vec<Self> {
+        let of_one = |OfExperiment { experiment, sources }: &'a OfExperiment| {
+            let series = sources.series();
+            let (measured, unread) = measure(sources, &series);
+            let all: Vec<String> = series.iter().map(|one| one.name.clone()).collect();
+            let (shared, names) = without_shared(&all);
+            Material { experiment: experiment.clone(), sources, series, shared, names, measured, unread }
+        };
+        experiments.iter().map(of_one).collect()
+    }
 }

@@ -6,10 +6,12 @@ mod attacks;
 mod calibration;
 mod comparison;
 mod conditions;
+pub mod confusion;
 mod densities;
 mod density;
 mod drawing;
 pub mod landscape;
+mod rates;
 mod readings;
 mod samples;
 pub mod sensitivity;
@@ -17,15 +19,16 @@ mod training;
 
 use anyhow::{Context as _, Result};
 
-use self::drawing::{Drawing, Material};
-use super::sources::Sources;
+use self::drawing::Drawing;
+
+pub use self::drawing::Material;
 
 /// A figure of the report, drawn if the results allow it.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The stem of the figure's file names.
-    pub key: &'static str,
-    pub title: &'static str,
+    pub key: String,
+    pub title: String,
     pub topic: Topic,
     /// The published figure that this one corresponds to. Empty if there is none.
     pub paper: &'static str,
@@ -46,16 +49,18 @@ pub enum Topic {
     Calibration,
     Robustness,
     Uncertainty,
+    Classes,
     Training,
     Settings,
 }
 
 impl Topic {
-    pub const ALL: [Topic; 6] = [
+    pub const ALL: [Topic; 7] = [
         Topic::Comparison,
         Topic::Calibration,
         Topic::Robustness,
         Topic::Uncertainty,
+        Topic::Classes,
         Topic::Training,
         Topic::Settings,
     ];
@@ -67,8 +72,9 @@ impl Topic {
             Topic::Calibration => ("calibration", "Calibration"),
             Topic::Robustness => ("robustness", "Attacks and shift"),
             Topic::Uncertainty => ("uncertainty", "Uncertainty"),
+            Topic::Classes => ("classes", "Classes"),
             Topic::Training => ("training-section", "Training"),
-            Topic::Settings => ("settings", "Ranks, particles and sizes"),
+            Topic::Settings => ("settings", "Rates, ranks, particles and sizes"),
         }
     }
 }
@@ -136,6 +142,14 @@ static KINDS: &[Kind] = &[
         draw: attacks::gamma,
     },
     Kind {
+        key: "learning-rate",
+        title: "NLL over the learning rate",
+        topic: Topic::Settings,
+        paper: "",
+        command: "bella sweep EXPERIMENT.toml --over optimizer.adamw.lr=1e-4..1e-2",
+        draw: rates::draw,
+    },
+    Kind {
         key: "rank",
         title: "Rank of the low-rank updates",
         topic: Topic::Settings,
@@ -200,6 +214,14 @@ static KINDS: &[Kind] = &[
         draw: calibration::risk_coverage,
     },
     Kind {
+        key: "confusion",
+        title: "Classes taken for each other",
+        topic: Topic::Classes,
+        paper: "",
+        command: TRAIN,
+        draw: confusion::draw,
+    },
+    Kind {
         key: "landscape",
         title: "Error over the plane through three particles",
         topic: Topic::Training,
@@ -211,20 +233,47 @@ static KINDS: &[Kind] = &[
 
 /// Returns all figures in the order of the page. Anything that cannot be read or drawn is reported in the figure's
 /// `problems`.
-pub fn all(sources: &Sources) -> Vec<Figure> {
-    let series = sources.series();
-    let (measured, unread) = samples::measure(sources, &series);
-    let material = Material { sources, series, measured };
-    let mut figures: Vec<_> = KINDS.iter().map(|kind| kind.figure(&material)).collect();
+pub fn all(materials: &[Material]) -> Vec<Figure> {
+    let mut figures: Vec<_> = KINDS.iter().flat_map(|kind| kind.figures(materials)).collect();
+    // Names of experiments may differ only in letters that file names do not have.
+    for at in 1..figures.len() {
+        let same = figures[..at].iter().filter(|other| other.key == figures[at].key).count();
+        if same > 0 {
+            figures[at].key = format!("{}-{}", figures[at].key, same + 1);
+        }
+    }
     // Several figures read the same predictions. A file that cannot be read is reported once, at the first of these
     // figures.
-    if let Some(figure) = figures.iter_mut().find(|figure| figure.key == "mi-density") {
-        figure.problems.extend(unread);
+    if let Some(figure) = figures.iter_mut().find(|figure| figure.topic == Topic::Uncertainty) {
+        figure.problems.extend(materials.iter().flat_map(|material| material.unread.iter().cloned()));
     }
     figures
 }
 
 impl Kind {
+    /// Returns the figure of every experiment that has its data; one without a picture if none has.
+    fn figures(&self, materials: &[Material]) -> Vec<Figure> {
+        let all: Vec<Figure> = materials.iter().map(|material| self.figure(material)).collect();
+        if all.iter().all(|figure| figure.svg.is_none()) {
+            let problems = all.into_iter().flat_map(|figure| figure.problems).collect();
+            return vec![Figure { problems, ..self.named("") }];
+        }
+        all.into_iter().filter(|figure| figure.svg.is_some() || !figure.problems.is_empty()).collect()
+    }
+
+    /// Returns the figure of an experiment without a picture. Its key has the letters of the experiment's name that file
+    /// names may have.
+    fn named(&self, experiment: &str) -> Figure {
+        let Kind { key, title, topic, paper, command, .. } = *self;
+        let plain: String =
+            experiment.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+        let (key, title) = match experiment {
+            "" => (key.to_string(), title.to_string()),
+            _ => (format!("{key}-{plain}"), format!("{title}: {experiment}")),
+        };
+        Figure { key, title, topic, paper, caption: String::new(), svg: None, command, problems: vec![] }
+    }
+
     fn figure(&self, material: &Material) -> Figure {
         let drawn = (self.draw)(material).with_context(|| format!("figure {}", self.key));
         let (drawing, problems) = match drawn {
@@ -232,11 +281,13 @@ impl Kind {
             Err(error) => (None, vec![format!("{error:#}")]),
         };
         let (svg, caption) = match drawing {
+            Some(Drawing { svg, caption }) if !material.shared.is_empty() => {
+                (Some(svg), format!("{caption} All are {}.", material.shared))
+            }
             Some(Drawing { svg, caption }) => (Some(svg), caption),
             None => (None, String::new()),
         };
-        let Kind { key, title, topic, paper, command, .. } = *self;
-        Figure { key, title, topic, paper, caption, svg, command, problems }
+        Figure { caption, svg, problems, ..self.named(&material.experiment) }
     }
 }
 

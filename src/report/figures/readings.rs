@@ -135,6 +135,11 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     list
 }
 
+/// Returns the number of a setting, which may be a list of one.
+pub fn single(text: &str) -> Option<f64> {
+    text.trim_matches(['[', ']']).parse().ok().filter(|value: &f64| value.is_finite())
+}
+
 /// The series that differ in one setting only.
 pub struct Sweep {
     pub name: String,
@@ -157,7 +162,7 @@ pub fn sweeps(series: &[Series], column: &str, implied: &[&str]) -> Vec<Sweep> {
     let rests = distinct(series.iter().filter(|one| !one.setting(column).is_empty()).map(rest));
     let steps = |wanted: &Vec<(String, String)>| {
         let own = series.iter().enumerate().filter(|(_, one)| rest(one) == *wanted);
-        own.filter_map(|(at, one)| Some((one.setting(column).parse().ok()?, at))).collect::<Vec<(f64, usize)>>()
+        own.filter_map(|(at, one)| Some((single(one.setting(column))?, at))).collect::<Vec<(f64, usize)>>()
     };
     let swept: Vec<_> = rests.iter().map(|rest| (rest, steps(rest))).filter(|(_, steps)| steps.len() > 1).collect();
     let settings: Vec<Settings> = swept

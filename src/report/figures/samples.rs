@@ -1,5 +1,9 @@
 //! Per-sample scores of the predictions that figures show: the clean images and the strongest shifts of each test set.
 
+use std::path::Path;
+
+use anyhow::Result;
+
 use super::readings::distinct;
 use crate::metrics::Scores;
 use crate::report::sources::{RowView, Sources};
@@ -15,6 +19,8 @@ pub struct Measured {
     pub series: usize,
     pub set: String,
     pub condition: String,
+    /// The names of the classes, `[C]`.
+    pub classes: Vec<String>,
     pub scores: Scores,
 }
 
@@ -38,16 +44,23 @@ pub fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<Stri
         let rows = one.rows.iter().map(|row| RowView::new(&sources.results, *row));
         for row in rows.filter(|row| shown.contains(&place(row))) {
             let Some(path) = sources.predictions_of(&row) else { continue };
-            match open_predictions(&path).and_then(|predictions| Scores::compute(&predictions)) {
-                Ok(scores) => {
+            match read(&path) {
+                Ok((classes, scores)) => {
                     let (set, condition) = place(&row);
-                    measured.push(Measured { series: at, set, condition, scores });
+                    measured.push(Measured { series: at, set, condition, classes, scores });
                 }
                 Err(error) => problems.push(format!("{}: {error:#}; left out", path.display())),
             }
         }
     }
     (measured, problems)
+}
+
+/// Returns the names of the classes of a predictions file, and its scores.
+fn read(path: &Path) -> Result<(Vec<String>, Scores)> {
+    let predictions = open_predictions(path)?;
+    let name = |class: usize| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string());
+    Ok(((0..predictions.classes()).map(name).collect(), Scores::compute(&predictions)?))
 }
 
 fn place(row: &RowView) -> (String, String) {

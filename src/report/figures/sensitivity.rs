@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::analysis::sensitivity::{Sensitivities, Sensitivity};
 use crate::data::Split;
-use crate::plot::contact_sheet::{self, Section, Tile};
+use crate::plot::contact_sheet::{self, Section, Sheet, Tile};
 
 /// The number of images per section.
 const SHOWN: usize = 12;
@@ -16,7 +16,7 @@ const SHOWN: usize = 12;
 ///
 /// # Errors
 /// Fails if an image cannot be read, or if the file cannot be written.
-pub fn draw(all: &Sensitivities, classes: &[String], path: &Path) -> Result<()> {
+pub fn draw(all: &Sensitivities, classes: &[String], run: &str, path: &Path) -> Result<()> {
     let Sensitivities { split, found, replaced, .. } = all;
     let shown = SHOWN.min(found.len());
     let tiles = |of: &[Sensitivity]| -> Result<Vec<Tile>> {
@@ -24,11 +24,12 @@ pub fn draw(all: &Sensitivities, classes: &[String], path: &Path) -> Result<()> 
     };
     let mut least = found[found.len() - shown..].to_vec();
     least.reverse();
-    let sections = [
+    let sections = vec![
         Section { heading: "Most sensitive".into(), tiles: tiles(&found[..shown])? },
         Section { heading: "Least sensitive".into(), tiles: tiles(&least)? },
     ];
-    contact_sheet::draw(&sections, 6, path)
+    let note = "The label, the sensitivity to the image, and its loss in nats.".to_string();
+    contact_sheet::draw(&Sheet { title: run.to_string(), note, sections, columns: 6 }, path)
 }
 
 fn tile(classes: &[String], split: &Split, one: &Sensitivity, replaced: &BTreeSet<u32>) -> Result<Tile> {

@@ -33,7 +33,7 @@ pub fn draw(material: &Material) -> Result<Option<Drawing>> {
     for files in &material.sources.runs {
         let Some(history) = files.history.as_ref().filter(|history| !history.rows.is_empty()) else { continue };
         let (paint, name) = match series_of(material, files) {
-            Some(series) => (series, material.series[series].name.clone()),
+            Some(series) => (series, material.names[series].clone()),
             None => {
                 unfinished += 1;
                 (unfinished - 1, format!("{} (no results yet)", files.run))

@@ -20,6 +20,8 @@ pub struct Contents<'a> {
     /// The tables of our results alone.
     pub result_tables: &'a [RenderedTable],
     pub figures: &'a [Figure],
+    /// The sheet of a run's uncertain and wrong images, as PNG. Empty if there is none.
+    pub sheet: &'a [u8],
 }
 
 /// A section with its figures above its tables.
@@ -29,12 +31,13 @@ pub struct Section<'a> {
     about: String,
     figures: Vec<&'a Figure>,
     tables: Vec<&'a RenderedTable>,
+    sheet: &'a [u8],
 }
 
 impl Section<'_> {
     /// Returns the anchors and titles of what is in the section.
     pub fn entries(&self) -> Vec<(String, &str)> {
-        let figures = self.figures.iter().map(|figure| (format!("figure-{}", figure.key), figure.title));
+        let figures = self.figures.iter().map(|figure| (format!("figure-{}", figure.key), figure.title.as_str()));
         let anchor = |table: &RenderedTable| if folded(table).is_some() { "folded" } else { "table" };
         let tables = self.tables.iter().map(|table| (format!("{}-{}", anchor(table), table.key), table.title.as_str()));
         figures.chain(tables).collect()
@@ -48,6 +51,14 @@ impl Section<'_> {
         }
         for figure in &self.figures {
             html.push_str(&drawn(figure)?);
+        }
+        if !self.sheet.is_empty() {
+            let picture = base64(self.sheet);
+            writeln!(
+                html,
+                "<figure class=\"picture\"><img alt=\"Images with their predictions: the most confidently wrong ones, the least \
+                 certain ones and the most certain ones\" src=\"data:image/png;base64,{picture}\"></figure>"
+            )?;
         }
         for table in &self.tables {
             html.push_str(&tabulated(table)?);
@@ -67,6 +78,7 @@ pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
                 setting says so."
             .into(),
         figures: vec![],
+        sheet: &[],
         tables: contents.paper_tables.iter().filter(|table| table.matched > 0).collect(),
     });
     sections.push(Section {
@@ -74,9 +86,10 @@ pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
         title: "All results",
         about: "As in the results files; fractions in percent.".into(),
         figures: vec![],
+        sheet: &[],
         tables: result_table(contents, "results"),
     });
-    sections.retain(|section| !(section.figures.is_empty() && section.tables.is_empty()));
+    sections.retain(|section| !(section.figures.is_empty() && section.tables.is_empty() && section.sheet.is_empty()));
     sections
 }
 
@@ -88,9 +101,24 @@ fn of_topic<'a>(contents: &Contents<'a>, topic: Topic) -> Section<'a> {
         Topic::Comparison => result_table(contents, "seeds"),
         Topic::Calibration => result_table(contents, "conformal"),
         Topic::Uncertainty => result_table(contents, "ood"),
+        Topic::Classes => [result_table(contents, "classes"), result_table(contents, "mistakes")].concat(),
         Topic::Robustness | Topic::Training | Topic::Settings => vec![],
     };
-    Section { anchor, title, about: String::new(), figures: contents.figures.iter().filter(drawn).collect(), tables }
+    let sheet = if topic == Topic::Classes { contents.sheet } else { &[] };
+    let figures = contents.figures.iter().filter(drawn).collect();
+    Section { anchor, title, about: String::new(), figures, tables, sheet }
+}
+
+/// Returns bytes in base 64.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for part in bytes.chunks(3) {
+        let all = part.iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
+        let digit = |at: usize| char::from(DIGITS[(all >> (18 - 6 * at)) as usize & 63]);
+        (0..4).for_each(|at| text.push(if at <= part.len() { digit(at) } else { '=' }));
+    }
+    text
 }
 
 /// Returns the table of results with this key, if it has rows.
@@ -108,7 +136,7 @@ pub fn further(contents: &Contents) -> Result<String> {
     let mut html = String::from("<section aria-labelledby=\"further\">\n<h2 id=\"further\">Not run yet</h2>\n");
     html.push_str("<details><summary>Figures and published tables without results here</summary>\n<ul>\n");
     for figure in figures {
-        let (title, command) = (escape_html(figure.title), escape_html(figure.command));
+        let (title, command) = (escape_html(&figure.title), escape_html(figure.command));
         writeln!(html, "<li>{title}: its data comes from, for example, <code>{command}</code></li>")?;
     }
     for table in tables {
@@ -141,7 +169,7 @@ fn drawn(figure: &Figure) -> Result<String> {
         "" => String::new(),
         paper => format!(" <small>{}</small>", escape_html(paper)),
     };
-    let (key, title) = (escape_html(figure.key), escape_html(figure.title));
+    let (key, title) = (escape_html(&figure.key), escape_html(&figure.title));
     let mut html = format!("<section class=\"figure\" aria-labelledby=\"figure-{key}\">\n");
     writeln!(html, "<h3 id=\"figure-{key}\">{title}{paper}</h3>")?;
     let label = escape_html(&format!("{}. {}", figure.title, figure.caption));
@@ -151,4 +179,25 @@ fn drawn(figure: &Figure) -> Result<String> {
     writeln!(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{region}\">\n{named}</div>")?;
     writeln!(html, "<figcaption>{}</figcaption>\n</figure>\n</section>", with_code(&figure.caption))?;
     Ok(html)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_in_base_64() {
+        // base64.b64encode of b"", b"f", b"fo", b"foo", b"foobar" (RFC 4648, section 10) and of bytes([255, 254, 0, 253])
+        let cases: [(&[u8], &str); 6] = [
+            (b"", ""),
+            (b"f", "Zg=="),
+            (b"fo", "Zm8="),
+            (b"foo", "Zm9v"),
+            (b"foobar", "Zm9vYmFy"),
+            (&[255, 254, 0, 253], "//4A/Q=="),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(base64(bytes), text);
+        }
+    }
 }

@@ -18,9 +18,10 @@ fn hostile() -> Sources {
 }
 
 fn rendered(sources: &Sources) -> String {
-    let figures = figures::all(sources);
+    let experiments = sources.by_experiment();
+    let figures = figures::all(&figures::Material::of(&experiments));
     let tables = crate::report::tables::all(sources).unwrap();
-    page(sources, Contents { paper_tables: &tables, result_tables: &[], figures: &figures }).unwrap()
+    page(sources, Contents { paper_tables: &tables, result_tables: &[], figures: &figures, sheet: &[] }).unwrap()
 }
 
 #[test]

@@ -10,7 +10,8 @@ for axis, (column, title) in zip(axes, QUANTITIES.items()):
         if column in history and history[column].notna().any():
             axis.plot(history["epoch"], history[column], marker="." if len(history) < 3 else None, label=name)
     axis.set(title=title, xlabel="epoch")
-if 0 < len(histories) <= 8:
-    axes[0].legend(fontsize=6)
+handles, names = axes[0].get_legend_handles_labels()
+if handles:
+    figure.legend(handles, names, fontsize=6, ncol=3, loc="upper center", bbox_to_anchor=(0.5, 0))
 figure.tight_layout()
 plt.show()

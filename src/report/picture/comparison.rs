@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use crate::base::small::push_new;
-use crate::results::series::{RESULT_KEYS, of_table};
+use crate::results::series::{RESULT_KEYS, of_table, without_shared};
 use crate::results::store::Table;
 
 /// A test set and a condition as named in the results file.
@@ -19,6 +19,8 @@ pub struct Comparison<'a> {
     table: &'a Table,
     /// The name of each series, in the order of the legend.
     pub names: Vec<String>,
+    /// What all series are, which the names do not repeat.
+    pub shared: String,
     pub groups: Vec<Group>,
     /// The row, the series and the group of each result, as indices.
     places: Vec<(usize, usize, usize)>,
@@ -47,7 +49,9 @@ impl<'a> Comparison<'a> {
         let place =
             |(row, one): &(usize, usize)| Some((*row, *one, groups.iter().position(|other| *other == group(*row))?));
         let places = rows.iter().filter_map(place).collect();
-        Ok(Self { table, names: series.into_iter().map(|one| one.name).collect(), groups, places })
+        let all: Vec<String> = series.into_iter().map(|one| one.name).collect();
+        let (shared, names) = without_shared(&all);
+        Ok(Self { table, names, shared, groups, places })
     }
 
     /// Returns the values of a column, each multiplied by `factor`. Empty cells are skipped. `None` if no cell has a

@@ -42,6 +42,7 @@ fn shared_origin(groups: &[Group]) -> Option<&str> {
 /// Returns the notes below the picture, one line each.
 pub fn notes(comparison: &Comparison, measured: &[Measured]) -> Vec<String> {
     let mut about = vec![];
+    about.extend(Some(&comparison.shared).filter(|shared| !shared.is_empty()).cloned());
     let groups = &comparison.groups;
     if let Some(group) = groups.first().filter(|group| !several_sets(groups) && !group.set.is_empty()) {
         about.push(format!("test set {}", group.set));

@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::base::files::{listed, open_file};
+use crate::base::small::push_new;
+use crate::evaluate::{conformal_csv, ood_csv};
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Table};
+use crate::run::RunFolder;
 use run_files::folders;
 
 pub use run_files::{PredictionsFile, RunFiles, Runs};
@@ -30,8 +33,26 @@ pub struct Sources {
     /// The rows of all files of conformal sets, one for each run, set, images, condition, level and part of the images.
     pub conformal: Table,
     pub runs: Runs,
+    /// The trials of each search for settings.
+    pub searches: Vec<Search>,
     /// The files that could not be read, one line each with the reason.
     pub problems: Vec<String>,
+}
+
+/// The trials of a search for settings.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// The name of its folder: that of the experiment with a hash of the settings that were tried.
+    pub name: String,
+    pub trials: Table,
+}
+
+/// The results of one experiment.
+#[derive(Debug)]
+pub struct OfExperiment {
+    /// The name; empty if all results are of one experiment.
+    pub experiment: String,
+    pub sources: Sources,
 }
 
 /// One row of a table, with access to its cells by column name.
@@ -81,6 +102,7 @@ impl Sources {
             sources.add_csv(path);
         }
         sources.add_runs(folder);
+        sources.add_searches(folder);
         sources.distinguish_images();
         let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty() && sources.runs.is_empty();
         let found = sources.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default();
@@ -107,6 +129,66 @@ impl Sources {
         let empty = [&sources.results, &sources.ood, &sources.conformal].iter().all(|table| table.rows.is_empty());
         ensure!(!empty, "no results yet: run `bella train` first");
         Ok(sources)
+    }
+
+    /// Reads the results of one run, and its files.
+    ///
+    /// # Errors
+    /// Fails if it has no results that can be read.
+    pub fn of_run(run: &RunFolder) -> Result<Self> {
+        let id = run.id();
+        let mut sources = Self::default();
+        ensure!(run.metrics().is_file(), "{id}: has no results yet: evaluate it first: bella eval {id}");
+        sources.take(&run.metrics(), store::read(&run.metrics())?)?;
+        let experiment = run.path().parent().unwrap_or(Path::new(""));
+        let (files, problems) = RunFiles::read(experiment, run.path().to_path_buf());
+        if let Some(results) = run.results() {
+            let name = &files.experiment;
+            for csv in [ood_csv(run, &results, name), conformal_csv(run, &results, name)] {
+                if csv.is_file() {
+                    sources.add_csv(&csv);
+                }
+            }
+        }
+        for table in [&mut sources.ood, &mut sources.conformal] {
+            let place = table.index("run");
+            table.rows.retain(|row| place.is_some_and(|place| row[place] == id));
+        }
+        sources.problems.extend(problems);
+        sources.runs.add(files);
+        sources.distinguish_images();
+        Ok(sources)
+    }
+
+    /// Returns the results of each experiment, in the order of their first rows.
+    pub fn by_experiment(&self) -> Vec<OfExperiment> {
+        let names = self.runs.iter().map(|run| run.experiment.as_str());
+        let mut experiments: Vec<&str> = vec![];
+        self.result_rows()
+            .map(|row| row.get("experiment"))
+            .chain(names)
+            .for_each(|name| push_new(&mut experiments, name));
+        let several = experiments.len() > 1;
+        let one = |experiment: &str| {
+            let of_one = |table: &Table| {
+                let place = table.index("experiment");
+                let rows = table.rows.iter().filter(|row| place.is_none_or(|place| row[place] == experiment));
+                Table { columns: table.columns.clone(), rows: rows.cloned().collect() }
+            };
+            let mut runs = Runs::default();
+            self.runs.iter().filter(|run| run.experiment == experiment).for_each(|run| runs.add(run.clone()));
+            let is_own = |search: &&Search| search.name.rsplit_once('-').is_some_and(|(name, _)| name == experiment);
+            let sources = Sources {
+                results: of_one(&self.results),
+                ood: of_one(&self.ood),
+                conformal: of_one(&self.conformal),
+                runs,
+                searches: self.searches.iter().filter(is_own).cloned().collect(),
+                problems: vec![],
+            };
+            OfExperiment { experiment: if several { experiment.to_string() } else { String::new() }, sources }
+        };
+        experiments.into_iter().map(one).collect()
     }
 
     pub fn result_rows(&self) -> impl Iterator<Item = RowView<'_>> {
@@ -213,6 +295,20 @@ impl Sources {
                     ));
                     cell.clear();
                 }
+            }
+        }
+    }
+
+    fn add_searches(&mut self, results: &Path) {
+        for folder in folders(&results.join("sweeps")) {
+            let trials = folder.join("trials.csv");
+            if !trials.is_file() {
+                continue;
+            }
+            let name = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+            match store::read(&trials) {
+                Ok(trials) => self.searches.push(Search { name, trials }),
+                Err(error) => self.problems.push(format!("{error:#}; left out")),
             }
         }
     }

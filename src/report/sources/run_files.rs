@@ -15,7 +15,7 @@ use crate::run::{Record, RunFolder, open_predictions};
 use crate::schema::one_line;
 
 /// The readable files of one run folder.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RunFiles {
     pub experiment: String,
     pub run: String,

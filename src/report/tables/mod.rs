@@ -1,6 +1,7 @@
 //! The tables of a report: each published table with our results below every row, and plain tables of the contents of
 //! the results folder.
 
+pub mod classes;
 mod latex;
 mod matching;
 mod ours;
@@ -17,8 +18,10 @@ use crate::metrics::Average;
 use matching::{Found, Matcher};
 
 pub use latex::escape_latex;
-pub use ours::{conformal, ood, result_columns, results, seeds, seeds_csv};
-pub use overview::{overview, seeds_overview};
+pub use ours::{
+    conformal, conformal_columns, of_all_images, ood, ood_columns, result_columns, results, seeds, seeds_csv,
+};
+pub use overview::{overview, overview_labels, seeds_overview};
 pub use rendered::{NOT_RUN, RenderedTable, with_code};
 use rendered::{OURS, PUBLISHED};
 

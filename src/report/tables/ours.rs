@@ -91,7 +91,7 @@ pub fn results(sources: &Sources) -> RenderedTable {
         "Results of this folder",
         &format!("One row per run, test set and condition. {}", Average::legend()),
         &sources.results,
-        &result_columns(&sources.results).iter().map(String::as_str).collect::<Vec<_>>(),
+        &result_columns(&sources.results),
     )
 }
 
@@ -102,7 +102,13 @@ pub fn ood(sources: &Sources) -> RenderedTable {
          the files.",
         Average::legend()
     );
-    plain("ood", "Out-of-distribution detection in this folder", &caption, &sources.ood, OOD_COLUMNS)
+    let columns = ood_columns(&sources.ood);
+    plain("ood", "Out-of-distribution detection in this folder", &caption, &sources.ood, &columns)
+}
+
+/// Returns the columns shown for rows of out-of-distribution detection.
+pub fn ood_columns(_: &Table) -> Vec<String> {
+    OOD_COLUMNS.iter().map(|column| column.to_string()).collect()
 }
 
 /// The columns of the table of conformal sets that are not measures.
@@ -127,11 +133,8 @@ const CONFORMAL_COLUMNS: &[&str] = &[
 
 /// Returns the table of conformal sets over all images of a test set.
 pub fn conformal(sources: &Sources) -> RenderedTable {
-    let mut table = sources.conformal.clone();
-    let part = table.index("part");
-    table.rows.retain(|row| part.is_none_or(|part| row[part] == "all"));
-    let columns: Vec<&str> =
-        CONFORMAL_COLUMNS.iter().copied().chain(metrics::conformal::measures().map(|(key, _)| key)).collect();
+    let table = of_all_images(&sources.conformal);
+    let columns = conformal_columns(&table);
     let caption = format!(
         "Sets of classes that hold the true one with probability 1 - alpha for images like the calibration images: one \
          row per run, test set, condition, score and average, over all images; the files have them by class, group and \
@@ -141,8 +144,22 @@ pub fn conformal(sources: &Sources) -> RenderedTable {
     plain("conformal", "Conformal sets in this folder", &caption, &table, &columns)
 }
 
-fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[&str]) -> RenderedTable {
-    let texts = texts(table, columns);
+/// Returns the columns shown for rows of conformal sets.
+pub fn conformal_columns(_: &Table) -> Vec<String> {
+    let measures = metrics::conformal::measures().map(|(key, _)| key);
+    CONFORMAL_COLUMNS.iter().copied().chain(measures).map(String::from).collect()
+}
+
+/// Returns the rows of conformal sets that are not of a part of the images.
+pub fn of_all_images(table: &Table) -> Table {
+    let part = table.index("part");
+    let is_whole = |row: &&Vec<String>| part.is_none_or(|part| row[part] == "all");
+    Table { columns: table.columns.clone(), rows: table.rows.iter().filter(is_whole).cloned().collect() }
+}
+
+fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[String]) -> RenderedTable {
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let texts = texts(table, &columns);
     let first_number = texts.titles.iter().position(|title| title == "auroc").unwrap_or(texts.labels);
     RenderedTable {
         key: key.into(),
@@ -190,7 +207,10 @@ fn seed_row(one: &Aggregate, columns: &[String]) -> Vec<String> {
 
 /// Returns the mean, standard deviation and 95 % interval, such as `68.37 ± 0.22 [66.40, 70.33]`.
 fn show(summary: &Summary, percent: bool) -> String {
-    let number = |value: f64| if percent { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") };
+    let number = |value: f64| match percent {
+        true => metrics::rounded(100.0 * value, 2, 100.0 * summary.mean),
+        false => metrics::rounded(value, 4, summary.mean),
+    };
     match (summary.spread, summary.interval()) {
         (Some(spread), Some((low, high))) => {
             let [mean, sd, low, high] = [summary.mean, spread.sd, low, high].map(number);

@@ -6,25 +6,40 @@ use std::collections::HashMap;
 use crate::base::small::push_new;
 use crate::report::aggregate::{Aggregate, Summary, aggregates};
 use crate::report::sources::Sources;
-use crate::results::series::{RESULT_KEYS, Series, of_table};
+use crate::results::series::{Series, of_table};
 use crate::results::store::Table;
 use crate::results::table::SPREAD;
 
-/// The columns that name a row. `method` holds the name of the series, which tells its settings where others differ.
-const LABELS: &[&str] = &["set", "condition", "method", "file", "checkpoint", "seed"];
+/// The columns that name a row besides those that say what it measures. `method` holds the name of the series, which tells
+/// its settings where others differ.
+const NAMES: &[&str] = &["method", "file", "ood_file", "checkpoint", "seed"];
 
-/// Returns the rows sorted by set and condition, and within one by series, with their labels and `numbers`, which are
-/// columns of the table. `None` if a row belongs to no series.
-pub fn overview(table: &Table, numbers: &[String]) -> Option<Table> {
-    let series = of_table(table, RESULT_KEYS);
+/// A column that is not shown: the number of samples that a share is of.
+const SAMPLES: &str = "samples";
+
+/// Returns the columns that name a row of an overview whose rows measure what `keys` say.
+pub fn overview_labels(keys: &[&str]) -> Vec<String> {
+    // Sets and conditions stand before the methods, and the way of measuring after them.
+    let (places, ways): (Vec<&str>, Vec<&str>) = keys.iter().partition(|key| PLACES.contains(*key));
+    places.iter().chain(NAMES).chain(&ways).map(|name| name.to_string()).collect()
+}
+
+/// The keys that say on which images a row was measured.
+const PLACES: &[&str] = &["set", "ood_set", "condition"];
+
+/// Returns the rows sorted by what they measure, which `keys` say, and within one by series, with their labels and
+/// `numbers`, which are columns of the table. `None` if a row belongs to no series.
+pub fn overview(table: &Table, keys: &[&str], numbers: &[String]) -> Option<Table> {
+    let series = of_table(table, keys);
     let of_row = series_of_rows(&series, table.rows.len())?;
-    let conditions = conditions(table);
+    let measured = measured(table, keys);
     let mut order: Vec<usize> = (0..table.rows.len()).collect();
     order.sort_by_key(|row| {
-        (conditions[*row], of_row[*row], table.get(*row, "seed").and_then(|seed| seed.parse::<u64>().ok()))
+        (measured[*row], of_row[*row], table.get(*row, "seed").and_then(|seed| seed.parse::<u64>().ok()))
     });
-    let labels = LABELS.iter().map(|label| label.to_string()).filter(|label| !numbers.contains(label));
-    let columns: Vec<String> = labels.chain(numbers.iter().cloned()).collect();
+    let labels = overview_labels(keys).into_iter().filter(|label| !numbers.contains(label));
+    let mut columns: Vec<String> = labels.chain(numbers.iter().cloned()).collect();
+    push_new(&mut columns, SAMPLES.to_string());
     let places = table.places(columns.iter().map(String::as_str));
     let cells = |row: usize| -> Vec<String> {
         let cell = |(column, place): (&String, &Option<usize>)| match column.as_str() {
@@ -70,10 +85,10 @@ fn series_of_rows(series: &[Series], rows: usize) -> Option<Vec<usize>> {
     found.into_iter().collect()
 }
 
-/// Returns for each row the place of its set and condition among all, in the order in which they first occur.
-fn conditions(table: &Table) -> Vec<usize> {
+/// Returns for each row the place of what it measures among all, in the order in which they first occur.
+fn measured(table: &Table, keys: &[&str]) -> Vec<usize> {
     let mut known = HashMap::new();
-    let places = table.places(RESULT_KEYS.iter().copied());
+    let places = table.places(keys.iter().copied());
     let key = |row: usize| places.iter().map(|place| table.cell(row, *place)).collect::<Vec<_>>();
     (0..table.rows.len())
         .map(|row| {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::metrics::{self, Average, Better, Unit};
+use crate::data::versions::is_mean;
+use crate::metrics::{self, Average, Better, Unit, accuracy};
 use crate::results::store::Table;
 
 /// The part of a table that a column belongs to.
@@ -26,6 +27,10 @@ pub(super) struct Rendered {
     pub kind: Kind,
     /// The average that a metric is of. `None` for other columns, and metrics that are of no average.
     pub average: Option<Average>,
+    /// The metric's name without average, if its unit is the nat.
+    pub in_nats: Option<&'static str>,
+    /// Whether cells have the 95 % interval of a share of samples.
+    pub has_intervals: bool,
 }
 
 impl Rendered {
@@ -179,29 +184,55 @@ impl<'a> Column<'a> {
         table.rows.iter().map(|row| self.text(&row[self.index])).collect()
     }
 
-    /// Returns the text of a cell, which may be a mean with its standard deviation.
+    /// Returns the text of a cell, which may be a mean with its standard deviation. Both then have as many decimals as the
+    /// mean.
     fn text(&self, cell: &str) -> String {
-        let parts: Vec<_> = cell.split(SPREAD).map(|part| self.format(part, part.parse().ok())).collect();
+        let mean = number(cell).unwrap_or_default();
+        let parts: Vec<_> = cell.split(SPREAD).map(|part| self.format(part, part.parse().ok(), mean)).collect();
         parts.join(SPREAD)
     }
 
     fn render(&self, table: &Table, groups: &[Vec<&str>], kind: Kind, of_both: bool) -> Rendered {
         let values: Vec<_> = table.rows.iter().map(|row| number(&row[self.index])).collect();
+        let mut cells = self.texts(table);
+        let intervals = self.intervals(table);
+        let has_intervals = intervals.iter().any(Option::is_some);
+        for (cell, interval) in cells.iter_mut().zip(intervals) {
+            if let Some([low, high]) = interval {
+                *cell += &format!(" [{:.1}, {:.1}]", 100.0 * low, 100.0 * high);
+            }
+        }
         Rendered {
             name: self.name.to_string(),
             title: self.short_title(kind, of_both),
-            cells: self.texts(table),
+            cells,
             best: best_of_groups(self.better, &values, groups),
             numeric: self.numeric,
             kind,
             average: self.average(),
+            in_nats: self.short.filter(|_| self.unit == Some(Unit::Nats)),
+            has_intervals,
         }
     }
 
-    fn format(&self, cell: &str, value: Option<f64>) -> String {
+    /// Returns the interval of every cell that is an accuracy over samples whose number the table has. A mean over several
+    /// conditions is none.
+    fn intervals(&self, table: &Table) -> Vec<Option<[f64; 2]>> {
+        let [samples, condition] = ["samples", "condition"].map(|column| table.index(column));
+        let is_share = accuracy::is_column(self.name);
+        let interval = |row: usize| {
+            let value: f64 = table.rows[row][self.index].parse().ok().filter(|_| is_share)?;
+            let count: u64 = table.cell(row, samples).parse().ok()?;
+            (!is_mean(table.cell(row, condition))).then(|| accuracy::interval(value, count)).flatten()
+        };
+        (0..table.rows.len()).map(interval).collect()
+    }
+
+    /// Returns the text of one number of a cell with the mean `mean`.
+    fn format(&self, cell: &str, value: Option<f64>, mean: f64) -> String {
         match (self.unit, value) {
-            (Some(Unit::Fraction), Some(value)) => format!("{:.2}", 100.0 * value),
-            (Some(_), Some(value)) => format!("{value:.4}"),
+            (Some(Unit::Fraction), Some(value)) => metrics::rounded(100.0 * value, 2, 100.0 * mean),
+            (Some(_), Some(value)) => metrics::rounded(value, 4, mean),
             (None, Some(value)) if self.numeric && cell.len() > 9 && value.fract() != 0.0 => {
                 format!("{value:.4e}").parse().map_or(cell.to_string(), |short: f64| short.to_string())
             }

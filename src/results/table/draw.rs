@@ -22,22 +22,23 @@ pub fn names(pairs: &[(&str, &str)], surface: Surface) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-pub fn table(columns: &[Rendered], surface: Surface) -> String {
+pub fn table<'a>(columns: impl IntoIterator<Item = &'a Rendered>, surface: Surface) -> String {
+    let columns: Vec<&Rendered> = columns.into_iter().collect();
     let mut drawn = match surface.is_terminal {
-        false => plain(columns),
-        true => ruled(columns, surface.width),
+        false => plain(&columns),
+        true => ruled(&columns, surface.width),
     };
     drawn.push('\n');
     drawn
 }
 
 /// Draws columns with bars between them. A results folder may have 100,000 rows, which go into the text one by one.
-fn plain(columns: &[Rendered]) -> String {
+fn plain(columns: &[&Rendered]) -> String {
     let rows = columns.first().map_or(0, |column| column.cells.len());
     let widths: Vec<usize> = columns.iter().map(|column| column.width() - 3).collect();
     let length = widths.iter().map(|width| width + 3).sum::<usize>() + 2;
     let mut text = String::with_capacity(length * (rows + 3));
-    let heads: Vec<String> = columns.iter().map(Rendered::head).collect();
+    let heads: Vec<String> = columns.iter().map(|column| column.head()).collect();
     let lines = heads.iter().map(|head| head.lines().count()).max().unwrap_or(1);
     // Titles stand at the bottom of the head.
     let heads = heads.iter().map(|head| "\n".repeat(lines - head.lines().count()) + head);
@@ -46,7 +47,7 @@ fn plain(columns: &[Rendered]) -> String {
     text.push('|');
     for row in 0..rows {
         text.push('\n');
-        let mark = |column: &Rendered| if column.best[row] { "*" } else { "" };
+        let mark = |column: &&Rendered| if column.best[row] { "*" } else { "" };
         let cells = columns.iter().map(|column| format!("{}{}", column.cells[row], mark(column)).replace('\r', " "));
         push_lines(&mut text, columns, &widths, &cells.collect::<Vec<_>>());
         text.pop();
@@ -55,7 +56,7 @@ fn plain(columns: &[Rendered]) -> String {
 }
 
 /// Adds the lines of cells that may have several.
-fn push_lines(text: &mut String, columns: &[Rendered], widths: &[usize], cells: &[String]) {
+fn push_lines(text: &mut String, columns: &[&Rendered], widths: &[usize], cells: &[String]) {
     let lines = cells.iter().map(|cell| cell.split('\n').count()).max().unwrap_or(1);
     for line in 0..lines {
         for ((cell, column), width) in cells.iter().zip(columns).zip(widths) {
@@ -69,7 +70,7 @@ fn push_lines(text: &mut String, columns: &[Rendered], widths: &[usize], cells: 
     }
 }
 
-fn ruled(columns: &[Rendered], width: Option<u16>) -> String {
+fn ruled(columns: &[&Rendered], width: Option<u16>) -> String {
     let mut table = comfy_table::Table::new();
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
@@ -78,7 +79,7 @@ fn ruled(columns: &[Rendered], width: Option<u16>) -> String {
     if std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
         table.enforce_styling();
     }
-    let align = |column: &Rendered| match column.numeric {
+    let align = |column: &&Rendered| match column.numeric {
         true => CellAlignment::Right,
         false => CellAlignment::Left,
     };

@@ -13,8 +13,10 @@ const NARROWEST: usize = 24;
 pub fn with_headings(mut labels: Vec<Rendered>, mut values: Vec<Rendered>, group_by: &[String]) -> [Vec<Rendered>; 2] {
     let is_of_group = |label: &Rendered| group_by.contains(&label.name);
     let (of_group, others): (Vec<_>, Vec<_>) = (0..labels.len()).partition(|label| is_of_group(&labels[*label]));
-    let heading =
-        |row: usize| of_group.iter().map(|label| labels[*label].cells[row].as_str()).collect::<Vec<_>>().join(", ");
+    let heading = |row: usize| {
+        let cells = of_group.iter().map(|label| labels[*label].cells[row].as_str());
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(", ")
+    };
     let rows = labels.first().or(values.first()).map_or(0, |column| column.cells.len());
     let headings: Vec<String> = (0..rows).map(heading).collect();
     let starts: Vec<usize> = (0..rows).filter(|row| *row == 0 || headings[*row] != headings[*row - 1]).collect();

@@ -10,7 +10,7 @@ mod surface;
 
 use self::columns::{Kind, Rendered};
 use super::store::Table;
-use crate::base::small::{capital, counted};
+use crate::base::small::{capital, counted, push_new};
 use crate::metrics::Average;
 
 pub use columns::{SPREAD, Texts, texts};
@@ -27,8 +27,22 @@ pub struct Spec {
     pub surface: Surface,
 }
 
+/// What becomes of the columns that do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// A line counts them.
+    Counted,
+    /// They stand in further tables, as those that a user asked for by name.
+    Shown,
+}
+
 /// Renders `table` as text that ends in a line break. Without rows or columns, the text is a line that says so.
 pub fn render(table: &Table, spec: &Spec) -> String {
+    render_with(table, spec, Rest::Counted)
+}
+
+/// Renders `table` like [`render`]; `rest` says what becomes of the columns that do not fit.
+pub fn render_with(table: &Table, spec: &Spec, rest: Rest) -> String {
     let table = &table.printable();
     let columns = columns::rendered(table, &spec.columns, &spec.group_by);
     if columns.is_empty() {
@@ -38,44 +52,63 @@ pub fn render(table: &Table, spec: &Spec) -> String {
     if table.rows.len() == 1 && has_metrics && spec.surface.width.is_some() {
         return single::render(table, &columns, spec.surface);
     }
-    several(columns, spec)
+    several(columns, spec, rest)
 }
 
-/// Renders several rows: the names that all rows share, the table, and what it does not show.
-fn several(columns: Vec<Rendered>, spec: &Spec) -> String {
+/// Renders several rows: what all rows share, the table, and what it does not show.
+fn several(columns: Vec<Rendered>, spec: &Spec, rest: Rest) -> String {
     let (labels, values): (Vec<_>, Vec<_>) = columns.into_iter().partition(|column| column.kind == Kind::Label);
-    let total = values.len();
-    let Some(limit) = spec.surface.width.map(usize::from).filter(|_| total > 0) else {
+    let Some(limit) = spec.surface.width.map(usize::from).filter(|_| !values.is_empty()) else {
         let columns: Vec<_> = labels.into_iter().chain(values).collect();
-        return draw::table(&columns, spec.surface) + &legend(&columns);
+        return draw::table(&columns, spec.surface) + &legend(columns.iter());
     };
-    let can_hoist = labels.first().is_some_and(|label| label.cells.len() > 1);
-    let (shared, labels): (Vec<_>, Vec<_>) = labels.into_iter().partition(|label| can_hoist && label.is_constant());
+    let is_shared = |column: &Rendered| column.kind != Kind::Metric && column.cells.len() > 1 && column.is_constant();
+    let (mut shared, labels): (Vec<_>, Vec<_>) = labels.into_iter().partition(is_shared);
+    let (costs, values): (Vec<_>, Vec<_>) = values.into_iter().partition(is_shared);
+    shared.extend(costs);
     let mut text = draw::names(&shared.iter().map(|label| label.pair(0)).collect::<Vec<_>>(), spec.surface);
     let [mut labels, mut values] = fit::with_headings(labels, values, &spec.group_by);
     fit::break_names(&mut labels, &values, limit);
-    let used = labels.iter().map(Rendered::width).sum::<usize>() + 1;
-    values.truncate(fit::fitting(&values, limit.saturating_sub(used)));
-    let left_out = total - values.len();
-    labels.extend(values);
-    text.push_str(&draw::table(&labels, spec.surface));
-    text.push_str(&legend(&labels));
-    if left_out > 0 {
-        let more = counted(left_out, "more column", "more columns");
+    let room = limit.saturating_sub(labels.iter().map(Rendered::width).sum::<usize>() + 1);
+    let mut left_out = values.split_off(fit::fitting(&values, room));
+    text.push_str(&draw::table(labels.iter().chain(&values), spec.surface));
+    while rest == Rest::Shown && !left_out.is_empty() {
+        let others = left_out.split_off(fit::fitting(&left_out, room));
+        text.push_str(&format!("\n{}", draw::table(labels.iter().chain(&left_out), spec.surface)));
+        values.append(&mut left_out);
+        left_out = others;
+    }
+    text.push_str(&legend(labels.iter().chain(&values)));
+    if !left_out.is_empty() {
+        let more = counted(left_out.len(), "more column", "more columns");
         text.push_str(&format!("{more} with --wide, or chosen by --columns\n"));
     }
     text
 }
 
-/// Returns a line that says of which predictions the metrics are; empty if they are of none.
-fn legend(shown: &[Rendered]) -> String {
+/// Returns lines that say of which predictions the metrics are, and in which units; empty without metrics.
+fn legend<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
     let averages =
-        Average::ALL.into_iter().filter(|average| shown.iter().any(|column| column.average == Some(*average)));
-    match averages.collect::<Vec<_>>()[..] {
+        Average::ALL.into_iter().filter(|average| shown.clone().any(|column| column.average == Some(*average)));
+    let text = match averages.collect::<Vec<_>>()[..] {
         [] => String::new(),
         [one] => format!("A prediction is the {}.\n", one.words()),
         _ => Average::ALL.map(|average| format!("{}\n", capital(average.words()))).concat(),
+    };
+    text + &units(shown)
+}
+
+/// Returns lines that say which metrics are in nats, and what stands in brackets.
+fn units<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
+    let (mut text, mut nats) = (String::new(), Vec::new());
+    shown.clone().filter_map(|column| column.in_nats).for_each(|name| push_new(&mut nats, name));
+    if !nats.is_empty() {
+        text.push_str(&format!("In nats: {}.\n", nats.join(", ")));
     }
+    if shown.clone().any(|column| column.has_intervals) {
+        text.push_str("In brackets: the 95 % interval over the samples (Wilson).\n");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -17,21 +17,24 @@ pub fn render(table: &Table, columns: &[Rendered], surface: Surface) -> String {
     let lines = lines(table, columns);
     let title_width = lines.iter().map(|line| line.title.chars().count()).max().unwrap_or(0);
     let has_averages = lines.iter().any(|line| line.values[1].is_some());
+    let widest = |place: usize| lines.iter().filter_map(|line| line.values[place].as_ref()).map(String::len).max();
+    let width = |place: usize| widest(place).unwrap_or(0).max(if has_averages { TITLES[place].len() } else { 10 });
+    let widths = [0, 1].map(width);
     let mut text = draw::names(&labels, surface);
     text.push('\n');
     if has_averages {
-        text.push_str(&format!("{:title_width$}  {}  {}\n", "", TITLES[0], TITLES[1]));
+        let [first, second] = widths;
+        text.push_str(&format!("{:title_width$}  {:>first$}  {:>second$}\n", "", TITLES[0], TITLES[1]));
     }
-    let value_width = if has_averages { TITLES.map(str::len) } else { [10, 0] };
     for line in &lines {
         let values = line
             .values
             .iter()
-            .zip(value_width)
+            .zip(widths)
             .flat_map(|(value, width)| value.as_ref().map(|value| format!("  {value:>width$}")));
         text.push_str(&format!("{:title_width$}{}\n", line.title, values.collect::<String>()));
     }
-    text
+    text + &super::units(columns.iter())
 }
 
 /// A metric or a cost with its value, or one for each average.

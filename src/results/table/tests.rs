@@ -44,6 +44,7 @@ seed: 1
 |   svgd     |    50.00 |       | 0.7000 |     1.5 |
 |   map      |   60.00* | 20.00 |        |     1.5 |
 A prediction is the softmax of the averaged logits of all members (lm).
+In nats: MI.
 ";
     assert_eq!(text, expected);
 }
@@ -60,6 +61,54 @@ fn numbers_that_do_not_fit_are_counted() {
             assert_eq!(visible.contains("with --wide"), width <= 50, "{width}: {visible}");
             assert_eq!(text.contains("\u{1b}[1m"), is_terminal);
         }
+    }
+}
+
+#[test]
+fn columns_that_were_asked_for_stand_in_further_tables() {
+    let text = render_with(&example(), &spec(Some(40), false), Rest::Shown);
+    assert!(!text.contains("with --wide"), "{text}");
+    for title in ["accuracy", "ECE", "MI", "wall"] {
+        assert!(text.contains(title), "{title} is not in\n{text}");
+    }
+    assert_eq!(text.matches("|   svgd     |").count(), 4, "every table names its rows:\n{text}");
+    assert!(text.lines().filter(|line| line.starts_with('|')).all(|line| line.len() <= 40), "{text}");
+}
+
+#[test]
+fn numbers_that_all_rows_share_stand_above() {
+    let mut table = example();
+    table.rows.iter_mut().for_each(|row| row[6] = "1.5".to_string());
+    let text = render(&table, &spec(Some(80), false));
+    assert!(text.starts_with("seed: 1  wall seconds: 1.5\n"), "{text}");
+}
+
+#[test]
+fn an_accuracy_has_its_interval_where_the_number_of_samples_is_known() {
+    let row = [("set", "s"), ("condition", "clean"), ("samples", "36"), ("accuracy_lm", "0.9722222222222222")];
+    let mut table = Table::new(row.map(|(column, _)| column));
+    for condition in ["clean", "fgsm 0.1", "mean-15:3"] {
+        let cells = row.map(|(column, value)| if column == "condition" { condition } else { value }.to_string());
+        table.rows.push(cells.to_vec());
+    }
+    let columns = ["set", "condition", "accuracy_lm"].map(String::from).to_vec();
+    let surface = Surface { width: Some(80), is_terminal: false };
+    let text = render(&table, &Spec { columns, group_by: vec![], surface });
+    assert_eq!(text.matches("97.22 [85.8, 99.5]").count(), 2, "not of the mean over conditions:\n{text}");
+    assert!(text.ends_with("In brackets: the 95 % interval over the samples (Wilson).\n"), "{text}");
+}
+
+#[test]
+fn small_values_have_three_digits() {
+    let row = [("method", "svgd"), ("mi", "0.000012345"), ("nll_lm", "1.2345e-8"), ("ece_lm", "0.000123 ± 0.0000456")];
+    let mut table = Table::new(row.map(|(column, _)| column));
+    table.rows.push(row.map(|(_, value)| value.to_string()).to_vec());
+    table.rows.push(["map", "0.5", "0.25", "0.5 ± 0.000012"].map(String::from).to_vec());
+    let columns = row.map(|(column, _)| column.to_string()).to_vec();
+    let surface = Surface { width: Some(80), is_terminal: false };
+    let text = render(&table, &Spec { columns, group_by: vec![], surface });
+    for cell in ["0.0000123", "1.23e-8", "0.0123 ± 0.0046", "0.5000", "0.2500", "50.00 ± 0.00"] {
+        assert!(text.contains(cell), "{cell} is not in\n{text}");
     }
 }
 
@@ -87,6 +136,7 @@ method: svgd
 accuracy [%]            50.00                   75.00
 NLL                    1.5000
 MI                     0.2500
+In nats: NLL, MI.
 ";
     assert_eq!(text, expected);
 }

@@ -29,7 +29,7 @@ impl SubspaceSpec for Spec {
              [head.label-words]"
         );
         ensure!(
-            !head.writes_tokens(),
+            head.classes() > 0,
             "subspace.last-layer trains a head of classes, and head.answers writes tokens: use [subspace.low-rank] with \
              targets = [\"lm_head\"]"
         );

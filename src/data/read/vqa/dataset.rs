@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Asking, KINDS, Listed, Vqa, annotated, asked};
 use crate::data::lines::Line;
+use crate::data::read::image_files::ImageFiles;
 use crate::data::subset::chosen;
 use crate::data::{Answers, Dataset, Learnt, Medium, Published, Request, Resize, Split, SplitName};
 
@@ -83,6 +84,8 @@ impl Dataset for Vqa {
             // There is no answer to learn, so the network gets the prompts alone.
             learnt: Learnt::Class,
         };
-        self.with_images(asking, (SplitName::Test, format!("{} of the files", self.of.key)), request)
+        // These are a user's own photos.
+        let photos = ImageFiles::whole(self.of.key, self.resize).turned(true);
+        self.with_images(asking, photos, (SplitName::Test, format!("{} of the files", self.of.key)), request)
     }
 }

@@ -1,5 +1,8 @@
 //! `bella report`: shows the content of a results folder as tables and figures, beside the numbers of the papers.
 
+mod classes;
+mod printed;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -7,30 +10,30 @@ use clap::Args;
 
 use super::options::TableArgs;
 use crate::base::files::expect_writable;
-use crate::base::outside::{csv_cell, print_drawn, printable};
+use crate::base::outside::print_drawn;
 use crate::base::small::wrapped;
 use crate::base::usage::Usage;
-use crate::metrics::{Average, of_column};
+use crate::metrics::of_column;
 use crate::report::export::{self, Format};
+use crate::report::figures::Material;
 use crate::report::notebook::notebook;
-use crate::report::tables::{self, RenderedTable, overview, result_columns, seeds_overview};
-use crate::report::{Sources, figures, html};
-use crate::results::images::distinguish;
-use crate::results::store::{Row, Table};
-use crate::results::table::{Spec, Surface, render};
-use crate::schema::hint;
+use crate::report::tables::{self, RenderedTable, result_columns, seeds_overview};
+use crate::report::{Sources, figures, html, sheet};
+use crate::results::series::RESULT_KEYS;
+use crate::results::table::Surface;
+use crate::run::RunFolder;
 
-/// The number of rows up to which results are sorted by method and named as in the literature.
-const MOST_NAMED: usize = 1000;
+pub(super) use self::printed::{Kind, check_columns, print_conformal, print_csv, print_ood, print_rows, table_of};
 
 /// Print results beside the papers' numbers; write tables, figures and a page.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella report\n  bella report --table bella-1 --format latex\n  \
     bella report --out report --html results/report.html\n  bella report --notebook report.ipynb\n  bella report results/cifar10.csv --seeds\n  \
+    bella report low-rank-svgd-s1 --out report    # classes, confusion matrix, uncertain and wrong images\n  \
     bella report results/quickstart.csv --picture results/quickstart.svg")]
 pub struct ReportArgs {
-    /// Results folder, or results files [default: results].
-    #[arg(value_name = "FOLDER | CSV")]
+    /// Results folder, results files, or a run, of which classes are shown too [default: results].
+    #[arg(value_name = "FOLDER | CSV | RUN")]
     paths: Vec<PathBuf>,
 
     /// Tables to print: `results`, `ood`, `conformal`, `bella-1`, …, or `all` [default: those with a result of ours].
@@ -68,19 +71,22 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<()> {
     args.check()?;
     args.check_files()?;
-    let sources = args.open()?;
+    let (sources, run) = args.open()?;
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
         print_seeds(&sources, args.format, &args.table)?;
     } else {
-        args.print_tables(&sources)?;
+        args.print_tables(&sources, run.is_some())?;
+    }
+    if run.is_some() && !args.seeds && args.tables.is_empty() && args.format == Format::Terminal {
+        classes::print(&sources, &args.table);
     }
     if let Some(picture) = &args.picture {
         crate::report::picture::draw(&sources.results, picture)?;
         tracing::info!("picture: {}", picture.display());
     }
     args.write_notebook()?;
-    args.write_files(&sources)
+    args.write_files(&sources, run.as_ref())
 }
 
 impl ReportArgs {
@@ -111,8 +117,14 @@ impl ReportArgs {
         Ok(())
     }
 
-    fn open(&self) -> Result<Sources> {
-        match &self.paths[..] {
+    /// Opens the results, and the run whose they are if one is named.
+    fn open(&self) -> Result<(Sources, Option<RunFolder>)> {
+        if let [named] = &self.paths[..]
+            && let Some(run) = run_named(named)
+        {
+            return Ok((Sources::of_run(&run)?, Some(run)));
+        }
+        let sources = match &self.paths[..] {
             [] => Sources::open(Path::new("results")),
             [folder] if folder.is_dir() || !(folder.is_file() || is_csv(folder)) => Sources::open(folder),
             files => {
@@ -122,16 +134,22 @@ impl ReportArgs {
                 }
                 Sources::of_files(files)
             }
-        }
+        };
+        Ok((sources?, None))
     }
 
-    fn print_tables(&self, sources: &Sources) -> Result<()> {
-        let of_files = !self.paths.is_empty() && !self.paths[0].is_dir();
+    fn print_tables(&self, sources: &Sources, is_run: bool) -> Result<()> {
+        let of_files = is_run || !self.paths.is_empty() && !self.paths[0].is_dir();
         let (shown, others): (Vec<_>, Vec<_>) = match (self.tables.is_empty(), of_files) {
             (true, true) => (vec![tables::results(sources), tables::ood(sources), tables::conformal(sources)], vec![]),
             (true, false) => tables::all(sources)?.into_iter().partition(|table| table.matched > 0),
             (false, _) => (tables::named(sources, &self.tables).map_err(|error| Usage(error.to_string()))?, vec![]),
         };
+        let own = shown.iter().filter_map(|table| Kind::of_table(&table.key)).map(|kind| kind.rows_of(sources));
+        if self.format == Format::Terminal && !self.table.columns.is_empty() {
+            let own: Vec<_> = own.collect();
+            printed::check_columns(&own.iter().map(|table| &**table).collect::<Vec<_>>(), &self.table)?;
+        }
         let asked = !self.tables.is_empty();
         let shown: Vec<_> = shown.into_iter().filter(|table| asked || !table.rows.is_empty()).collect();
         if self.format == Format::Csv && shown.len() > 1 {
@@ -157,10 +175,10 @@ impl ReportArgs {
     }
 
     fn print_table(&self, table: RenderedTable, sources: &Sources) -> Result<()> {
-        if table.key == "results" && self.format == Format::Terminal {
+        if let (Some(kind), Format::Terminal) = (Kind::of_table(&table.key), self.format) {
             // The texts of many rows take as much memory as those that are printed instead.
             drop(table);
-            return print(&sources.results, &self.table);
+            return kind.print(&kind.rows_of(sources), &self.table);
         }
         print_drawn(&export::text(&table, self.format)?);
         Ok(())
@@ -171,32 +189,56 @@ impl ReportArgs {
         [&self.html, &self.notebook, &self.picture].into_iter().flatten().try_for_each(|path| expect_writable(path))
     }
 
-    fn write_files(&self, sources: &Sources) -> Result<()> {
+    fn write_files(&self, sources: &Sources, run: Option<&RunFolder>) -> Result<()> {
         if self.out.is_none() && self.html.is_none() {
             return Ok(());
         }
         let papers = tables::papers(sources)?;
-        let results =
-            [tables::results(sources), tables::seeds(sources), tables::ood(sources), tables::conformal(sources)];
-        let figures = figures::all(sources);
+        let experiments = sources.by_experiment();
+        let materials = Material::of(&experiments);
+        let [of_classes, matrices] = tables::classes::of_materials(&materials);
+        let own = [tables::results(sources), tables::seeds(sources), tables::ood(sources), tables::conformal(sources)];
+        let results: Vec<_> = own.into_iter().chain(of_classes).collect();
+        let figures = figures::all(&materials);
+        let sheet = run.map_or(Ok(None), sheet::of_run).unwrap_or_else(|error| {
+            tracing::warn!("no sheet of images: {error:#}");
+            None
+        });
+        let id = run.map_or_else(String::new, RunFolder::id);
+        let sheet = sheet.map_or(Ok(vec![]), |images| images.png(&id))?;
         for figure in &figures {
             figure.problems.iter().for_each(|problem| tracing::warn!("figure {}: {problem}", figure.key));
         }
         if let Some(folder) = &self.out {
             export::tables(folder, &papers)?;
             export::tables(folder, &results)?;
+            export::csv(folder, &matrices)?;
             // Numbers over seeds are for further processing: all digits, every metric.
             export::write(&folder.join("seeds.csv"), &tables::seeds_csv(sources)?)?;
             export::figures(folder, &figures)?;
+            if !sheet.is_empty() {
+                export::bytes(&folder.join("images.png"), &sheet)?;
+            }
             tracing::info!("tables and figures: {}", folder.display());
         }
         if let Some(path) = &self.html {
-            let contents = html::Contents { paper_tables: &papers, result_tables: &results, figures: &figures };
+            let contents =
+                html::Contents { paper_tables: &papers, result_tables: &results, figures: &figures, sheet: &sheet };
             export::write(path, &html::page(sources, contents)?)?;
             tracing::info!("page: {}", path.display());
         }
         Ok(())
     }
+}
+
+/// Returns the run that is named by its folder, or, where no file or folder has the name, as other commands name runs.
+fn run_named(named: &Path) -> Option<RunFolder> {
+    let text = named.to_str()?;
+    let is_folder_of_results = named.is_dir() && named.join("runs").is_dir();
+    if named.is_file() || is_folder_of_results || is_csv(named) {
+        return None;
+    }
+    RunFolder::find(Path::new("results"), Some(text)).ok()
 }
 
 fn is_csv(path: &Path) -> bool {
@@ -214,108 +256,12 @@ fn print_seeds(sources: &Sources, format: Format, how: &TableArgs) -> Result<()>
 }
 
 fn print_seeds_overview(sources: &Sources, how: &TableArgs) -> Result<()> {
-    let metrics = result_columns(&sources.results).into_iter().filter(|column| is_metric(column)).collect();
-    let numbers = shown_numbers(&sources.results, metrics, how)?;
+    printed::check_columns(&[&sources.results], how)?;
+    let metrics = result_columns(&sources.results).into_iter().filter(|column| of_column(column).is_some()).collect();
+    let numbers = printed::shown_numbers(&sources.results, metrics, how);
     let table = seeds_overview(sources, &numbers);
-    let spec = Spec {
-        columns: table.columns.clone(),
-        group_by: vec!["set".into(), "condition".into()],
-        surface: surface(how),
-    };
-    print_drawn(&render(&table, &spec));
+    printed::draw(&table, table.columns.clone(), RESULT_KEYS, how);
     println!("Mean ± standard deviation over the seeds; --format csv has all metrics with their 95 % intervals.");
     tables::seeds(sources).notes.iter().for_each(|note| println!("{note}"));
     Ok(())
-}
-
-/// Prints result rows that were just computed, in the way that was asked for.
-///
-/// # Errors
-/// Fails if a column was asked for that the rows do not have.
-pub fn print_rows(rows: &[Row], how: &TableArgs) -> Result<()> {
-    print(&table_of(rows), how)
-}
-
-/// Prints out-of-distribution rows that were just computed.
-pub fn print_ood(rows: &[Row]) {
-    let sources = Sources { ood: table_of(rows), ..Sources::default() };
-    print_drawn(&tables::ood(&sources).to_terminal(Surface::of_stdout()));
-}
-
-/// Prints rows of conformal sets that were just computed, without those of parts of the images.
-pub fn print_conformal(rows: &[Row]) {
-    let sources = Sources { conformal: table_of(rows), ..Sources::default() };
-    print_drawn(&tables::conformal(&sources).to_terminal(Surface::of_stdout()));
-}
-
-pub(super) fn table_of(rows: &[Row]) -> Table {
-    let mut table = Table::default();
-    rows.iter().for_each(|row| table.append(row));
-    distinguish(&mut table);
-    table
-}
-
-fn print(table: &Table, how: &TableArgs) -> Result<()> {
-    if how.csv {
-        return print_csv(table);
-    }
-    let mut columns = result_columns(table);
-    let numbers = columns.split_off(columns.iter().position(|column| is_metric(column)).unwrap_or(columns.len()));
-    let numbers = shown_numbers(table, numbers, how)?;
-    let can_be_named = (2..=MOST_NAMED).contains(&table.rows.len()) && !how.wide;
-    let named = if can_be_named { overview(table, &numbers) } else { None };
-    match &named {
-        Some(named) => columns = named.columns.clone(),
-        None => {
-            columns.retain(|column| !numbers.contains(column));
-            columns.extend(numbers);
-        }
-    }
-    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: surface(how) };
-    print_drawn(&render(named.as_ref().unwrap_or(table), &spec));
-    Ok(())
-}
-
-/// Returns the surface to print on, which has no limit to its width if all columns are asked for.
-fn surface(how: &TableArgs) -> Surface {
-    let surface = Surface::of_stdout();
-    if how.wide { surface.without_limit() } else { surface }
-}
-
-fn is_metric(column: &str) -> bool {
-    of_column(column).is_some()
-}
-
-/// Returns the numbers to print. Of several rows, one average is enough for a look.
-fn shown_numbers(table: &Table, mut usual: Vec<String>, how: &TableArgs) -> Result<Vec<String>> {
-    if !how.columns.is_empty() {
-        return how.columns.iter().map(|column| find_column(table, column)).collect();
-    }
-    if !how.wide && table.rows.len() > 1 {
-        let suffix = format!("_{}", Average::Probability.suffix());
-        usual.retain(|column| !is_metric(column) || !column.ends_with(&suffix));
-    }
-    Ok(usual)
-}
-
-/// Returns the column with this name, or the metric of averaged logits.
-fn find_column(table: &Table, name: &str) -> Result<String> {
-    let of_logits = format!("{name}_{}", Average::Logit.suffix());
-    if let Some(found) = [name, of_logits.as_str()].into_iter().find(|column| table.index(column).is_some()) {
-        return Ok(found.to_string());
-    }
-    let stems = table.columns.iter().map(|column| column.trim_end_matches("_lm").trim_end_matches("_pm"));
-    let near = hint(name, stems);
-    Err(Usage(format!("--columns {name}: the results have no such column{near}; --csv prints all")).into())
-}
-
-/// Writes a table as CSV to standard output.
-pub(super) fn print_csv(table: &Table) -> Result<()> {
-    let mut writer = csv::Writer::from_writer(std::io::stdout());
-    writer.write_record(&table.columns)?;
-    table
-        .rows
-        .iter()
-        .try_for_each(|row| writer.write_record(row.iter().map(|cell| csv_cell(&printable(cell)).into_owned())))?;
-    Ok(writer.flush()?)
 }

@@ -1,0 +1,63 @@
+//! The predictions of a run for each sample of its own test set.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::extremes::Extremes;
+use crate::data::{Split, SplitName};
+use crate::evaluate::{in_own_classes, labelled};
+use crate::metrics::Uncertainty;
+use crate::predict::Predictor;
+use crate::predict::inputs::{Prediction, Record, Writer};
+use crate::session::Opened;
+
+/// Writes one record per sample of a split: of the test split, those of every test set of the run. Returns their number.
+/// `extremes` are offered the images.
+///
+/// # Errors
+/// Fails if the split cannot be read, if the run answers in words, if memory runs out, or if a record cannot be written.
+pub fn run(
+    (split, batch_size): (SplitName, Option<u32>),
+    opened: &Opened,
+    writer: &mut Writer<Box<dyn Write>>,
+    mut extremes: Option<&mut Extremes>,
+) -> Result<usize> {
+    let Opened { experiment, session, .. } = opened;
+    if experiment.task.written().is_some() {
+        bail!(
+            "--set {split}: this run answers in words; its answers on the test set are in {}",
+            opened.run.path().display()
+        );
+    }
+    let sets = if split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
+    let mut splits: Vec<Split> =
+        sets.iter().map(|(_, set)| session.load_test(experiment, &**set)).collect::<Result<_>>()?;
+    if splits.is_empty() {
+        splits.push(opened.split(split)?);
+    }
+    let prepared = opened.prepare(experiment.predictive())?;
+    let predictor = Predictor::new(&session.model, prepared.members(), opened.chunk());
+    let (classes, mut done) = (&session.classes, 0);
+    for split in splits {
+        let (paths, images) = (
+            (0..split.len()).map(|at| split.sample_name(at)).collect::<Vec<PathBuf>>(),
+            extremes.as_ref().map(|_| split.inputs.clone()),
+        );
+        let set = in_own_classes(opened, split)?;
+        let predictions = labelled(session, &predictor, &set, opened.batch_size(batch_size))?;
+        let uncertainty = Uncertainty::compute(&predictions)?;
+        for (at, path) in paths.into_iter().enumerate() {
+            let prediction = Prediction::of(&predictions, &uncertainty, at, classes)?;
+            let label = classes.get(set.split.labels[at] as usize).cloned();
+            if let (Some(extremes), Some(images)) = (&mut extremes, &images) {
+                let size = images.size();
+                extremes.offer((&path, label.as_deref()), &prediction, size, || images.image(at))?;
+            }
+            writer.write(&Record { path, label, outcome: Ok(prediction), set: Vec::new() })?;
+            done += 1;
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,84 @@
+//! The test images of a run that say most of it: the most confidently wrong, the least and the most certain ones.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::data::{Fingerprint, Interpolation, Medium, Request, Split, SplitName};
+use crate::evaluate::IMAGES;
+use crate::experiment::{Experiment, load_config};
+use crate::inference::Extremes;
+use crate::machine::cores;
+use crate::metrics::Uncertainty;
+use crate::predict::inputs::Prediction;
+use crate::predictions::Predictions;
+use crate::run::{RunFolder, open_predictions};
+
+/// The side in pixels of images that are read from files.
+const SIDE: usize = 224;
+
+/// Returns the images of a run's own test sets with its saved predictions on them. No network is opened. `None` if the run
+/// has no images, or no predictions on clean ones.
+///
+/// # Errors
+/// Fails if a test set cannot be read, or if its images are not those that were predicted.
+pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
+    let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
+    if experiment.checkpoint.medium() != Medium::Images {
+        return Ok(None);
+    }
+    let mut saved = vec![];
+    for file in run.predicted_files()? {
+        let fact = |key: &str| Predictions::described(&file, key);
+        if fact("condition")?.as_deref() == Some("clean") && fact("predictive")?.is_none_or(|name| name.is_empty()) {
+            saved.push(file);
+        }
+    }
+    let mut extremes = None;
+    for split in if saved.is_empty() { vec![] } else { splits(&experiment)? } {
+        let fingerprint = Fingerprint::of(&split)?.short();
+        let is_own = |file: &&std::path::PathBuf| {
+            Predictions::described(file, IMAGES).is_ok_and(|images| images.as_deref() == Some(&*fingerprint))
+        };
+        let file = saved.iter().find(is_own);
+        let file = file.with_context(|| {
+            format!("{}: not the images that {} predicted: evaluate it again (bella eval)", split.name, run.id())
+        })?;
+        offer(&split, file, extremes.get_or_insert_default())?;
+    }
+    Ok(extremes)
+}
+
+/// Reads the test sets of an experiment.
+fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
+    let request = Request {
+        image_size: SIDE,
+        interpolation: Interpolation::Bicubic,
+        crop_pct: 1.0,
+        cache: None,
+        memory_bytes: 0,
+        workers: cores(),
+        progress: &|_, _| (),
+    };
+    let sets = experiment.data.test_sets();
+    match sets.is_empty() {
+        true => Ok(vec![experiment.data.dataset.load(SplitName::Test, &request)?]),
+        false => sets.iter().map(|(_, set)| set.load(SplitName::Test, &request)).collect(),
+    }
+}
+
+fn offer(split: &Split, file: &Path, extremes: &mut Extremes) -> Result<()> {
+    let predictions = open_predictions(file)?;
+    let labels = predictions.labels().with_context(|| format!("{}: has no labels", file.display()))?;
+    ensure!(labels.len() == split.len(), "{}: {} predictions of {} images", file.display(), labels.len(), split.len());
+    let uncertainty = Uncertainty::compute(&predictions)?;
+    let name = |class: usize| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string());
+    let classes: Vec<String> = (0..predictions.classes()).map(name).collect();
+    for (at, label) in labels.iter().enumerate() {
+        let prediction = Prediction::of(&predictions, &uncertainty, at, &classes)?;
+        let path = split.sample_name(at);
+        let image = || split.inputs.image(at);
+        extremes.offer((&path, Some(&classes[*label as usize])), &prediction, split.inputs.size(), image)?;
+    }
+    Ok(())
+}

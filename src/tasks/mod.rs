@@ -1,0 +1,22 @@
+//! Tasks: what a model learns of the labels of samples, how well it has learnt it, and what is kept of its predictions. [`of`]
+//! gives the task of a head. Training, evaluation, exports and estimates know the trait [`Task`], and no task by name.
+
+mod answers;
+mod classes;
+mod outcome;
+mod task;
+
+use crate::model::head::HeadSpec;
+
+pub use answers::Answers;
+pub use classes::Classes;
+pub use outcome::{Outcome, is_answers, open};
+pub use task::{About, Batched, Task, Validated};
+
+/// Returns the task of a head.
+pub fn of(head: &dyn HeadSpec) -> Box<dyn Task> {
+    match head.answer_tokens() {
+        Some(tokens) => Box::new(Answers { tokens }),
+        None => Box::new(Classes),
+    }
+}

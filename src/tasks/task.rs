@@ -1,0 +1,83 @@
+//! The interface of tasks.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use tch::Tensor;
+
+use super::outcome::Outcome;
+use crate::data::batches::SampleSet;
+use crate::machine::parallel::ProcessGroup;
+use crate::model::Input;
+use crate::model::head::Head;
+use crate::model::network::Weights;
+use crate::predict::Predictor;
+
+/// What a model learns.
+pub trait Task {
+    /// Returns what is learnt, in words, where there are this many classes.
+    fn learnt(&self, classes: usize) -> String;
+
+    /// Returns the names of what is predicted, in words, given those of the classes.
+    fn names(&self, classes: &[String]) -> String;
+
+    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
+
+    /// Returns the numbers of held-out samples in the row of an epoch.
+    ///
+    /// # Errors
+    /// Fails if samples cannot be read, if memory does not suffice, or if a number is not finite.
+    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated>;
+
+    /// Predicts a test set.
+    ///
+    /// # Errors
+    /// Fails if samples cannot be read, if the members cannot predict them, or if memory does not suffice.
+    fn predict(&self, predictor: &Predictor, tests: &Batched, about: About) -> Result<Box<dyn Outcome>>;
+
+    /// Returns the logits of members for samples, `[m, B, …]`, by which an export is compared.
+    ///
+    /// # Errors
+    /// Fails if the samples cannot be predicted.
+    fn logits(&self, predictor: &Predictor, input: &Input) -> Result<Tensor>;
+
+    /// Returns the ending of the files of what is predicted.
+    fn ending(&self) -> &'static str;
+
+    /// Returns the most tokens that are written after a sample; `None` where nothing is written.
+    fn written(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns why test sets can be evaluated as they are alone: not corrupted, attacked, or separated from others.
+    fn only_clean(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns about how many bytes are saved of a test sample that members predict.
+    fn saved_bytes(&self, members: u64, classes: u64) -> u64;
+}
+
+/// Samples that the processes of a group predict together, in batches.
+#[derive(Clone, Copy)]
+pub struct Batched<'a> {
+    pub group: &'a ProcessGroup,
+    pub set: &'a SampleSet,
+    pub indices: &'a [u32],
+    pub batch_size: usize,
+}
+
+/// What a file of predictions says of itself: the names of the classes, and facts by key.
+pub struct About {
+    pub classes: Vec<String>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The numbers of held-out samples; all are `None` if no sample is held out, the last two if samples have no classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Validated {
+    pub nll: Option<f64>,
+    pub accuracy: Option<f64>,
+    pub ece: Option<f64>,
+}
