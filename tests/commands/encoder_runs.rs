@@ -99,7 +99,7 @@ fn a_folder_learns_resumes_and_is_evaluated_again() {
         &printed,
         &["bert (BERT), a text encoder", "at most 40 tokens", "2 classes", "a layer on the first token"],
     );
-    let error = error_line(place.train(&["seed=2", "checkpoint.heads=2"]), 1);
+    let error = error_line(place.train(&["seed=2", "checkpoint.heads=2"]), 2);
     assert_has(&error, &["checkpoint.heads", "means nothing to a text encoder"]);
 }
 

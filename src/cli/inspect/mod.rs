@@ -14,16 +14,15 @@ use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
 use crate::model::encoder::is_encoder;
 use crate::model::folder::Preprocessing;
-use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
+use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
-use crate::model::vit::{Activation, OwnHead};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
@@ -121,25 +120,10 @@ fn print_network(file: &Path, identified: &Identified) {
     println!("positions     {} ({})", positions(vit, base), sources.rope);
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
-    print_own_head(file, head.as_ref());
+    language::print_own_head(file, head.as_ref());
     println!("parameters    {} in the image tower, stored as {}", base.count(), precision_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
-}
-
-fn print_own_head(file: &Path, head: Option<&OwnHead>) {
-    println!("own head      {}", head.map_or("none".into(), |own| format!("{} classes", own.weight.size()[0])));
-    if let Some(names) = class_names(file).filter(|_| head.is_some()) {
-        println!("classes       {}", few(&names));
-    }
-}
-
-/// Returns the first names of a long list.
-fn few(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let more = names.len().saturating_sub(SHOWN);
-    let shown = names[..names.len() - more].join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 /// Prints a network of texts, of which the options of a vision transformer say nothing.

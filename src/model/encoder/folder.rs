@@ -13,7 +13,7 @@ use crate::base::files::read_json;
 use crate::model::families::EMBEDDING;
 use crate::model::families::encoders::encoder;
 use crate::model::folder::{Place, config_file, home};
-use crate::model::language::sorted;
+use crate::model::language::{Sorted, sorted};
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters};
 use crate::model::stored::StoredNames;
@@ -101,7 +101,7 @@ fn weights(path: &Path) -> Result<Weights> {
     let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
     let classes = names.name_of("head.weight").map(|_| classes(&values)).transpose()?;
     let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), tensors);
-    let (mut named, left) = all.with_context(|| path.display().to_string())?;
+    let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
     if let Some((_, stored, _)) = left.first() {
         anyhow::bail!("{}: `{stored}` has no place in the network that config.json describes", path.display());
     }

@@ -116,7 +116,8 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
 /// # Errors
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
 pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
-    let (named, mut found) = sorted((geometry.family.names, "a language network"), sizes(geometry), tensors)?;
+    let Sorted { named, left: mut found } =
+        sorted((geometry.family.names, "a language network"), sizes(geometry), tensors)?;
     if geometry.tied {
         check_tie(&named[0].1, &mut found)?;
     }
@@ -130,8 +131,15 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Par
 /// A stored tensor: its name here, its stored name and its values.
 pub type Stored = (String, String, Tensor);
 
-/// Gives every wanted parameter its tensor, in their order, and returns the tensors that are left over. `what` is the network, for
-/// messages.
+/// Tensors by the parameters of a network.
+pub struct Sorted {
+    /// The wanted parameters, in their order.
+    pub named: Vec<(String, Tensor)>,
+    /// The tensors that are left over.
+    pub left: Vec<Stored>,
+}
+
+/// Gives every wanted parameter its tensor. `what` is the network, for messages.
 ///
 /// # Errors
 /// Fails if a tensor is missing, has another shape than is wanted, or has a name that the family does not have.
@@ -139,7 +147,7 @@ pub fn sorted(
     (names, what): (&Names, &str),
     wanted: Vec<(String, Vec<i64>)>,
     tensors: Vec<(String, Tensor)>,
-) -> Result<(Vec<(String, Tensor)>, Vec<Stored>)> {
+) -> Result<Sorted> {
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
     for (stored, tensor) in tensors {
@@ -164,7 +172,7 @@ pub fn sorted(
         );
         named.push((name, tensor));
     }
-    Ok((named, found))
+    Ok(Sorted { named, left: found })
 }
 
 /// Drops the output matrix of a tied network where it is stored as well.
