@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs what `bella export` prints for networks of texts: language networks and LLaVA are loaded by transformers, adapters by PEFT,
-and text encoders by TorchScript; their logits are compared with bella's, and adapters come back bit for bit. Then adapters that
+and text encoders by TorchScript or transformers; their logits are compared with bella's, and adapters come back bit for bit. Then adapters that
 PEFT itself has made, and models into which it has merged them, come in, and bella's logits are compared with theirs.
 
     pip install torch transformers peft safetensors pillow
@@ -29,6 +29,7 @@ HALF_BOUND = 3e-2
 # Folders of which transformers 4 reads the names and the rotary positions.
 OLD = ["llama", "mistral", "llava transformers-4"]
 BLOCKS = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.gate", "mlp.fc", "mlp.proj", "lm_head"]
+ENCODER = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc", "mlp.proj"]
 SIGHT = ["projector.linear_1", "projector.linear_2", "vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
 TRAINING = """
 method.svgd = {{ particles = 2, gamma = 0.01 }}
@@ -145,6 +146,68 @@ def encoders(place):
             yield f"{name} {subspace.split()[0]}", printed(place.export("--to", "weights", "--particle", 1))
 
 
+def folders(place):
+    """Text encoders that bella computes from their folders, with the layer on the first token and without it."""
+    from transformers import AutoModelForSequenceClassification
+
+    for name in ("bert", "bert-masked", "roberta", "roberta-model"):
+        network = FIXTURES / "encoder" / "folders" / name
+        tokenizer = network.parent / name.split("-")[0]
+        data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == tokenizer.name
+        layers = ENCODER + (["pooler"] if classifies else [])
+        config = train(place, network, data, "linear", low_rank(layers))
+        for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
+            yield f"{name} {what} {more[0].strip('-')}", printed(place.export("--to", what, *more))
+        for what, difference in coming_back(place, config, []):
+            yield f"{name} {what}", difference
+        place.export("--to", "weights")
+        merged = place.folder / "merged"
+        shutil.rmtree(merged, ignore_errors=True)
+        shutil.copytree(place.folder / "out", merged)
+        for what in ("torchscript", "onnx"):
+            place.export("--to", what)
+            expected = load_file(place.folder / "out" / "expected.safetensors")
+            inputs = {key: expected[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in expected}
+            run, worst = runners(place.folder / "out", what), 0.0
+            for count in (1, 7):
+                index = torch.arange(count) % len(expected["input_ids"])
+                logits = torch.as_tensor(run(*[tensor[index] for tensor in inputs.values()])[0])
+                worst = max(worst, ((logits - expected["logits"][:, index]).abs().max() / expected["logits"].abs().max()).item())
+                for particle in range(2 if classifies else 0):
+                    model = AutoModelForSequenceClassification.from_pretrained(merged / f"particle-{particle}", dtype=torch.float32).eval()
+                    with torch.no_grad():
+                        theirs = model(**{key: tensor[index] for key, tensor in inputs.items()}).logits
+                    worst = max(worst, ((logits[particle] - theirs).abs().max() / theirs.abs().max()).item())
+            yield f"{name} {what} with all particles", worst
+        train(place, network, data, "linear", "full = {}")
+        yield f"{name} weights full", printed(place.export("--to", "weights", "--particle", 1))
+        if name == "bert":
+            yield from classifying(place, network, data)
+            train(place, network, data, "checkpoint", low_rank(ENCODER))
+            yield f"{name} peft of its own classifier", printed(place.export("--to", "peft", "--particle", 0))
+            yield f"{name} weights with its own classifier", printed(place.export("--to", "weights", "--particle", 0))
+
+
+def classifying(place, network, data):
+    """An adapter that PEFT makes of a network that classifies, with its trained classifier."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    settings = dict(r=2, lora_alpha=3, rank_pattern={"value": 4}, target_modules=["query", "value", "dense"], task_type="SEQ_CLS")
+    model = get_peft_model(AutoModelForSequenceClassification.from_pretrained(network, dtype=torch.float32), LoraConfig(**settings))
+    model, adapter, config = randomised(model, 0), place.folder / "peft", place.folder / "x.toml"
+    model.save_pretrained(adapter)
+    config.write_text(f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + "head.linear = {}\n")
+    shutil.rmtree(place.folder / "results", ignore_errors=True)
+    run = place.run("import", adapter, "--config", config).strip()
+    place.export(run, "--to", "weights")
+    expected = load_file(place.folder / "out" / "expected.safetensors")
+    logits = expected.pop("logits")
+    with torch.no_grad():
+        found = model.eval()(**expected).logits
+    yield "import of PEFT's classifier", ((found - logits).abs().max() / found.abs().max()).item()
+
+
 def opened(network):
     import transformers
 
@@ -224,6 +287,9 @@ def differences(place, only, generation):
     if (not only or "encoders" in only) and generation == 5:
         for found in encoders(place):
             yield "encoders", *found
+    if (not only or "folders" in only) and generation == 5:
+        for found in folders(place):
+            yield "folders", *found
 
 
 def main():

@@ -2,13 +2,18 @@
 """Writes tests/fixtures/encoder: the smallest random text encoders, exported by scripts/export_text_encoder.py from folders as
 transformers saves them, with their tokenizers, and what transformers computes from them (texts.json: texts, pairs and their token
 ids and kinds; reference.safetensors: the outputs of all texts and of all pairs, alone in their batch, and gradients by some weights).
+Then tests/fixtures/encoder/folders: such encoders as transformers saves them, with what it computes from batches of texts and of pairs,
+padded on either side, and the gradients of low-rank updates (reference.safetensors).
 
     pip install torch transformers tokenizers safetensors
-    python scripts/make_encoder_fixtures.py
+    python scripts/make_encoder_fixtures.py [folders]     # folders: those alone
+
+The archives were written with transformers 5.23.0, the folders with transformers 5.24.0 and torch 2.11.0.
 """
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +22,7 @@ import torch
 import transformers as hf
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from torch.func import functional_call
 
 import export_text_encoder as export
 
@@ -102,7 +108,74 @@ def expected(encoder, tokenizer, name):
     return tensors | {f"{key}.gradient": gradient for key, gradient in zip(parameters, gradients)}
 
 
+BERT = lambda v, **more: hf.BertConfig(vocab_size=v, **SMALL, max_position_embeddings=40, **more)
+ROBERTA = lambda v, **more: hf.RobertaConfig(vocab_size=v, **SMALL, max_position_embeddings=98, type_vocab_size=1, **more)
+FOLDERS = {
+    "bert": (hf.BertForSequenceClassification, pieces_of_words, BERT, {}),
+    "bert-masked": (hf.BertForMaskedLM, pieces_of_words, BERT, dict(hidden_act="gelu_new", layer_norm_eps=1e-5)),
+    "roberta": (hf.RobertaForSequenceClassification, pairs_of_bytes, ROBERTA,
+                dict(num_labels=3, id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
+                     label2id={"entailment": 0, "neutral": 1, "contradiction": 2})),
+    "roberta-model": (hf.RobertaModel, pairs_of_bytes, ROBERTA, {}),
+}
+ADAPTED = {"blocks.0.attn.q": "encoder.layer.0.attention.self.query", "blocks.1.attn.k": "encoder.layer.1.attention.self.key",
+           "blocks.1.attn.v": "encoder.layer.1.attention.self.value", "blocks.0.attn.proj": "encoder.layer.0.attention.output.dense",
+           "blocks.1.mlp.fc": "encoder.layer.1.intermediate.dense", "blocks.0.mlp.proj": "encoder.layer.0.output.dense"}
+RANK, SCALE = 2, 0.5
+
+
+def outputs(model, call, inputs):
+    """The logits of a classifier, or the hidden state of the first token."""
+    if "MaskedLM" in type(model).__name__:
+        return call(**inputs, output_hidden_states=True).hidden_states[-1][:, 0]
+    output = call(**inputs)
+    return output.logits if "logits" in output else output.last_hidden_state[:, 0]
+
+
+def low_rank(model, inputs):
+    """Gradients of sum(coefficients * outputs) by A and B, where a layer's weight is W + SCALE B A."""
+    generator = torch.Generator().manual_seed(7)
+    weights, found = {}, {}
+    for ours, theirs in ADAPTED.items():
+        name = next(name for name, _ in model.named_modules() if name.endswith(theirs))
+        weight = model.get_submodule(name).weight.detach()
+        a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
+        b = (torch.randn(weight.shape[0], RANK, generator=generator) * 0.3).requires_grad_()
+        weights[f"{name}.weight"], found[ours] = weight + SCALE * b @ a, (a, b)
+    adapted = outputs(model, lambda **inputs: functional_call(model, weights, (), inputs, tie_weights=False), inputs)
+    coefficients = torch.randn(adapted.shape, generator=generator)
+    gradients = iter(torch.autograd.grad((adapted * coefficients).sum(), [leaf for pair in found.values() for leaf in pair]))
+    tensors = {"adapted": adapted, "coefficients": coefficients}
+    for ours, (a, b) in found.items():
+        tensors |= {f"{ours}.A": a, f"{ours}.B": b, f"{ours}.A.gradient": next(gradients), f"{ours}.B.gradient": next(gradients)}
+    return tensors
+
+
+def folders():
+    for name, (kind, tokenizer, config, more) in FOLDERS.items():
+        folder, tokenizer = OUT / "folders" / name, tokenizer()
+        shutil.rmtree(folder, ignore_errors=True)
+        model = randomised(kind(config(len(tokenizer), **more)))
+        model.save_pretrained(folder)
+        if name in ("bert", "roberta"):
+            export.write_tokenizer(OUT / name, folder)
+        tensors = {}
+        for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
+            for side in ("right", "left"):
+                inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
+                keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if model.config.type_vocab_size > 1 else 2]
+                given = {key: inputs[key] for key in keys}
+                with torch.no_grad():
+                    tensors[f"{what}.{side}"] = outputs(model, model, given)
+                tensors |= {f"{what}.{side}.{key}": value for key, value in given.items()}
+        tensors |= low_rank(model, {key: tensors[f"pairs.right.{key}"] for key in keys})
+        save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
+
+
 def main():
+    folders()
+    if sys.argv[1:] == ["folders"]:
+        return
     for name, (kind, tokenizer, features, config) in NETWORKS.items():
         folder, tokenizer = OUT / name, tokenizer()
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,12 +1,14 @@
-//! Text encoders as modules. The reference is transformers (tests/fixtures/encoder, written by
+//! Text encoders, as modules and from their folders. The reference is transformers (tests/fixtures/encoder, written by
 //! scripts/make_encoder_fixtures.py): token ids of texts and pairs, features and logits, gradients.
 
 mod common;
 
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
+use bella::model::encoder;
 use bella::model::module::{Limit, Opened, Wanted, open};
-use bella::model::network::{Network, SlotKind, Weights};
+use bella::model::network::low_rank::LowRank;
+use bella::model::network::{HIDDEN, Network, SlotKind, Weights};
 use common::fixture;
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -57,6 +59,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.size(), expected.size(), "{what}");
     let largest = |t: &Tensor| t.abs().max().double_value(&[]);
     let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
+    println!("{what} differs by {difference:.1e}");
     assert!(difference < 1e-5, "{what}: {difference:.2e}");
 }
 
@@ -99,7 +102,8 @@ fn token_ids_and_kinds_are_those_of_transformers() {
 #[test]
 fn cut_texts_are_those_of_transformers() {
     for name in NAMES {
-        let (opened, told) = (limited(name, Limit { tokens: Some(8), truncate: true }), texts(name));
+        let (opened, told) =
+            (limited(name, Limit { tokens: Some(8), truncate: true, ..Limit::default() }), texts(name));
         for what in ["texts", "pairs"] {
             let samples = samples(&opened, name, what).squeeze_dim(0);
             for (row, ids) in told[format!("{what}_cut")].as_array().unwrap().iter().enumerate() {
@@ -180,4 +184,168 @@ fn linear_layers_are_told_from_tables() {
     );
     assert_eq!(slots.iter().filter(|slot| slot.kind == SlotKind::Linear).count(), 13);
     assert!(slots.iter().filter(|slot| slot.target == "embedding").all(|slot| slot.kind == SlotKind::Other));
+}
+
+/// The folders of networks that bella computes itself, with those of their tokenizers.
+const FOLDERS: [(&str, &str); 4] =
+    [("bert", "bert"), ("bert-masked", "bert"), ("roberta", "roberta"), ("roberta-model", "roberta")];
+
+fn from_folder(name: &str, tokenizer: &str) -> (encoder::Opened, Vec<(String, Tensor)>) {
+    tch::set_num_threads(1);
+    let [folder, tokenizer] = [name, tokenizer].map(|name| fixture("encoder/folders").join(name));
+    let opened = encoder::open(&folder, &tokenizer, Limit::default()).unwrap_or_else(|why| panic!("{name}: {why:#}"));
+    (opened, Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap())
+}
+
+/// The samples `[1, N, 2 or 3, T]` of the reference, padded on a side.
+fn padded(opened: &encoder::Opened, reference: &[(String, Tensor)], batch: &str) -> Tensor {
+    let keys = &["input_ids", "attention_mask", "token_type_ids"][..opened.encoder.values()];
+    let rows: Vec<&Tensor> = keys.iter().map(|key| find(reference, &format!("{batch}.{key}"))).collect();
+    Tensor::stack(&rows, 1).unsqueeze(0)
+}
+
+fn classified(opened: &encoder::Opened, features: Tensor) -> Tensor {
+    match &opened.head {
+        Some(own) => features.linear(&own.weight, Some(&own.bias)),
+        None => features,
+    }
+}
+
+/// Texts and pairs of several lengths, padded on either side, alone, and from every stage on.
+#[test]
+fn folders_give_the_numbers_of_transformers() {
+    for (name, tokenizer) in FOLDERS {
+        let (opened, reference) = from_folder(name, tokenizer);
+        assert_eq!(opened.head.is_some(), name == tokenizer, "{name}");
+        let (network, frozen) = (&opened.encoder, Weights::frozen(&opened.base));
+        let of = |features: Tensor| classified(&opened, features.squeeze_dim(0));
+        for batch in ["texts.right", "texts.left", "pairs.right", "pairs.left"] {
+            let (samples, expected) = (padded(&opened, &reference, batch), find(&reference, batch));
+            near(
+                &of(tch::no_grad(|| network.forward(&frozen, &fields(&samples)))),
+                expected,
+                &format!("{name}: {batch}"),
+            );
+            for stage in 0..=network.stages() {
+                let entering = network.enter_at(&frozen, stage, &fields(&samples));
+                assert_eq!(entering.get(HIDDEN).size()[3], network.entering(stage).get(HIDDEN)[1]);
+                let found = tch::no_grad(|| network.features_from(&frozen, stage, entering));
+                near(&of(found), expected, &format!("{name}: {batch} from stage {stage}"));
+            }
+        }
+        let (samples, expected) = (padded(&opened, &reference, "texts.right"), find(&reference, "texts.right"));
+        for row in 0..expected.size()[0] {
+            let one = samples.narrow(1, row, 1);
+            let length = one.select(2, 1).sum(Kind::Int64).int64_value(&[]);
+            let alone = of(tch::no_grad(|| network.forward(&frozen, &fields(&one.narrow(3, 0, length)))));
+            near(&alone, &expected.narrow(0, row, 1), &format!("{name}: text {row} alone"));
+        }
+    }
+}
+
+/// The tokenizer gives the samples of transformers, with the kinds of the texts of a pair.
+#[test]
+fn tokens_of_folders_are_those_of_transformers() {
+    for (name, tokenizer) in FOLDERS {
+        let (opened, reference) = from_folder(name, tokenizer);
+        for what in ["texts", "pairs"] {
+            let tokens = opened.tokenizer.prompts(name, &prompts(&texts(tokenizer), what)).unwrap().tensor();
+            let expected = padded(&opened, &reference, &format!("{what}.right")).squeeze_dim(0);
+            let seen = expected.select(1, 1).unsqueeze(1);
+            assert!((&tokens.to_kind(Kind::Int64) * &seen).equal(&(&expected * &seen)), "{name}: {what}");
+        }
+    }
+}
+
+/// Two particles: that of the reference, and one without an update, which must not disturb it.
+#[test]
+fn gradients_by_adapters_of_folders_are_those_of_transformers() {
+    for (name, tokenizer) in FOLDERS {
+        let (opened, reference) = from_folder(name, tokenizer);
+        let (mut weights, mut leaves) = (Weights::frozen(&opened.base), Vec::new());
+        let layers = reference.iter().filter_map(|(key, _)| key.strip_suffix(".A"));
+        for layer in layers {
+            let two = |end: &str| {
+                let one = find(&reference, &format!("{layer}.{end}"));
+                Tensor::stack(&[one, &one.zeros_like()], 0).set_requires_grad(true)
+            };
+            let (a, b) = (two("A"), two("B"));
+            weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: 0.5 });
+            leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
+        }
+        assert_eq!(leaves.len(), 12);
+        let samples = padded(&opened, &reference, "pairs.right");
+        let found = classified(&opened, opened.encoder.forward(&weights, &fields(&samples)));
+        near(&found.get(0), find(&reference, "adapted"), name);
+        near(&found.get(1), find(&reference, "pairs.right"), name);
+        let root = (found.get(0) * find(&reference, "coefficients")).sum(Kind::Float);
+        let inputs: Vec<&Tensor> = leaves.iter().map(|(_, leaf)| leaf).collect();
+        let gradients = Tensor::run_backward(&[&root], &inputs, false, false);
+        for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
+            near(&gradient.get(0), find(&reference, &format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
+        }
+    }
+}
+
+/// A copy of a folder with another config or other tensors.
+fn changed(name: &str, config: impl Fn(&mut Value), tensors: impl Fn(&str) -> Option<String>) -> anyhow::Error {
+    let place = tempfile::tempdir().unwrap();
+    let from = fixture("encoder/folders").join(name);
+    let mut values: Value = serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config(&mut values);
+    std::fs::write(place.path().join("config.json"), values.to_string()).unwrap();
+    let all = Tensor::read_safetensors(from.join("model.safetensors")).unwrap();
+    let all: Vec<(String, Tensor)> = all.into_iter().filter_map(|(name, t)| Some((tensors(&name)?, t))).collect();
+    Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
+    encoder::open(place.path(), &from, Limit::default()).err().map_or_else(|| anyhow::anyhow!("it opens"), |why| why)
+}
+
+#[test]
+fn folders_that_are_not_computed_are_refused_by_name() {
+    let same = |name: &str| Some(name.to_string());
+    let set = |key: &'static str, value: Value| move |config: &mut Value| config[key] = value.clone();
+    for (key, value, rule) in [
+        ("position_embedding_type", "relative_key".into(), "position_embedding_type = \"relative_key\""),
+        ("is_decoder", true.into(), "is_decoder = true: a key that bella does not know"),
+        ("hidden_act", "relu".into(), "hidden_act = \"relu\""),
+        (
+            "from_the_future",
+            3.into(),
+            "from_the_future = 3: a key that bella does not know for a text encoder of model_type bert",
+        ),
+        ("num_hidden_layers", 3.into(), "the weights lack `bert.encoder.layer.2.attention.self.query.weight`"),
+        ("vocab_size", 44.into(), "has the shape [43, 16], but config.json asks for [44, 16]"),
+        ("num_labels", 3.into(), "`classifier.weight` has the shape [2, 16], but config.json asks for [3, 16]"),
+        (
+            "architectures",
+            serde_json::json!(["BertForTokenClassification"]),
+            "architectures has BertForTokenClassification",
+        ),
+    ] {
+        let error = format!("{:#}", changed("bert", set(key, value), same));
+        assert!(error.contains(rule), "{error}");
+    }
+    let without = |name: &str| (!name.ends_with("layer.1.output.LayerNorm.bias")).then(|| name.to_string());
+    let error = format!("{:#}", changed("roberta", |_| (), without));
+    assert!(error.contains("the weights lack `roberta.encoder.layer.1.output.LayerNorm.bias`"), "{error}");
+    let other = |name: &str| Some(name.replace("classifier.weight", "qa_outputs.weight"));
+    let error = format!("{:#}", changed("bert", |_| (), other));
+    assert!(error.contains("`qa_outputs.weight` has no place in a text encoder"), "{error}");
+    let folder = fixture("encoder/folders/roberta");
+    let wanted = Limit { tokens: Some(97), ..Limit::default() };
+    let error = encoder::open(&folder, &folder, wanted).err().unwrap().to_string();
+    assert!(error.contains("checkpoint.max_tokens = 97") && error.contains("reads at most 96 tokens"), "{error}");
+    let error =
+        format!("{:#}", encoder::open(&fixture("encoder/folders/bert"), &folder, Limit::default()).err().unwrap());
+    assert!(error.contains("but the network knows 43: they are not of one model"), "{error}");
+}
+
+/// Folders of the first BERT call the parameters of norms otherwise.
+#[test]
+fn early_names_of_norms_are_read() {
+    let early = |name: &str| {
+        let name = name.replace("LayerNorm.weight", "LayerNorm.gamma");
+        Some(name.replace("LayerNorm.bias", "LayerNorm.beta"))
+    };
+    assert_eq!(changed("bert", |_| (), early).to_string(), "it opens");
 }

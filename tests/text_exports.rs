@@ -5,9 +5,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use bella::data::fields::{Fields, IDS, MASK, PIXELS};
+use bella::data::fields::{Fields, IDS, MASK, PIXELS, of_texts};
+use bella::model::module::Limit;
 use bella::model::network::{Network, Weights};
-use bella::model::{Normalize, language, llava};
+use bella::model::{Normalize, encoder, language, llava};
 use common::{
     Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
 };
@@ -263,6 +264,47 @@ fn a_posterior_of_texts_leaves_as_one_archive() {
     let output = export(&place, &place.run(), "out", &["--to", "onnx", "--particle", "1"]).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
     assert_has(&printed(&output), &["{\"input_ids\": expected[\"input_ids\"], \"attention_mask\": expected["]);
+}
+
+/// Text encoders leave as adapters with their classifier, whole, and in one file with all particles; pairs keep their kinds.
+#[test]
+fn text_encoders_leave_in_every_way() {
+    const TARGETS: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \
+                           \"mlp.fc\", \"mlp.proj\", \"pooler\"] }\n";
+    for (name, subspace, head) in [
+        ("bert", TARGETS, "linear"),
+        ("bert", FULL, "checkpoint"),
+        ("roberta", TARGETS, "linear"),
+        ("roberta-model", &TARGETS.replace(", \"pooler\"", ""), "linear"),
+    ] {
+        let path = fixture("encoder/folders").join(name);
+        let tokenizer = fixture("encoder/folders").join(name.trim_end_matches("-model"));
+        let tables = format!("checkpoint.tokenizer = {tokenizer:?}\nhead.{head} = {{}}\n{subspace}");
+        let place = trained(&path.display().to_string(), &tables);
+        if subspace != FULL {
+            let beside = if name == "roberta-model" { &["head.safetensors"][..] } else { &[] };
+            comes_back(&place, &[&ADAPTER[..], beside].concat(), &[]);
+        }
+        done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
+        let expected = place.path("out/expected.safetensors");
+        let kinds = if name == "bert" { &["token_type_ids"][..] } else { &[] };
+        let names = ["input_ids", "attention_mask"].iter().chain(kinds);
+        let inputs: Vec<Tensor> = names.map(|name| tensor(&expected, name)).collect();
+        let logits = tensor(&expected, "logits");
+        near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &logits, name);
+        done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "1"]));
+        let folder = place.path("whole");
+        let opened = encoder::open(&folder, &tokenizer, Limit::default()).unwrap();
+        let samples = of_texts(&Tensor::stack(&inputs, 1)).for_all();
+        let features = tch::no_grad(|| opened.encoder.forward(&Weights::frozen(&opened.base), &samples)).squeeze_dim(0);
+        let [weight, bias] = match &opened.head {
+            Some(own) => [own.weight.shallow_clone(), own.bias.shallow_clone()],
+            None => ["weight", "bias"].map(|part| tensor(&folder.join("head.safetensors"), part)),
+        };
+        assert_eq!(opened.head.is_some(), name != "roberta-model");
+        near(&features.linear(&weight, Some(&bias)), &logits.get(1), name);
+        assert_eq!(json(&folder.join("config.json")).get("image_size"), None);
+    }
 }
 
 /// A network that sees images leaves as one archive, with the logits of all tokens that may come next.

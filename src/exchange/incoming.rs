@@ -19,7 +19,7 @@ use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
 
 /// The classifiers of packages' models, which an adapter may have trained.
-const CLASSIFIERS: [&str; 2] = ["classifier", "head"];
+const CLASSIFIERS: [&str; 3] = ["classifier", "classifier.out_proj", "head"];
 
 /// The text that only the names of the layers of the first block contain.
 const FIRST_BLOCK: &str = "blocks.0.";

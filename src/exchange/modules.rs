@@ -87,8 +87,8 @@ fn of_class(slot: &Slot, class: &Class, generation: usize, gated: bool) -> Optio
     let inner = class.inner.and_then(|inner| Some((inner, slot.name.strip_prefix(inner.part)?)));
     let (name, styles, prefix, gated) = match (inner, &class.layers) {
         // The towers inside of other networks have no gates.
-        (Some((inner, name)), _) => (name, &inner.styles, inner.prefix, false),
-        (None, Layers::Styles(styles)) => (slot.name.as_str(), styles, class.prefix, gated),
+        (Some((inner, name)), _) => (name, inner.styles, inner.prefix, false),
+        (None, Layers::Styles(styles)) => (slot.name.as_str(), *styles, class.prefix, gated),
         (None, Layers::Named(names)) => {
             return Some(vec![Module::ending(class.prefix[generation], names.path(&slot.name)?, Part::Whole)]);
         }

@@ -72,10 +72,12 @@ impl Outgoing<'_> {
         &self.experiment.checkpoint.path
     }
 
-    /// Returns what packages load: the checkpoint, or of a network that writes texts the folder that holds its file.
+    /// Returns what packages load: the checkpoint, or of a network of texts the folder that holds its file.
     pub fn source(&self) -> PathBuf {
         match self.experiment.checkpoint.kind {
-            CheckpointKind::Language | CheckpointKind::VisionLanguage => home(self.checkpoint()),
+            CheckpointKind::Encoder | CheckpointKind::Language | CheckpointKind::VisionLanguage => {
+                home(self.checkpoint())
+            }
             CheckpointKind::Native | CheckpointKind::Module => self.checkpoint().to_path_buf(),
         }
     }
@@ -106,7 +108,8 @@ impl Outgoing<'_> {
 
     /// Returns the width of the network, which is that of the features or half of it.
     pub fn width(&self) -> i64 {
-        self.session.model.base.get("patch.weight").map_or(0, |patch| patch.size()[0])
+        let model = &self.session.model;
+        model.base.get("patch.weight").map_or_else(|| model.network.feature_width(), |patch| patch.size()[0])
     }
 
     pub fn row(&self, model: usize) -> Tensor {

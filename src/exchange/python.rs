@@ -44,9 +44,15 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
         );
     }
     text += &format!("model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n");
-    text += "with torch.no_grad():\n    pixels = expected[\"pixels\"]\n";
+    let encoded = texts::encoded(outgoing);
+    text += "with torch.no_grad():\n";
+    text += if encoded.is_none() { "    pixels = expected[\"pixels\"]\n" } else { "" };
     let beside = matches!(head, HeadPlace::Beside { .. });
-    let call = if is_archive { archive_call(outgoing)? } else { call(outgoing, target, beside) };
+    let call = match encoded {
+        Some(call) => format!("{call}.{}", target.class.map_or("logits", |class| class.features)),
+        None if is_archive => archive_call(outgoing)?,
+        None => call(outgoing, target, beside),
+    };
     text += &format!("    output = {call}\n");
     if let HeadPlace::Beside { normalised } = head {
         text += &through_head(&at.to_string(), normalised);
@@ -74,23 +80,22 @@ fn create(
     at: &str,
     classes: i64,
 ) -> Result<String> {
-    let from = if loaded == Loaded::Weights { at.to_string() } else { outgoing.checkpoint().display().to_string() };
+    let from = if loaded == Loaded::Weights { at.to_string() } else { outgoing.source().display().to_string() };
     if outgoing.is_archive()? && loaded == Loaded::Weights {
         return Ok(format!("torch.jit.load(\"{at}/{ARCHIVE}\")"));
     }
-    if !outgoing.checkpoint().is_dir() && loaded == Loaded::Adapter {
+    if !outgoing.source().is_dir() && loaded == Loaded::Adapter {
         return Ok(format!("...  # the model of {} with the weights of {from}", target.package));
     }
     let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
-    let size = outgoing.image_size()?;
     let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
     Ok(match (target.package, target.class) {
         (Package::Timm, _) => {
-            let size = if resized { format!(", img_size={size}") } else { String::new() };
+            let size = if resized { format!(", img_size={}", outgoing.image_size()?) } else { String::new() };
             format!("timm.create_model(\"local-dir:{from}\", pretrained=True{size})")
         }
         (Package::OpenClip, _) => {
-            let size = if resized { format!(", force_image_size={size}") } else { String::new() };
+            let size = if resized { format!(", force_image_size={}", outgoing.image_size()?) } else { String::new() };
             format!("open_clip.create_model(\"local-dir:{from}\"{size})")
         }
         (_, class) => {
@@ -101,7 +106,9 @@ fn create(
             let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
             let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
             let count = if new_head { count } else { String::new() };
-            format!("transformers.{name}.from_pretrained(\"{from}\"{count})")
+            // The logits of texts were computed in f32, whatever the type of the weights.
+            let kind = if texts::encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
+            format!("transformers.{name}.from_pretrained(\"{from}\"{count}{kind})")
         }
     })
 }

@@ -43,6 +43,15 @@ pub fn lines(outgoing: &Outgoing, class: &Class, (folder, head): (&Path, &HeadPl
     text + "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n"
 }
 
+/// Returns the call of a text encoder's model with what it takes; `None` for another network.
+pub fn encoded(outgoing: &Outgoing) -> Option<String> {
+    let preparation = &outgoing.session.model.preparation;
+    let texts = preparation.texts().filter(|_| preparation.wording().is_none())?;
+    let inputs = ["\"input_ids\"", "\"attention_mask\"", "\"token_type_ids\""];
+    let inputs = inputs[..if texts.kinds { 3 } else { 2 }].join(", ");
+    Some(format!("model(**{{name: expected[name] for name in ({inputs})}})"))
+}
+
 /// Returns the choice of the label words among the logits of all tokens; nothing where all are wanted.
 fn words(outgoing: &Outgoing) -> String {
     let rows = outgoing.session.model.head.rows.as_ref();

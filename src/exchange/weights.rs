@@ -11,7 +11,7 @@ use super::peft::{HeadPlace, head_place};
 use super::target::Target;
 use super::tensors;
 use crate::base::files::is_there;
-use crate::data::{Interpolation, Resize};
+use crate::data::{Interpolation, Medium, Resize};
 use crate::model::archive::Archive;
 use crate::model::folder::{PREPARATION, config_file};
 use crate::model::recognition::Package;
@@ -28,7 +28,7 @@ const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "on
 /// Fails if the checkpoint is no folder, if a layer is stored in a way that cannot hold the trained one, or if a file
 /// cannot be written.
 pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
-    let (source, is_text) = (&*outgoing.source(), target.writer().is_some());
+    let (source, is_text) = (&*outgoing.source(), outgoing.experiment.checkpoint.medium() != Medium::Images);
     let place = place(outgoing, target, model)?;
     if outgoing.is_archive()? {
         return write_archive(outgoing, (model, &place), folder);
@@ -41,10 +41,10 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
     tensors::write(outgoing, target, model, (folder, &place))?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
-    match is_text {
-        true if outgoing.unties(model) => untie(&mut values),
-        true => {}
-        false => write_config(outgoing, target, &place, &mut values),
+    match target.writer() {
+        Some(_) if outgoing.unties(model) => untie(&mut values),
+        Some(_) => {}
+        None => write_config(outgoing, target, &place, &mut values),
     }
     let name = config_file(source).and_then(|path| path.file_name().map(|name| folder.join(name)));
     config::write(&name.context("the checkpoint has no config")?, &values)?;
@@ -144,6 +144,9 @@ fn write_config(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
                 let own = outgoing.session.names.name_of("head.weight").is_none();
                 let class = (own && matches!(place, HeadPlace::Saved(..))).then_some(class.name);
                 name_classes_of_transformers(&outgoing.session.classes, (class, place), values);
+            }
+            if outgoing.experiment.checkpoint.medium() != Medium::Images {
+                return;
             }
             let tower = if values["vision_config"].is_object() { &mut values["vision_config"] } else { values };
             tower["image_size"] = json!(size);

@@ -11,7 +11,7 @@ use super::preparation::{AsStored, Preparation};
 use super::recognition::identify::{Fixed, Identified};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
-use super::{folder, language, llava, module};
+use super::{encoder, folder, language, llava, module};
 
 /// The network of a checkpoint, still in f32 on the CPU.
 pub enum Backbone {
@@ -19,6 +19,8 @@ pub enum Backbone {
     Vit(Identified),
     /// A TorchScript module that runs by its own forward.
     Module(module::Opened),
+    /// A text encoder that bella runs itself.
+    Encoder(Box<encoder::Opened>),
     /// A language network that bella runs itself.
     Language(Box<language::Opened>),
     /// A language network that sees an image, which bella runs itself.
@@ -55,6 +57,10 @@ impl Backbone {
                 let language::Opened { language, base, tokenizer, .. } = *found;
                 (Box::new(language), base, Box::new(tokenizer))
             }
+            Backbone::Encoder(found) => {
+                let encoder::Opened { encoder, base, tokenizer, .. } = *found;
+                (Box::new(encoder), base, tokenizer)
+            }
             Backbone::Llava(found) => {
                 let llava::Opened { llava, base, tokenizer, .. } = *found;
                 (Box::new(llava), base, Box::new(tokenizer))
@@ -66,7 +72,7 @@ impl Backbone {
     /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
     pub fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
         match self {
-            Backbone::Vit(_) | Backbone::Module(_) => None,
+            Backbone::Vit(_) | Backbone::Module(_) | Backbone::Encoder(_) => None,
             Backbone::Language(found) => Some((&found.tokenizer, &found.base)),
             Backbone::Llava(found) => Some((&found.tokenizer.tokenizer, &found.base)),
         }
@@ -83,6 +89,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => &found.vit,
             Backbone::Module(found) => &found.module,
+            Backbone::Encoder(found) => &found.encoder,
             Backbone::Language(found) => &found.language,
             Backbone::Llava(found) => &found.llava,
         }
@@ -92,6 +99,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => &found.base,
             Backbone::Module(found) => &found.base,
+            Backbone::Encoder(found) => &found.base,
             Backbone::Language(found) => &found.base,
             Backbone::Llava(found) => &found.base,
         }
@@ -102,6 +110,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.head.as_ref(),
             Backbone::Module(found) => found.head.as_ref(),
+            Backbone::Encoder(found) => found.head.as_ref(),
             Backbone::Language(_) | Backbone::Llava(_) => None,
         }
     }
@@ -123,7 +132,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.naming.key,
             Backbone::Module(_) => "module",
-            Backbone::Language(_) | Backbone::Llava(_) => "transformers",
+            Backbone::Encoder(_) | Backbone::Language(_) | Backbone::Llava(_) => "transformers",
         }
     }
 
@@ -132,6 +141,7 @@ impl Backbone {
         match self {
             Backbone::Vit(found) => found.names.clone(),
             Backbone::Module(_) => StoredNames::default(),
+            Backbone::Encoder(found) => found.names.clone(),
             Backbone::Language(found) => found.names.clone(),
             Backbone::Llava(found) => found.names.clone(),
         }
@@ -148,6 +158,7 @@ impl Backbone {
             Backbone::Module(_) => {
                 bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
             }
+            Backbone::Encoder(_) => encoder::parameters(path),
             Backbone::Language(_) => language::parameters(path).map(|found| (found, None)),
             Backbone::Llava(_) => llava::parameters(path).map(|found| (found, None)),
         }

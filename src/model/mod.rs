@@ -3,6 +3,7 @@
 pub mod archive;
 mod backbone;
 pub mod described;
+pub mod encoder;
 pub mod families;
 pub mod folder;
 pub mod head;
@@ -134,14 +135,20 @@ impl Loaded {
     ) -> Result<Loaded> {
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         let path = checkpoint.local()?;
+        let limit =
+            module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate, ..module::Limit::default() };
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
-                let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
                 return bare(Backbone::Module(module::open(path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
                 return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
+            }
+            (CheckpointKind::Encoder, _, tokenizer) => {
+                let tokenizer = tokenizer.clone().unwrap_or_else(|| folder::home(path));
+                let opened = encoder::open(path, &tokenizer, limit)?;
+                return bare(Backbone::Encoder(Box::new(opened)));
             }
             (CheckpointKind::Language, ..) => {
                 let opened = language::open(path, checkpoint.max_tokens)?;

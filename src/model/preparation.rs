@@ -108,6 +108,8 @@ impl Preparation for AsStored {}
 pub struct Texts {
     /// The most tokens of a text.
     pub tokens: i64,
+    /// Whether the network takes the kinds of tokens, too.
+    pub kinds: bool,
     /// The number of pixels per side of the image beside each text, and their normalisation.
     pub image: Option<(i64, Normalize)>,
 }

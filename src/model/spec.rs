@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use super::encoder::is_encoder;
 use super::folder::{Preprocessing, TOKENIZER, content, home};
 use super::module::tokens;
 use super::preprocess::Normalize;
@@ -41,6 +42,8 @@ words! {
         Native = "native",
         /// The forward of the TorchScript module itself, on images or on texts.
         Module = "module",
+        /// bella's own, for text encoders.
+        Encoder = "encoder",
         /// bella's own, for language networks.
         Language = "language",
         /// bella's own, for language networks that see images.
@@ -53,6 +56,7 @@ impl Kind {
     fn of(path: &Path) -> Kind {
         match path {
             path if is_language(path) => Kind::Language,
+            path if is_encoder(path) => Kind::Encoder,
             path if is_llava(path) => Kind::VisionLanguage,
             _ => Kind::Native,
         }
@@ -68,8 +72,9 @@ settings! {
         pub path: Place, because "the folder, the file of weights or the TorchScript archive (.pt) to start from";
         // The preparation of images that a folder asks for, used where the config says nothing.
         pub usual: Preprocessing, given Preprocessing::of(&path);
-        /// Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those
-        /// that see images (the defaults where the folder is one's), `module` for the own one of any TorchScript module.
+        /// Forward pass: `native` for vision transformers, `encoder` for text encoders, `language` for language networks and
+        /// `vision-language` for those that see images (the defaults where the folder is one's), `module` for the own one of
+        /// any TorchScript module.
         pub kind: Kind = Kind::of(&path), omit Kind::Native;
         pub tokenizer: Option<PathBuf>, by |reader| read_tokenizer(reader, kind, &path);
         /// Height and width of the network's input in pixels; the checkpoint's own by default.
@@ -216,20 +221,24 @@ fn read_normalize(
     }
 }
 
-/// Reads where the tokenizer of a module lies: beside its archive unless the config says otherwise.
+/// Reads where the tokenizer of a text encoder lies: beside its weights or its archive unless the config says otherwise.
 fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
     let given = reader.path("tokenizer").about(
-        "Folder of the tokenizer (`tokenizer.json`, `tokenizer_config.json`) of a module that takes texts; that of the \
-         archive by default, where one lies there and `image_size` is absent.",
+        "Folder of the tokenizer (`tokenizer.json`, `tokenizer_config.json`) of a text encoder; by default that of its \
+         weights, or of a module's archive where one lies there and `image_size` is absent.",
     );
     let beside = || (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size")).then(|| home(path));
-    given.optional().or_else(|| if kind == Kind::Module { beside() } else { None })
+    given.optional().or_else(|| match kind {
+        Kind::Module => beside(),
+        Kind::Encoder => Some(home(path)),
+        _ => None,
+    })
 }
 
 /// Returns what a network takes.
 fn medium(kind: Kind, has_tokenizer: bool) -> Medium {
     match kind {
-        Kind::Language => Medium::Texts,
+        Kind::Language | Kind::Encoder => Medium::Texts,
         Kind::VisionLanguage => Medium::Questions,
         Kind::Module if has_tokenizer => Medium::Texts,
         Kind::Native | Kind::Module => Medium::Images,
@@ -260,7 +269,7 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     let (keys, why): (&[&str], &str) = match (medium, kind) {
         (Medium::Images, _) => (
             &["max_tokens", "truncate"],
-            "is for networks of texts: leave it out, or set kind = \"language\", or tokenizer with kind = \"module\"",
+            "is for networks of texts: leave it out, or set kind = \"language\" or \"encoder\", or tokenizer with kind = \"module\"",
         ),
         (Medium::Questions, _) => (
             &["image_size", "architecture", "heads", "activation", "eps"],
@@ -270,15 +279,18 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
             &["image_size", "normalize", "interpolation", "crop_pct"],
             "means nothing to a module of texts: leave it out",
         ),
+        (Medium::Texts, Kind::Encoder) => (
+            &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
+            "means nothing to a text encoder, whose config.json says everything: leave it out",
+        ),
         (Medium::Texts, _) => (
             &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
             "means nothing to a language network, whose config.json says everything: leave it out",
         ),
     };
     keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
-    if kind != Kind::Module && reader.has("tokenizer") {
-        reader
-            .problem("tokenizer", "is for kind = \"module\"; other networks have theirs in their folder: leave it out");
+    if ![Kind::Module, Kind::Encoder].contains(&kind) && reader.has("tokenizer") {
+        reader.problem("tokenizer", "is for text encoders; other networks have theirs in their folder: leave it out");
     }
 }
 

@@ -93,6 +93,9 @@ fn check_stand_in(experiment: &Experiment, wants_real: bool) -> Result<()> {
     if experiment.head.key == "checkpoint" {
         bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
     }
+    if experiment.checkpoint.kind == CheckpointKind::Encoder {
+        bail!("checkpoint.kind = \"encoder\": no stand-in of a text encoder is made; {way_out}");
+    }
     if experiment.checkpoint.kind == CheckpointKind::Module {
         bail!("checkpoint.kind = \"module\": runs the module's own forward, for which nothing can stand in; {way_out}");
     }

@@ -1,16 +1,18 @@
 //! Logs what the checkpoint of a session is.
 
 use crate::model::Backbone;
+use crate::model::encoder::Encoder;
 use crate::model::module::{Intake, Opened};
 use crate::model::network::Network;
 use crate::model::recognition::identify::{Evidence, Identified};
-use crate::model::{language, llava};
+use crate::model::{encoder, language, llava};
 
 /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
 pub fn report(tower: &Backbone) -> Option<f64> {
     match tower {
         Backbone::Vit(identified) => return report_vit(identified),
         Backbone::Module(opened) => report_module(opened),
+        Backbone::Encoder(opened) => report_encoder(opened),
         Backbone::Language(opened) => report_language(opened),
         Backbone::Llava(opened) => report_llava(opened),
     }
@@ -51,6 +53,20 @@ fn report_vit(identified: &Identified) -> Option<f64> {
             None
         }
     }
+}
+
+/// Logs what a text encoder is.
+fn report_encoder(opened: &encoder::Opened) {
+    let encoder::Opened { encoder: Encoder { geometry, tokens, .. }, base, .. } = opened;
+    tracing::info!(
+        "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads, texts of at most {tokens} tokens",
+        geometry.family.model_type,
+        geometry.family.about,
+        base.count(),
+        geometry.width,
+        geometry.blocks,
+        geometry.heads
+    );
 }
 
 /// Logs what a language network is.

@@ -35,10 +35,14 @@ fn place(encoder: &str, task: &str, more: &str) -> Place {
     let files = if task == "cola" { ("CoLA", cola as fn(usize, usize) -> String) } else { ("RTE", rte as _) };
     place.write(&format!("glue/{}/train.tsv", files.0), files.1(40, 0).as_bytes());
     place.write(&format!("glue/{}/dev.tsv", files.0), files.1(20, 7).as_bytes());
+    let folder = fixture("encoder").join(encoder);
+    let checkpoint = match encoder.starts_with("folders/") {
+        true => format!("path = {folder:?}"),
+        false => format!("path = {:?}\nkind = \"module\"", folder.join(format!("{encoder}.pt"))),
+    };
     let config = format!(
-        "name = \"tiny\"\nseed = 1\n[checkpoint]\npath = {:?}\nkind = \"module\"\n[head.linear]\n[data.glue]\nroot = {:?}\n\
+        "name = \"tiny\"\nseed = 1\n[checkpoint]\n{checkpoint}\n[head.linear]\n[data.glue]\nroot = {:?}\n\
          task = \"{task}\"\nvalidation = 0.2\n{more}",
-        fixture("encoder").join(encoder).join(format!("{encoder}.pt")),
         place.path("glue")
     );
     place.write("tiny.toml", config.as_bytes());
@@ -71,6 +75,51 @@ fn particles_learn_resume_and_are_evaluated_again() {
         &error_line(with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.1"]), 1),
         &["no images"],
     );
+}
+
+/// A folder's network is computed by bella: particles go through it at once, layers have names, and blocks below the first
+/// trained one are computed once.
+#[test]
+fn a_folder_learns_resumes_and_is_evaluated_again() {
+    let targets = "[subspace.low-rank]\nrank = 2\nblocks = \"1\"\n\
+                   targets = [\"attn.q\", \"attn.v\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\", \"pooler\"]\n";
+    let place = place("folders/bert", "cola", &format!("{targets}{TRAINED}"));
+    train_with_a_pause(&place);
+    let results = place.results();
+    assert!(number(&results, 0, "nll_pm") < 0.69 && number(&results, 0, "mi") > 0.0, "{results:?}");
+    done(with(place.command("eval", &[]), &["--batch-size", "3"]));
+    let again = place.results();
+    let apart = number(&again, 0, "nll_pm") - number(&results, 0, "nll_pm");
+    assert!(again.rows.len() == 1 && apart.abs() < 1e-5, "{apart}");
+    let file = text(&place.write("new.jsonl", b"{\"sentence\": \"the big sea\"}\n"));
+    let printed = done(with(place.command("predict", &[]), &["latest", &file]));
+    assert!(printed.lines().count() == 2 && printed.contains("acceptable"), "{printed}");
+    let printed = done(with(command(&["inspect"]), &[&text(&fixture("encoder/folders/bert"))]));
+    assert_has(
+        &printed,
+        &["bert (BERT), a text encoder", "at most 40 tokens", "2 classes", "a layer on the first token"],
+    );
+    let error = error_line(place.train(&["seed=2", "checkpoint.heads=2"]), 2);
+    assert_has(&error, &["checkpoint.heads", "means nothing to a text encoder"]);
+}
+
+/// What a module cannot do: curvature of all parameters. And every subspace, with new and own classifiers.
+#[test]
+fn folders_train_in_every_subspace() {
+    let low_rank = "subspace={low-rank={rank=2,targets=[\"attn.q\",\"attn.v\",\"mlp.proj\"]}}";
+    let masked = format!("checkpoint.tokenizer={:?}", fixture("encoder/folders/bert"));
+    for (encoder, sets) in [
+        ("folders/bert", &[low_rank, "head={checkpoint={}}"][..]),
+        ("folders/bert", &[low_rank, "method={laplace={samples=4,parameters=\"all\"}}"]),
+        ("folders/roberta", &["subspace={full={}}", "method={ivon={lr=0.01,ess=32}}", "optimizer={none={}}"]),
+        ("folders/bert-masked", &["subspace={last-layer={}}", &masked]),
+        ("folders/bert-masked", &["subspace={full={}}", "train.recompute=true", &masked]),
+    ] {
+        let place = place(encoder, "rte", TRAINED);
+        done(place.train(sets));
+        let results = place.results();
+        assert!(number(&results, 0, "nll_pm").is_finite() && number(&results, 0, "mi") > 0.0, "{encoder}: {sets:?}");
+    }
 }
 
 /// Pairs, whose second texts `bella predict` needs, with the encoder's own classifier or a new one, in each subspace.

@@ -298,6 +298,7 @@ impl Reference {
 #[track_caller]
 pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
     let difference = ((found - expected).norm() / expected.norm()).double_value(&[]);
+    println!("{what} differs by {difference:.1e}");
     assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
 }
 

@@ -90,6 +90,11 @@ impl Sized {
                 Ok(Sized::described(experiment, found, (kind, there)))
             }
             CheckpointKind::Native => Sized::images(experiment, kind),
+            CheckpointKind::Encoder => bail!(
+                "checkpoint.kind = \"{}\": the operations of text encoders are not estimated: measure them by a short `bella train` \
+                 (train.epochs = 1, data.*.subset)",
+                spec.kind.word()
+            ),
             CheckpointKind::Module => bail!(
                 "checkpoint.kind = \"{}\": operations are counted from a network's shape, which a module does not show: measure it \
                  by a short `bella train` (train.epochs = 1, data.*.subset)",

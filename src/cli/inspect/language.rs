@@ -1,4 +1,4 @@
-//! The lines that `bella inspect` prints about a language network, and about one that sees images.
+//! The lines that `bella inspect` prints about networks of texts, also those that see images, and about the classifier of a folder.
 
 use std::path::Path;
 
@@ -6,12 +6,17 @@ use anyhow::Result;
 
 use crate::machine::device::precision_name;
 use crate::model::Normalize;
+use crate::model::encoder;
 use crate::model::families::decoders::Decoder;
-use crate::model::folder::Preprocessing;
+use crate::model::folder::class_names::class_names;
+use crate::model::folder::{Preprocessing, home};
 use crate::model::language::rope::Scaling;
 use crate::model::language::{self, Geometry};
 use crate::model::llava::{self, PROJECTOR};
+use crate::model::module::Limit;
 use crate::model::network::{Network, Parameters};
+use crate::model::vit::OwnHead;
+use crate::schema::Choice;
 
 /// Prints the network at `path`, with the number of trainable parameters at a rank, and returns its parameters.
 ///
@@ -43,6 +48,29 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     Ok(opened.base)
 }
 
+/// Prints a text encoder, as [`print()`] does.
+///
+/// # Errors
+/// Fails if the network cannot be opened.
+pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
+    let opened = encoder::open(path, &home(path), Limit::default())?;
+    let geometry = &opened.encoder.geometry;
+    let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, pooled, family, .. } =
+        geometry;
+    println!("file          {}", path.display());
+    println!("network       {} ({}), a text encoder", family.model_type, family.about);
+    println!("transformer   width {width}, {blocks} blocks, MLP {mlp} ({})", activation.word());
+    println!("heads         {heads} of width {}", width / heads);
+    println!("norm          behind each sublayer, eps {eps:e}");
+    println!("texts         at most {} tokens of a vocabulary of {vocabulary}, of {kinds} kinds", geometry.context());
+    println!("features      {}", if *pooled { "a layer on the first token" } else { "the first token's" });
+    print_own_head(path, opened.head.as_ref());
+    println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
+    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_low_rank(&opened.encoder, rank, "every block", &[1, 3, 5, 20]);
+    Ok(opened.base)
+}
+
 /// Prints a network that sees images, as [`print()`] does.
 ///
 /// # Errors
@@ -68,6 +96,22 @@ pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
     print_low_rank(llava, rank, "every block of the language network", &[1, 2, 5]);
     Ok(opened.base)
+}
+
+/// Prints the classifier of the folder at a path, if it has one.
+pub fn print_own_head(file: &Path, head: Option<&OwnHead>) {
+    println!("own head      {}", head.map_or("none".into(), |own| format!("{} classes", own.weight.size()[0])));
+    if let Some(names) = class_names(file).filter(|_| head.is_some()) {
+        println!("classes       {}", few(&names));
+    }
+}
+
+/// Returns the first names of a long list.
+fn few(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names[..names.len() - more].join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 /// Prints the number of trainable parameters of a rank for some numbers of particles.

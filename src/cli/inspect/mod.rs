@@ -13,17 +13,17 @@ use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
+use crate::model::encoder::is_encoder;
 use crate::model::folder::Preprocessing;
-use crate::model::folder::class_names::class_names;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
 use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
+use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::rope::Rope;
-use crate::model::vit::{Activation, OwnHead};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
@@ -92,7 +92,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         return Ok(());
     }
-    if is_language(&args.file) || is_llava(&args.file) {
+    if is_language(&args.file) || is_llava(&args.file) || is_encoder(&args.file) {
         return print_language(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
@@ -123,38 +123,24 @@ fn print_network(file: &Path, identified: &Identified) {
     println!("positions     {} ({})", positions(vit, base), sources.rope);
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
-    print_own_head(file, head.as_ref());
+    language::print_own_head(file, head.as_ref());
     println!("parameters    {} in the image tower, stored as {}", base.count(), precision_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
 }
 
-fn print_own_head(file: &Path, head: Option<&OwnHead>) {
-    println!("own head      {}", head.map_or("none".into(), |own| format!("{} classes", own.weight.size()[0])));
-    if let Some(names) = class_names(file).filter(|_| head.is_some()) {
-        println!("classes       {}", few(&names));
-    }
-}
-
-/// Returns the first names of a long list.
-fn few(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let more = names.len().saturating_sub(SHOWN);
-    let shown = names[..names.len() - more].join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
-}
-
-/// Prints a language network, of which the options of a vision transformer say nothing.
+/// Prints a network of texts, of which the options of a vision transformer say nothing.
 fn print_language(args: &InspectArgs) -> Result<()> {
     let InspectArgs { architecture, heads, activation, eps, .. } = args;
     ensure!(
         architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
-        "{}: a language network's config.json says everything: leave --architecture, --heads, --activation and --eps out",
+        "{}: config.json says everything of a network of texts: leave --architecture, --heads, --activation and --eps out",
         args.file.display()
     );
-    let base = match is_llava(&args.file) {
-        true => language::print_seeing(&args.file, args.rank)?,
-        false => language::print(&args.file, args.rank)?,
+    let base = match &args.file {
+        file if is_llava(file) => language::print_seeing(file, args.rank)?,
+        file if is_encoder(file) => language::print_encoder(file, args.rank)?,
+        file => language::print(file, args.rank)?,
     };
     if args.parameters {
         print_parameters(&base);

@@ -3,7 +3,7 @@
 use tch::{Kind, Tensor};
 
 use crate::data::Interpolation;
-use crate::data::fields::{Fields, IDS, MASK, PIXELS};
+use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use crate::model::network::ops::graph::{Operation, SAMPLES, Value};
 use crate::model::network::ops::{Ops, Writer};
 use crate::model::{Normalize, Texts};
@@ -14,7 +14,7 @@ pub enum Taken {
     Pixels(i64),
     /// Bytes `images` of any size, which the graph prepares for so many pixels per side.
     Bytes(i64, Preparing),
-    /// `input_ids` and `attention_mask`, with normalised images `pixel_values` where the network sees some.
+    /// `input_ids` and `attention_mask`, with `token_type_ids` or normalised images `pixel_values` where the network takes them.
     Texts(Texts),
 }
 
@@ -34,8 +34,9 @@ impl Taken {
         match self {
             Taken::Pixels(_) => &["pixels"],
             Taken::Bytes(..) => &["images"],
-            Taken::Texts(Texts { image: None, .. }) => &["input_ids", "attention_mask"],
             Taken::Texts(Texts { image: Some(_), .. }) => &["input_ids", "attention_mask", "pixel_values"],
+            Taken::Texts(Texts { kinds: true, .. }) => &["input_ids", "attention_mask", "token_type_ids"],
+            Taken::Texts(_) => &["input_ids", "attention_mask"],
         }
     }
 
@@ -50,15 +51,17 @@ impl Taken {
                 let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
                 Fields::of(PIXELS, images(writer, &prepared(writer, &bytes, side, preparing)))
             }
-            Taken::Texts(Texts { tokens, image }) => {
-                let [ids, mask] = text(writer, tokens);
+            Taken::Texts(Texts { tokens, kinds, image }) => {
+                let rows = [(IDS, "input_ids"), (MASK, "attention_mask"), (KINDS, "token_type_ids")];
+                let rows = rows.into_iter().take(if kinds { 3 } else { 2 });
+                let rows: Vec<_> = rows.map(|(name, input)| (name, text(writer, input, tokens))).collect();
                 let pixels = image.map(|(side, normalize)| {
                     let axes = &[SAMPLES, 3, side, side];
                     let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
                     let bytes = unnormalised(writer, &pixels, normalize);
                     (PIXELS, writer.graph().reshape(&bytes, &[1, SAMPLES, 3, side, side]))
                 });
-                Fields::new([(IDS, ids), (MASK, mask)].into_iter().chain(pixels).collect())
+                Fields::new(rows.into_iter().chain(pixels).collect())
             }
         }
     }
@@ -75,13 +78,11 @@ fn as_float(writer: &Writer, x: &Value) -> Value {
     writer.graph().keep(Operation::Cast(Kind::Float), &[x])
 }
 
-/// Adds ids and mask, `[1, B, T]` each.
-fn text(writer: &Writer, tokens: i64) -> [Value; 2] {
-    ["input_ids", "attention_mask"].map(|name| {
-        let mut graph = writer.graph();
-        let row = graph.input(name, Kind::Int64, &TEXT, &[SAMPLES, tokens]);
-        graph.reshape(&row, &[1, SAMPLES, tokens])
-    })
+/// Adds whole numbers, one for each token of a text, `[1, B, T]`.
+fn text(writer: &Writer, name: &'static str, tokens: i64) -> Value {
+    let mut graph = writer.graph();
+    let row = graph.input(name, Kind::Int64, &TEXT, &[SAMPLES, tokens]);
+    graph.reshape(&row, &[1, SAMPLES, tokens])
 }
 
 /// Returns prepared images of bytes, as [`Preprocess::images`](crate::model::Preprocess::images) makes them.

@@ -265,6 +265,7 @@ impl Nodes {
                 let gate = self.node("Sigmoid", &[&gate], &[]);
                 self.node("Mul", &[x, &gate], &[])
             }
+            Activation::Tanh => self.node("Tanh", &[x], &[]),
             Activation::Silu => {
                 let gate = self.node("Sigmoid", &[x], &[]);
                 self.node("Mul", &[x, &gate], &[])

@@ -49,7 +49,7 @@ pub struct Class {
 #[derive(Debug)]
 pub enum Layers {
     /// Those in versions 4 and 5.
-    Styles([Style; 2]),
+    Styles(&'static [Style; 2]),
     /// Those of a network of texts, in every version.
     Named(&'static Names),
 }
@@ -74,7 +74,7 @@ pub struct Inner {
     pub component: &'static str,
     /// The prefix of its paths in versions 4 and 5.
     pub prefix: [&'static str; 2],
-    pub styles: [Style; 2],
+    pub styles: &'static [Style; 2],
 }
 
 const SPLIT: [&str; 3] = ["attention.q_proj", "attention.k_proj", "attention.v_proj"];
@@ -95,11 +95,11 @@ const fn style(blocks: &'static str, queries: [&'static str; 3], others: [&'stat
     }
 }
 
-pub(super) const VIT: [Style; 2] = [
+pub(super) const VIT: &[Style; 2] = &[
     style("encoder.layer.", QUERY, ["attention.output.dense", "intermediate.dense", "output.dense"]),
     style("layers.", SPLIT, ["attention.o_proj", "mlp.fc1", "mlp.fc2"]),
 ];
-pub(super) const DINO: [Style; 2] = [
+pub(super) const DINO: &[Style; 2] = &[
     Style {
         packed: Some("mlp.weights_in"),
         gated_proj: "mlp.weights_out",
@@ -107,23 +107,28 @@ pub(super) const DINO: [Style; 2] = [
     },
     style("encoder.layer.", SPLIT, ["attention.o_proj", "mlp.fc1", "mlp.fc2"]),
 ];
-pub(super) const DINO3: [Style; 2] = [
+pub(super) const DINO3: &[Style; 2] = &[
     style("layer.", SPLIT, ["attention.o_proj", "mlp.up_proj", "mlp.down_proj"]),
     style("layer.", SPLIT, ["attention.o_proj", "mlp.up_proj", "mlp.down_proj"]),
 ];
-pub(super) const TOWER: [Style; 2] = [
+pub(super) const TOWER: &[Style; 2] = &[
     style("encoder.layers.", SELF, ["self_attn.out_proj", "mlp.fc1", "mlp.fc2"]),
     style("encoder.layers.", SELF, ["self_attn.out_proj", "mlp.fc1", "mlp.fc2"]),
 ];
 
 /// Returns a class with a classifier that reads `reads` times the width of the network.
-pub(super) const fn classifying(name: &'static str, prefix: &'static str, reads: i64, styles: [Style; 2]) -> Class {
+pub(super) const fn classifying(
+    name: &'static str,
+    prefix: &'static str,
+    reads: i64,
+    styles: &'static [Style; 2],
+) -> Class {
     let classifier = Some("classifier");
     Class { prefix: [prefix, prefix], classifier, reads, ..reading(name, "logits", styles) }
 }
 
 /// Returns a class whose output has the features in an attribute.
-pub(super) const fn reading(name: &'static str, features: &'static str, styles: [Style; 2]) -> Class {
+pub(super) const fn reading(name: &'static str, features: &'static str, styles: &'static [Style; 2]) -> Class {
     Class {
         name,
         prefix: ["", ""],

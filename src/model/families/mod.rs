@@ -1,7 +1,7 @@
 //! The families of image towers of transformers, one file for those that are alike: the names of their parameters, the defaults of
 //! their configs, the keys that are read and those that change nothing, the parts that a config calls for, the sizes that it states,
 //! the image processor, the class that loads an export with the names of its layers, and published shapes (transformers 5.23). Those
-//! of language networks are in [`decoders`].
+//! of language networks are in [`decoders`], those of text encoders in [`encoders`].
 //!
 //! A new family needs its file, a `mod` line and its line in [`FAMILIES`].
 
@@ -10,6 +10,7 @@ mod class;
 mod clip;
 pub mod decoders;
 mod dino;
+pub mod encoders;
 mod family;
 mod names;
 mod published;
@@ -68,11 +69,15 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
     let found = match within(model_type).or(family(model_type)) {
         Some(family) if names.name_of("proj.weight").is_none() => family.without_projection.or(family.class),
         Some(family) => family.class,
-        None => decoders::class(model_type),
+        None => match encoders::encoder(model_type) {
+            Some(family) => Some(family.class(names)),
+            None => decoders::class(model_type),
+        },
     };
     let Some(class) = found else {
         let images = FAMILIES.iter().filter(|family| family.class.is_some()).map(|family| family.model_type);
-        let known: Vec<&str> = images.chain(decoders::model_types()).chain([decoders::LLAVA]).collect();
+        let known: Vec<&str> =
+            images.chain(decoders::model_types()).chain(encoders::model_types()).chain([decoders::LLAVA]).collect();
         bail!("a {model_type} of transformers cannot be exported: known are {}", known.join(", "));
     };
     Ok(class)

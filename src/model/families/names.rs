@@ -32,6 +32,15 @@ fn theirs(layers: &[Pair], ours: &str) -> Option<&'static str> {
     layers.iter().find(|(_, known)| *known == ours).map(|(theirs, _)| *theirs)
 }
 
+/// Returns the end of a parameter's name, which early folders of BERT call otherwise.
+fn end_of(stored: &str) -> &str {
+    match stored {
+        "gamma" => "weight",
+        "beta" => "bias",
+        end => end,
+    }
+}
+
 impl Names {
     /// Returns the name here of a stored tensor; `None` for one that has no place.
     pub fn canonical(&self, stored: &str) -> Option<String> {
@@ -39,10 +48,10 @@ impl Names {
         if let Some(rest) = name.strip_prefix(self.blocks) {
             let (block, rest) = rest.split_once('.')?;
             let (layer, end) = rest.rsplit_once('.')?;
-            return Some(format!("blocks.{block}.{}.{end}", ours(self.layers, layer)?));
+            return Some(format!("blocks.{block}.{}.{}", ours(self.layers, layer)?, end_of(end)));
         }
         let (layer, end) = name.rsplit_once('.')?;
-        Some(format!("{}.{end}", ours(self.around, layer)?))
+        Some(format!("{}.{}", ours(self.around, layer)?, end_of(end)))
     }
 
     /// Returns what stored tensors of these names are here. Those without a place are left out.

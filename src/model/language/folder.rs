@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
+use crate::model::families::Names;
 use crate::model::families::decoders::{Traits, decoder, decoder_of};
 use crate::model::folder::{Place, config_file, home};
 use crate::model::network::{Network, Parameters};
@@ -115,19 +116,50 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
 /// # Errors
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
 pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+    let Sorted { named, left: mut found } =
+        sorted((geometry.family.names, "a language network"), sizes(geometry), tensors)?;
+    if geometry.tied {
+        check_tie(&named[0].1, &mut found)?;
+    }
+    if let Some((_, stored, _)) = found.first() {
+        bail!("`{stored}` has no place in the network that config.json describes");
+    }
+    let all = Parameters::new(named);
+    Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
+}
+
+/// A stored tensor: its name here, its stored name and its values.
+pub type Stored = (String, String, Tensor);
+
+/// Tensors by the parameters of a network.
+pub struct Sorted {
+    /// The wanted parameters, in their order.
+    pub named: Vec<(String, Tensor)>,
+    /// The tensors that are left over.
+    pub left: Vec<Stored>,
+}
+
+/// Gives every wanted parameter its tensor. `what` is the network, for messages.
+///
+/// # Errors
+/// Fails if a tensor is missing, has another shape than is wanted, or has a name that the family does not have.
+pub fn sorted(
+    (names, what): (&Names, &str),
+    wanted: Vec<(String, Vec<i64>)>,
+    tensors: Vec<(String, Tensor)>,
+) -> Result<Sorted> {
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
-    let (names, mut found) = (geometry.family.names, Vec::new());
+    let mut found = Vec::new();
     for (stored, tensor) in tensors {
         // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
         if stored.ends_with("rotary_emb.inv_freq") {
             continue;
         }
-        let name =
-            names.canonical(&stored).with_context(|| format!("`{stored}` has no place in a language network"))?;
+        let name = names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}"))?;
         found.push((name, stored, tensor));
     }
     let mut named = Vec::new();
-    for (name, shape) in sizes(geometry) {
+    for (name, shape) in wanted {
         let at = found.iter().position(|(known, ..)| *known == name);
         let at = at.with_context(|| {
             format!("the weights lack `{}`, which config.json asks for", names.published(&name, &stored_names))
@@ -140,18 +172,11 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Par
         );
         named.push((name, tensor));
     }
-    if geometry.tied {
-        check_tie(&named[0].1, &mut found)?;
-    }
-    if let Some((_, stored, _)) = found.first() {
-        bail!("`{stored}` has no place in the network that config.json describes");
-    }
-    let all = Parameters::new(named);
-    Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
+    Ok(Sorted { named, left: found })
 }
 
 /// Drops the output matrix of a tied network where it is stored as well.
-fn check_tie(embedding: &Tensor, found: &mut Vec<(String, String, Tensor)>) -> Result<()> {
+fn check_tie(embedding: &Tensor, found: &mut Vec<Stored>) -> Result<()> {
     let Some(at) = found.iter().position(|(name, ..)| *name == format!("{OUTPUT}.weight")) else { return Ok(()) };
     let (_, stored, output) = found.swap_remove(at);
     ensure!(

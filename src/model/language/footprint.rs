@@ -1,17 +1,23 @@
-//! The memory of passes through a language network: what its operations keep and use at once, as [`KeptPass`] counts them.
+//! The memory of passes through a network of texts: what its operations keep and use at once, as [`KeptPass`] counts them.
 
 use tch::Kind;
 
-use super::{EMBEDDING, Geometry, Texts};
+use super::Texts;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::kept::KeptPass;
 use crate::model::network::ops::{Count, Written};
 use crate::model::network::{Graph, Parameters};
 
-/// A pass through a language network in a compute type.
+/// A pass through a network of texts in a compute type.
 pub struct Pass<'a> {
     pub network: &'a dyn Written,
-    pub geometry: &'a Geometry,
+    /// The width of hidden states.
+    pub width: i64,
+    /// The channels of all heads together.
+    pub attended: i64,
+    pub blocks: usize,
+    /// The parameters before the first block.
+    pub embeds: &'a [&'a str],
     /// The number of tokens of a prompt.
     pub tokens: i64,
     pub base: &'a Parameters,
@@ -44,19 +50,18 @@ impl Pass<'_> {
         let &Pass { network, base, kind, graph, .. } = self;
         let embeds = match graph {
             Graph::Samples { .. } => true,
-            Graph::Weights { trained, .. } => trained.reaches_layer(EMBEDDING),
+            Graph::Weights { trained, .. } => self.embeds.iter().any(|layer| trained.reaches_layer(layer)),
             Graph::None => false,
         };
-        let hidden = Count::new(&[self.tokens, self.geometry.width], true, self.flows || embeds);
+        let hidden = Count::new(&[self.tokens, self.width], true, self.flows || embeds);
         let entered = Texts { hidden, mask: Count::new(&[self.tokens, 1], true, false) }.fields();
-        let kept = KeptPass { network, stages: self.geometry.blocks, part: "", base, kind, graph };
+        let kept = KeptPass { network, stages: self.blocks, part: "", base, kind, graph };
         kept.entries(|_| entered) + self.beside()
     }
 
     /// Returns the number of entries in use beside those of one operation: hidden states and norms, and heads that are turned.
     fn beside(&self) -> u64 {
-        let Geometry { width, heads, channels, .. } = *self.geometry;
-        (self.tokens * (6 * width + 3 * heads * channels)) as u64
+        (self.tokens * (6 * self.width + 3 * self.attended)) as u64
     }
 }
 
@@ -65,7 +70,7 @@ mod tests {
     use super::*;
     use crate::model::families::decoders::{Biases, Traits, decoder};
     use crate::model::language::rope::{Rope, Scaling};
-    use crate::model::language::{Language, sizes};
+    use crate::model::language::{EMBEDDING, Geometry, Language, sizes};
     use crate::model::network::Trained;
     use crate::model::network::ops::Activation;
 
@@ -98,7 +103,10 @@ mod tests {
         let language = Language::new(geometry, 10);
         let pass = |graph| Pass {
             network: &language,
-            geometry: &language.geometry,
+            width: 16,
+            attended: 24,
+            blocks: 3,
+            embeds: &[EMBEDDING],
             tokens: 10,
             base: &base,
             flows: false,

@@ -133,8 +133,9 @@ impl Language {
 
     /// Returns the memory of a pass; `flows` says whether gradients flow through what enters the first block.
     pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
-        let (geometry, tokens) = (&self.geometry, self.tokens);
-        Pass { network: self, geometry, tokens, base, flows, kind, graph }.need()
+        let Geometry { width, blocks, heads, channels, .. } = self.geometry;
+        let (attended, tokens, embeds) = (heads * channels, self.tokens, &[EMBEDDING]);
+        Pass { network: self, width, attended, blocks, tokens, embeds, base, flows, kind, graph }.need()
     }
 
     /// Runs one block on some rows of what enters it.

@@ -18,7 +18,8 @@ mod writing;
 
 pub use block::{Rows, Texts};
 pub use config::Geometry;
-pub use folder::{Opened, TOKENS, described, is_language, open, parameters, placed, sizes};
+pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
+pub use footprint::Pass;
 pub use forward::Language;
 pub use tokens::Tokenizer;
 

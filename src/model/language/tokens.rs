@@ -185,7 +185,7 @@ impl Preparation for Tokenizer {
     }
 
     fn texts(&self) -> Option<Texts> {
-        Some(Texts { tokens: self.tokens as i64, image: None })
+        Some(Texts { kinds: false, tokens: self.tokens as i64, image: None })
     }
 
     fn example(&self, vocabulary: i64, _: Option<[i64; 2]>) -> Option<Example> {

@@ -111,7 +111,11 @@ impl Preparation for QuestionTokenizer {
     }
 
     fn texts(&self) -> Option<Texts> {
-        Some(Texts { tokens: self.tokenizer.most() as i64, image: Some((self.image_side, self.normalize)) })
+        Some(Texts {
+            kinds: false,
+            tokens: self.tokenizer.most() as i64,
+            image: Some((self.image_side, self.normalize)),
+        })
     }
 
     /// Returns prompts that begin with the first token, or none, and the image.

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, ensure};
 use rayon::prelude::*;
 use serde_json::Value;
+use tch::{Device, Kind, Tensor};
 use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, truncate_encodings};
 
 use super::intake::{Padding, Side};
 use crate::data::fields::{Fields, IDS, KINDS, MASK};
 use crate::data::{Prompts, Tokens};
 use crate::model::folder::tokenizer::{For, StoredTokenizer};
-use crate::model::preparation::{Example, Preparation};
+use crate::model::preparation::{Example, Preparation, Texts};
 
 /// The most tokens of a text unless the config or the tokenizer says otherwise.
 const TOKENS: i64 = 512;
@@ -24,6 +25,10 @@ pub struct Limit {
     pub tokens: Option<i64>,
     /// Whether longer ones are cut, of a pair the longer text first, instead of being refused.
     pub truncate: bool,
+    /// The most tokens that the network reads, where its config tells it.
+    pub context: Option<i64>,
+    /// The number of tokens that the network knows, where its config tells it.
+    pub vocabulary: Option<i64>,
 }
 
 /// A tokenizer that turns texts and pairs of texts into tokens.
@@ -49,11 +54,13 @@ impl Tokenizer {
     pub fn open(path: &Path, limit: Limit, inputs: usize) -> Result<Tokenizer> {
         let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…)), or name it by \
                       checkpoint.tokenizer";
-        let reader = For { network: "a text encoder", advice, vocabulary: i64::MAX, part: "module" };
+        let vocabulary = limit.vocabulary.unwrap_or(i64::MAX);
+        let reader = For { network: "a text encoder", advice, vocabulary, part: "network" };
         let stored = StoredTokenizer::open(folder(path), &reader)?;
         let most = stored.settings.get("model_max_length").and_then(Value::as_f64);
         // Tokenizers without a limit name a number with thirty digits.
         let usual = most.map_or(TOKENS, |most| (most as i64).clamp(1, TOKENS));
+        let usual = limit.context.map_or(usual, |context| context.min(usual));
         let side = stored.settings.get("padding_side").and_then(Value::as_str);
         let side = if side == Some("left") { Side::Left } else { Side::Right };
         let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
@@ -148,9 +155,16 @@ impl Preparation for Tokenizer {
         self.prompts(name, prompts).map(Some)
     }
 
+    fn texts(&self) -> Option<Texts> {
+        Some(Texts { tokens: self.tokens, kinds: self.values == 3, image: None })
+    }
+
     fn example(&self, _: i64, _: Option<[i64; 2]>) -> Option<Example> {
         let [ids, mask] = Example::texts(self.largest + 1, Example::TOKENS.min(self.tokens), 0);
-        let kinds = ids.zeros_like();
+        let length = mask.size()[1];
+        // The second half of every text belongs to the second of a pair.
+        let late = Tensor::arange(length, (Kind::Int64, Device::Cpu)).ge(length / 2).to_kind(Kind::Int64);
+        let kinds = &mask * late;
         let rows = [(IDS, ids), (MASK, mask), (KINDS, kinds)];
         let texts = Fields::new(rows.into_iter().take(self.values).collect());
         let names = ["input_ids", "attention_mask", "token_type_ids"];
@@ -187,7 +201,7 @@ mod tests {
             settings["truncation_side"] = side.into();
             std::fs::write(folder.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
             for pair in pairs.iter().filter(|pair| pair["side"] == side) {
-                let limit = Limit { tokens: pair["most"].as_i64(), truncate: true };
+                let limit = Limit { tokens: pair["most"].as_i64(), truncate: true, ..Limit::default() };
                 let tokenizer = Tokenizer::open(folder.path(), limit, 2).unwrap();
                 let text = |at: usize| pair["texts"][at].as_str().unwrap();
                 let expected: Vec<u32> = serde_json::from_value(pair["ids"].clone()).unwrap();

@@ -31,6 +31,7 @@ words! {
         Fc = "mlp.fc",
         Proj = "mlp.proj",
         Output = "lm_head",
+        Pooler = "pooler",
         FirstProjector = "projector.linear_1",
         SecondProjector = "projector.linear_2",
         VisionQkv = "vision.attn.qkv",
@@ -49,8 +50,8 @@ settings! {
         /// Scale of the update, which is alpha / rank times B A.
         alpha: f64 = 16.0, in above(0.0);
         /// Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of
-        /// one that sees images, `projector.*` and `vision.*`; of a module, `linear` and `pointwise` (1 × 1
-        /// convolutions).
+        /// one that sees images, `projector.*` and `vision.*`; of a text encoder, `pooler`; of a module, `linear` and
+        /// `pointwise` (1 × 1 convolutions).
         targets: Vec<Target> = vec![Target::Fc, Target::Proj];
         /// Blocks that get updates, such as `"6-11"`; all by default.
         blocks: Option<String>;

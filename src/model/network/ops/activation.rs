@@ -5,8 +5,8 @@ use tch::Tensor;
 use crate::schema::words;
 
 words! {
-    /// The activation between the two MLP layers.
-    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu" }
+    /// The activation behind a layer, such as the first one of an MLP.
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu", Tanh = "tanh" }
 }
 
 impl Activation {
@@ -17,6 +17,7 @@ impl Activation {
             Activation::GeluTanh => x.gelu("tanh"),
             Activation::QuickGelu => x * (x * 1.702).sigmoid(),
             Activation::Silu => x.silu(),
+            Activation::Tanh => x.tanh(),
         }
     }
 
@@ -27,6 +28,7 @@ impl Activation {
             Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
             Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
             Activation::Silu => format!("torch.silu({x})"),
+            Activation::Tanh => format!("torch.tanh({x})"),
         }
     }
 }

@@ -207,6 +207,10 @@ impl Ops for Eager<'_, '_> {
         [ids.gather(2, &index, false), mask.gather(2, &index, false)]
     }
 
+    fn numbered(&self, mask: &Tensor, behind: i64) -> Tensor {
+        mask.cumsum(2, Kind::Int64) * mask + behind
+    }
+
     fn column(&self, mask: &Tensor, like: &Tensor) -> Tensor {
         mask.unsqueeze(3).to_kind(like.kind())
     }

@@ -13,7 +13,7 @@
 //! | elements | [`add`](Ops::add), [`mul`](Ops::mul), [`activation`](Ops::activation), [`cast`](Ops::cast), [`normalised`](Ops::normalised) |
 //! | places | [`slice`](Ops::slice), [`concat`](Ops::concat), [`reshape`](Ops::reshape), [`permute`](Ops::permute), [`mean`](Ops::mean) |
 //! | attention | [`heads`](Ops::heads), [`rotated`](Ops::rotated), [`attention`](Ops::attention) |
-//! | texts | [`aligned`](Ops::aligned), [`column`](Ops::column), [`last`](Ops::last), [`at`](Ops::at), [`rows_at`](Ops::rows_at), [`filled`](Ops::filled) |
+//! | texts | [`aligned`](Ops::aligned), [`numbered`](Ops::numbered), [`column`](Ops::column), [`last`](Ops::last), [`at`](Ops::at), [`rows_at`](Ops::rows_at), [`filled`](Ops::filled) |
 //!
 //! Operations consume what a pass does not read again, so that its memory is free for the next one.
 

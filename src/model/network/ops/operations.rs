@@ -125,6 +125,10 @@ pub trait Ops: Sized {
     /// Returns ids and mask, `[p, B, T]` each, with the padding in front of a text moved behind it.
     fn aligned(&self, text: [&Self::Value; 2]) -> [Self::Value; 2];
 
+    /// Returns the number of each token of a mask `[p, B, T]` among those of its text, from 1 on, plus `behind`; where there is no token
+    /// this is `behind` alone.
+    fn numbered(&self, mask: &Self::Value, behind: i64) -> Self::Value;
+
     /// Returns a mask `[p, B, T]` as `[p, B, T, 1]` in the type of `like`.
     fn column(&self, mask: &Self::Value, like: &Self::Value) -> Self::Value;
 

@@ -178,6 +178,10 @@ impl Ops for Counter<'_> {
         text.map(|row| Count::new(&row.shape[2..], row.apart, false))
     }
 
+    fn numbered(&self, mask: &Count, _: i64) -> Count {
+        Count::new(&[mask.shape[2]], mask.apart, false)
+    }
+
     fn column(&self, mask: &Count, _: &Count) -> Count {
         Count::new(&[mask.shape[2], 1], mask.apart, false)
     }

@@ -215,6 +215,14 @@ impl Ops for Writer<'_> {
         [graph.gather(ids, 2, &index), graph.gather(mask, 2, &index)]
     }
 
+    fn numbered(&self, mask: &Value, behind: i64) -> Value {
+        let behind = self.whole(&format!("text.behind_{behind}"), || Tensor::from_slice(&[behind]));
+        let so_far = self.keep(Operation::CumulativeSum { axis: 2 }, mask);
+        let mut graph = self.graph();
+        let number = graph.times(&so_far, mask);
+        graph.plus(&number, &behind)
+    }
+
     fn column(&self, mask: &Value, _: &Value) -> Value {
         let tokens = mask.shape[2];
         let column = self.reshape(mask, &[tokens, 1]);

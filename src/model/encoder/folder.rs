@@ -1,0 +1,149 @@
+//! Reads a text encoder from a publisher's folder: `config.json`, the weights in one file or in shards, and the tokenizer. Nothing in it
+//! is executed. Every tensor must have a place in the network, and every place a tensor; those of other heads are left out.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::config::check_classifier;
+use super::{Encoder, Geometry};
+use crate::base::files::read_json;
+use crate::model::families::EMBEDDING;
+use crate::model::families::encoders::encoder;
+use crate::model::folder::{Place, config_file, home};
+use crate::model::language::{Sorted, sorted};
+use crate::model::module::{Limit, Tokenizer};
+use crate::model::network::{Network, Parameters};
+use crate::model::stored::StoredNames;
+use crate::model::values::{Values, agree};
+use crate::model::vit::OwnHead;
+
+/// A text encoder as read from its folder.
+pub struct Opened {
+    pub encoder: Encoder,
+    /// The weights on the CPU, in the type in which they are stored.
+    pub base: Parameters,
+    /// The folder's own classifier.
+    pub head: Option<OwnHead>,
+    /// The type in which the folder stores most weights.
+    pub stored: Kind,
+    /// The names that the parameters have in the folder.
+    pub names: StoredNames,
+    pub tokenizer: Box<Tokenizer>,
+}
+
+/// The weights of a folder.
+struct Weights {
+    geometry: Geometry,
+    base: Parameters,
+    head: Option<OwnHead>,
+    stored: Kind,
+    names: StoredNames,
+}
+
+/// Returns whether the config at a path, a folder or a file of weights, is that of a text encoder that bella computes.
+pub fn is_encoder(path: &Path) -> bool {
+    // Beside the archive of a module lies the config of the encoder that it was exported from.
+    if path.extension().is_some_and(|ending| ending == "pt") {
+        return false;
+    }
+    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
+    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(encoder).is_some())
+}
+
+/// Opens the network at `path` for the texts of a tokenizer.
+///
+/// # Errors
+/// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing or left
+/// over, if the tokenizer does not belong to the network, or if the limit exceeds the network's positions.
+pub fn open(path: &Path, tokenizer: &Path, limit: Limit) -> Result<Opened> {
+    let Weights { geometry, base, head, stored, names } = weights(path)?;
+    let (context, vocabulary) = (geometry.context(), geometry.vocabulary);
+    if let Some(tokens) = limit.tokens {
+        ensure!(
+            tokens <= context,
+            "checkpoint.max_tokens = {tokens}: the network of {} reads at most {context} tokens",
+            path.display()
+        );
+    }
+    let mut encoder = Encoder::new(geometry, context);
+    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), ..limit };
+    let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
+    encoder.tokens = tokenizer.tokens;
+    Ok(Opened { encoder, base, head, stored, names, tokenizer: Box::new(tokenizer) })
+}
+
+/// Returns the weights of the network at `path`, and its classifier if it has one. No tokenizer is needed.
+///
+/// # Errors
+/// Fails as [`open`] does, apart from the tokenizer.
+pub fn parameters(path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+    weights(path).map(|found| (found.base, found.head))
+}
+
+fn weights(path: &Path) -> Result<Weights> {
+    let place = Place::of(path)?;
+    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
+    let values = Values::new(&file, read_json(&file)?);
+    let shown = file.display();
+    let family = encoder(values.text("model_type").unwrap_or_default());
+    let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
+    let tensors = place.read()?;
+    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let is_read = |name: &str| {
+        let inner = family.names.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+        !family.unread.iter().any(|start| inner.starts_with(start))
+    };
+    let tensors: Vec<(String, Tensor)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
+    let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
+    let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
+    let classes = names.name_of("head.weight").map(|_| classes(&values)).transpose()?;
+    let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), tensors);
+    let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
+    if let Some((_, stored, _)) = left.first() {
+        anyhow::bail!("{}: `{stored}` has no place in the network that config.json describes", path.display());
+    }
+    let head = classes.and_then(|_| {
+        let bias = named.pop()?.1.to_kind(Kind::Float);
+        Some(OwnHead { weight: named.pop()?.1.to_kind(Kind::Float), bias })
+    });
+    Ok(Weights { geometry, base: Parameters::new(named), head, stored, names })
+}
+
+/// Returns the number of classes of the config's classifier; transformers takes 2 where it has neither key.
+fn classes(values: &Values) -> Result<i64> {
+    check_classifier(values)?;
+    let named = values.get("id2label").and_then(Value::as_object).map(|named| named.len() as i64);
+    let count = values.integer("num_labels", named.unwrap_or(2))?;
+    let shown = values.path.display().to_string();
+    agree(&shown, "num_labels", count, named.unwrap_or(count))?;
+    Ok(count)
+}
+
+/// Returns the names and shapes of all parameters, in the order of the forward pass; those of a classifier of `classes` come last.
+pub fn sizes(geometry: &Geometry, classes: Option<i64>) -> Vec<(String, Vec<i64>)> {
+    let &Geometry { vocabulary, width, positions, kinds, .. } = geometry;
+    let mut all = Vec::new();
+    for (table, rows) in [(EMBEDDING, vocabulary), ("position", positions), ("kind", kinds)] {
+        all.push((format!("{table}.weight"), vec![rows, width]));
+    }
+    let with_bias = |all: &mut Vec<_>, layer: &str, shape: &[i64]| {
+        all.push((format!("{layer}.weight"), shape.to_vec()));
+        all.push((format!("{layer}.bias"), vec![shape[0]]));
+    };
+    with_bias(&mut all, "ln_pre", &[width]);
+    for slot in Encoder::new(geometry.clone(), 1).slots() {
+        with_bias(&mut all, &slot.name, &[slot.outputs, slot.inputs]);
+        for (layer, norm) in [("attn.proj", "ln_1"), ("mlp.proj", "ln_2")] {
+            if slot.target == layer {
+                with_bias(&mut all, &format!("blocks.{}.{norm}", slot.stage), &[width]);
+            }
+        }
+    }
+    if let Some(classes) = classes {
+        with_bias(&mut all, "head", &[classes, width]);
+    }
+    all
+}

@@ -1,0 +1,15 @@
+//! Text encoders (Devlin et al. 2019, arXiv 1810.04805), batched over particles. One implementation of
+//! [`Network`](crate::model::network::Network) serves them all; what distinguishes them is in their
+//! [family](crate::model::families::encoders).
+//!
+//! A sample is a text or a pair, `[2, T]` or `[3, T]`: token ids, 1 where there is a token and, where the network has several kinds of
+//! tokens, 1 in the second text of a pair. The features are those of the first token: the outputs of the layer on it where the folder
+//! has one (`tanh` of a linear layer), else its hidden state.
+
+mod config;
+mod folder;
+mod forward;
+
+pub use config::Geometry;
+pub use folder::{Opened, is_encoder, open, parameters, sizes};
+pub use forward::{Encoder, POOLER};

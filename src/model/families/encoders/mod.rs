@@ -1,0 +1,23 @@
+//! The families of text encoders, one file for each: the model type, the names of layers, the sizes that absent keys mean, and the
+//! classes that load an export (transformers 5.24).
+//!
+//! A new family needs its file, a `mod` line and its line in [`ENCODERS`].
+
+mod bert;
+mod entry;
+mod roberta;
+
+pub use entry::{Encoder, Numbering, Sizes};
+
+/// Every known family.
+pub static ENCODERS: &[&Encoder] = &[&bert::BERT, &roberta::ROBERTA];
+
+/// Returns the family of a model type.
+pub fn encoder(model_type: &str) -> Option<&'static Encoder> {
+    ENCODERS.iter().copied().find(|family| family.model_type == model_type)
+}
+
+/// Returns the model types of all families.
+pub fn model_types() -> Vec<&'static str> {
+    ENCODERS.iter().map(|family| family.model_type).collect()
+}
