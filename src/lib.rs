@@ -23,6 +23,9 @@ pub mod schema;
 // Device, memory, processes.
 pub mod machine;
 
+// Checkpoints by name: the caches that other programs share, and what is downloaded into them.
+pub mod hub;
+
 // Images with labels; predictions and their file.
 pub mod data;
 pub mod predictions;

@@ -113,6 +113,14 @@ fn look(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
+/// Returns a progress bar of bytes with their rate and the time left; hidden unless standard error is a terminal.
+pub fn bar_of_bytes(length: u64, what: &'static str) -> ProgressBar {
+    let bar = bar(length, what);
+    let template = "{prefix:>10} {wide_bar:.cyan/blue} {bytes}/{total_bytes}  {msg}  {bytes_per_sec} eta {eta_precise}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
 /// The format of lines on the terminal: the level before the text, except for information; no time and no module.
 struct Plain;
 

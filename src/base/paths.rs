@@ -2,6 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+/// The starts of names that stand where a path may stand: a repository of the Hub, an archive of OpenAI's.
+pub const SCHEMES: [&str; 2] = ["hf://", "openai://"];
+
+/// Returns an expanded path from the root, so that it means the same in every folder. A name stays as it is.
+///
+/// # Errors
+/// Fails as [`expanded`] does.
+pub fn absolute(path: &str) -> Result<PathBuf, String> {
+    if SCHEMES.iter().any(|scheme| path.starts_with(scheme)) {
+        return Ok(PathBuf::from(path));
+    }
+    expanded(path).map(|path| std::path::absolute(&path).unwrap_or(path))
+}
+
 /// Returns a path in which `~` at the start stands for the home folder, and `$NAME` or `${NAME}` for a variable of the
 /// environment, as shells read it. `~name` and a `$` before anything else are kept, and so is a path that exists as it is
 /// written: names may have such characters.

@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
 use crate::experiment::{Experiment, load_config};
+use crate::hub;
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
@@ -84,8 +85,9 @@ impl Source<'_> {
             }
             Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),
             Source::Checkpoint(path) => {
-                let found = OpenedCheckpoint::open(path, Fixed::default())?.identified;
-                (found.vit, found.base, checkpoint_bytes(path))
+                let path = hub::local(path)?;
+                let found = OpenedCheckpoint::open(&path, Fixed::default())?.identified;
+                (found.vit, found.base, checkpoint_bytes(&path))
             }
         };
         let (side, output) = (vit.geometry.image_size(), vit.geometry.output);

@@ -8,6 +8,7 @@ use clap::Args;
 use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::small::Usage;
 use crate::exchange::Import;
+use crate::hub;
 
 /// Make a run of adapters or models that were trained elsewhere; each is a particle.
 ///
@@ -18,7 +19,7 @@ use crate::exchange::Import;
 #[command(after_help = "Examples:\n  bella import adapters --config pets.toml\n  \
     bella import tuned-1 tuned-2 --config pets.toml --rank 8")]
 pub struct ImportArgs {
-    /// Folders of adapters, folders of such folders, or folders of fine-tuned models.
+    /// Folders of adapters, folders of such folders, folders of fine-tuned models, or names of them (hf://ORG/NAME).
     #[arg(required = true)]
     adapters: Vec<PathBuf>,
 
@@ -44,7 +45,8 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     }
     let settings = args.compute.settings();
     let tree = args.config.tree(None)?;
-    let import = Import { folders: &args.adapters, rank: args.rank, force: args.force };
+    let folders = args.adapters.iter().map(|folder| hub::local(folder)).collect::<Result<Vec<PathBuf>>>()?;
+    let import = Import { folders: &folders, rank: args.rank, force: args.force };
     println!("{}", import.run(tree, settings)?.path().display());
     Ok(())
 }

@@ -26,7 +26,8 @@ use crate::session::Settings;
     bella init --checkpoint ViT-B-32.pt --data cifar10=data\n  \
     bella init --checkpoint resnet50.pt --image-size 224 --data photos/")]
 pub struct InitArgs {
-    /// Network to start from: a publisher's folder, a file of weights or a TorchScript archive.
+    /// Network to start from: a publisher's folder, a file of weights, a TorchScript archive, or a name (hf://ORG/NAME,
+    /// openai://ViT-B-32).
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
 

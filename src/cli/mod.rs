@@ -65,6 +65,10 @@ struct Cli {
     /// Print more messages (-v: debug, -vv: everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Use no network: checkpoints by name (hf://…) must be in the cache.
+    #[arg(long, global = true)]
+    offline: bool,
 }
 
 #[derive(Subcommand)]
@@ -121,6 +125,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let cli = Cli::parse_from(words);
     crate::base::logging::start(cli.verbose);
+    if cli.offline {
+        crate::hub::go_offline();
+        // Processes that this one starts inherit the environment. No other thread reads it yet.
+        if of_process {
+            unsafe { std::env::set_var(OFFLINE, "1") };
+        }
+    }
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }
@@ -236,6 +247,9 @@ fn closed_early(error: &anyhow::Error) -> bool {
     let broken = std::io::Error::from_raw_os_error(BROKEN_PIPE).to_string();
     printing.is_some_and(|why| why == broken) || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe))
 }
+
+/// The variable of the Hub's Python package that forbids the network.
+const OFFLINE: &str = "HF_HUB_OFFLINE";
 
 /// The number of the error EPIPE on every Unix.
 const BROKEN_PIPE: i32 = 32;

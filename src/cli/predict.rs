@@ -212,7 +212,7 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         let shown: Vec<String> = skipped.iter().take(5).map(|path| path.display().to_string()).collect();
         let more = if skipped.len() > 5 { ", …" } else { "" };
         let files = counted(skipped.len(), "file is no image", "files are no images");
-        tracing::warn!("{files} by name, and was left out: {}{more}", shown.join(", "));
+        tracing::warn!("{files} by name: {}{more}; left out", shown.join(", "));
     }
     args.close(images.len() - failed, "image", "images");
     if failed > 0 {

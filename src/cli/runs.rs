@@ -23,7 +23,6 @@ use crate::sweep::ledger;
 /// List runs, the newest first: a short id that every command takes, method, settings that differ, state, accuracy, age.
 #[derive(Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  bella runs\n  bella runs --filter method=svgd,seed=1 --sort accuracy\n  bella runs --sweeps\n  \
                   bella runs show low-rank-svgd-s1\n  bella runs diff low-rank-svgd-s1 low-rank-svgd-s2\n  \
                   bella runs rm 075555"
@@ -95,7 +94,18 @@ enum What {
     },
 }
 
+impl ListArgs {
+    /// Returns whether the list is asked for in some way.
+    fn are_given(&self) -> bool {
+        let ListArgs { filters, experiment, sort, sweeps, csv } = self;
+        !filters.is_empty() || experiment.is_some() || sort.is_some() || *sweeps || *csv
+    }
+}
+
 pub fn run(args: &RunsArgs) -> Result<()> {
+    if args.what.is_some() && args.list.are_given() {
+        return Err(Usage("options of the list stand alone: `bella runs --sort accuracy`".into()).into());
+    }
     match &args.what {
         None => list(&args.out, &args.list),
         Some(What::Show { run, table }) => show(&Summary::of(RunFolder::find(&args.out, Some(run.as_str()))?), table),

@@ -165,6 +165,13 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
         signals::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
     }
     tracing::info!("run: {}", run.path().display());
+    if let Some(other) = run.of_another_commit(&experiment).filter(|_| is_new) {
+        let (shown, commit) = (other.path().display(), experiment.checkpoint.path.commit().unwrap_or_default());
+        tracing::warn!(
+            "checkpoint.path: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
+             one's, write the name with its commit, as its config.toml does"
+        );
+    }
     if group.any(group.is_main() && run.is_finished()) {
         tracing::info!("this run is finished (--force repeats it)");
         if args.no_eval {

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::dataset::Dataset;
-use super::images::{Files, Images};
-use super::inputs::{Inputs, Medium};
-use super::questions::Questions;
+use super::inputs::Medium;
 use super::read::class_folders::repeated;
 use super::request::Request;
 use super::split::{Split, SplitName};
@@ -137,7 +135,7 @@ impl Findings {
             self.faults.push(format!("{}: {} files cannot be decoded", part.name, split.corrupt_skipped));
         }
         if scope.decoding == Decoding::All
-            && let Some(files) = files(&split.inputs)
+            && let Some(files) = split.inputs.files()
         {
             match files.decode_all(request.workers, request.progress, |_, _| ()) {
                 Ok(failures) => self.faults.extend(failures.into_iter().map(|(_, e)| format!("{}: {e:#}", part.name))),
@@ -145,15 +143,6 @@ impl Findings {
             }
         }
         self.parts.push(part);
-    }
-}
-
-/// Returns the image files among the inputs.
-fn files(inputs: &Inputs) -> Option<&Files> {
-    match inputs {
-        Inputs::Files(files) => Some(files),
-        Inputs::Questions(Questions { images: Images::Files(files), .. }) => Some(files),
-        Inputs::Questions(_) | Inputs::Packed(_) | Inputs::Texts(_) => None,
     }
 }
 

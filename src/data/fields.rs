@@ -130,3 +130,27 @@ impl Fields<Tensor> {
         self.map(|values| upload(values, device))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_and_shared_out_by_name() {
+        let packed = Tensor::from_slice(&(0..24).collect::<Vec<i32>>()).view([4, 3, 2]);
+        let texts = of_texts(&packed);
+        assert_eq!(texts.names().collect::<Vec<_>>(), [IDS, MASK, KINDS]);
+        let [two, all] = [texts.of_particles(2), texts.for_all()];
+        assert_eq!((two.length(0), two.length(1), all.length(0)), (2, 2, 1));
+        // The second text of the second particle is the last one.
+        let last = two.narrow(0, 1, 1).narrow(1, 1, 1);
+        assert_eq!(Vec::<i32>::try_from(last.get(KINDS).reshape([-1])).unwrap(), [22, 23]);
+        assert_eq!(of_texts(&packed.narrow(1, 0, 2)).find(KINDS), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "samples have no ids, but [\"pixels\"]")]
+    fn a_network_of_texts_is_told_that_there_are_images() {
+        Fields::of(PIXELS, Tensor::new()).get(IDS);
+    }
+}

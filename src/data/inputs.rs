@@ -21,6 +21,26 @@ words! {
     }
 }
 
+impl Medium {
+    /// Returns the words for one sample.
+    pub fn one(self) -> &'static str {
+        match self {
+            Medium::Images => "an image",
+            Medium::Texts => "a text",
+            Medium::Questions => "a question",
+        }
+    }
+
+    /// Returns the name of what is done with such samples, as model cards of the Hugging Face hub have it.
+    pub fn pipeline(self) -> &'static str {
+        match self {
+            Medium::Images => "image-classification",
+            Medium::Texts => "text-classification",
+            Medium::Questions => "visual-question-answering",
+        }
+    }
+}
+
 /// The inputs of a split.
 #[derive(Clone, Debug)]
 pub enum Inputs {
@@ -65,6 +85,31 @@ impl Inputs {
             Inputs::Packed(_) | Inputs::Files(_) => Medium::Images,
             Inputs::Texts(_) => Medium::Texts,
             Inputs::Questions(_) => Medium::Questions,
+        }
+    }
+
+    /// Hands over the bytes by which a resumed run knows the inputs: of files their names and sizes.
+    pub fn describe(&self, take: &mut dyn FnMut(&[u8])) {
+        match self {
+            Inputs::Packed(packed) => take(&packed.pixels),
+            Inputs::Files(files) => files.paths.iter().for_each(|path| {
+                take(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+                take(&path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
+            }),
+            Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
+                take(&(text.len() as u64).to_le_bytes());
+                take(text.as_bytes());
+            }),
+            Inputs::Questions(questions) => questions.describe(take),
+        }
+    }
+
+    /// Returns the files of images, also of those that questions are about.
+    pub fn files(&self) -> Option<&Files> {
+        match self {
+            Inputs::Files(files) => Some(files),
+            Inputs::Questions(Questions { images: Images::Files(files), .. }) => Some(files),
+            Inputs::Questions(_) | Inputs::Packed(_) | Inputs::Texts(_) => None,
         }
     }
 

@@ -69,18 +69,7 @@ impl Split {
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
-        match &self.inputs {
-            Inputs::Packed(packed) => hash.update(&packed.pixels),
-            Inputs::Files(files) => files.paths.iter().for_each(|path| {
-                hash.update(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
-                hash.update(path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
-            }),
-            Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
-                hash.update((text.len() as u64).to_le_bytes());
-                hash.update(text);
-            }),
-            Inputs::Questions(questions) => questions.describe(&mut |bytes| hash.update(bytes)),
-        }
+        self.inputs.describe(&mut |bytes| hash.update(bytes));
         hex(hash.finalize())
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::hub;
 use crate::model::OpenedCheckpoint;
 use crate::model::folder::Preprocessing;
 use crate::model::module::{Opened, Wanted, open};
@@ -17,6 +18,7 @@ const LOW_RANK: &str =
 /// A network that has been opened and self-checked.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
+    /// The path or the name, as the user gives it.
     pub path: PathBuf,
     /// A description in one line.
     pub about: String,
@@ -41,11 +43,13 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be read, or if its network is not known.
     pub fn look(path: &Path, module_size: Option<i64>) -> Result<Checkpoint> {
-        anyhow::ensure!(path.exists(), "{}: no such file or folder", path.display());
-        match module_size {
-            Some(side) => Checkpoint::look_at_module(path, side),
-            None => Checkpoint::look_at_vit(path),
-        }
+        let local = hub::local(path)?;
+        anyhow::ensure!(local.exists(), "{}: no such file or folder", path.display());
+        let found = match module_size {
+            Some(side) => Checkpoint::look_at_module(&local, side),
+            None => Checkpoint::look_at_vit(&local),
+        }?;
+        Ok(Checkpoint { path: path.to_path_buf(), ..found })
     }
 
     fn look_at_vit(path: &Path) -> Result<Checkpoint> {

@@ -27,7 +27,7 @@ impl Evaluation<'_> {
         row.push("experiment", &self.experiment.name);
         row.push("run", self.run.id());
         row.push("config", &self.group.config);
-        row.push("checkpoint", checkpoint_name(&self.experiment.checkpoint.path));
+        row.push("checkpoint", checkpoint_name(&self.experiment.checkpoint.path.known_as()));
         match &self.experiment.training {
             Some(training) => {
                 row.push("subspace", &training.subspace.key);

@@ -109,7 +109,7 @@ fn store(experiment: &Experiment, session: &Session, theta: Tensor, force: bool)
     run.create(experiment)?;
     let _lock = run.lock()?;
     run.clear()?;
-    record(session, &theta).write(&run)?;
+    record(session, experiment, &theta).write(&run)?;
     let (particles, parameters) = theta.size2()?;
     session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior(), &run.id())?;
     tracing::info!("{} of {parameters} parameters: {}", crate::base::small::particles(particles), run.path().display());
@@ -130,13 +130,14 @@ fn found(run: &RunFolder, experiment: &Experiment, session: &Session, theta: &Te
 }
 
 /// Returns the record of a run that nothing was spent on.
-fn record(session: &Session, theta: &Tensor) -> Record {
+fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record {
     let (particles, parameters) = (theta.size()[0], theta.size()[1]);
     Record {
         run: String::new(),
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: device::LIBTORCH_VERSION.into(),
+        checkpoint_commit: experiment.checkpoint.path.commit().map(str::to_string),
         device: device::name(session.device),
         processes: 1,
         threads: tch::get_num_threads(),

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::head::lines as through_head;
 use super::outgoing::{Loaded, Outgoing};
 use super::peft::HeadPlace;
-use crate::data::Medium;
 use crate::model::families::Class;
 
 /// Returns the lines that load the first model of the export in `folder` and compute its logits after each prompt.
@@ -20,16 +19,14 @@ pub fn lines(outgoing: &Outgoing, class: &Class, (folder, head): (&Path, &HeadPl
         text += "from peft import PeftModel\n";
         wrap = format!("model = PeftModel.from_pretrained(model, {at:?})\n");
     }
-    let inputs = match outgoing.experiment.checkpoint.medium() {
-        Medium::Questions => "\"input_ids\", \"attention_mask\", \"pixel_values\"",
-        Medium::Texts | Medium::Images => "\"input_ids\", \"attention_mask\"",
-    };
+    let sees = outgoing.session.model.image_side() > 0;
+    let pixels = if sees { ", \"pixel_values\"" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.
     text += &format!(
         "import torch, transformers\nfrom safetensors.torch import load_file\n\
          model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32)\n{wrap}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
-         inputs = {{name: expected[name] for name in ({inputs})}}\n\
+         inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
         class.name
     );

@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::Experiment;
 use crate::base::hash::{file_sha256, hex};
+use crate::hub::commit_in;
 
 /// The keys that do not change a reported number: the locations of files, how the work is split, and
 /// who is told of it.
@@ -65,9 +66,7 @@ impl Experiment {
 /// # Errors
 /// Fails if the settings cannot be written as TOML.
 pub fn digest_of(mut settings: toml::Table, file_hashes: &str) -> Result<String> {
-    for path in IRRELEVANT {
-        remove(&mut settings, path);
-    }
+    leave_out_irrelevant(&mut settings);
     // How a batch is cut does not matter to a method that sees it in one part.
     if let Some(toml::Value::Table(train)) = settings.get_mut("train")
         && train.get("accumulate").and_then(toml::Value::as_str) == Some("auto")
@@ -101,7 +100,7 @@ impl Group {
             settings.remove("data");
         }
         let config = digest_of(settings.clone(), file_hashes)?;
-        IRRELEVANT.iter().for_each(|path| remove(&mut settings, path));
+        leave_out_irrelevant(&mut settings);
         let mut columns = vec![];
         for (table, value) in &settings {
             let toml::Value::Table(inner) = value else { continue };
@@ -146,6 +145,16 @@ pub fn digest_in(id: &str) -> Option<&str> {
     let (_, seed) = rest.rsplit_once("-s")?;
     let is_hash = digest.len() == DIGITS && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_hash && seed.parse::<u64>().is_ok()).then_some(digest)
+}
+
+/// Removes the keys that do not change a reported number. Of a checkpoint's name its commit stays, as `checkpoint.commit`:
+/// another commit is another checkpoint.
+fn leave_out_irrelevant(settings: &mut toml::Table) {
+    let commit = settings.get("checkpoint").and_then(|checkpoint| commit_in(checkpoint.get("path")?.as_str()?));
+    IRRELEVANT.iter().for_each(|path| remove(settings, path));
+    if let (Some(commit), Some(toml::Value::Table(checkpoint))) = (commit, settings.get_mut("checkpoint")) {
+        checkpoint.insert("commit".into(), commit.into());
+    }
 }
 
 /// Removes the entry at `path`, where `*` stands for every key.

@@ -163,7 +163,8 @@ page, `bella check FILE` every mistake of a config, `bella check --print FILE` t
 Several `--config` files merge left to right, `--set KEY=VALUE` last, and `--unset KEY` leaves a key out. The last part of a key is
 enough where it is unique in the tables of the config, as in `--set lr=1e-3`; `bella list keys lr` finds it. The tables `[head.*]`,
 `[data.*]`, `[subspace.*]`, `[method.*]` and `[optimizer.*]` replace each other when merged, so that a method file turns one experiment
-into another. In paths, `~` at the start is the home folder, and `$NAME` and `${NAME}` are variables of the environment.
+into another. In paths, `~` at the start is the home folder, and `$NAME` and `${NAME}` are variables of the environment;
+`checkpoint.path` may be a name that is downloaded (`hf://ORG/NAME`, [networks.md](networks.md)).
 Without `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]` the checkpoint is only evaluated. Unknown keys, wrong types and
 values out of range are errors that name file, line, key, value and rule, all of them at once. An empty default means that
 nothing is set. Three defaults depend on another key, which the meaning names.

@@ -17,7 +17,7 @@ use crate::session::Opened;
 /// `extremes` are offered the images.
 ///
 /// # Errors
-/// Fails if the split cannot be read, if the run answers in words, if memory runs out, or if a record cannot be written.
+/// Fails if the split cannot be read, if the run answers in words or is a trial that was not named by its folder, if memory runs out, or if a record cannot be written.
 pub fn run(
     (split, batch_size): (SplitName, Option<u32>),
     opened: &Opened,
@@ -30,6 +30,9 @@ pub fn run(
             "--set {split}: this run answers in words; its answers on the test set are in {}",
             opened.run.path().display()
         );
+    }
+    if !opened.is_of_training(split) {
+        opened.check_trial()?;
     }
     let sets = if split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
     let mut splits: Vec<Split> =

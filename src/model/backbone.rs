@@ -5,7 +5,9 @@ use std::path::Path;
 use anyhow::{Result, bail, ensure};
 use tch::Kind;
 
+use super::language::{Rows, Tokenizer};
 use super::network::{Network, Parameters};
+use super::preparation::{AsStored, Preparation};
 use super::recognition::identify::{Fixed, Identified};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
@@ -23,7 +25,60 @@ pub enum Backbone {
     Llava(Box<llava::Opened>),
 }
 
+/// What a model takes of a network.
+pub struct Parts {
+    pub network: Box<dyn Network>,
+    pub base: Parameters,
+    pub preparation: Box<dyn Preparation>,
+}
+
 impl Backbone {
+    /// Returns the network with the preparation of its samples. `images` prepares images of so many pixels per side.
+    ///
+    /// # Errors
+    /// Fails if images cannot be prepared.
+    pub fn into_parts(self, images: impl Fn(i64) -> Result<Box<dyn Preparation>>) -> Result<Parts> {
+        let (network, base, preparation): (Box<dyn Network>, Parameters, Box<dyn Preparation>) = match self {
+            Backbone::Vit(found) => {
+                let preparation = images(found.vit.geometry.image_size())?;
+                (Box::new(found.vit), found.base, preparation)
+            }
+            Backbone::Module(found) => {
+                let preparation = match (found.module.intake(), found.tokenizer) {
+                    (module::Intake::Images(size), _) => images(*size)?,
+                    (module::Intake::Texts(_), Some(tokenizer)) => tokenizer,
+                    (module::Intake::Texts(_), None) => Box::new(AsStored),
+                };
+                (Box::new(found.module), found.base, preparation)
+            }
+            Backbone::Language(found) => {
+                let language::Opened { language, base, tokenizer, .. } = *found;
+                (Box::new(language), base, Box::new(tokenizer))
+            }
+            Backbone::Llava(found) => {
+                let llava::Opened { llava, base, tokenizer, .. } = *found;
+                (Box::new(llava), base, Box::new(tokenizer))
+            }
+        };
+        Ok(Parts { network, base, preparation })
+    }
+
+    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
+    pub fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
+        match self {
+            Backbone::Vit(_) | Backbone::Module(_) => None,
+            Backbone::Language(found) => Some((&found.tokenizer, &found.base)),
+            Backbone::Llava(found) => Some((&found.tokenizer.tokenizer, &found.base)),
+        }
+    }
+
+    /// Chooses the tokens whose hidden states are the features, where a network has those of all tokens.
+    pub fn read(&mut self, rows: Rows) {
+        if let Backbone::Llava(found) = self {
+            found.llava.reads = rows;
+        }
+    }
+
     pub fn network(&self) -> &dyn Network {
         match self {
             Backbone::Vit(found) => &found.vit,

@@ -33,6 +33,7 @@ use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, ide
 use crate::model::vit::Traits;
 
 pub use backbone::Backbone;
+use backbone::Parts;
 pub use preparation::{AsStored, Example, Preparation, Texts, Wording};
 pub use preprocess::{Normalize, Preprocess};
 use spec::IMAGE_SIDES;
@@ -131,23 +132,23 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        checkpoint.expect_there()?;
         let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
+        let path = checkpoint.local()?;
         match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
             (CheckpointKind::Module, _, Some(tokenizer)) => {
                 let limit = module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate };
                 let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Backbone::Module(module::open(&checkpoint.path, &wanted)?));
+                return bare(Backbone::Module(module::open(path, &wanted)?));
             }
             (CheckpointKind::Module, Some(size), None) => {
-                return bare(Backbone::Module(module::open(&checkpoint.path, &module::Wanted::Images(size))?));
+                return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
             }
             (CheckpointKind::Language, ..) => {
-                let opened = language::open(&checkpoint.path, checkpoint.max_tokens)?;
+                let opened = language::open(path, checkpoint.max_tokens)?;
                 return bare(Backbone::Language(Box::new(opened)));
             }
             (CheckpointKind::VisionLanguage, ..) => {
-                let opened = llava::open(&checkpoint.path, checkpoint.max_tokens, checkpoint.normalization()?)?;
+                let opened = llava::open(path, checkpoint.max_tokens, checkpoint.normalization()?)?;
                 return bare(Backbone::Llava(Box::new(opened)));
             }
             _ => {}
@@ -170,12 +171,9 @@ impl Loaded {
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
-        let language = if let Backbone::Language(found) = &tower { Some(&**found) } else { None };
-        let llava = if let Backbone::Llava(found) = &tower { Some(&**found) } else { None };
-        let head = head.build(&HeadContext { width, classes, own, language, llava, checkpoint: source })?;
-        if let Backbone::Llava(found) = &mut tower {
-            found.llava.reads = head.training.rows();
-        }
+        let (words, medium) = (tower.words(), checkpoint.medium());
+        let head = head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })?;
+        tower.read(head.training.rows());
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
@@ -189,28 +187,7 @@ impl Loaded {
             let normalize = self.normalize.context("checkpoint.normalize: must be set for a network of images")?;
             Ok(Box::new(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
-        let (network, base, preparation): (Box<dyn Network>, Parameters, Box<dyn Preparation>) = match self.tower {
-            Backbone::Vit(found) => {
-                let preparation = images(found.vit.geometry.image_size())?;
-                (Box::new(found.vit), found.base, preparation)
-            }
-            Backbone::Module(found) => {
-                let preparation = match (found.module.intake(), found.tokenizer) {
-                    (module::Intake::Images(size), _) => images(*size)?,
-                    (module::Intake::Texts(_), Some(tokenizer)) => tokenizer,
-                    (module::Intake::Texts(_), None) => Box::new(AsStored),
-                };
-                (Box::new(found.module), found.base, preparation)
-            }
-            Backbone::Language(found) => {
-                let language::Opened { language, base, tokenizer, .. } = *found;
-                (Box::new(language), base, Box::new(tokenizer))
-            }
-            Backbone::Llava(found) => {
-                let llava::Opened { llava, base, tokenizer, .. } = *found;
-                (Box::new(llava), base, Box::new(tokenizer))
-            }
-        };
+        let Parts { network, base, preparation } = self.tower.into_parts(images)?;
         Ok(Model {
             network,
             base: base.into_kind(device, kind),

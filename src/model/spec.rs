@@ -11,6 +11,7 @@ use super::module::tokens;
 use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
+use crate::hub::{Place, Settings, last_part};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::recognition::identify::Fixed;
@@ -22,9 +23,11 @@ pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
 /// The endings of files of weights, and of the index of several.
 const ENDINGS: [&str; 5] = ["pt", "pth", "safetensors", "bin", "json"];
 
-/// Returns the name of a checkpoint in results: that of the file without its ending, or of the folder, which may have a dot in
-/// its name (`llava-1.5-7b-hf`).
+/// Returns the name of a checkpoint in results: that of the file without its ending, or of the folder or repository, which may
+/// have a dot in its name (`llava-1.5-7b-hf`).
 pub fn checkpoint_name(path: &Path) -> String {
+    let last = last_part(path);
+    let path = Path::new(&last);
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     let is_file = ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()));
     let name = if is_file { path.file_stem() } else { path.file_name() };
@@ -60,8 +63,9 @@ settings! {
     /// The table `[checkpoint]`.
     pub struct CheckpointSpec {
         /// Network to start from: a publisher's folder with config.json and weights, a file of weights (.safetensors, .pth,
-        /// .bin) or their index, or a TorchScript archive.
-        pub path: PathBuf, because "the folder, the file of weights or the TorchScript archive (.pt) to start from";
+        /// .bin) or their index, a TorchScript archive, or a name that is downloaded (`hf://ORG/NAME@REVISION`,
+        /// `openai://ViT-B-32`).
+        pub path: Place, because "the folder, the file of weights or the TorchScript archive (.pt) to start from";
         // The preparation of images that a folder asks for, used where the config says nothing.
         pub usual: Preprocessing, given Preprocessing::of(&path);
         /// Forward pass: `native` for vision transformers, `language` for language networks and `vision-language` for those
@@ -137,6 +141,16 @@ impl CheckpointSpec {
         self.normalize.context("this network takes no images, which this command needs")
     }
 
+    /// Returns the path at which the network lies. A name is downloaded where that has not been done.
+    ///
+    /// # Errors
+    /// Fails if a name cannot be had, or if there is nothing at a path.
+    pub fn local(&self) -> Result<&Path> {
+        let path = self.path.fetch(&Settings::of_environment()).context("checkpoint.path")?;
+        ensure!(path.exists(), "checkpoint.path: {}", no_such(&self.path));
+        Ok(path)
+    }
+
     /// Returns the SHA-256 of the file, which is read once.
     ///
     /// # Errors
@@ -145,8 +159,7 @@ impl CheckpointSpec {
         if let Some(known) = self.sha256.get() {
             return Ok(known);
         }
-        self.expect_there()?;
-        let files = content(&self.path)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
+        let files = content(self.local()?)?.into_iter().map(|file| file_sha256(&file, "checkpoint.path"));
         let beside = self.tokenizer.iter().flat_map(|path| TOKENIZER.map(|name| tokens::folder(path).join(name)));
         let beside = beside.filter(|file| file.is_file()).map(|file| file_sha256(&file, "checkpoint.tokenizer"));
         let hashes = files.chain(beside).collect::<Result<Vec<String>>>()?;
@@ -154,27 +167,25 @@ impl CheckpointSpec {
         let hash = if let [one] = &hashes[..] { one.clone() } else { text_sha256(&hashes.concat()) };
         Ok(self.sha256.get_or_init(|| hash))
     }
-
-    /// Checks that there is a checkpoint.
-    ///
-    /// # Errors
-    /// Fails if there is nothing at its path.
-    pub fn expect_there(&self) -> Result<()> {
-        ensure!(self.path.exists(), "checkpoint.path: {}", no_such(&self.path));
-        Ok(())
-    }
 }
 
 /// Returns the sentence about a path that does not exist, with the name beside it that was probably meant, or with the way to
-/// a network whose name on the Hugging Face Hub was given.
-fn no_such(path: &Path) -> String {
+/// write the name of a network of the Hub.
+fn no_such(path: &Place) -> String {
+    if let Some(name) = path.name() {
+        return format!(
+            "{name}: is not at {}, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once, or set \
+             normalize",
+            path.display()
+        );
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let own = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
     let meant = match hint(&own, names.iter().map(String::as_str)) {
         none if none.is_empty() && path.extension().is_none() => {
-            "; bella downloads nothing: `hf download ID --local-dir FOLDER` gets a network of the Hub".to_string()
+            "; a network of the Hub is named hf://ORG/NAME".to_string()
         }
         meant => meant,
     };
@@ -184,13 +195,14 @@ fn no_such(path: &Path) -> String {
 /// Reads the normalisation of pixels; `None` for a network that takes no images.
 fn read_normalize(
     reader: &Reader,
-    path: &Path,
+    path: &Place,
     (kind, medium): (Kind, Medium),
     usual: &Preprocessing,
 ) -> Option<Normalize> {
     // What a file does not say because it is not there is not asked of the user.
-    let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && !path.exists();
+    let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && path.is_missing();
     match medium {
+        Medium::Images | Medium::Questions if path.is_refused() && !reader.has("normalize") => None,
         // A module of which nothing says what it takes has been reported.
         Medium::Images | Medium::Questions if is_missing && !reader.has("normalize") => {
             reader.problem("path", no_such(path));
@@ -295,6 +307,8 @@ mod tests {
             ("a/model.safetensors.index.json", "model.safetensors.index"),
             ("models/llava-1.5-7b-hf", "llava-1.5-7b-hf"),
             ("Qwen2.5-7B/", "Qwen2.5-7B"),
+            ("hf://timm/vit_small_patch14_dinov2.lvd142m@v1", "vit_small_patch14_dinov2.lvd142m"),
+            ("openai://ViT-B-32", "ViT-B-32"),
         ] {
             assert_eq!(checkpoint_name(Path::new(path)), name);
         }

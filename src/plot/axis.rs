@@ -64,7 +64,11 @@ impl Axis {
         match &self.ticks {
             Ticks::Numbers(scale) => scale.ticks().map(|tick| (tick, scale.tick(tick))).collect(),
             Ticks::Log(low, high) => {
-                let digits = if high / low > 300.0 { &[1.0][..] } else { &[1.0, 2.0, 5.0] };
+                let digits = match high / low {
+                    wide if wide > 300.0 => &[1.0][..],
+                    narrow if narrow < 5.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0],
+                    _ => &[1.0, 2.0, 5.0],
+                };
                 let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
                 // Labels of many powers of ten would touch.
                 let stride = if powers.clone().count() > 7 { 2 } else { 1 };

@@ -64,7 +64,7 @@ impl Checkpoint {
         let path = &experiment.checkpoint.path;
         let (wanted, present) = (options.weights == WeightsFrom::RealWherePresent, path.exists());
         if wanted && present {
-            return Ok(Checkpoint::Real(path.clone()));
+            return Ok(Checkpoint::Real(experiment.checkpoint.local()?.to_path_buf()));
         }
         check_stand_in(experiment, wanted)?;
         if wanted {

@@ -216,7 +216,7 @@ impl Shape {
     /// # Errors
     /// Fails if no known network has such a name.
     pub fn of_name(experiment: &Experiment) -> Result<Shape> {
-        let path = &experiment.checkpoint.path;
+        let path = &experiment.checkpoint.path.known_as();
         let published = Published::of_path(path);
         match (experiment.checkpoint.kind, published) {
             (CheckpointKind::Native, None) => {

@@ -129,10 +129,10 @@ fn rehearsed(experiment: &Experiment) -> Result<&Training> {
 
 /// Returns the largest batch of a rehearsal.
 fn largest_batch(scale: Scale, medium: Medium) -> usize {
-    match (scale, medium) {
-        (Scale::True, _) => usize::MAX,
-        (Scale::Tiny, Medium::Images) => TINY_BATCH,
-        (Scale::Tiny, Medium::Texts | Medium::Questions) => TINY_BATCH_OF_TEXTS,
+    match scale {
+        Scale::True => usize::MAX,
+        Scale::Tiny if medium == Medium::Images => TINY_BATCH,
+        Scale::Tiny => TINY_BATCH_OF_TEXTS,
     }
 }
 

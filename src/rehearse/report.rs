@@ -11,7 +11,6 @@ use super::plan::Plan;
 use super::stages::{Outcome, Rehearsed, Stage};
 use super::{Options, Scale};
 use crate::base::outside::printable;
-use crate::data::Medium;
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
 
@@ -87,11 +86,7 @@ impl Report<'_> {
         }
         let known = |seconds: Option<f64>| or_unknown(seconds.map(duration));
         let each = |seconds: Option<f64>| or_unknown(seconds.map(|seconds| format!("{seconds:.3} s")));
-        let sample = match self.plan.medium {
-            Medium::Images => "an image",
-            Medium::Texts => "a text",
-            Medium::Questions => "a question",
-        };
+        let sample = self.plan.medium.one();
         format!(
             " on this machine: {steps} steps of {}, training {}; {} {sample}, evaluations {}; together {}; disk {}, memory {}",
             each(estimate.step_seconds),

@@ -7,7 +7,6 @@ use anyhow::Result;
 
 use super::tables::RenderedTable;
 use crate::base::outside::escape_markdown;
-use crate::data::Medium;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
 use crate::metrics::{self, Average};
@@ -50,15 +49,12 @@ impl Card<'_> {
 
     fn head(&self) -> String {
         let Experiment { name, checkpoint, data, task, .. } = self.experiment;
-        let shown = escape_markdown(&checkpoint.path.file_name().unwrap_or_default().to_string_lossy());
+        let file = || checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let shown = escape_markdown(&checkpoint.path.name().unwrap_or_else(file));
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);
-        let pipeline = match checkpoint.medium() {
-            Medium::Images => "image-classification",
-            Medium::Texts => "text-classification",
-            Medium::Questions => "visual-question-answering",
-        };
+        let pipeline = checkpoint.medium().pipeline();
         let learnt = task.learnt(classes.len());
         let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {pipeline}\n---\n\n");
         let _ = write!(

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::Device;
 
 use super::RunFolder;
-use crate::base::files::read_text;
+use crate::base::files::{listed, read_text};
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::RUN;
 use crate::experiment::{Experiment, digest_in, digest_of};
+use crate::hub::commit_in;
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::predictions::answers::Answers;
@@ -59,6 +60,26 @@ impl RunFolder {
         self.check_config(&stored.file_hashes)?;
         stored.check_files(experiment.file_hashes()?, &experiment.checkpoint.path)?;
         Ok(stored)
+    }
+
+    /// Returns the finished run of the same settings whose checkpoint is another commit of the same repository.
+    pub fn of_another_commit(&self, experiment: &Experiment) -> Option<RunFolder> {
+        let mut ours = experiment.resolved();
+        let name = |settings: &toml::Table| Some(settings.get("checkpoint")?.get("path")?.as_str()?.to_string());
+        let own = name(&ours).filter(|name| commit_in(name).is_some())?;
+        let repository = |name: &str| name.split('@').next().map(str::to_string);
+        let is_same = |run: &RunFolder| {
+            let Ok(theirs) = run.read_config() else { return false };
+            let Some(other) = name(&theirs).filter(|other| *other != own) else { return false };
+            let Some(toml::Value::Table(checkpoint)) = ours.get_mut("checkpoint") else { return false };
+            checkpoint.insert("path".into(), other.as_str().into());
+            repository(&other) == repository(&own) && theirs == ours
+        };
+        let beside = listed(self.path.parent()?).ok()?.into_iter().map(RunFolder::at);
+        beside.filter(RunFolder::is_finished).find_map({
+            let mut is_same = is_same;
+            move |run| is_same(&run).then_some(run)
+        })
     }
 
     /// Checks that the stored config is the one that the run was trained with. The run's id contains the hash of the

@@ -17,6 +17,9 @@ pub struct Record {
     /// The commit of the source tree that bella was built from, if that was a git checkout.
     pub commit: String,
     pub libtorch_version: String,
+    /// The commit of the checkpoint, if it is a repository's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_commit: Option<String>,
     pub device: String,
     /// The number of processes that trained together.
     pub processes: usize,

@@ -50,7 +50,7 @@ impl Session {
     fn description(&self, experiment: &Experiment) -> Result<Option<Description>> {
         let Some(training) = &experiment.training else { return Ok(None) };
         let checkpoint = &experiment.checkpoint;
-        let name = checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = checkpoint.path.known_as().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let head = &self.model.head;
         let rows = head.rows.as_ref().map(|rows| Vec::try_from(rows.to_device(Device::Cpu)).context("the label words"));
         let preprocessing = match self.model.image_side() {

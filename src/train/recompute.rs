@@ -55,8 +55,8 @@ impl Segments<'_> {
     }
 }
 
-/// Returns what enters a stage as the start of a graph: gradients flow through the first value, unless it is one of numbers
-/// of tokens.
+/// Returns what enters a stage as the start of a graph: gradients flow through the first value, unless it holds the ids of
+/// tokens.
 fn leaf(entered: &Fields) -> Fields {
     let entered = entered.detach();
     if entered.first().is_floating_point() {

@@ -28,6 +28,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         bella_version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: LIBTORCH_VERSION.into(),
+        checkpoint_commit: context.experiment.checkpoint.path.commit().map(str::to_string),
         device: name(session.device),
         processes: session.group.size(),
         threads: tch::get_num_threads(),

@@ -322,7 +322,7 @@ fn files_and_names_that_are_no_config_or_checkpoint() {
         assert_has(&line, &["mine.csv:1: no TOML: has neither [tables] nor key = value", "`path,label,split`"]);
     }
     let line = refused(&place, &["checkpoint.path=openai/clip-vit-base-patch32"]);
-    assert_has(&line, &["checkpoint.path: ", "openai/clip-vit-base-patch32: no such file", "hf download ID"]);
+    assert_has(&line, &["checkpoint.path: ", "openai/clip-vit-base-patch32: no such file", "hf://ORG/NAME"]);
 }
 
 #[test]

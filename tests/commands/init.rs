@@ -141,6 +141,6 @@ fn settings_of_another_data_set_are_doubted() {
         "train.warmup_steps = 9999 of 240 steps: the learning rate never reaches its value",
     ];
     assert_has(&messages(&output), &warnings);
-    assert!(messages(&check(&["--set", "method.ivon.ess=120"])).is_empty());
+    assert!(!messages(&check(&["--set", "method.ivon.ess=120"])).contains("warning"));
     drop(place);
 }

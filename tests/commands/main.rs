@@ -18,6 +18,9 @@ mod damage;
 mod data_sets;
 mod docs;
 mod encoder_runs;
+mod hub;
+#[path = "../common/hub.rs"]
+mod hub_server;
 mod identity;
 mod init;
 mod language_runs;

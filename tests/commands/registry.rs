@@ -36,9 +36,9 @@ fn every_file_of_a_registry_is_an_entry() {
 /// A file may hold several families that are alike, and a file whose `mod` line is missing is not compiled.
 #[test]
 fn every_family_of_transformers_is_registered() {
-    // The folder within has the decoders.
-    let entries = std::fs::read_dir(repository("src/model/families")).unwrap().map(|entry| entry.unwrap().path());
-    let texts = entries.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap());
+    let entries = std::fs::read_dir(repository("src/model/families")).unwrap();
+    let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let texts = files.map(|path| std::fs::read_to_string(path).unwrap());
     let is_entry = |line: &&str| line.starts_with("pub static ") && line.contains(": Family =");
     let count: usize = texts.map(|text| text.lines().filter(is_entry).count()).sum();
     let known: BTreeSet<&str> = bella::model::families::FAMILIES.iter().map(|family| family.model_type).collect();

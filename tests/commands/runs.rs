@@ -56,6 +56,7 @@ fn runs_are_chosen_and_sorted() {
     assert_has(&refused(&["--filter", "method=svg"]), &["--filter method=svg: no run fits: method is svgd"]);
     assert_has(&refused(&["--filter", "seeed=4"]), &["none has a setting `seeed`", "did you mean `seed`"]);
     assert_has(&refused(&["--sort", "gama"]), &["--sort gama: no run has such a setting", "did you mean `gamma`"]);
+    assert_has(&refused(&["--sweeps", "show", "low-rank-svgd-s3"]), &["options of the list stand alone"]);
     assert_has(&refused(&["--experiment", "other"]), &["--experiment other: has no runs; those that have: tiny"]);
 }
 

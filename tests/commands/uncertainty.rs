@@ -81,8 +81,8 @@ fn tables_of_foreign_sets_and_of_conformal_sets_fit_80_columns() {
     assert_fits(&printed);
     assert_has(&printed, &["Coverage", "Empty", "Lowest class", "Lowest set", "accuracy [%]"]);
     assert!(!printed.contains("with --wide"), "{printed}");
-    let line = error_line(with(place.command("eval", &[]), &["--conformal", "0.1", "--columns", "set_cover"]), 2);
-    assert_has(&line, &["--columns set_cover: the results have no such column", "set_coverage"]);
+    let line = error_line(with(place.command("eval", &[]), &["--conformal", "0.1", "--columns", "set_coverag"]), 2);
+    assert_has(&line, &["--columns set_coverag: the results have no such column", "set_coverage"]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn of_all(sets: &Table) -> Vec<usize> {
 fn conformal_sets_are_calibrated_on_held_out_images() {
     let place = trained();
     let levels = ["--conformal", "0.2,0.4", "--corrupt", "gaussian-noise:3"];
-    assert_has(&done(with(place.command("eval", &[]), &levels)), &["conformal", "set_coverage", "mean_set_size"]);
+    assert_has(&done(with(place.command("eval", &[]), &levels)), &["conformal sets", "Coverage", "alpha"]);
     done(with(place.command("eval", &[]), &["--conformal", "0.2,0.4"]));
     let sets = read(&place.path("results/tiny-conformal.csv")).unwrap();
     let all = of_all(&sets);

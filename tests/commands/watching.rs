@@ -50,7 +50,7 @@ fn the_steps_of_the_first_epoch_are_shown() {
     };
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_has(&text, &["training, epoch 1 of 1, step ", " of 800\n", "no epoch is finished", "training loss: "]);
+    assert_has(&text, &["training, epoch 1 of 1, step ", " of 799\n", "no epoch is finished", "training loss: "]);
 }
 
 #[cfg(unix)]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use target::Target;
 pub use target::behind_links;
-pub use temporary::{Staging, remove_leftovers};
+pub use temporary::{Staging, remove_leftovers, sync_folder};
 use temporary::{Temporary, folder_of};
 
 /// Replaces the file at `path` with the output of `write`, or leaves it unchanged.
@@ -45,7 +45,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) 
     writer.get_ref().sync_all()?;
     fs::rename(&temporary.path, &path)?;
     drop(writer);
-    temporary::sync_folder(folder_of(&path))
+    sync_folder(folder_of(&path))
 }
 
 /// Opens `path` to write to it from the start, piece by piece. What is written before a failure stays.

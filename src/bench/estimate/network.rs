@@ -134,10 +134,11 @@ impl Sized {
     fn images(experiment: &Experiment, kind: Kind) -> Result<Sized> {
         let spec = &experiment.checkpoint;
         let (name, mut vit, mut base, bytes) = if spec.path.exists() {
-            let found = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?.identified;
+            let found = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?.identified;
             (spec.path.display().to_string(), found.vit, found.base, checkpoint_bytes(&spec.path))
         } else {
-            let stem = spec.path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+            let stem =
+                spec.path.known_as().file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
             let model = models::of_file(&stem).map_err(|_| {
                 anyhow::anyhow!(
                     "checkpoint.path: {}: is not there, and its name is that of no published shape: put it there, or name it \

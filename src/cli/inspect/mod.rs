@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use self::module::Said;
+use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
 use crate::model::archive::trust;
@@ -27,12 +28,13 @@ use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 
 /// Print the architecture, parameters and check of a checkpoint.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(
     after_help = "Examples:\n  bella inspect dinov2-small/\n  bella inspect ViT-B-32.pt\n  bella inspect resnet50.pt --module --image-size 224\n  bella inspect roberta-base.pt --tokenizer roberta-base/"
 )]
 pub struct InspectArgs {
-    /// A publisher's folder, a file of weights (.safetensors, .pth, .bin) or a TorchScript archive (.pt).
+    /// A publisher's folder, a file of weights (.safetensors, .pth, .bin), a TorchScript archive (.pt), or a name
+    /// (hf://ORG/NAME@REVISION, openai://ViT-B-32).
     file: PathBuf,
 
     /// Name of the network in timm, if no config beside the weights tells it.
@@ -80,6 +82,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     if args.trust {
         trust();
     }
+    let args = &InspectArgs { file: hub::local(&args.file)?, ..args.clone() };
     let InspectArgs { file, module, image_size, tokenizer, .. } = args;
     let said = Said { file, module: *module, image_size: *image_size, tokenizer: tokenizer.as_deref() };
     if let Some(taken) = module::taken(&said)? {

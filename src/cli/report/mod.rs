@@ -195,7 +195,7 @@ impl ReportArgs {
             self.print_table(table, sources)?;
         }
         if !others.is_empty() && !nothing && self.format == Format::Terminal {
-            println!("\nTables of papers without a result of ours: --table all, or --table KEY ({}, …)", others[0].key);
+            println!("\nTables of papers without a result of ours: --table all, or --table KEY");
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ fn run_named(named: &Path) -> Option<RunFolder> {
     if named.is_file() || is_folder_of_results || is_csv(named) {
         return None;
     }
-    RunFolder::find(Path::new("results"), Some(text)).ok()
+    RunFolder::find(Path::new("results"), Some(text).filter(|name| *name != "latest")).ok()
 }
 
 fn is_csv(path: &Path) -> bool {

@@ -127,6 +127,10 @@ fn is_square(size: &Value) -> bool {
 
 /// Returns the folder of the weights at a path, a folder or a file.
 fn folder(path: &Path) -> Option<PathBuf> {
+    // The weights of a folder may still have to be downloaded.
+    if path.is_dir() {
+        return Some(path.to_path_buf());
+    }
     has_weights(path).is_ok_and(|has| has).then(|| Place::of(path).ok()).flatten().map(|place| place.folder)
 }
 

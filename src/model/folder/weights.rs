@@ -11,27 +11,14 @@ use tch::{Kind, Tensor};
 
 use crate::base::files::{is_there, open_file, read_json};
 use crate::base::tensor::first_line;
+use crate::hub::{INDEX, lead};
 use crate::model::archive::state_dict;
-
-/// The names of single weight files in a folder, in the order of the search.
-const SINGLE: [&str; 8] = [
-    "model.safetensors",
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.safetensors",
-    "pytorch_model.bin",
-    "open_clip_pytorch_model.bin",
-    "pytorch_model.pth",
-    "model.pth",
-    "open_clip_pytorch_model.pth",
-];
-
-/// The names of indices in a folder, in the order of the search.
-const INDICES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
 
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
 
-const INDEX: &str = ".index.json";
+/// The name of most weights.
+const PLAIN: &str = "model.safetensors";
 const SAFETENSORS: &str = "safetensors";
 
 /// The largest header of a safetensors file, as its format has it.
@@ -73,7 +60,7 @@ fn instead(folder: &Path) -> String {
     };
     match entries.filter(fits).min() {
         Some(file) => format!("if {} is what you mean, set checkpoint.path to it", file.display()),
-        None => format!("put the publisher's {} there", SINGLE[0]),
+        None => format!("put the publisher's {PLAIN} there"),
     }
 }
 
@@ -92,10 +79,9 @@ impl Place {
         if !path.is_dir() {
             return Place::of_file(path, &home(path), path);
         }
-        let first = |names: &[&str]| names.iter().map(|name| path.join(name)).find(|file| is_there(file));
-        match first(&SINGLE).or_else(|| first(&INDICES)) {
-            Some(file) => Place::of_file(path, path, &file),
-            None => bail!("{}: has no {} and no {}; {}", path.display(), SINGLE[0], INDICES[0], instead(path)),
+        match lead(|name| is_there(&path.join(name))) {
+            Some(file) => Place::of_file(path, path, &path.join(file)),
+            None => bail!("{}: has no {PLAIN} and no {PLAIN}{INDEX}; {}", path.display(), instead(path)),
         }
     }
 

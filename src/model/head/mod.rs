@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::data::Medium;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
-use crate::model::language::{self, OUTPUT, Rows, Tokenizer};
-use crate::model::llava;
+use crate::model::language::{OUTPUT, Rows, Tokenizer};
 use crate::model::network::{Parameters, Weights};
 use crate::model::recognition::identify::IdentifiedText;
 use crate::model::vit::OwnHead;
@@ -53,19 +53,11 @@ pub struct HeadContext<'a> {
     pub width: i64,
     pub classes: &'a [String],
     pub own: Option<&'a OwnHead>,
-    /// The language network, if the checkpoint is one.
-    pub language: Option<&'a language::Opened>,
-    /// The network that reads questions about images, if the checkpoint is one.
-    pub llava: Option<&'a llava::Opened>,
+    /// The tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
+    pub words: Option<(&'a Tokenizer, &'a Parameters)>,
+    /// What the network takes.
+    pub medium: Medium,
     pub checkpoint: Checkpoint<'a>,
-}
-
-impl<'a> HeadContext<'a> {
-    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
-    pub fn words(&self) -> Option<(&'a Tokenizer, &'a Parameters)> {
-        let plain = self.language.map(|found| (&found.tokenizer, &found.base));
-        plain.or_else(|| self.llava.map(|found| (&found.tokenizer.tokenizer, &found.base)))
-    }
 }
 
 /// The checkpoint, from which a head may read a text tower.

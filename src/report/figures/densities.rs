@@ -90,7 +90,7 @@ fn panels_of(
         let here: Vec<_> = with.iter().copied().filter(|one| one.place() == *place).collect();
         let all: Vec<f64> = here.iter().flat_map(|one| quantity(&one.scores).unwrap_or_default()).copied().collect();
         let Some(high) = all.iter().copied().reduce(f64::max).filter(|high| *high > LEAST) else { continue };
-        let low = quantile(&all, LEAST_SHARE).unwrap_or(LEAST).clamp(LEAST, high / 10.0);
+        let low = quantile(&all, LEAST_SHARE).unwrap_or(LEAST).clamp(LEAST, (high / 3.0).max(LEAST));
         for series in distinct(here.iter().map(|one| one.series)) {
             let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
             let name = material.names.get(series).map_or("", String::as_str);
@@ -125,24 +125,31 @@ fn panel(
     };
     let curves = kinds.each_ref().map(|(_, values)| curve(values));
     let top = curves.iter().flatten().flatten().fold(0.0f64, |top, (_, height)| top.max(*height));
-    let top = if top > 0.0 { top } else { 1.0 };
+    let has_curves = curves.iter().any(Option::is_some);
     let mut layers = vec![];
     for (rank, ((paint, values), curve)) in kinds.iter().zip(curves).enumerate() {
         layers.push(match curve {
             Some(points) => Layer::Area { paint: *paint, points },
             None => {
                 // Dots of one value stand above each other, and those of the two kinds apart.
-                let height = |at: usize| top * (0.12 + 0.4 * rank as f64 + 0.06 * (at % 5) as f64);
+                let height = |at: usize| match has_curves {
+                    true => top * (0.12 + 0.4 * rank as f64 + 0.06 * (at % 5) as f64),
+                    false => rank as f64 + 0.12 * ((at % 5) as f64 - 2.0),
+                };
                 let dot = |(at, value): (usize, &f64)| (10f64.powf(*value), height(at));
                 Layer::Dots { paint: *paint, points: values.iter().enumerate().map(dot).collect() }
             }
         });
     }
     let [right, wrong] = kinds.map(|(_, values)| values.len());
+    let (what, ticks) = match has_curves {
+        true => ("density; ", Ticks::between(0.0, 1.05 * top)),
+        false => ("", Ticks::Names(vec!["right".into(), "wrong".into()])),
+    };
     (right + wrong > 0).then(|| Panel {
         title,
         x: Axis::new(axis, Ticks::Log(low, high)),
-        y: Axis::new(format!("density; {right} right, {wrong} wrong{place}"), Ticks::between(0.0, 1.05 * top)),
+        y: Axis::new(format!("{what}{right} right, {wrong} wrong{place}"), ticks),
         layers,
         values: false,
     })

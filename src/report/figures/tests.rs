@@ -79,6 +79,10 @@ fn folder() -> tempfile::TempDir {
             [["1", "1.5", "0.2", run], ["2", "1.0", "0.3", run]].map(|row| row.map(String::from).to_vec()).into();
         store::write(&run_folder.join("train.csv"), &history).unwrap();
     }
+    let trials =
+        "trial,optimizer.adamw.lr,state,validation_nll_lm\n1,0.001,chosen,0.4\n2,0.01,finished,0.9\n3,0.1,failed,\n";
+    fs::create_dir_all(folder.path().join("sweeps/toy-0123456789")).unwrap();
+    fs::write(folder.path().join("sweeps/toy-0123456789/trials.csv"), trials).unwrap();
     let map = "x,y,train_error,test_error\n0,0,0.1,0.2\n1,0,0.2,0.3\n0,1,0.1,0.2\n1,1,0.3,0.4\n";
     fs::write(folder.path().join("runs/toy/a/landscape.csv"), map).unwrap();
     fs::write(folder.path().join("runs/toy/a/landscape-particles.csv"), "particle,x,y\n0,0.2,0.2\n7,0.8,0.3\n")
@@ -100,6 +104,10 @@ fn every_figure_is_drawn_from_its_data_and_names_its_series() {
         "stl10" => vec!["Bella-SVGD (n=2)", "stl10"],
         "shift" => vec!["Bella-SVGD (n=2)", "digits: blur, accuracy"],
         "diversity" => vec!["Bella-SVGD (n=2)", "Diversity"],
+        "learning-rate" => vec!["search toy-0123456789", "optimizer.adamw.lr (logarithmic)", "chosen trial", ">0.001<"],
+        "confusion" => vec!["Bella-SVGD (n=2)", "true class", "predicted class"],
+        "reliability" => vec!["Bella-SVGD (n=2)", "60 images", "too sure"],
+        "mi-density" | "entropy-density" => vec!["Bella-SVGD (n=2)", " right, ", " wrong"],
         _ => vec!["Bella-SVGD (n=2)", "Single, low-rank"],
     };
     for figure in drawn(&sources) {
@@ -112,6 +120,55 @@ fn every_figure_is_drawn_from_its_data_and_names_its_series() {
         let png = crate::plot::raster::png(&svg, 0.5).unwrap();
         assert_eq!(&png[1..4], b"PNG", "{}", figure.key);
     }
+}
+
+/// A figure of several experiments would compare what cannot be compared.
+#[test]
+fn every_experiment_has_figures_of_its_own_and_legends_say_what_differs() {
+    let mut sources = Sources::default();
+    for (experiment, run, lr) in [("one", "a", "[0.1]"), ("one", "b", "[0.2]"), ("two/x", "c", "[0.1]")] {
+        let cells = [("experiment", experiment), ("adamw.lr", lr), ("config", run)];
+        sources.results.append(&row(run, "svgd", &cells));
+    }
+    let figures: Vec<Figure> = drawn(&sources).into_iter().filter(|figure| figure.svg.is_some()).collect();
+    let of = |key: &str| figures.iter().find(|figure| figure.key == key).unwrap_or_else(|| panic!("no {key}"));
+    assert_eq!(of("parameters-one").title, "Accuracy over trainable parameters: one");
+    assert!(of("parameters-two-x").svg.as_ref().unwrap().contains(">Bella-SVGD (n=2)<"));
+    let one = of("parameters-one");
+    let svg = one.svg.as_ref().unwrap();
+    assert!(svg.contains(">lr = 0.1<") && svg.contains(">lr = 0.2<") && !svg.contains("Bella-SVGD"), "{svg}");
+    assert!(one.caption.ends_with("All are Bella-SVGD (n=2)."), "{}", one.caption);
+    let rates = of("learning-rate-one").svg.as_ref().unwrap();
+    assert!(rates.contains("adamw.lr (logarithmic)") && rates.contains("runs, on test images"), "{rates}");
+    assert!(figures.iter().all(|figure| figure.key != "learning-rate-two-x"));
+}
+
+#[test]
+fn few_images_are_dots_and_many_are_curves() {
+    let material = |samples: usize| {
+        let shape = Shape { members: 2, samples, classes: 2 };
+        let logits = (0..4 * samples).map(|at| ((at * 37 % 101) as f32 / 25.0).sin()).collect();
+        let labels = (0..samples as u32).map(|sample| sample % 2).collect();
+        let scores = crate::metrics::Scores::compute(&Predictions::new(shape, logits, labels).unwrap()).unwrap();
+        samples::Measured {
+            series: 0,
+            set: "digits".into(),
+            condition: "clean".into(),
+            classes: vec!["a".into(), "b".into()],
+            scores,
+        }
+    };
+    let draw = |samples: usize| {
+        let sources = Sources::default();
+        let (series, shared, names) = (vec![], String::new(), vec!["x".to_string()]);
+        let measured = vec![material(samples)];
+        let material =
+            Material { experiment: String::new(), sources: &sources, series, shared, names, measured, unread: vec![] };
+        densities::mutual_information(&material).unwrap().unwrap().svg
+    };
+    let (few, many) = (draw(20), draw(400));
+    assert!(few.contains("single right predictions") && !few.contains("<polygon"), "{few}");
+    assert!(many.contains(">right predictions<") && many.contains("<polygon") && !many.contains("single"), "{many}");
 }
 
 #[test]

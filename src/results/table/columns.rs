@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::base::small::push_new;
 use crate::data::versions::is_mean;
 use crate::metrics::{self, Average, Better, Unit, accuracy};
 use crate::results::store::Table;
@@ -267,4 +268,17 @@ fn best_of_groups(better: Better, values: &[Option<f64>], groups: &[Vec<&str>]) 
         *count > 1 && beats(*value, *found)
     };
     values.iter().zip(groups).map(is_best).collect()
+}
+
+/// Returns lines that say which metrics are in nats, and what stands in brackets.
+pub(super) fn units<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
+    let (mut text, mut nats) = (String::new(), Vec::new());
+    shown.clone().filter_map(|column| column.in_nats).for_each(|name| push_new(&mut nats, name));
+    if !nats.is_empty() {
+        text.push_str(&format!("In nats: {}.\n", nats.join(", ")));
+    }
+    if shown.clone().any(|column| column.has_intervals) {
+        text.push_str("In brackets: the 95 % interval over the samples (Wilson).\n");
+    }
+    text
 }

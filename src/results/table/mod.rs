@@ -8,9 +8,9 @@ mod fit;
 mod single;
 mod surface;
 
-use self::columns::{Kind, Rendered};
+use self::columns::{Kind, Rendered, units};
 use super::store::Table;
-use crate::base::small::{capital, counted, push_new};
+use crate::base::small::{capital, counted};
 use crate::metrics::Average;
 
 pub use columns::{SPREAD, Texts, texts};
@@ -96,19 +96,6 @@ fn legend<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
         _ => Average::ALL.map(|average| format!("{}\n", capital(average.words()))).concat(),
     };
     text + &units(shown)
-}
-
-/// Returns lines that say which metrics are in nats, and what stands in brackets.
-fn units<'a>(shown: impl Iterator<Item = &'a Rendered> + Clone) -> String {
-    let (mut text, mut nats) = (String::new(), Vec::new());
-    shown.clone().filter_map(|column| column.in_nats).for_each(|name| push_new(&mut nats, name));
-    if !nats.is_empty() {
-        text.push_str(&format!("In nats: {}.\n", nats.join(", ")));
-    }
-    if shown.clone().any(|column| column.has_intervals) {
-        text.push_str("In brackets: the 95 % interval over the samples (Wilson).\n");
-    }
-    text
 }
 
 #[cfg(test)]

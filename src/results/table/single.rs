@@ -1,6 +1,6 @@
 //! Renders one row with its metrics down the side, and both averages beside each other.
 
-use super::columns::{Kind, Rendered, rendered};
+use super::columns::{Kind, Rendered, rendered, units};
 use super::draw;
 use super::surface::Surface;
 use crate::base::small::push_new;
@@ -34,7 +34,7 @@ pub fn render(table: &Table, columns: &[Rendered], surface: Surface) -> String {
             .flat_map(|(value, width)| value.as_ref().map(|value| format!("  {value:>width$}")));
         text.push_str(&format!("{:title_width$}{}\n", line.title, values.collect::<String>()));
     }
-    text + &super::units(columns.iter())
+    text + &units(columns.iter())
 }
 
 /// A metric or a cost with its value, or one for each average.

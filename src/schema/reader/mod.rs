@@ -18,7 +18,7 @@ use super::problems::Problems;
 use super::suggest;
 use super::survey::{Note, Survey};
 use super::tree::Tree;
-use crate::base::paths::expanded;
+use crate::base::paths::absolute;
 pub use field::Field;
 use field::State;
 pub use lists::CommandLine;
@@ -135,10 +135,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a path that is not empty. `~` and variables of the environment are expanded, and it is made absolute from the
-    /// working folder, so that a stored config can be used from any folder.
+    /// working folder, so that a stored config can be used from any folder. A name (`hf://…`) stays as it is.
     pub fn path(&self, key: &str) -> Field<PathBuf> {
-        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        self.field(key, "a path in quotes".to_owned(), |value| expanded(&text(value)?)).map(absolute)
+        self.field(key, "a path in quotes".to_owned(), |value| absolute(&text(value)?))
     }
 
     /// Reads one of the words of `E`.

@@ -1,8 +1,9 @@
 //! `[head.answers]`: the whole output matrix of a language network, which learns and writes answers token by token.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
+use crate::data::Medium;
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
@@ -22,9 +23,10 @@ settings! {
 
 impl HeadSpec for Answers {
     fn build(&self, context: &HeadContext) -> Result<Head> {
-        context.llava.context(
-            "head.answers: this checkpoint reads no questions about images: give a LLaVA folder, or another head",
-        )?;
+        ensure!(
+            context.medium == Medium::Questions,
+            "head.answers: this checkpoint reads no questions about images: give a LLaVA folder, or another head"
+        );
         let options = (Kind::Float, Device::Cpu);
         // The output matrix stays with the network's weights, so the head has no class of its own.
         let (weight, bias) = (Tensor::zeros([0, context.width], options), Tensor::zeros([0], options));

@@ -23,7 +23,7 @@ settings! {
 
 impl HeadSpec for LabelWords {
     fn build(&self, context: &HeadContext) -> Result<Head> {
-        let (tokenizer, base) = context.words().context(
+        let (tokenizer, base) = context.words.context(
             "head.label-words: this checkpoint is no language network: use [head.zero-shot], [head.linear] or \
              [head.checkpoint]",
         )?;

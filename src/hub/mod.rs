@@ -1,0 +1,217 @@
+//! Checkpoints and adapters by name: a name is looked for in the caches that other programs share, and what is missing is
+//! downloaded into them. Everything else receives the path of a file or a folder.
+
+mod cache;
+mod client;
+mod download;
+mod files;
+mod name;
+mod openai;
+mod repository;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use serde::{Serialize, Serializer};
+
+use crate::base::hash::file_sha256;
+use crate::base::logging::bar_of_bytes;
+use crate::schema::{Field, Reader, Setting};
+use cache::{create_beside, with_lock_of};
+use client::{Ask, Client, Subject};
+use download::{Download, Hash, check_space, megabytes};
+use name::{HubName, Name};
+use openai::Archive;
+use repository::Repository;
+
+pub use files::{INDEX, lead};
+pub use settings::{Settings, go_offline};
+
+/// The place of a checkpoint or an adapter: a path, or a name with the path at which its files lie. It is used as that path.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    path: PathBuf,
+    named: Option<Name>,
+    is_refused: bool,
+}
+
+impl Deref for Place {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Place {
+    /// Returns the place that a path is or a name means. The configs of a name are in the cache afterwards, its weights may not
+    /// be. Where the network may not be used and the cache does not have it, its path does not exist.
+    ///
+    /// # Errors
+    /// Fails if a name is none, or if the Hub does not have it or cannot be asked.
+    pub fn of(path: &Path, settings: &Settings) -> Result<Place> {
+        let at = |path: PathBuf, named| Place { path, named, is_refused: false };
+        match Name::of(path)? {
+            None => Ok(at(path.to_path_buf(), None)),
+            Some(Name::OpenAi(archive)) => Ok(at(settings.archives.join(archive.file()), Some(Name::OpenAi(archive)))),
+            Some(Name::Hub(name)) => match Repository::new(settings, &name).prepare()? {
+                Some(commit) => {
+                    let folder = cache::Folder::of(&settings.cache, &name).snapshot(&commit);
+                    Ok(at(folder, Some(Name::Hub(name.at(&commit)))))
+                }
+                None => {
+                    Ok(at(cache::Folder::of(&settings.cache, &name).snapshot(&name.revision), Some(Name::Hub(name))))
+                }
+            },
+        }
+    }
+
+    /// Returns the path, at which everything lies afterwards.
+    ///
+    /// # Errors
+    /// Fails if a name's weights cannot be had.
+    pub fn fetch(&self, settings: &Settings) -> Result<&Path> {
+        match &self.named {
+            None => {}
+            Some(Name::Hub(name)) => drop(Repository::new(settings, name).fetch(name.commit())?),
+            Some(Name::OpenAi(archive)) => fetch_archive(archive, &self.path, settings)?,
+        }
+        Ok(&self.path)
+    }
+
+    /// Returns the commit of a repository.
+    pub fn commit(&self) -> Option<&str> {
+        if let Some(Name::Hub(name)) = &self.named { name.commit() } else { None }
+    }
+
+    /// Returns the path by whose last part people know it: `hf://org/name` without a revision, `ViT-B-32.pt`, or the path.
+    pub fn known_as(&self) -> PathBuf {
+        match &self.named {
+            Some(Name::Hub(name)) => PathBuf::from(name.last()),
+            Some(Name::OpenAi(archive)) => PathBuf::from(archive.file()),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Returns whether nothing is there, and nothing can be downloaded either.
+    pub fn is_missing(&self) -> bool {
+        !self.path.exists() && (self.named.is_none() || Settings::of_environment().offline)
+    }
+
+    /// Returns whether the name is known to stand for nothing, which has been said.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Returns the name as configs have it, with its commit; `None` for a path.
+    pub fn name(&self) -> Option<String> {
+        self.named.as_ref().map(Name::to_string)
+    }
+}
+
+impl From<PathBuf> for Place {
+    fn from(path: PathBuf) -> Place {
+        Place { path, ..Place::default() }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.name() {
+            Some(name) => name.serialize(serializer),
+            None => self.path.serialize(serializer),
+        }
+    }
+}
+
+impl Setting for Place {
+    type Range = ();
+
+    fn field(reader: &Reader, key: &str, (): ()) -> Field<Place> {
+        reader.path(key).map(|path| {
+            Place::of(&path, &Settings::of_environment()).unwrap_or_else(|error| {
+                reader.problem(key, format!("{error:#}"));
+                Place { path, named: None, is_refused: true }
+            })
+        })
+    }
+
+    fn stand_in() -> Place {
+        Place::default()
+    }
+}
+
+/// Returns the path of a file or folder that a path or a name means, with its weights.
+///
+/// # Errors
+/// Fails if a name's files cannot be had.
+pub fn local(path: &Path) -> Result<PathBuf> {
+    let settings = Settings::of_environment();
+    Place::of(path, &settings)?.fetch(&settings).map(Path::to_path_buf)
+}
+
+/// Returns the last part of a path, or of the repository that a name means.
+pub fn last_part(path: &Path) -> OsString {
+    match Name::of(path) {
+        Ok(Some(Name::Hub(name))) => name.last().into(),
+        _ => path.file_name().unwrap_or_default().to_os_string(),
+    }
+}
+
+/// Returns the commit that a name in a resolved config states.
+pub fn commit_in(path: &str) -> Option<String> {
+    let Ok(Some(Name::Hub(HubName { revision, .. }))) = Name::of(Path::new(path)) else { return None };
+    name::is_commit(&revision).then_some(revision)
+}
+
+/// Downloads an archive of OpenAI's unless it is there. One with another content, half of one perhaps, is replaced.
+fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Result<()> {
+    let shown = target.display();
+    let is_whole = || Ok::<bool, anyhow::Error>(file_sha256(target, "checkpoint.path")? == archive.sha256);
+    if target.is_file() {
+        if is_whole()? {
+            return Ok(());
+        }
+        ensure!(
+            !settings.offline,
+            "{shown}: is not OpenAI's archive: its SHA-256 is not {}: leave --offline out once, and it is downloaded again",
+            archive.sha256
+        );
+    }
+    if settings.offline {
+        bail!(
+            "{archive}: is not at {shown}, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once, or \
+             put it there"
+        );
+    }
+    create_beside(target)?;
+    // No token is for this server.
+    let settings = Settings { token: None, ..settings.clone() };
+    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into() };
+    let client = Client::new(&settings, &settings.openai, subject)?;
+    let url = format!("{}/{}/{}", settings.openai, archive.sha256, archive.file());
+    let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
+    let size = answer.header("content-length").and_then(|text| text.parse().ok());
+    let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
+    let part = target.with_extension("pt.incomplete");
+    let hash = Hash::Sha256(archive.sha256.into());
+    let plan = Download { url, size, hash, part, target: target.to_path_buf() };
+    let folder = target.parent().unwrap_or(Path::new("."));
+    with_lock_of(&folder.join(format!("{}.lock", archive.name)), &archive.to_string(), || {
+        if target.is_file() && is_whole()? {
+            return Ok(());
+        }
+        check_space(folder, std::slice::from_ref(&plan), &archive.to_string())?;
+        tracing::info!("{archive}: downloading {} to {shown}", megabytes(size));
+        let bar = bar_of_bytes(size, "download");
+        bar.inc(plan.started().min(size));
+        plan.run(&client, &bar)?;
+        bar.finish_and_clear();
+        Ok(())
+    })
+}

@@ -1,0 +1,424 @@
+//! Downloads from a server of their own on the loopback, and everything that goes wrong on the way.
+
+#[path = "../../tests/common/hub.rs"]
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::openai::Archive;
+use super::settings::Token;
+use super::{Place, Settings, fetch_archive};
+use server::{COMMIT, Fault, Hub};
+
+const CONFIG: &[u8] = br#"{"model_type": "vit", "image_size": 8}"#;
+const PREPARATION: &[u8] = b"{}";
+const SNAPSHOT: &str = "models--org--tiny/snapshots/0123456789abcdef0123456789abcdef01234567";
+
+/// Three megabytes, so that a part of them counts as progress.
+fn weights() -> Vec<u8> {
+    (0..3u32 << 20).map(|at| (at.wrapping_mul(2654435761) >> 13) as u8).collect()
+}
+
+struct Case {
+    hub: Hub,
+    folder: TempDir,
+    settings: Settings,
+}
+
+impl Case {
+    fn new() -> Case {
+        let weights = weights();
+        let files: [(&str, &[u8]); 5] = [
+            ("config.json", CONFIG),
+            ("preprocessor_config.json", PREPARATION),
+            ("model.safetensors", &weights),
+            ("pytorch_model.bin", b"a pickle"),
+            ("README.md", b"# tiny"),
+        ];
+        Case::of(&files)
+    }
+
+    fn of(files: &[(&str, &[u8])]) -> Case {
+        let (hub, folder) = (Hub::of("org/tiny", files), tempfile::tempdir().unwrap());
+        let settings = Settings {
+            cache: folder.path().join("hub"),
+            archives: folder.path().join("clip"),
+            endpoint: hub.address.clone(),
+            openai: format!("{}/org/tiny/resolve/main", hub.address),
+            token: None,
+            offline: false,
+            patience: Duration::from_millis(700),
+            pause: Duration::from_millis(1),
+        };
+        Case { hub, folder, settings }
+    }
+
+    fn get(&self, name: &str) -> Result<PathBuf, String> {
+        let place = Place::of(Path::new(name), &self.settings).map_err(|error| format!("{error:#}"))?;
+        place.fetch(&self.settings).map(Path::to_path_buf).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Gets the checkpoint and compares it.
+    fn whole(&self) {
+        let folder = self.get("hf://org/tiny").unwrap();
+        assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), weights());
+    }
+
+    /// Fails to get the checkpoint, with a message of one line that contains all of these; no weights may be left with a name.
+    fn refused(&self, contains: &[&str]) {
+        let error = self.get("hf://org/tiny").unwrap_err();
+        assert!(!error.contains('\n') && contains.iter().all(|text| error.contains(text)), "{contains:?}: {error}");
+        assert!(!self.path(SNAPSHOT).join("model.safetensors").exists(), "{error}");
+        let blobs = std::fs::read_dir(self.path("models--org--tiny/blobs")).into_iter().flatten().flatten();
+        let large = blobs.filter(|blob| blob.metadata().unwrap().len() > 1000).map(|blob| blob.file_name());
+        assert!(large.into_iter().all(|name| name.to_string_lossy().ends_with(".incomplete")), "{error}");
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.settings.cache.join(below)
+    }
+
+    fn part(&self) -> Option<u64> {
+        let blobs = std::fs::read_dir(self.path("models--org--tiny/blobs")).ok()?.flatten();
+        let mut parts = blobs.filter(|blob| blob.file_name().to_string_lossy().ends_with(".incomplete"));
+        Some(parts.next()?.metadata().unwrap().len())
+    }
+}
+
+#[test]
+fn a_download_has_the_layout_of_the_python_package_and_is_used_without_a_request_afterwards() {
+    let case = Case::new();
+    case.whole();
+    assert_eq!(std::fs::read_to_string(case.path("models--org--tiny/refs/main")).unwrap(), COMMIT);
+    for (file, hash) in [("config.json", "40:"), ("model.safetensors", "64:")] {
+        let link = std::fs::read_link(case.path(SNAPSHOT).join(file)).unwrap();
+        let digits = link.strip_prefix("../../blobs").unwrap().to_str().unwrap().len();
+        assert_eq!(format!("{digits}:"), hash);
+    }
+    let names: Vec<String> = std::fs::read_dir(case.path(SNAPSHOT))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(!names.iter().any(|name| name.contains("pytorch") || name.contains("README")), "{names:?}");
+    let absent = case.path(&format!("models--org--tiny/.no_exist/{COMMIT}/tokenizer.json"));
+    assert!(absent.is_file() && case.path(".locks/models--org--tiny").is_dir() && case.part().is_none());
+    case.hub.seen();
+    case.whole();
+    case.get(&format!("hf://org/tiny@{COMMIT}")).unwrap();
+    assert_eq!(case.hub.seen(), []);
+    case.hub.stop();
+    case.whole();
+    let offline = Case { settings: Settings { offline: true, ..case.settings.clone() }, ..case };
+    offline.whole();
+    assert_eq!(Place::of(Path::new("hf://org/tiny"), &offline.settings).unwrap().commit(), Some(COMMIT));
+}
+
+#[test]
+fn offline_opens_no_socket_and_says_what_to_do() {
+    let mut case = Case::new();
+    case.settings.offline = true;
+    case.refused(&["hf://org/tiny: is not in", "--offline or HF_HUB_OFFLINE", "HF_HOME"]);
+    let error = case.get("openai://ViT-B-32").unwrap_err();
+    assert!(error.contains("openai://ViT-B-32: is not at") && error.contains("put it there"), "{error}");
+    assert_eq!(case.hub.seen(), []);
+    // A cache with the configs alone is no checkpoint yet, and no mistake until weights are asked for.
+    case.settings.offline = false;
+    Place::of(Path::new("hf://org/tiny"), &case.settings).unwrap();
+    case.settings.offline = true;
+    case.hub.seen();
+    assert!(Place::of(Path::new("hf://org/tiny"), &case.settings).unwrap().join("config.json").is_file());
+    case.refused(&["is not in"]);
+    assert_eq!(case.hub.seen(), []);
+}
+
+#[test]
+fn a_token_goes_to_the_endpoint_alone() {
+    let mut case = Case::new();
+    case.settings.token = Some(Token("hf_secret".into()));
+    case.whole();
+    let seen = case.hub.seen();
+    let (large, own): (Vec<_>, Vec<_>) = seen.iter().partition(|request| request.path.starts_with("/blob/"));
+    assert!(large.len() == 1 && large[0].authorization.is_none(), "{large:?}");
+    assert!(own.iter().all(|request| request.authorization.as_deref() == Some("Bearer hf_secret")), "{own:?}");
+}
+
+#[test]
+fn what_the_hub_refuses_is_one_line_with_the_way_out() {
+    let list = "/api/models/";
+    for (status, headers, wanted) in [
+        (401, "", vec!["answers 401", "no token was sent", "check the name", "HF_TOKEN"]),
+        (401, "x-error-code: GatedRepo", vec!["is gated", "accept its terms at http", "HF_TOKEN"]),
+        (403, "x-error-code: GatedRepo", vec!["is gated", "accept its terms"]),
+        (403, "", vec!["answers 403", "HF_TOKEN"]),
+        (404, "", vec!["has no /api/models/org/tiny/revision/main", "check the name"]),
+        (404, "x-error-code: RevisionNotFound", vec!["no such revision"]),
+        (429, "retry-after: 3600", vec!["answers 429", "asks to wait 3600 s"]),
+        (429, "", vec!["answers 429, 5 times", "try again later"]),
+        (503, "", vec!["answers 503, 5 times", "name a mirror by HF_ENDPOINT"]),
+        (418, "", vec!["answers 418", "HF_ENDPOINT"]),
+        (302, "location: http://192.0.2.1/x", vec!["is sent on to http://192.0.2.1/x", "not encrypted"]),
+        (302, "location: /api/models/org/tiny/revision/main", vec!["more than 5 redirects"]),
+        (302, "", vec!["a redirect that leads nowhere"]),
+    ] {
+        let mut case = Case::new();
+        case.hub.fail("GET", list, 99, Fault::Status(status, headers));
+        case.refused(&wanted);
+        case.settings.token = Some(Token("hf_secret".into()));
+        let error = case.get("hf://org/tiny").unwrap_err();
+        assert!(!error.contains("hf_secret") && error.contains("org/tiny"), "{error}");
+        case.hub.heal();
+        case.whole();
+    }
+}
+
+#[test]
+fn what_passes_is_tried_again_and_a_pause_that_is_asked_for_is_kept() {
+    let case = Case::new();
+    case.hub.fail("GET", "/api/models/", 2, Fault::Status(503, ""));
+    case.hub.fail("HEAD", "model.safetensors", 1, Fault::Status(429, "retry-after: 1"));
+    case.hub.fail("GET", "/blob/", 3, Fault::Status(500, ""));
+    let began = Instant::now();
+    case.whole();
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn a_download_that_was_cut_goes_on_where_it_ended() {
+    let case = Case::new();
+    // Within one process, however often, as long as something comes.
+    for _ in 0..8 {
+        case.hub.fail("GET", "/blob/", 1, Fault::Cut(400_000));
+    }
+    case.hub.seen();
+    // Each cut brings less than counts as progress, so the tries end.
+    case.refused(&["the transfer", "5 times", "what has come is kept"]);
+    let there = case.part().unwrap();
+    assert!((1_600_000..=2_000_000).contains(&there), "{there}");
+    case.hub.heal();
+    case.hub.seen();
+    case.whole();
+    let ranges: Vec<_> = case.hub.seen().iter().filter(|r| r.path.starts_with("/blob/")).map(|r| r.from).collect();
+    assert_eq!(ranges, [Some(there as usize)]);
+    assert_eq!(case.part(), None);
+}
+
+#[test]
+fn cuts_between_which_much_comes_do_not_count() {
+    let case = Case::of(&[
+        ("config.json", CONFIG),
+        ("preprocessor_config.json", PREPARATION),
+        ("model.safetensors", &weights().repeat(4)),
+    ]);
+    case.hub.fail("GET", "/blob/", 7, Fault::Cut(1 << 20));
+    let folder = case.get("hf://org/tiny").unwrap();
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), weights().repeat(4));
+}
+
+#[test]
+fn a_server_that_ignores_ranges_starts_again() {
+    let case = Case::new();
+    case.hub.fail("GET", "/blob/", 1, Fault::Cut(2_000_000));
+    case.hub.fail("GET", "/blob/", 9, Fault::NoRange);
+    case.whole();
+    let case = Case::new();
+    case.hub.fail("GET", "/blob/", 1, Fault::Cut(2_000_000));
+    case.hub.fail("GET", "/blob/", 1, Fault::Header("content-range", "bytes 5-9/3145728".into()));
+    case.whole();
+}
+
+#[test]
+fn a_stall_ends_and_is_continued() {
+    let case = Case::new();
+    case.hub.fail("GET", "/blob/", 1, Fault::Stall(1_000_000));
+    case.whole();
+    let case = Case::new();
+    case.hub.fail("GET", "/api/models/", 9, Fault::Stall(0));
+    case.refused(&["the answer broke off", "5 times"]);
+}
+
+#[test]
+fn content_that_is_not_the_published_one_is_removed() {
+    let case = Case::new();
+    case.hub.fail("GET", "/blob/", 1, Fault::Flipped);
+    case.refused(&["what came has the hash", "was removed", "HF_ENDPOINT"]);
+    assert_eq!(case.part(), None);
+    case.hub.fail("GET", "/blob/", 1, Fault::Longer);
+    case.refused(&["has 3145737 bytes, not the 3145728 that were promised"]);
+    // The start of another program's file is found out at the end, and the whole file comes again.
+    case.hub.fail("GET", "/blob/", 1, Fault::Cut(2_000_000));
+    case.hub.fail("GET", "/blob/", 9, Fault::Status(500, ""));
+    case.refused(&["answers 500"]);
+    let blobs = std::fs::read_dir(case.path("models--org--tiny/blobs")).unwrap().flatten();
+    let part =
+        blobs.map(|blob| blob.path()).find(|path| path.extension().is_some_and(|end| end == "incomplete")).unwrap();
+    std::fs::write(&part, vec![7; 1_500_000]).unwrap();
+    case.hub.heal();
+    case.whole();
+    let small = Case::new();
+    small.hub.fail("GET", "/cached/config.json", 1, Fault::Flipped);
+    small.refused(&["what came has the hash"]);
+    small.whole();
+}
+
+#[test]
+fn a_server_must_tell_size_and_hash() {
+    for (name, value, wanted) in [
+        ("x-linked-etag", "\"abc\"", "tells no hash"),
+        ("x-linked-etag", "../../../../evil", "tells no hash"),
+        ("x-linked-size", "many", "tells no size"),
+        ("x-linked-size", "9000000000000000000", "are still to come, and"),
+        ("x-linked-size", "3145720", "has 3145728 bytes, not the 3145720 that were promised"),
+        ("x-linked-size", "3145729", "has 3145728 bytes, not the 3145729 that were promised"),
+    ] {
+        let case = Case::new();
+        case.hub.fail("HEAD", "model.safetensors", 9, Fault::Header(name, value.into()));
+        case.refused(&[wanted]);
+    }
+    let case = Case::new();
+    case.hub.fail("HEAD", "/cached/config.json", 9, Fault::Header("content-length", "900000000".into()));
+    case.refused(&["config.json has 900.0 MB", "refused"]);
+}
+
+#[test]
+fn a_list_and_an_index_lead_nowhere_else() {
+    for (body, wanted) in [
+        (
+            r#"{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [{"rfilename": "../../x"}]}"#,
+            "lists the file",
+        ),
+        (r#"{"sha": "../../x", "siblings": []}"#, "names no commit"),
+        (r#"{"siblings": []}"#, "names no commit"),
+        ("<html>", "answers with no JSON"),
+    ] {
+        let case = Case::new();
+        case.hub.fail("GET", "/api/models/", 9, Fault::Body(body.into()));
+        case.refused(&[wanted]);
+        assert!(!case.folder.path().join("x").exists());
+    }
+    for (index, wanted) in [
+        (r#"{"weight_map": {"a": "../../../x.safetensors"}}"#, "is no file beside it"),
+        (r#"{"weight_map": {"a": "model-00001.safetensors"}}"#, "which the repository does not have"),
+    ] {
+        let case = Case::of(&[("config.json", CONFIG), ("model.safetensors.index.json", index.as_bytes())]);
+        case.refused(&[wanted]);
+    }
+    let index = br#"{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}"#;
+    let files: [(&str, &[u8]); 4] = [
+        ("config.json", CONFIG),
+        ("model.safetensors.index.json", index),
+        ("1.safetensors", b"1"),
+        ("2.safetensors", b"2"),
+    ];
+    let case = Case::of(&files);
+    let folder = case.get("hf://org/tiny").unwrap();
+    assert_eq!(std::fs::read(folder.join("2.safetensors")).unwrap(), b"2");
+}
+
+#[test]
+fn a_repository_without_weights_is_refused_before_anything_is_downloaded() {
+    let case = Case::of(&[("config.json", CONFIG), ("flax_model.msgpack", b"x")]);
+    case.refused(&["hf://org/tiny: has only flax_model.msgpack", "model.safetensors", "use another repository"]);
+    assert!(!case.path("models--org--tiny/blobs").exists());
+    let pickle = Case::of(&[("config.json", CONFIG), ("pytorch_model.bin", b"x")]);
+    assert!(pickle.get("hf://org/tiny").unwrap().join("pytorch_model.bin").is_file());
+    let adapter =
+        Case::of(&[("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"x"), ("optimizer.pt", b"y")]);
+    assert!(adapter.get("hf://org/tiny").unwrap().join("adapter_model.safetensors").is_file());
+}
+
+#[test]
+fn many_at_once_download_once() {
+    let case = Case::new();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(|| case.whole())).collect();
+        all.into_iter().for_each(|one| one.join().unwrap());
+    });
+    let contents = case.hub.seen().iter().filter(|request| request.path.starts_with("/blob/")).count();
+    assert_eq!(contents, 1);
+}
+
+#[test]
+fn what_python_has_left_is_used() {
+    let case = Case::new();
+    let folder = case.path(SNAPSHOT);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(case.path("models--org--tiny/refs")).unwrap();
+    std::fs::write(case.path("models--org--tiny/refs/main"), COMMIT).unwrap();
+    std::fs::write(folder.join("config.json"), CONFIG).unwrap();
+    std::fs::write(folder.join("pytorch_model.bin"), "theirs").unwrap();
+    std::fs::write(folder.join("preprocessor_config.json"), "{}").unwrap();
+    assert_eq!(case.get("hf://org/tiny").unwrap(), folder);
+    assert_eq!(case.hub.seen(), []);
+    // Without the preparation of images, the Hub is asked for it; without the Hub, what is there must do.
+    std::fs::remove_file(folder.join("preprocessor_config.json")).unwrap();
+    case.hub.fail("GET", "/api/models/", 1, Fault::Status(404, ""));
+    assert_eq!(case.get("hf://org/tiny").unwrap(), folder);
+    case.get("hf://org/tiny").unwrap();
+    assert!(folder.join("preprocessor_config.json").is_file());
+    assert!(!folder.join("model.safetensors").exists());
+}
+
+#[test]
+fn no_network_is_said_at_once() {
+    let mut case = Case::new();
+    case.settings.endpoint = "https://hub.invalid".into();
+    case.refused(&["hf://org/tiny", "hub.invalid", "--offline"]);
+    case.settings.endpoint = "hub".into();
+    case.refused(&["HF_ENDPOINT = hub: must be an address"]);
+}
+
+#[test]
+fn a_cache_of_another_user_is_named() {
+    let case = Case::new();
+    std::fs::create_dir_all(&case.settings.cache).unwrap();
+    // A file in the place of the folder, which also root cannot write below.
+    std::fs::write(case.path("models--org--tiny"), "").unwrap();
+    case.refused(&["models--org--tiny", "set HF_HOME to a folder of your own"]);
+}
+
+#[test]
+fn names_are_checked() {
+    let case = Case::new();
+    for (name, wanted) in [
+        ("hf://org/tiny/config.json", "must be hf://ORG/NAME"),
+        ("hf://../tiny", "must be hf://ORG/NAME"),
+        ("hf://org/a--b", "must be hf://ORG/NAME"),
+        ("hf://", "must be hf://ORG/NAME"),
+        ("hf://datasets/org/set", "is no repository of a model"),
+        ("hf://org/tiny@../../x", "the revision behind @"),
+        ("hf://org/tiny@", "the revision behind @"),
+        ("hf://org/tiny@v9", "no such revision"),
+        ("openai://ViT-B-33", "unknown; known: RN50"),
+    ] {
+        let error = case.get(name).unwrap_err();
+        assert!(error.contains(wanted), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_archive_of_openais_has_the_hash_of_its_address() {
+    let bytes = weights();
+    let sha256 = crate::base::hash::hex(<sha2::Sha256 as sha2::Digest>::digest(&bytes));
+    let archive = Archive { name: "Tiny", sha256: sha256.clone().leak() };
+    let case = Case::of(&[(&format!("{sha256}/Tiny.pt"), &bytes)]);
+    let target = case.settings.archives.join("Tiny.pt");
+    std::fs::create_dir_all(&case.settings.archives).unwrap();
+    std::fs::write(&target, "half of one").unwrap();
+    let settings = Settings { openai: format!("{}/direct", case.hub.address), ..case.settings.clone() };
+    let offline = Settings { offline: true, ..settings.clone() };
+    let error = format!("{:#}", fetch_archive(&archive, &target, &offline).unwrap_err());
+    assert!(error.contains("is not OpenAI's archive"), "{error}");
+    case.hub.fail("GET", "/direct/", 1, Fault::Cut(2_000_000));
+    case.hub.fail("GET", "/direct/", 1, Fault::Flipped);
+    let error = format!("{:#}", fetch_archive(&archive, &target, &settings).unwrap_err());
+    assert!(error.contains("what came has the hash"), "{error}");
+    fetch_archive(&archive, &target, &settings).unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), bytes);
+    case.hub.seen();
+    fetch_archive(&archive, &target, &settings).unwrap();
+    fetch_archive(&archive, &target, &offline).unwrap();
+    assert_eq!(case.hub.seen(), []);
+}

@@ -1,0 +1,151 @@
+//! Checkpoints by name, against a server of the tests' own on the loopback: from an empty folder to a report, offline afterwards.
+
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Place, assert_has, bella, fixture, messages, printed};
+use crate::hub_server::{COMMIT, Fault, Hub};
+
+/// `bella` in the folder of a test, with a cache of its own.
+fn run(place: &Place, hub: &Hub, words: &[&str]) -> Output {
+    bella(words)
+        .current_dir(place.path(""))
+        .env("HF_HOME", place.path("home"))
+        .env("HF_ENDPOINT", &hub.address)
+        .env_remove("HF_TOKEN")
+        .output()
+        .unwrap()
+}
+
+fn succeeds(place: &Place, hub: &Hub, words: &[&str]) -> Output {
+    let output = run(place, hub, words);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", messages(&output));
+    output
+}
+
+/// Two classes of twelve small images each.
+fn photos(place: &Place) {
+    for (at, class) in ["ant", "bee"].into_iter().enumerate() {
+        for file in 0..12u8 {
+            let image = image::RgbImage::from_pixel(9, 8, image::Rgb([90 * at as u8, 20 * file, 100]));
+            let mut bytes = vec![];
+            image.write_to(&mut std::io::Cursor::new(&mut bytes), image::ImageFormat::Png).unwrap();
+            place.write(&format!("photos/{class}/{file}.png"), &bytes);
+        }
+    }
+}
+
+const DEVICE: [&str; 6] = ["--device", "cpu", "--threads", "1", "--workers", "1"];
+
+fn with_device<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    [words, &DEVICE].concat()
+}
+
+#[test]
+fn from_an_empty_folder_to_a_report_and_again_offline() {
+    let (place, hub) = (Place::new(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));
+    photos(&place);
+    let sets = ["--set", "train.epochs=1", "--set", "particles=2", "--set", "batch_size=4", "--set", "warmup_steps=0"];
+    let init = ["init", "--checkpoint", "hf://org/tiny-vit", "--data", "photos", "--output", "mine.toml"];
+    assert_has(&messages(&succeeds(&place, &hub, &init)), &["checkpoint: timm ViT"]);
+    assert_has(&std::fs::read_to_string(place.path("mine.toml")).unwrap(), &["path = \"hf://org/tiny-vit\""]);
+    let train = with_device(&[&["train", "mine.toml"], &sets[..]].concat());
+    succeeds(&place, &hub, &train);
+    succeeds(&place, &hub, &with_device(&["eval", "--attack", "fgsm", "--epsilon", "0.01"]));
+    assert_has(&printed(&succeeds(&place, &hub, &["report"])), &["fgsm"]);
+    let rows = std::fs::read_to_string(place.path("results/mine.csv")).unwrap();
+    assert_has(&rows, &["tiny-vit", COMMIT, "checkpoint.commit"]);
+    let run_folder = only(&place.path("results/runs/mine"));
+    let config = std::fs::read_to_string(run_folder.join("config.toml")).unwrap();
+    assert_has(&config, &[&format!("path = \"hf://org/tiny-vit@{COMMIT}\"")]);
+    let record = std::fs::read_to_string(run_folder.join("run.json")).unwrap();
+    assert_has(&record, &[&format!("\"checkpoint_commit\": \"{COMMIT}\"")]);
+    // The same run is found again, without a request; the option and the variable alike.
+    hub.seen();
+    let again = succeeds(&place, &hub, &[&train[..], &["--offline"]].concat());
+    assert_has(&messages(&again), &["this run is finished"]);
+    succeeds(&place, &hub, &with_device(&["check", "--deep", "mine.toml"]));
+    succeeds(&place, &hub, &["inspect", "hf://org/tiny-vit", "--offline"]);
+    assert_eq!(hub.seen(), []);
+    // Another commit is another run.
+    let other = "fedcba9876543210fedcba9876543210fedcba98";
+    hub.set_commit(other);
+    std::fs::remove_file(place.path("home/hub/models--org--tiny-vit/refs/main")).unwrap();
+    let moved = succeeds(&place, &hub, &train);
+    assert_has(&messages(&moved), &[other, "so this is another run than"]);
+    assert_eq!(std::fs::read_dir(place.path("results/runs/mine")).unwrap().count(), 2);
+    let pinned = format!("checkpoint.path=hf://org/tiny-vit@{COMMIT}");
+    let kept = succeeds(&place, &hub, &[&train[..], &["--set", &pinned]].concat());
+    assert_has(&messages(&kept), &["this run is finished"]);
+}
+
+fn only(folder: &Path) -> std::path::PathBuf {
+    let all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0].clone()
+}
+
+#[test]
+fn a_killed_download_is_continued() {
+    let place = Place::new();
+    let (name, folder) = ("model.safetensors", fixture("folders/timm-vit"));
+    let bytes = std::fs::read(folder.join(name)).unwrap();
+    let hub = Hub::of_folder("org/tiny-vit", &folder);
+    let half = bytes.len() / 2;
+    hub.fail("GET", "/blob/", 1, Fault::Stall(half));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.args(["inspect", "hf://org/tiny-vit"]).env("HF_HOME", place.path("home")).env("HF_ENDPOINT", &hub.address);
+    command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_for_part(&place, half, &mut child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    hub.seen();
+    succeeds(&place, &hub, &["inspect", "hf://org/tiny-vit"]);
+    let ranges: Vec<_> = hub.seen().into_iter().filter(|request| request.path.starts_with("/blob/")).collect();
+    assert_eq!(ranges.iter().map(|request| request.from).collect::<Vec<_>>(), [Some(half)]);
+}
+
+fn wait_for_part(place: &Place, size: usize, child: &mut Child) {
+    let began = Instant::now();
+    loop {
+        let blobs =
+            std::fs::read_dir(place.path("home/hub/models--org--tiny-vit/blobs")).into_iter().flatten().flatten();
+        let mut parts = blobs.filter(|blob| blob.file_name().to_string_lossy().ends_with(".incomplete"));
+        if parts.any(|part| part.metadata().is_ok_and(|about| about.len() == size as u64)) {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none(),
+            "no part of {size} bytes"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn mistakes_are_said_at_the_key_and_nothing_is_left_over() {
+    let (place, hub) = (Place::with_tiny(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));
+    let refused = |words: &[&str], wanted: &[&str]| {
+        let output = run(&place, &hub, words);
+        assert_ne!(output.status.code(), Some(0), "{words:?}");
+        assert_has(&messages(&output), wanted);
+        assert_eq!(messages(&output).lines().count(), 1, "{}", messages(&output));
+    };
+    let check = |path: &str| format!("checkpoint.path={path}");
+    refused(
+        &["check", "tiny.toml", "--set", &check("hf://org/none")],
+        &["checkpoint.path", "hf://org/none", "check the name"],
+    );
+    refused(
+        &["check", "tiny.toml", "--set", &check("hf://org")],
+        &["checkpoint.path", "has no /api/models/org/revision/main"],
+    );
+    refused(&["check", "tiny.toml", "--set", &check("hf://a/b/c")], &["checkpoint.path", "must be hf://ORG/NAME"]);
+    refused(&["inspect", "openai://ViT-B-23"], &["unknown; known: RN50, RN101", "ViT-B-32"]);
+    refused(&["inspect", "hf://org/tiny-vit", "--offline"], &["hf://org/tiny-vit: is not in", "leave that out once"]);
+    hub.fail("GET", "/api/", 9, Fault::Status(403, "x-error-code: GatedRepo"));
+    refused(&["inspect", "hf://org/tiny-vit"], &["is gated", "accept its terms", "HF_TOKEN"]);
+    assert!(!place.path("home/hub/models--org--tiny-vit/snapshots").exists());
+}
