@@ -165,7 +165,7 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
         signals::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
     }
     tracing::info!("run: {}", run.path().display());
-    if let Some(other) = run.of_another_commit(&experiment).filter(|_| is_new) {
+    if let Some(other) = run.of_another_commit(experiment).filter(|_| is_new) {
         let (shown, commit) = (other.path().display(), experiment.checkpoint.path.commit().unwrap_or_default());
         tracing::warn!(
             "checkpoint.path: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \

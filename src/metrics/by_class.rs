@@ -73,7 +73,7 @@ impl Confusion {
             pairs.map(move |(predicted, samples)| Mistake { label, predicted, samples: *samples }).collect::<Vec<_>>()
         };
         let mut mistakes: Vec<Mistake> = self.counts.iter().enumerate().flat_map(of_class).collect();
-        mistakes.sort_by(|a, b| b.samples.cmp(&a.samples));
+        mistakes.sort_by_key(|mistake| std::cmp::Reverse(mistake.samples));
         mistakes
     }
 

@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_sheet_says_of_which_run_it_is() {
-        let tiles = vec![tile(4, 4, [255; 3], &["cat"])];
+        let tiles = [tile(4, 4, [255; 3], &["cat"])];
         let plain = sheet(&[Section { heading: "h".into(), tiles: vec![tiles[0].clone(); 3] }], 3);
         let named = Sheet { title: "low-rank-svgd-s1".into(), note: "MI in nats".into(), ..plain.clone() };
         let size = |sheet: &Sheet| image::load_from_memory(&png(sheet).unwrap()).unwrap().into_rgb8().dimensions();

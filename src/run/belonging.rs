@@ -68,18 +68,15 @@ impl RunFolder {
         let name = |settings: &toml::Table| Some(settings.get("checkpoint")?.get("path")?.as_str()?.to_string());
         let own = name(&ours).filter(|name| commit_in(name).is_some())?;
         let repository = |name: &str| name.split('@').next().map(str::to_string);
-        let is_same = |run: &RunFolder| {
+        let mut is_same = |run: &RunFolder| {
             let Ok(theirs) = run.read_config() else { return false };
             let Some(other) = name(&theirs).filter(|other| *other != own) else { return false };
             let Some(toml::Value::Table(checkpoint)) = ours.get_mut("checkpoint") else { return false };
             checkpoint.insert("path".into(), other.as_str().into());
             repository(&other) == repository(&own) && theirs == ours
         };
-        let beside = listed(self.path.parent()?).ok()?.into_iter().map(RunFolder::at);
-        beside.filter(RunFolder::is_finished).find_map({
-            let mut is_same = is_same;
-            move |run| is_same(&run).then_some(run)
-        })
+        let mut beside = listed(self.path.parent()?).ok()?.into_iter().map(RunFolder::at);
+        beside.find(|run| run.is_finished() && is_same(run))
     }
 
     /// Checks that the stored config is the one that the run was trained with. The run's id contains the hash of the

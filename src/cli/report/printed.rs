@@ -89,7 +89,7 @@ impl Kind {
             columns = overview_labels(self.keys());
         }
         let settings = if self == Kind::Conformal { settings_of_scores(table) } else { None };
-        columns.retain(|column| !numbers.contains(column) && !(settings.is_some() && column == SETTINGS));
+        columns.retain(|column| !numbers.contains(column) && (settings.is_none() || column != SETTINGS));
         columns.extend(numbers);
         draw(named.as_ref().unwrap_or(table), columns, self.keys(), how);
         settings.into_iter().flatten().for_each(|line| println!("{line}"));

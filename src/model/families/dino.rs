@@ -30,7 +30,7 @@ const BLOCK: &[(&str, &str)] = &[
 pub static V2: Family = Family {
     model_type: "dinov2",
     name: "DINOv2",
-    names: TowerNames { styles: &class::DINO, block: BLOCK, ..vit::NAMES },
+    names: TowerNames { styles: class::DINO, block: BLOCK, ..vit::NAMES },
     class: Some(&V2_CLASS),
     processor: "Bit",
     eps: 1e-6,
@@ -54,7 +54,7 @@ pub static V2_WITH_REGISTERS: Family = Family {
     model_type: "dinov2_with_registers",
     name: "DINOv2 with registers",
     names: TowerNames {
-        styles: &class::DINO,
+        styles: class::DINO,
         block: BLOCK,
         around: &[
             ("embeddings.cls_token", "class_token", Form::Squeezed),
@@ -81,7 +81,7 @@ pub static V3: Family = Family {
     name: "DINOv3",
     names: TowerNames {
         patches: "embeddings.patch_embeddings.weight",
-        styles: &class::DINO3,
+        styles: class::DINO3,
         block: BLOCK,
         around: &[
             ("embeddings.cls_token", "class_token", Form::Squeezed),

@@ -78,7 +78,7 @@ impl TowerNames {
 /// The towers of CLIP and SigLIP.
 pub(super) const TOWER: TowerNames = TowerNames {
     patches: "embeddings.patch_embedding.weight",
-    styles: &super::class::TOWER,
+    styles: super::class::TOWER,
     block: &[("layer_norm1.", "ln_1."), ("layer_norm2.", "ln_2.")],
     around: &[],
     beside: &[],

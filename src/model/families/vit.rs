@@ -15,7 +15,7 @@ static DEIT_CLASS: Class = classifying("DeiTForImageClassification", "deit.", 1,
 /// The names that ViT, DeiT, MAE and BEiT share.
 pub(super) const NAMES: TowerNames = TowerNames {
     patches: "embeddings.patch_embeddings.projection.weight",
-    styles: &class::VIT,
+    styles: class::VIT,
     block: &[("layernorm_before.", "ln_1."), ("layernorm_after.", "ln_2.")],
     around: &[
         ("embeddings.cls_token", "class_token", Form::Squeezed),
