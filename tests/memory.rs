@@ -170,8 +170,9 @@ fn what_cannot_fit_is_refused_with_the_amount_and_a_way_out() {
     assert_eq!(refused.status.code(), Some(2));
     assert_has(&messages(&refused), &["--memory", "must be above 0"]);
     let place = trained();
+    // Clean images are predicted before they are attacked.
     let line = error_line(with(place.command("eval", &[]), &["--memory", "0.01", "--attack", "fgsm"]), 1);
-    assert_has(&line, &["attack: 1 member and one image at once need", "--batch-size"]);
+    assert_has(&line, &["prediction: 1 member and one image at once need", "--batch-size"]);
 }
 
 /// The Gram matrices of 3,000 particles of rank 2 take 0.27 GiB a layer, and their kernel 0.07 GiB a tensor.
