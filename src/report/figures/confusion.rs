@@ -92,7 +92,7 @@ fn matrix(one: &OfSeries, title: String, place: &str) -> Panel {
     };
     Panel {
         title,
-        x: axis("predicted class", one.classes.clone()),
+        x: axis("predicted class, in % of the true one", one.classes.clone()),
         y: axis(&format!("true class{place}"), up),
         layers: vec![Layer::Matrix((0..count).map(row).collect())],
         values: false,
