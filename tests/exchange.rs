@@ -400,7 +400,7 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
         assert_has(&error_line(importing(&place, &[folder], &[]), 1), parts);
         assert!(!place.path("imported/runs").exists(), "nothing is half-written");
     };
-    refused(changed("LORA", "IA3"), &["a IA3 adapter", "bella reads"]);
+    refused(changed("LORA", "IA3"), &["adapter_config.json: peft_type = IA3", "bella reads"]);
     refused(changed("\"use_dora\": false", "\"use_dora\": true"), &["a DoRA adapter"]);
     refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
     for start in ["lora_ga", "OLoRA", "pissa_niter_4", "loftq", "corda", "unheard-of"] {

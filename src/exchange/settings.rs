@@ -105,8 +105,11 @@ const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
 
 /// Checks that the config is that of a plain LoRA adapter.
 fn check_kind(config: &Value) -> Result<()> {
-    let kind = config["peft_type"].as_str().unwrap_or("unknown");
-    ensure!(kind == "LORA", "a {kind} adapter is no low-rank update W + s B A: bella reads peft_type = \"LORA\"");
+    let kind = config["peft_type"].as_str().unwrap_or("none");
+    ensure!(
+        kind == "LORA",
+        "adapter_config.json: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\""
+    );
     ensure!(
         config["use_dora"].as_bool() != Some(true),
         "a DoRA adapter also scales the columns of W: bella reads plain LoRA"

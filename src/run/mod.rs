@@ -244,6 +244,10 @@ impl RunFolder {
     /// # Errors
     /// Fails if it is not.
     pub fn expect_finished(&self) -> Result<()> {
+        let posterior = self.posterior();
+        if !self.is_finished() && posterior.symlink_metadata().is_ok() {
+            bail!("{}: is no regular file: remove it, and train the run again", posterior.display());
+        }
         if !self.is_finished() {
             bail!("{}: this run is not finished: continue it with `bella train`", self.path.display());
         }

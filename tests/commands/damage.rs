@@ -147,3 +147,23 @@ fn the_row_of_a_predictive_that_a_kill_prevented_is_made_by_the_same_command() {
     let places = |table: &bella::results::store::Table, row| table.get(row, "nll_lm").unwrap().to_string();
     assert_eq!((again.rows.len(), places(&again, 1)), (2, places(&results, 1)));
 }
+
+/// A results file that has lost all of its rows is noticed, and so is a posterior that is none.
+#[test]
+fn files_without_content_are_noticed() {
+    let (place, run) = finished();
+    let csv = place.path("results/tiny.csv");
+    let whole = std::fs::read_to_string(&csv).unwrap();
+    for (content, said) in
+        [(whole.lines().next().unwrap(), "all of its rows were removed"), ("[[[[", "tiny.csv: has no row")]
+    {
+        std::fs::write(&csv, content).unwrap();
+        assert_has(&printed(&check(&place).output().unwrap()), &["tiny.csv", said]);
+    }
+    std::fs::write(&csv, whole).unwrap();
+    let posterior = run.join("posterior.safetensors");
+    std::fs::remove_file(&posterior).unwrap();
+    std::fs::create_dir(&posterior).unwrap();
+    let line = error_line(with(place.command("eval", &[]), &[&text(&run)]), 1);
+    assert_has(&line, &["posterior.safetensors: is no regular file"]);
+}
