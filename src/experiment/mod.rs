@@ -41,7 +41,7 @@ pub struct Experiment {
     pub checkpoint: CheckpointSpec,
     pub head: Selected<dyn HeadSpec>,
     pub data: DataSpec,
-    /// What is learnt of the data by the head.
+    /// The task that the head learns from the labels.
     pub task: Box<dyn Task>,
     /// The training settings; absent if the checkpoint is only evaluated.
     pub training: Option<Training>,

@@ -29,7 +29,7 @@ const MOST_REDIRECTS: usize = 5;
 /// The largest list of a repository's files, in bytes.
 const LARGEST_LIST: u64 = 32 << 20;
 
-/// Why a request brought nothing.
+/// The reason for which a request brought nothing.
 pub enum Fault {
     /// It may succeed if it is repeated, after the pause that the server asks for.
     Passing {
@@ -39,7 +39,7 @@ pub enum Fault {
     Lasting(Error),
 }
 
-/// Whom messages name: the checkpoint, and the page on which its terms are.
+/// The checkpoint that messages name, and the page on which its terms are.
 pub struct Subject {
     pub name: String,
     pub page: String,

@@ -24,7 +24,7 @@ struct List {
     files: Vec<String>,
 }
 
-/// What the Hub has said to this process, by address, so that a branch means one commit in it.
+/// The lists of files that the Hub has given to this process, by address, so that a branch means one commit in it.
 static LISTS: LazyLock<Mutex<HashMap<String, Arc<List>>>> = LazyLock::new(Default::default);
 
 /// A repository at a revision.

@@ -1,4 +1,4 @@
-//! What the environment says of the Hub, by the variables of the Hub's own Python package.
+//! The settings of the Hub, read from the environment variables that the Hub's own Python package reads.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub fn go_offline() {
 #[derive(Clone)]
 pub struct Token(pub String);
 
-/// Where names are looked up, and where their files lie.
+/// The servers at which names are looked up, and the folders in which their files lie.
 #[derive(Clone)]
 pub struct Settings {
     /// The folder with a folder `models--org--name` for each repository.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub openai: String,
     pub token: Option<Token>,
     pub offline: bool,
-    /// How long a connection, an answer or a byte is waited for.
+    /// The time for which a connection, an answer or a byte is waited for.
     pub patience: Duration,
     /// The pause before the first repetition; each further one doubles it.
     pub pause: Duration,

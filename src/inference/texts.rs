@@ -26,7 +26,7 @@ pub struct Asked<'a> {
     pub generate: Option<u32>,
     /// The number of prompts per forward pass; that of the config by default.
     pub batch_size: Option<u32>,
-    /// What records of classes have besides the usual columns.
+    /// The columns that records of classes have besides the usual ones.
     pub columns: Columns,
 }
 

@@ -1,4 +1,4 @@
-//! What tests build methods from.
+//! Doubles of an optimizer and of other parts, from which tests build methods.
 
 use anyhow::Result;
 use tch::Tensor;

@@ -1,4 +1,4 @@
-//! What methods that train or fit Gaussians share: the keys that they read alike, and the divergence from a prior.
+//! The keys that methods which train or fit Gaussians read alike, and the divergence from a prior that they share.
 
 use tch::{Kind, Tensor};
 

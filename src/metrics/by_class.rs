@@ -1,4 +1,4 @@
-//! Which classes are taken for which: the confusion matrix, and the numbers of each class that follow from it.
+//! The confusion matrix, which counts how often each class is taken for another, and the numbers of each class that follow from it.
 
 use super::{Average, Better, Column, Scores, Unit};
 

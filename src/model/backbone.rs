@@ -27,7 +27,7 @@ pub enum Backbone {
     Llava(Box<llava::Opened>),
 }
 
-/// What a model takes of a network.
+/// The parts of a checkpoint that a model takes over.
 pub struct Parts {
     pub network: Box<dyn Network>,
     pub base: Parameters,

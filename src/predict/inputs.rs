@@ -177,7 +177,7 @@ pub struct Record {
 /// The separator between the classes of a set in CSV.
 const BETWEEN: &str = "|";
 
-/// What records have besides the usual columns.
+/// The columns that records have besides the usual ones.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     /// The class names of the model.

@@ -1,4 +1,4 @@
-//! What is kept of the predictions of a test set: a file, and the metrics that follow from it.
+//! The file that is kept of the predictions of a test set, and the metrics that follow from it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

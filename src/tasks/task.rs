@@ -13,7 +13,7 @@ use crate::model::head::Head;
 use crate::model::network::Weights;
 use crate::predict::Predictor;
 
-/// What a model learns.
+/// The thing that a model learns from labels.
 pub trait Task {
     /// Returns what is learnt, in words, where there are this many classes.
     fn learnt(&self, classes: usize) -> String;
@@ -68,7 +68,7 @@ pub struct Batched<'a> {
     pub batch_size: usize,
 }
 
-/// What a file of predictions says of itself: the names of the classes, and facts by key.
+/// The facts that a file of predictions states about itself: the names of the classes, and others by key.
 pub struct About {
     pub classes: Vec<String>,
     pub metadata: BTreeMap<String, String>,

@@ -20,7 +20,7 @@ use crate::tasks::{Classes, Task};
 const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
     does not show it";
 
-/// What learns: the model, its trained columns, and the task.
+/// The model with its trained columns and its task: the part that learns.
 #[derive(Clone, Copy)]
 pub struct Learner<'a> {
     pub model: &'a Model,

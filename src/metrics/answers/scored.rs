@@ -85,7 +85,7 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// The numbers of the answers on one level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// What the level is of: `agreement`, `entropy up to` or `entropy above`.
+    /// The quantity that the level bounds: `agreement`, `entropy up to` or `entropy above`.
     pub by: &'static str,
     /// The share of people who gave the most common answer, or a threshold of the entropy in nats.
     pub level: f64,

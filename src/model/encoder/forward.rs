@@ -13,8 +13,8 @@ use crate::machine::memory::MemoryEstimate;
 use crate::model::families::EMBEDDING;
 use crate::model::families::encoders::Numbering;
 use crate::model::language::{Pass, Texts};
-use crate::model::network::ops::{Activation, Constant, Eager, Forward, Mask, Ops, Written};
-use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Weights};
+use crate::model::network::ops::{Activation, Constant, Forward, Mask, Ops};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, block_of, runs_its_pass};
 
 /// The layer on the first token, by which a whole text is read.
 pub const POOLER: &str = "pooler";
@@ -133,8 +133,7 @@ impl Network for Encoder {
             ("mlp.fc", width, mlp),
             ("mlp.proj", mlp, width),
         ];
-        let slot = |stage, (target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs);
-        let mut all: Vec<Slot> = (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect();
+        let mut all = Slot::of_blocks(blocks, &layers);
         let (name, target, kind) = (POOLER.to_string(), POOLER.to_string(), SlotKind::Linear);
         all.extend(pooled.then_some(Slot { name, target, kind, inputs: width, outputs: width, stage: blocks }));
         all
@@ -146,8 +145,8 @@ impl Network for Encoder {
     }
 
     fn stage_of(&self, name: &str) -> usize {
-        match name.strip_prefix("blocks.") {
-            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+        match block_of(name) {
+            Some(block) => block,
             None if name.starts_with(POOLER) => self.geometry.blocks,
             None => 0,
         }
@@ -160,24 +159,10 @@ impl Network for Encoder {
     /// Returns the shapes of a stage's input for one text, of one token after the last stage.
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let tokens = if stage == self.geometry.blocks { 1 } else { self.tokens };
-        Texts { hidden: vec![tokens, self.geometry.width], mask: vec![tokens, 1] }.fields()
+        Texts::entering(tokens, self.geometry.width)
     }
 
-    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
-        self.enter_by(&Eager::of(weights), samples)
-    }
-
-    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
-        self.stage_by(&Eager::of(weights), stage, x)
-    }
-
-    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
-        self.features_by(&Eager::of(weights), x)
-    }
-
-    fn written(&self) -> Option<&dyn Written> {
-        Some(self)
-    }
+    runs_its_pass!();
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let Geometry { width, blocks, .. } = self.geometry;

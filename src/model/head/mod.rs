@@ -55,7 +55,7 @@ pub struct HeadContext<'a> {
     pub own: Option<&'a OwnHead>,
     /// The tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
     pub words: Option<(&'a Tokenizer, &'a Parameters)>,
-    /// What the network takes.
+    /// The kind of samples that the network takes.
     pub medium: Medium,
     pub checkpoint: Checkpoint<'a>,
 }

@@ -28,6 +28,13 @@ impl<V> Texts<V> {
     }
 }
 
+impl Texts<Vec<i64>> {
+    /// Returns the shapes of what travels between stages for one text of so many tokens.
+    pub fn entering(tokens: i64, width: i64) -> Fields<Vec<i64>> {
+        Texts { hidden: vec![tokens, width], mask: vec![tokens, 1] }.fields()
+    }
+}
+
 /// The tokens that a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {

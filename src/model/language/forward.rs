@@ -4,7 +4,7 @@
 //! Hidden states `[p, B, T, d]` and a mask `[p, B, T, 1]` travel between stages. After the last block they are those of the last
 //! token alone.
 
-use tch::{Kind, Tensor};
+use tch::Kind;
 
 use super::block::{Block, Rows, Texts};
 use super::footprint::Pass;
@@ -13,8 +13,10 @@ use super::{EMBEDDING, Geometry, OUTPUT};
 use crate::data::Fields;
 use crate::data::fields::{IDS, MASK};
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Eager, Forward, Ops, Reads, Written};
-use crate::model::network::{Autoregressive, Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Weights};
+use crate::model::network::ops::{Forward, Ops, Reads};
+use crate::model::network::{
+    Autoregressive, Graph, HIDDEN, Network, Parameters, Slot, SlotKind, block_of, runs_its_pass,
+};
 
 /// A network of the Llama family.
 #[derive(Debug)]
@@ -38,8 +40,7 @@ impl Network for Language {
             ("mlp.fc", width, mlp),
             ("mlp.proj", mlp, width),
         ];
-        let slot = |stage, (target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs);
-        let mut all: Vec<Slot> = (0..blocks).flat_map(|stage| layers.map(|layer| slot(stage, layer))).collect();
+        let mut all = Slot::of_blocks(blocks, &layers);
         let (name, target, kind) = (OUTPUT.to_string(), OUTPUT.to_string(), SlotKind::Linear);
         all.push(Slot { name, target, kind, inputs: width, outputs: vocabulary, stage: blocks });
         all
@@ -51,8 +52,8 @@ impl Network for Language {
     }
 
     fn stage_of(&self, name: &str) -> usize {
-        match name.strip_prefix("blocks.") {
-            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+        match block_of(name) {
+            Some(block) => block,
             None if name.starts_with(EMBEDDING) => 0,
             None => self.geometry.blocks,
         }
@@ -65,24 +66,10 @@ impl Network for Language {
     /// Returns the shapes of a stage's input for one prompt, of one token after the last stage.
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let tokens = if stage == self.geometry.blocks { 1 } else { self.tokens };
-        Texts { hidden: vec![tokens, self.geometry.width], mask: vec![tokens, 1] }.fields()
+        Texts::entering(tokens, self.geometry.width)
     }
 
-    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
-        self.enter_by(&Eager::of(weights), samples)
-    }
-
-    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
-        self.stage_by(&Eager::of(weights), stage, x)
-    }
-
-    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
-        self.features_by(&Eager::of(weights), x)
-    }
-
-    fn written(&self) -> Option<&dyn Written> {
-        Some(self)
-    }
+    runs_its_pass!();
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
         Some(self)

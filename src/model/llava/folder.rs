@@ -17,7 +17,7 @@ use crate::model::Normalize;
 use crate::model::families::decoders::LLAVA;
 use crate::model::folder::{Place, check_preparation, config_file, home};
 use crate::model::language::{self, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
-use crate::model::network::Parameters;
+use crate::model::network::{Parameters, block_of};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::StoredNames;
 use crate::model::values::{Values, agree};
@@ -237,8 +237,8 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
 
 /// Returns whether a parameter of CLIP's tower takes part where `blocks` blocks are run.
 fn is_run(name: &str, blocks: usize) -> bool {
-    match name.strip_prefix("blocks.") {
-        Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).is_some_and(|n: usize| n < blocks),
+    match block_of(name) {
+        Some(block) => block < blocks,
         None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
     }
 }

@@ -13,8 +13,8 @@ use crate::data::fields::{IDS, MASK, PIXELS};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::language::{Language, Rows, Texts};
 use crate::model::network::autoregressive::Memory;
-use crate::model::network::ops::{Count, Counter, Eager, Forward, Ops, Reads, Written};
-use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights};
+use crate::model::network::ops::{Count, Counter, Eager, Forward, Ops, Reads};
+use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights, runs_its_pass};
 
 /// The number of tokens of an answer for which memory is planned.
 const ANSWER: u64 = 8;
@@ -129,21 +129,7 @@ impl Network for Llava {
         }
     }
 
-    fn enter(&self, weights: &Weights, samples: &Fields) -> Fields {
-        self.enter_by(&Eager::of(weights), samples)
-    }
-
-    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
-        self.stage_by(&Eager::of(weights), stage, x)
-    }
-
-    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
-        self.features_by(&Eager::of(weights), x)
-    }
-
-    fn written(&self) -> Option<&dyn Written> {
-        Some(self)
-    }
+    runs_its_pass!();
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
         Some(self)

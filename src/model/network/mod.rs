@@ -61,7 +61,51 @@ impl Slot {
         let name = format!("blocks.{stage}.{target}");
         Slot { name, target: target.to_string(), kind: SlotKind::Linear, inputs, outputs, stage }
     }
+
+    /// Returns the same linear layers (target, inputs, outputs) of each of `blocks` blocks, where each block is a stage.
+    pub fn of_blocks(blocks: usize, layers: &[(&str, i64, i64)]) -> Vec<Slot> {
+        let of =
+            |stage| layers.iter().map(move |&(target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs));
+        (0..blocks).flat_map(of).collect()
+    }
 }
+
+/// Returns the number of the block that a parameter such as `blocks.3.mlp.fc.weight` belongs to; `None` for one of no block.
+pub fn block_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()
+}
+
+/// The methods of a [`Network`] whose pass is [written over operations](ops::Forward): libtorch runs it.
+macro_rules! runs_its_pass {
+    () => {
+        fn enter(
+            &self,
+            weights: &crate::model::network::Weights,
+            samples: &crate::data::Fields,
+        ) -> crate::data::Fields {
+            self.enter_by(&crate::model::network::ops::Eager::of(weights), samples)
+        }
+
+        fn stage(
+            &self,
+            weights: &crate::model::network::Weights,
+            stage: usize,
+            x: crate::data::Fields,
+        ) -> crate::data::Fields {
+            self.stage_by(&crate::model::network::ops::Eager::of(weights), stage, x)
+        }
+
+        fn features(&self, weights: &crate::model::network::Weights, x: &crate::data::Fields) -> tch::Tensor {
+            self.features_by(&crate::model::network::ops::Eager::of(weights), x)
+        }
+
+        fn written(&self) -> Option<&dyn crate::model::network::ops::Written> {
+            Some(self)
+        }
+    };
+}
+
+pub(crate) use runs_its_pass;
 
 /// The operation of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

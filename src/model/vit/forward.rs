@@ -15,8 +15,8 @@ use super::{Geometry, Traits};
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Eager, Forward, Mask, Ops, Written};
-use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Weights};
+use crate::model::network::ops::{Forward, Mask, Ops};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, block_of, runs_its_pass};
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -32,12 +32,10 @@ impl Network for Vit {
     fn slots(&self) -> Vec<Slot> {
         let Geometry { width, mlp, blocks, .. } = self.geometry;
         let gate = self.parts.block.gated.then_some(("mlp.gate", width, mlp));
-        let layers = [("attn.qkv", width, 3 * width), ("attn.proj", width, width)]
-            .into_iter()
-            .chain(gate)
-            .chain([("mlp.fc", width, mlp), ("mlp.proj", mlp, width)]);
-        let slot = |stage, (target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs);
-        (0..blocks).flat_map(|stage| layers.clone().map(move |layer| slot(stage, layer))).collect()
+        let attention = [("attn.qkv", width, 3 * width), ("attn.proj", width, width)];
+        let mlp = [("mlp.fc", width, mlp), ("mlp.proj", mlp, width)];
+        let layers: Vec<_> = attention.into_iter().chain(gate).chain(mlp).collect();
+        Slot::of_blocks(blocks, &layers)
     }
 
     /// Returns the number of blocks; each block is a stage.
@@ -46,8 +44,8 @@ impl Network for Vit {
     }
 
     fn stage_of(&self, name: &str) -> usize {
-        match name.strip_prefix("blocks.") {
-            Some(rest) => rest.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+        match block_of(name) {
+            Some(block) => block,
             None if ["ln_post.", "proj.", "pool."].iter().any(|after| name.starts_with(after)) => self.geometry.blocks,
             None => 0,
         }
@@ -68,21 +66,7 @@ impl Network for Vit {
         Fields::of(HIDDEN, vec![self.tokens(), self.geometry.width])
     }
 
-    fn enter(&self, weights: &Weights, images: &Fields) -> Fields {
-        self.enter_by(&Eager::of(weights), images)
-    }
-
-    fn stage(&self, weights: &Weights, stage: usize, x: Fields) -> Fields {
-        self.stage_by(&Eager::of(weights), stage, x)
-    }
-
-    fn features(&self, weights: &Weights, x: &Fields) -> Tensor {
-        self.features_by(&Eager::of(weights), x)
-    }
-
-    fn written(&self) -> Option<&dyn Written> {
-        Some(self)
-    }
+    runs_its_pass!();
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need()

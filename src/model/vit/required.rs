@@ -6,6 +6,8 @@ use std::collections::HashSet;
 use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor};
 
+use crate::model::network::block_of;
+
 /// The biases that queries, keys and values have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkvBias {
@@ -233,6 +235,5 @@ impl Required {
 
 /// Returns one more than the largest block number among the canonical names.
 pub fn block_count(parameters: &[(String, Tensor)]) -> usize {
-    let number = |name: &str| name.strip_prefix("blocks.")?.split_once('.')?.0.parse::<usize>().ok();
-    parameters.iter().filter_map(|(name, _)| number(name)).max().map_or(0, |last| last + 1)
+    parameters.iter().filter_map(|(name, _)| block_of(name)).max().map_or(0, |last| last + 1)
 }

@@ -1,4 +1,4 @@
-//! Which classes are taken for which: a matrix for each method on each clean test set.
+//! A matrix for each method on each clean test set, which shows how often each class is taken for another.
 
 use anyhow::Result;
 

@@ -25,7 +25,7 @@ pub struct Material<'a> {
     pub experiment: String,
     pub sources: &'a Sources,
     pub series: Vec<Series<'a>>,
-    /// What all series are, and the name of each without it, as legends show it.
+    /// The words that the names of all series share, and the rest of each name, as legends show it.
     pub shared: String,
     pub names: Vec<String>,
     /// The per-sample scores of the predictions that figures show.

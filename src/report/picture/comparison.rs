@@ -19,7 +19,7 @@ pub struct Comparison<'a> {
     table: &'a Table,
     /// The name of each series, in the order of the legend.
     pub names: Vec<String>,
-    /// What all series are, which the names do not repeat.
+    /// The words that all series share, which the names do not repeat.
     pub shared: String,
     pub groups: Vec<Group>,
     /// The row, the series and the group of each result, as indices.

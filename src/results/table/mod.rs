@@ -27,7 +27,7 @@ pub struct Spec {
     pub surface: Surface,
 }
 
-/// What becomes of the columns that do not fit.
+/// The treatment of the columns that do not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// A line counts them.
