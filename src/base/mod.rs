@@ -10,7 +10,6 @@ pub mod golden;
 pub mod hash;
 pub mod logging;
 pub mod mapped;
-pub mod paths;
 pub mod pickle;
 pub mod random;
 pub mod small;

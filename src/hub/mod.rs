@@ -6,7 +6,6 @@ mod client;
 mod download;
 mod files;
 mod name;
-mod openai;
 mod repository;
 mod settings;
 #[cfg(test)]
@@ -25,8 +24,8 @@ use crate::schema::{Field, Reader, Setting};
 use cache::{create_beside, with_lock_of};
 use client::{Ask, Client, Subject};
 use download::{Download, Hash, check_space, megabytes};
+use name::Archive;
 use name::{HubName, Name};
-use openai::Archive;
 use repository::Repository;
 
 pub use files::{INDEX, lead};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::openai;
+use super::name::ADDRESS;
 use crate::base::files::read_text;
-use crate::base::paths::expanded;
+use crate::base::small::expanded;
 
 /// The Hub itself, where no mirror is set.
 const HUB: &str = "https://huggingface.co";
@@ -70,7 +70,7 @@ impl Settings {
             cache: cache.unwrap_or_else(|| home.join("hub")),
             archives: caches.join("clip"),
             endpoint: variable("HF_ENDPOINT").unwrap_or(HUB.into()).trim_end_matches('/').to_string(),
-            openai: openai::ADDRESS.to_string(),
+            openai: ADDRESS.to_string(),
             token: token.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()).map(Token),
             offline: OFFLINE.load(Ordering::Relaxed) || is_set(offline),
             patience: Duration::from_secs(seconds.max(1)),

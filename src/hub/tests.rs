@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::openai::Archive;
+use super::name::Archive;
 use super::settings::Token;
 use super::{Place, Settings, fetch_archive};
 use server::{COMMIT, Fault, Hub};

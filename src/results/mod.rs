@@ -1,14 +1,13 @@
 //! Result rows: one CSV file per experiment, which several processes may extend, and the tables rendered from it.
 
-pub mod conformal;
 pub mod images;
 pub mod listing;
-pub mod ood;
 pub mod rebuild;
 pub mod runs;
 pub mod series;
 pub mod store;
 pub mod table;
+pub mod uncertainty;
 pub mod verify;
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
-mod belonging;
 mod find;
-mod record;
 pub mod settings;
 
 use std::fs::{File, TryLockError};
@@ -17,9 +15,9 @@ use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
-pub use belonging::{open_answers, open_outcome, open_predictions};
 pub use find::Ambiguous;
-pub use record::Record;
+pub use find::{open_answers, open_outcome, open_predictions};
+pub use settings::Record;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.

@@ -2,8 +2,7 @@
 
 mod announcement;
 mod opened;
-mod prepared;
-mod stored;
+mod posterior;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,7 +26,7 @@ use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
 pub use opened::{Computing, Opened};
-pub use prepared::{Prepared, prepare};
+pub use posterior::{Prepared, prepare};
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
 /// memory, because a resumed run must see the images in the same form.
