@@ -25,6 +25,14 @@ pub fn grouped<K: Eq + Hash + Clone, V>(items: impl IntoIterator<Item = (K, V)>)
     groups
 }
 
+/// Returns a text of at most `most` characters, the last of which says that something is cut off.
+pub fn shortened(text: &str, most: usize) -> String {
+    match text.chars().count() <= most {
+        true => text.to_string(),
+        false => text.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
 /// Returns a number with the word for one or for several things, such as `3 more columns`.
 pub fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })

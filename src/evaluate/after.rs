@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Device;
 
-use super::{Evaluation, IMAGES};
+use super::{Evaluation, IMAGES, mend_results};
 use crate::data::batches::TestImages;
 use crate::experiment::Experiment;
 use crate::posterior::Posterior;
@@ -35,6 +35,7 @@ pub fn after_training(
     if tests.is_empty() {
         return Ok(rows);
     }
+    mend_results(experiment, session, run)?;
     for predictive in posterior.predictives(own) {
         let prepared = prepare(predictive, experiment.post_hoc(), session.subspace()?, posterior, experiment.seed)?;
         let mut evaluation = Evaluation {

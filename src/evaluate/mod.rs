@@ -70,6 +70,15 @@ pub struct Evaluation<'a> {
     pub conformal: Option<Conformal>,
 }
 
+/// Makes the results file of an experiment anew if another program has changed it. Reading it takes a while, so this is done
+/// once before the rows of an evaluation are stored.
+fn mend_results(experiment: &Experiment, session: &Session, run: &RunFolder) -> Result<()> {
+    if session.group.is_main() && run.trial().is_none() {
+        mend(&session.settings.out, &experiment.name)?;
+    }
+    Ok(())
+}
+
 impl Evaluation<'_> {
     /// Predicts, saves the predictions and stores the row in the results of the run and the experiment; returns the row
     /// and the predictions.
@@ -130,7 +139,7 @@ impl Evaluation<'_> {
         Ok(Kept { row, file })
     }
 
-    /// Stores a row. Only the first process writes.
+    /// Stores a row. Only the first process writes. The results file is as bella wrote it, see [`mend_results`].
     fn store(&self, row: &Row) -> Result<()> {
         if !self.session.group.is_main() {
             return Ok(());
@@ -146,7 +155,6 @@ impl Evaluation<'_> {
         }
         let (out, name) = (&self.session.settings.out, &self.experiment.name);
         let csv = experiment_csv(out, name);
-        mend(out, name)?;
         if let Some(loss) = upsert_measurement(&csv, row, &ROW)?.and_then(|old| loss(&old, row)) {
             tracing::warn!(
                 "{}: the row of {}, {}: {loss}",

@@ -22,18 +22,18 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
 /// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
 /// sweep has its own.
 pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "ood")
+    own_or_shared(run, run.ood(), out, name)
 }
 
 /// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
 /// own.
 pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "conformal")
+    own_or_shared(run, run.conformal(), out, name)
 }
 
-fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
+fn own_or_shared(run: &RunFolder, own: PathBuf, out: &Path, name: &str) -> PathBuf {
     match run.trial() {
-        Some(_) => run.path().join(format!("{what}.csv")),
-        None => out.join(format!("{name}-{what}.csv")),
+        Some(_) => own,
+        None => out.join(format!("{name}-{}", own.file_name().unwrap_or_default().display())),
     }
 }
