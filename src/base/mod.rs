@@ -13,5 +13,6 @@ pub mod mapped;
 pub mod pickle;
 pub mod random;
 pub mod small;
+pub mod tar;
 pub mod tensor;
 pub mod tensor_file;
