@@ -199,35 +199,35 @@ fn pax<'a>(table: &'a str, key: &str) -> Option<&'a str> {
     found
 }
 
+/// Returns an archive of files with their content.
+pub fn packed<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, content) in files {
+        archive.extend(header(name, content.len(), b'0'));
+        archive.extend_from_slice(content);
+        archive.resize(archive.len().next_multiple_of(BLOCK as usize), 0);
+    }
+    archive.resize(archive.len() + 2 * BLOCK as usize, 0);
+    archive
+}
+
+/// Returns a header of the ustar format; names have up to 100 bytes.
+pub fn header(name: &str, size: usize, kind: u8) -> Vec<u8> {
+    let mut header = vec![0; BLOCK as usize];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..108].copy_from_slice(b"0000644\0");
+    header[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
+    header[148..156].fill(b' ');
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
+}
+
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-
-    /// Returns an archive of files with their content.
-    pub fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
-        let mut archive = Vec::new();
-        for (name, content) in files {
-            archive.extend(header(name, content.len(), b'0'));
-            archive.extend_from_slice(content);
-            archive.resize(archive.len().next_multiple_of(512), 0);
-        }
-        archive.resize(archive.len() + 1024, 0);
-        archive
-    }
-
-    /// Returns a header of the ustar format.
-    pub fn header(name: &str, size: usize, kind: u8) -> Vec<u8> {
-        let mut header = vec![0; 512];
-        header[..name.len()].copy_from_slice(name.as_bytes());
-        header[100..108].copy_from_slice(b"0000644\0");
-        header[124..136].copy_from_slice(format!("{size:011o}\0").as_bytes());
-        header[148..156].fill(b' ');
-        header[156] = kind;
-        header[257..265].copy_from_slice(b"ustar\x0000");
-        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        header
-    }
 
     fn members(archive: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
         let (mut tar, mut found) = (Tar::new(archive), Vec::new());
@@ -241,7 +241,7 @@ pub mod tests {
 
     #[test]
     fn members_come_with_their_content_whether_it_is_read_or_not() {
-        let archive = packed(&[("a.txt", b"one"), ("b/c.bin", &[7; 513]), ("empty", b"")]);
+        let archive = packed([("a.txt", &b"one"[..]), ("b/c.bin", &[7; 513][..]), ("empty", &b""[..])]);
         let found = members(&archive).unwrap();
         assert_eq!(found[0], ("a.txt".to_string(), b"one".to_vec()));
         assert_eq!((found[1].0.as_str(), found[1].1.len(), found[2].1.len()), ("b/c.bin", 513, 0));
@@ -255,7 +255,7 @@ pub mod tests {
 
     #[test]
     fn an_archive_that_is_cut_anywhere_is_refused() {
-        let archive = packed(&[("a.txt", b"one"), ("b.txt", b"two")]);
+        let archive = packed([("a.txt", &b"one"[..]), ("b.txt", &b"two"[..])]);
         let end = archive.len() - 1024;
         for cut in (0..end).step_by(64).chain([end]) {
             let mut tar = Tar::new(&archive[..cut]);

@@ -15,8 +15,9 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::decode::{Decode, decode_all};
+use super::decode::decode_all;
 use super::request::Request;
+use super::stored::{Member, Stored};
 use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;
 use crate::base::mapped::Mapped;
@@ -42,12 +43,12 @@ struct Expected {
     image_bytes: usize,
 }
 
-/// Opens the cache in `folder` of the images in `paths`. If there is none, or if it is damaged, it is created first.
+/// Opens the cache in `folder` of images. If there is none, or if it is damaged, it is created first.
 ///
 /// # Errors
 /// Fails if an image file is missing, or if the folder or disk cannot be written.
-pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request) -> Result<Store> {
-    let expected = Expected::of(paths, decode)?;
+pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> {
+    let expected = Expected::of(stored)?;
     create_folder(folder)?;
     let name = hex(&expected.key[..16]);
     let path = folder.join(name).with_extension("pixels");
@@ -64,13 +65,14 @@ pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request)
         }
         let bytes = expected.bytes()?;
         tracing::info!("{}: packing {} images ({} MB)", path.display(), expected.images, bytes >> 20);
-        write(&path, (paths, decode), &expected, request)?;
+        write(&path, stored, &expected, request)?;
         Store::open(&path, &expected)
     })
 }
 
 impl Expected {
-    fn of(paths: &[PathBuf], decode: Decode) -> Result<Expected> {
+    fn of(stored: &Stored) -> Result<Expected> {
+        let (decode, paths) = (stored.decode, stored.paths);
         let mut hash = Sha256::new();
         hash.update(MAGIC);
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
@@ -80,7 +82,8 @@ impl Expected {
         if decode.turns {
             hash.update(" turned");
         }
-        for path in paths {
+        let of_disk = stored.members.as_ref().map_or(paths, |members| &members.archives[..]);
+        for path in of_disk {
             let failed = || format!("{}: cannot read", path.display());
             let meta = path.metadata().with_context(failed)?;
             let modified = meta.modified().with_context(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -89,6 +92,13 @@ impl Expected {
             hash.update([0]);
             hash.update(meta.len().to_le_bytes());
             hash.update(modified.as_nanos().to_le_bytes());
+        }
+        for (path, Member { archive, at, size }) in
+            paths.iter().zip(stored.members.iter().flat_map(|members| &members.of))
+        {
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+            [u64::from(*archive), *at, *size].iter().for_each(|number| hash.update(number.to_le_bytes()));
         }
         Ok(Expected { key: hash.finalize().into(), images: paths.len(), image_bytes: decode.image_bytes() })
     }
@@ -110,19 +120,24 @@ impl Expected {
 }
 
 /// Decodes every file and writes a new cache file.
-fn write(path: &Path, (paths, decode): (&[PathBuf], Decode), expected: &Expected, request: &Request) -> Result<()> {
+fn write(path: &Path, stored: &Stored, expected: &Expected, request: &Request) -> Result<()> {
     write_atomic(path, |writer| {
         let out = Mutex::new((writer.get_ref(), vec![0u64; expected.images], Ok(())));
-        let image = |i: usize| decode.file(&paths[i]);
-        decode_all(paths.len(), image, request.workers, request.progress, |i, pixels| {
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            let (file, entries, written) = &mut *out;
-            entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));
-            let at = SeekFrom::Start((expected.start() + i * expected.image_bytes) as u64);
-            if let Err(error) = file.seek(at).and_then(|_| file.write_all(&pixels)) {
-                *written = Err(error);
-            }
-        })?;
+        decode_all(
+            stored.paths.len(),
+            |i| stored.decoded(i),
+            request.workers,
+            request.progress,
+            |i, pixels| {
+                let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                let (file, entries, written) = &mut *out;
+                entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));
+                let at = SeekFrom::Start((expected.start() + i * expected.image_bytes) as u64);
+                if let Err(error) = file.seek(at).and_then(|_| file.write_all(&pixels)) {
+                    *written = Err(error);
+                }
+            },
+        )?;
         let (mut file, entries, written) = out.into_inner().unwrap_or_else(PoisonError::into_inner);
         written?;
         let entries: Vec<u8> = entries.into_iter().flat_map(u64::to_le_bytes).collect();

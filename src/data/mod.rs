@@ -25,6 +25,7 @@ mod resize;
 pub mod sets;
 pub mod small;
 mod split;
+pub mod stored;
 pub mod stream;
 pub mod subset;
 #[cfg(test)]

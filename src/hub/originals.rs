@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::base::hash::hex;
-    use crate::base::tar::tests::{header, packed};
+    use crate::base::tar::{header, packed};
     use crate::hub::tests::Case;
     use crate::hub::tests::server::Fault;
 
@@ -308,7 +308,7 @@ mod tests {
     fn archives_of_every_kind_are_unpacked_and_removed() {
         let files: [(&str, &[u8]); 3] =
             [("top/a.txt", b"one"), ("top/in/b.bin", &[3; 70_000]), ("__MACOSX/x", b"junk")];
-        let tar = packed(&files);
+        let tar = packed(files);
         for (name, bytes) in [
             ("set.tar", tar.clone()),
             ("set.tar.gz", gzipped(&tar)),
@@ -377,20 +377,22 @@ mod tests {
     fn nothing_is_unpacked_outside_the_root() {
         let outside = "leads out of the folder";
         let of_zip = zipped(&[("../evil.txt", b"x")]);
-        for (name, bytes) in
-            [("a.tar", packed(&[("../evil.txt", b"x")])), ("b.tar", packed(&[("/evil.txt", b"x")])), ("c.zip", of_zip)]
-        {
+        for (name, bytes) in [
+            ("a.tar", packed([("../evil.txt", &b"x"[..])])),
+            ("b.tar", packed([("/evil.txt", &b"x"[..])])),
+            ("c.zip", of_zip),
+        ] {
             let (case, file) = published(name, &bytes);
             let error = get(&case, &file).unwrap_err();
             assert!(error.contains(outside), "{name}: {error}");
             assert!(!case.folder.path().join("evil.txt").exists());
         }
         // A link in an archive is not made, so that a file behind it cannot lead out.
-        let link = [header("top", 0, b'2'), packed(&[("top/a.txt", b"x")])].concat();
+        let link = [header("top", 0, b'2'), packed([("top/a.txt", &b"x"[..])])].concat();
         let (case, file) = published("d.tar", &link);
         let root = get(&case, &file).unwrap();
         assert!(root.join("top").symlink_metadata().unwrap().is_dir());
-        let (case, file) = published("e.tar", &packed(&[("top/a.txt", b"x")]));
+        let (case, file) = published("e.tar", &packed([("top/a.txt", &b"x"[..])]));
         let root = case.folder.path().join("data");
         fs::create_dir_all(&root).unwrap();
         std::os::unix::fs::symlink(case.folder.path(), root.join("top")).unwrap();
@@ -401,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_cut_archive_leaves_no_file_of_it() {
-        let tar = packed(&[("a.txt", b"one"), ("b.txt", &[1; 4000])]);
+        let tar = packed([("a.txt", &b"one"[..]), ("b.txt", &[1; 4000])]);
         let (case, file) = published("set.tar", &tar[..2000]);
         let error = get(&case, &file).unwrap_err();
         assert!(error.contains("set.tar: cannot be unpacked: the tar archive is cut off"), "{error}");

@@ -113,7 +113,7 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
         paths[before..].sort();
         labels.resize(paths.len(), label);
     }
-    Ok(Listing { paths, labels, groups: None })
+    Ok(Listing { paths, labels, groups: None, members: None })
 }
 
 /// Writes class folders of `count` made-up images, the first of which is picture `seed`.

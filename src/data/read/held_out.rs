@@ -43,7 +43,7 @@ mod tests {
         let files = counts.iter().enumerate().flat_map(|(class, count)| (0..*count).map(move |file| (class, file)));
         let (paths, labels) =
             files.map(|(class, file)| (format!("{root}/c{class}/{file}.png").into(), class as u32)).unzip();
-        Listing { paths, labels, groups: None }
+        Listing { paths, labels, groups: None, members: None }
     }
 
     #[test]

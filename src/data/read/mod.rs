@@ -10,6 +10,7 @@ pub mod json_lines;
 pub mod mat;
 pub mod npy;
 pub mod questions;
+pub mod shards;
 pub mod tsv;
 pub mod vqa;
 pub mod wordnet;

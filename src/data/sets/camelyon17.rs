@@ -115,7 +115,7 @@ impl Dataset for Camelyon17 {
         };
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
-        self.files.load(Listing { paths, labels, groups: Some(groups) }, (split, split.word()), request)
+        self.files.load(Listing { paths, labels, groups: Some(groups), members: None }, (split, split.word()), request)
     }
 }
 

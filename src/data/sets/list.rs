@@ -130,7 +130,11 @@ impl Dataset for List {
         let labels = kept.iter().map(label).collect::<Result<_>>()?;
         let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
-        self.files.turned(self.exif_orientation).load(Listing { paths, labels, groups }, (split, split.word()), request)
+        self.files.turned(self.exif_orientation).load(
+            Listing { paths, labels, groups, members: None },
+            (split, split.word()),
+            request,
+        )
     }
 }
 

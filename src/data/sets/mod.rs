@@ -24,6 +24,7 @@ mod svhn;
 mod tiny_imagenet;
 mod vqa_v2;
 mod vtab;
+mod webdataset;
 mod winogrande;
 
 use anyhow::{Context, Result};
@@ -44,6 +45,7 @@ pub static DATASETS: &[&Entry] = &[
     &vtab::ENTRY,
     &list::ENTRY,
     &image_folder::ENTRY,
+    &webdataset::ENTRY,
     &digits::ENTRY,
     &cifar10_c::ENTRY,
     &cifar100_c::ENTRY,
