@@ -9,6 +9,7 @@ use super::request::Request;
 use super::small::SmallSet;
 use super::split::{Split, SplitName};
 use super::versions::Version;
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, Resolved, Tree};
 
 /// The reading of a table for the writer of a small set.
@@ -22,6 +23,8 @@ pub struct Entry {
     pub about: &'static str,
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
+    /// The files that `bella data fetch` downloads, or why it does not.
+    pub originals: Originals,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
     pub read: fn(&Reader) -> Box<dyn Dataset>,
     /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not

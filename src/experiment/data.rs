@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::order::{Holdout, stratified_validation_split};
@@ -97,10 +98,22 @@ impl DataSpec {
         sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
     }
 
+    /// Returns what `read` makes of every test set: of each of several ones, or else of the only one. It receives the label in
+    /// results.
+    ///
+    /// # Errors
+    /// Fails if `read` does.
+    pub fn each_test_set<T>(&self, mut read: impl FnMut(&str, &dyn Dataset) -> Result<T>) -> Result<Vec<T>> {
+        let sets = self.test_sets();
+        match sets.is_empty() {
+            true => Ok(vec![read(&self.label, &*self.dataset)?]),
+            false => sets.iter().map(|(label, set)| read(label, &**set)).collect(),
+        }
+    }
+
     /// Returns the names of all test sets in results.
     pub fn test_names(&self) -> Vec<String> {
-        let names: Vec<String> = self.test_sets().into_iter().map(|(name, _)| name).collect();
-        if names.is_empty() { vec![self.label.clone()] } else { names }
+        self.each_test_set(|label, _| Ok(label.to_string())).unwrap_or_default()
     }
 
     /// Reads the table of a config and records mistakes in the reader.

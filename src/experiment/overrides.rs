@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::short::full_key;
 use super::{Experiment, load_config};
-use crate::base::paths::expanded;
 use crate::base::small::Usage;
+use crate::base::small::expanded;
 use crate::data::entry;
 use crate::machine::Precision;
 use crate::schema::{Node, Origin, Problems, Tree, Value};

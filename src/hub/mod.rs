@@ -6,7 +6,7 @@ mod client;
 mod download;
 mod files;
 mod name;
-mod openai;
+pub mod originals;
 mod repository;
 mod settings;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use crate::base::hash::file_sha256;
 use crate::base::logging::bar_of_bytes;
 use crate::schema::{Field, Reader, Setting};
 use cache::{create_beside, with_lock_of};
-use client::{Ask, Client, Subject};
+use client::{Ask, Client, OF_HUB, Subject};
 use download::{Download, Hash, check_space, megabytes};
+use name::Archive;
 use name::{HubName, Name};
-use openai::Archive;
 use repository::Repository;
 
 pub use files::{INDEX, lead};
@@ -192,7 +192,7 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
     create_beside(target)?;
     // No token is for this server.
     let settings = Settings { token: None, ..settings.clone() };
-    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into() };
+    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into(), ways: &OF_HUB };
     let client = Client::new(&settings, &settings.openai, subject)?;
     let url = format!("{}/{}/{}", settings.openai, archive.sha256, archive.file());
     let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
@@ -200,7 +200,7 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
     let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
     let part = target.with_extension("pt.incomplete");
     let hash = Hash::Sha256(archive.sha256.into());
-    let plan = Download { url, size, hash, part, target: target.to_path_buf() };
+    let plan = Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_HUB };
     let folder = target.parent().unwrap_or(Path::new("."));
     with_lock_of(&folder.join(format!("{}.lock", archive.name)), &archive.to_string(), || {
         if target.is_file() && is_whole()? {

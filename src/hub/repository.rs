@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::cache::Folder;
-use super::client::{Ask, Client, Subject};
+use super::client::{Ask, Client, OF_HUB, Subject};
 use super::download::{Download, Hash, check_space, megabytes};
 use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, needed, no_weights, shards};
 use super::name::{HubName, is_commit, is_safe};
@@ -148,7 +148,7 @@ impl Repository<'_> {
 
     fn client(&self) -> Result<Client<'_>> {
         let (endpoint, repository) = (&self.settings.endpoint, &self.name.repository);
-        let subject = Subject { name: self.name.to_string(), page: format!("{endpoint}/{repository}") };
+        let subject = Subject { name: self.name.to_string(), page: format!("{endpoint}/{repository}"), ways: &OF_HUB };
         Client::new(self.settings, endpoint, subject)
     }
 
@@ -199,7 +199,7 @@ impl Repository<'_> {
             megabytes(size)
         );
         let (part, target) = (self.folder.part(hash.digits()), self.folder.blob(hash.digits()));
-        Ok(Download { url, size, hash, part, target })
+        Ok(Download { url, size, hash, part, target, ways: &OF_HUB })
     }
 
     fn obtain(&self, client: &Client, commit: &str, (file, plan): (&str, &Download), bar: &ProgressBar) -> Result<()> {

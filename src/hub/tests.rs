@@ -1,14 +1,14 @@
 //! Downloads from a server of their own on the loopback, and everything that goes wrong on the way.
 
 #[path = "../../tests/common/hub.rs"]
-mod server;
+pub mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::openai::Archive;
+use super::name::Archive;
 use super::settings::Token;
 use super::{Place, Settings, fetch_archive};
 use server::{COMMIT, Fault, Hub};
@@ -22,10 +22,10 @@ fn weights() -> Vec<u8> {
     (0..3u32 << 20).map(|at| (at.wrapping_mul(2654435761) >> 13) as u8).collect()
 }
 
-struct Case {
-    hub: Hub,
-    folder: TempDir,
-    settings: Settings,
+pub struct Case {
+    pub hub: Hub,
+    pub folder: TempDir,
+    pub settings: Settings,
 }
 
 impl Case {
@@ -41,13 +41,14 @@ impl Case {
         Case::of(&files)
     }
 
-    fn of(files: &[(&str, &[u8])]) -> Case {
+    pub fn of(files: &[(&str, &[u8])]) -> Case {
         let (hub, folder) = (Hub::of("org/tiny", files), tempfile::tempdir().unwrap());
         let settings = Settings {
             cache: folder.path().join("hub"),
             archives: folder.path().join("clip"),
             endpoint: hub.address.clone(),
             openai: format!("{}/org/tiny/resolve/main", hub.address),
+            data_mirror: None,
             token: None,
             offline: false,
             patience: Duration::from_millis(700),

@@ -5,8 +5,6 @@
 //! runs: the same command finds them again, continues interrupted ones, and comes to the same choice. Several processes
 //! share the trials by their locks ([`claims`]). Test images are never read.
 
-pub mod claims;
-pub mod halving;
 pub mod jobs;
 pub mod ledger;
 pub mod search;

@@ -8,6 +8,7 @@ use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -15,6 +16,15 @@ pub static ENTRY: Entry = Entry {
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://ai2-datasets.s3-us-west-2.amazonaws.com/arc/ARC-V1-Feb2018.zip",
+            680_841_265,
+            "6d2d5ab50b2ceec6ba5f79c921be77cf2de712ea25a2b3f4fff3acc101cecfa0",
+        )
+        .stripped()],
+        terms: "Creative Commons Attribution-ShareAlike 4.0",
+    },
     read: |reader| Box::new(Arc::read(reader)),
     sample: Some(|reader| Box::new(Arc::read(reader))),
 };

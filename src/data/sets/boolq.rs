@@ -11,12 +11,28 @@ use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "boolq",
     about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
     fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://storage.googleapis.com/boolq/train.jsonl",
+                6_525_813,
+                "cc7a79d44479867e8323a7b0c5c1d82edf516ca34912201f9384c3a3d098d8db",
+            ),
+            Original::new(
+                "https://storage.googleapis.com/boolq/dev.jsonl",
+                2_238_726,
+                "ebc29ea3808c5c611672384b3de56e83349fe38fc1fe876fd29b674d81d0a80a",
+            ),
+        ],
+        terms: "Creative Commons Attribution-ShareAlike 3.0",
+    },
     read: |reader| Box::new(BoolQ::read(reader)),
     sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };

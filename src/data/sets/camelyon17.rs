@@ -14,6 +14,7 @@ use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, limits, settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -21,6 +22,9 @@ pub static ENTRY: Entry = Entry {
     about: "CAMELYON17-WILDS: tumour in 96x96 patches; train centers 0, 3, 4, val center 1, test center 2",
     fetch: "camelyon17_v1.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/camelyon17_v1.0/metadata.csv and ROOT/camelyon17_v1.0/patches/patient_…_node_…/…png",
+    originals: Originals::ByHand(
+        "its server has been slow or down for long, and no hash of its archive is published: get it with the package wilds, or from a copy",
+    ),
     read: |reader| Box::new(Camelyon17::read(reader)),
     sample: Some(|reader| Box::new(Camelyon17::read(reader))),
 };

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -14,6 +15,14 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
     fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        )],
+        terms: "no licence is stated; its author asks to cite his report of 2009, Learning Multiple Layers of Features from Tiny Images",
+    },
     read: |reader| Box::new(Cifar10::read(reader)),
     sample: Some(|reader| Box::new(Cifar10::read(reader))),
 };

@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -15,6 +16,14 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
     fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        )],
+        terms: "no licence is stated; its author asks to cite his report of 2009, Learning Multiple Layers of Features from Tiny Images",
+    },
     read: |reader| Box::new(Cifar100::read(reader)),
     sample: Some(|reader| Box::new(Cifar100::read(reader))),
 };

@@ -7,12 +7,14 @@ use anyhow::{Result, ensure};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::Originals;
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "digits",
     about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
     fetch: "nothing: the images are in the binary",
+    originals: Originals::ByHand("its images are in the binary, and it needs no files"),
     read: |reader| Box::new(Digits::read(reader)),
     sample: Some(|reader| Box::new(Digits::read(reader))),
 };

@@ -12,6 +12,7 @@ use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -19,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
+    originals: Originals::ByHand("no hashes of its archives are published"),
     read: |reader| Box::new(DomainNet::read(reader)),
     sample: Some(|reader| Box::new(DomainNet::read(reader))),
 };

@@ -12,6 +12,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::mat::{self, Array};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -20,6 +21,26 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/102flowers.tgz",
+                344_862_509,
+                "2d01ecc807db462958cfe3d92f57a8c252b4abd240eb955770201e45f783b246",
+            ),
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/imagelabels.mat",
+                502,
+                "4903e94206bac23bf772aadf06451916df56b58fc483a62db32a97b82656651d",
+            ),
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/setid.mat",
+                14_989,
+                "46b8678f91fd95d3c8f4feab80d271a6c834a1dd896fe29fd3e6ad9ce5c8dccd",
+            ),
+        ],
+        terms: "no licence is stated; its authors ask to cite Nilsback and Zisserman 2008",
+    },
     read: |reader| Box::new(Flowers102::read(reader)),
     sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };

@@ -13,6 +13,7 @@ use crate::data::read::json_lines;
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings, words};
 use tasks::{Layout, Task};
 
@@ -22,6 +23,53 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
+                376_971,
+                "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
+            )
+            .of("task", "cola"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
+                7_439_277,
+                "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+            )
+            .of("task", "sst2"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/QQP-clean.zip",
+                41_696_084,
+                "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
+            )
+            .of("task", "qqp"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip",
+                312_783_507,
+                "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+            )
+            .of("task", "mnli"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/QNLIv2.zip",
+                10_627_589,
+                "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+            )
+            .of("task", "qnli"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/RTE.zip",
+                697_150,
+                "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
+            )
+            .of("task", "rte"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/WNLI.zip",
+                28_999,
+                "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
+            )
+            .of("task", "wnli"),
+        ],
+        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and its files are made by hand",
+    },
     read: |reader| Box::new(Glue::read(reader)),
     sample: Some(|reader| Box::new(Glue::read(reader))),
 };

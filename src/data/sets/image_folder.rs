@@ -10,12 +10,14 @@ use serde::Serialize;
 use crate::data::read::class_folders::{self, ClassFolders};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, limits, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
+    originals: Originals::ByHand("these are your own files"),
     read: |reader| Box::new(ImageFolder::read(reader)),
     sample: Some(|reader| Box::new(ImageFolder::read(reader))),
 };

@@ -10,6 +10,7 @@ use crate::data::read::class_folders::{self, ClassFolders, repeated};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::versions::CORRUPTIONS;
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName, Version};
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -17,6 +18,7 @@ pub static ENTRY: Entry = Entry {
     about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
     fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
             ROOT/<corruption>/<severity>/<class>/<images>",
+    originals: Originals::ByHand("these are your own files, or ImageNet-C's, whose images are under ImageNet's terms"),
     read: |reader| Box::new(ImageFolderC::read(reader)),
     sample: Some(|reader| Box::new(ImageFolderC::read(reader))),
 };

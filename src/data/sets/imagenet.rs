@@ -14,6 +14,7 @@ use crate::data::read::image_files::ImageFiles;
 use crate::data::read::wordnet;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -21,6 +22,7 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
+    originals: Originals::ByHand("its terms must be accepted with an account at https://image-net.org"),
     read: |reader| Box::new(ImageNet::read(reader)),
     sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };

@@ -11,12 +11,14 @@ use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::json_lines::Pairs;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "jsonl",
     about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
+    originals: Originals::ByHand("these are your own files"),
     read: |reader| Box::new(Jsonl::read(reader)),
     sample: Some(|reader| Box::new(Jsonl::read(reader))),
 };

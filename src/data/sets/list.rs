@@ -12,6 +12,7 @@ use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -19,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "any image files by a CSV list: path, label, split (train, val, test), group",
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
             like, split and group",
+    originals: Originals::ByHand("these are your own files"),
     read: |reader| Box::new(List::read(reader)),
     sample: Some(|reader| Box::new(List::read(reader))),
 };

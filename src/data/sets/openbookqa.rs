@@ -8,12 +8,22 @@ use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://s3-us-west-2.amazonaws.com/ai2-website/data/OpenBookQA-V1-Sep2018.zip",
+            1_446_098,
+            "82368cf05df2e3b309c17d162e10b888b4d768fad6e171e0a041954c8553be46",
+        )
+        .stripped()],
+        terms: "no licence is stated; its authors ask to cite Mihaylov et al. 2018",
+    },
     read: |reader| Box::new(OpenBookQa::read(reader)),
     sample: Some(|reader| Box::new(OpenBookQa::read(reader))),
 };

@@ -12,6 +12,7 @@ use crate::data::read::mat::row_major;
 use crate::data::small::{Sizes, SmallSet, put, value};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -19,6 +20,14 @@ pub static ENTRY: Entry = Entry {
     about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
     fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
             train_y.bin, test_X.bin, test_y.bin",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
+            2_640_397_119,
+            "f31fd99273a1acb8609c8db427cebb1de3f71de77758cdc0e22956e1289b9866",
+        )],
+        terms: "no licence is stated; its images are from ImageNet; its authors ask to cite Coates, Lee and Ng 2011",
+    },
     read: |reader| Box::new(Stl10::read(reader)),
     sample: Some(|reader| Box::new(Stl10::read(reader))),
 };

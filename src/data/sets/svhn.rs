@@ -10,12 +10,28 @@ use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "svhn",
     about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
     fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+                182_040_794,
+                "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            ),
+            Original::new(
+                "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+                64_275_384,
+                "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+            ),
+        ],
+        terms: "for non-commercial use only; its authors ask to cite Netzer et al. 2011",
+    },
     read: |reader| Box::new(Svhn::read(reader)),
     sample: Some(|reader| Box::new(Svhn::read(reader))),
 };

@@ -12,6 +12,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::{cifar, wordnet};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -19,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
+    originals: Originals::ByHand("no hash of its archive is published, and its images are under ImageNet's terms"),
     read: |reader| Box::new(TinyImageNet::read(reader)),
     sample: Some(|reader| Box::new(TinyImageNet::read(reader))),
 };

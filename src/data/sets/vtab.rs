@@ -11,6 +11,7 @@ use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -18,6 +19,7 @@ pub static ENTRY: Entry = Entry {
     about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
             ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
+    originals: Originals::ByHand("its copies lie where a browser must confirm the download"),
     read: |reader| Box::new(Vtab::read(reader)),
     sample: Some(|reader| Box::new(Vtab::read(reader))),
 };

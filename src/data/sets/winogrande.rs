@@ -11,12 +11,22 @@ use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "winogrande",
     about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://storage.googleapis.com/ai2-mosaic/public/winogrande/winogrande_1.1.zip",
+            2_797_793,
+            "d5699402a41de2b4e6b3c6e2a1e6b4faab2130543a12019a8c5d4f35ec502d47",
+        )
+        .stripped()],
+        terms: "Creative Commons Attribution",
+    },
     read: |reader| Box::new(Winogrande::read(reader)),
     sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };

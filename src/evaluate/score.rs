@@ -1,18 +1,17 @@
 //! Metrics of saved predictions and answers, without the model.
 
-mod answers;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
+use crate::metrics::answers::{self, Level, Scored};
 use crate::metrics::conformal::{Coverage, Plan};
 use crate::metrics::{Uncertainty, ood, temperature};
-use crate::predictions::Predictions;
-use crate::results::conformal;
+use crate::predictions::{Answers, Predictions};
 use crate::results::store::Row;
+use crate::results::uncertainty;
 use crate::run::{RunFolder, open_answers, open_outcome, open_predictions};
 use crate::tasks::is_answers;
 
@@ -49,7 +48,7 @@ pub fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for file in files {
         let found = open_answers(file)?;
-        rows.extend(answers::levels_of(&cells_of(file, &found.metadata), &found));
+        rows.extend(levels_of(&cells_of(file, &found.metadata), &found));
     }
     Ok(rows)
 }
@@ -100,7 +99,8 @@ pub fn conformal_sets(plan: &Plan, validation: &Path, files: &[PathBuf]) -> Resu
         check_other_images(&held_out, &tested).with_context(context)?;
         let who = cells_of(file, tested.metadata());
         let measured = Coverage::measure(&calibrated, &tested).with_context(context)?;
-        let of_file = calibrated.iter().zip(&measured).flat_map(|(one, coverage)| conformal::rows(&who, one, coverage));
+        let of_file =
+            calibrated.iter().zip(&measured).flat_map(|(one, coverage)| uncertainty::rows(&who, one, coverage));
         rows.extend(of_file);
     }
     Ok(rows)
@@ -142,7 +142,7 @@ pub fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
                 row.push("members", inside.members().to_string());
                 row.push("samples", inside.samples().to_string());
                 row.push("ood_samples", outside.samples().to_string());
-                crate::results::ood::describe(&found, &mut row);
+                crate::results::uncertainty::describe(&found, &mut row);
                 rows.push(row);
             }
         }
@@ -172,6 +172,21 @@ fn cells_of(file: &Path, metadata: &BTreeMap<String, String>) -> Row {
         row.push(key, metadata.get(key).cloned().unwrap_or_default());
     }
     row
+}
+
+/// Returns how answers depend on the agreement of people, and that on the entropy, a row for each level.
+fn levels_of(who: &Row, found: &Answers) -> Vec<Row> {
+    let row = |Level { by, level, questions, accuracy, confidence, entropy }: Level| {
+        let mut row = who.clone();
+        row.push("by", by);
+        row.push("level", level.to_string());
+        row.push("questions", questions.to_string());
+        row.push_number("vqa_accuracy", accuracy);
+        row.push_number("human_confidence", confidence);
+        row.push_number("entropy", entropy);
+        row
+    };
+    answers::levels(&Scored::of_all(found)).into_iter().map(row).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The handling of Ctrl-C, SIGTERM and SIGUSR1 (which batch systems send before the time limit), alike in every command: a
-//! line says what is saved, and the exit code is 1.
+//! The ways in which a command ends: it fails by a mistake of the user or another error, or a signal ends it.
 //!
-//! One thread waits for signals. What it does with one changes while a command runs: it ends the process at once, or asks
-//! a training loop to save and end.
+//! Ctrl-C, SIGTERM and SIGUSR1 (which batch systems send before the time limit) are handled alike in every command: a
+//! line says what is saved, and the exit code is 1. One thread waits for signals. What it does with one changes while a
+//! command runs: it ends the process at once, or asks a training loop to save and end.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,50 @@ use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use super::failure::{Stopped, fail};
+use crate::base::small::Usage;
 use crate::machine::parallel::ProcessGroup;
+use crate::run::Ambiguous;
+use crate::schema::Problems;
+
+/// The error of training that a signal has stopped, in all of its processes.
+#[derive(Debug)]
+pub struct Stopped(pub String);
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Logs every mistake as a separate error.
+pub fn print_problems(problems: &Problems) {
+    problems.to_string().lines().for_each(|line| tracing::error!("{line}"));
+}
+
+/// Logs an error and returns the exit code.
+pub fn fail(error: &anyhow::Error) -> u8 {
+    if let Some(problems) = error.downcast_ref::<Problems>() {
+        print_problems(problems);
+        return 2;
+    }
+    let text = format!("{error:#}");
+    tracing::debug!("{text}");
+    if let Some(Ambiguous { runs, .. }) = error.downcast_ref() {
+        runs.iter().for_each(|run| tracing::info!("{run}"));
+    }
+    tracing::error!("{}", one_line(&text));
+    if error.is::<Usage>() { 2 } else { 1 }
+}
+
+/// Returns a message as one line, without the trace that libtorch appends; that goes to the debug log. Line ends inside
+/// names are escaped.
+fn one_line(text: &str) -> String {
+    let ends = ["\nException raised from", "\nframe #", "\nThe following operation failed", "\n\n"];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    text[..end].replace('\n', "\\n")
+}
 
 /// The answer to the next signal.
 enum Response {
@@ -98,5 +140,16 @@ fn answer(signal: i32) -> Option<u8> {
             *next = Response::Ask { stop, alone };
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_without_a_trace() {
+        assert_eq!(one_line("a\nb.png: cannot read"), "a\\nb.png: cannot read");
+        assert_eq!(one_line("Expected a tensor\nException raised from x at y\nframe #0"), "Expected a tensor");
     }
 }

@@ -1,13 +1,19 @@
 //! The posterior of a run as its file stores it, with everything that the file tells of itself.
+//!
+//! Also builds the members with which such a posterior predicts.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind};
 
 use super::Session;
 use crate::experiment::Experiment;
+use crate::methods::PostHoc;
+use crate::methods::post_hoc::{NO_GAUSSIAN_LOGITS, Predicted};
 use crate::posterior::description::{HeadKind, Preprocessing, Source, parameters};
-use crate::posterior::{Description, Posterior, Stored};
+use crate::posterior::{Description, Draws, Posterior, Predictive, Stored};
+use crate::predict::{Linear, Members, Rows};
 use crate::run::RunFolder;
+use crate::subspace::Subspace;
 
 impl Session {
     /// Returns a posterior with what its file says of it.
@@ -65,5 +71,44 @@ impl Session {
             head: HeadKind { kind: experiment.head.key.clone(), normalised: head.normalised, rows: rows.transpose()? },
             preprocessing,
         }))
+    }
+}
+
+/// Builds the members of a predictive of a run whose posterior `method` has fitted, if one has. `seed` determines the draws.
+///
+/// # Errors
+/// Fails for draws from particles that are points, and for linearised predictions of a posterior without Gaussian logits.
+pub fn prepare<'a>(
+    predictive: Predictive,
+    method: Option<&dyn PostHoc>,
+    subspace: &'a dyn Subspace,
+    posterior: &'a Posterior,
+    seed: u64,
+) -> Result<Prepared<'a>> {
+    match predictive {
+        Predictive::Draws(draws) => Ok(Prepared::Rows(subspace, Box::new(Draws::new(posterior, draws, seed)?))),
+        Predictive::Particles | Predictive::Mean => Ok(Prepared::Rows(subspace, Box::new(posterior))),
+        Predictive::Linearised(output, samples) => {
+            let predicted = Predicted { subspace, posterior, output, samples, seed };
+            Ok(Prepared::Linear(method.context(NO_GAUSSIAN_LOGITS)?.predict(predicted)?))
+        }
+    }
+}
+
+/// The owner of the data that members borrow while they predict.
+pub enum Prepared<'a> {
+    /// The checkpoint without training.
+    Checkpoint,
+    Rows(&'a dyn Subspace, Box<dyn Rows + 'a>),
+    Linear(Box<dyn Linear + 'a>),
+}
+
+impl Prepared<'_> {
+    pub fn members(&self) -> Members<'_> {
+        match self {
+            Prepared::Checkpoint => Members::Checkpoint,
+            Prepared::Rows(subspace, rows) => Members::Rows { subspace: *subspace, rows: &**rows },
+            Prepared::Linear(linear) => Members::Linear(&**linear),
+        }
     }
 }
