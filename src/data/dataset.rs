@@ -5,7 +5,6 @@ use anyhow::{Context, Result, bail};
 use super::decode::Resize;
 use super::inputs::Medium;
 use super::lines::Line;
-use super::published::Published;
 use super::request::Request;
 use super::small::SmallSet;
 use super::split::{Split, SplitName};
@@ -174,5 +173,26 @@ pub trait Dataset: Resolved + Send + Sync {
     /// Fails if the set does not have the version, files are missing or malformed, or a label is out of range.
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
+    }
+}
+
+/// The published sizes of a data set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The number of classes.
+    pub classes: Option<usize>,
+    /// The number of images of each published split.
+    pub images: Vec<(SplitName, usize)>,
+}
+
+impl Published {
+    /// Returns the sizes of a data set for which they are known.
+    pub fn new(classes: usize, images: &[(SplitName, usize)]) -> Published {
+        Published { classes: Some(classes), images: images.to_vec() }
+    }
+
+    /// Returns the number of images of a split. `None` if it is not published.
+    pub fn images_of(&self, split: SplitName) -> Option<usize> {
+        self.images.iter().find(|(name, _)| *name == split).map(|(_, count)| *count)
     }
 }

@@ -4,7 +4,6 @@ pub mod cifar;
 pub mod cifar_c;
 pub mod class_folders;
 pub mod columns;
-pub mod held_out;
 pub mod image_files;
 pub mod json_lines;
 pub mod mat;

@@ -14,7 +14,6 @@ use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, S
 use crate::schema::{Choice, Reader, settings};
 
 mod dataset;
-mod small;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
