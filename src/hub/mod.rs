@@ -171,6 +171,15 @@ fn data_folder_by(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>, settin
     }
 }
 
+/// Returns the names of the files of the repository that the root of a data set means; `None` for a folder.
+///
+/// # Errors
+/// Fails if a name is none, or if the Hub or the cache does not know it.
+pub fn data_files(root: &Path) -> Result<Option<Vec<String>>> {
+    let settings = Settings::of_environment();
+    HubName::of_data(root)?.map(|name| Repository::new(&settings, &name).names()).transpose()
+}
+
 /// Returns the last part of a path, or of the repository that a name means.
 pub fn last_part(path: &Path) -> OsString {
     match Name::of(path) {

@@ -1,7 +1,7 @@
 //! A repository of the Hub: what is in the cache is used, what is missing is downloaded into it.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -120,6 +120,26 @@ impl Repository<'_> {
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Returns the names of the files of a data set: of those in the cache where the Hub may not or cannot be asked.
+    ///
+    /// # Errors
+    /// Fails if the Hub does not know the name, or if the cache has nothing of it.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let known = self.folder.commit(self.name);
+        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
+        if !self.settings.offline {
+            match (self.list(known.as_deref()), &here) {
+                (Ok(list), _) => return Ok(list.files.clone()),
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(_)) => tracing::debug!("{error:#}"),
+            }
+        }
+        let folder = here.with_context(|| self.missing())?;
+        let mut names = Vec::new();
+        below(&folder, "", &mut names);
+        Ok(names)
     }
 
     /// Says that the cache has nothing of this name.
@@ -248,5 +268,16 @@ impl Repository<'_> {
             }
             self.folder.link(commit, file, hash)
         })
+    }
+}
+
+/// Adds the names of the files below a folder, with the folders before them.
+fn below(folder: &Path, before: &str, names: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = format!("{before}{}", entry.file_name().to_string_lossy());
+        match entry.path().is_dir() {
+            true => below(&entry.path(), &format!("{name}/"), names),
+            false => names.push(name),
+        }
     }
 }

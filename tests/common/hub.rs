@@ -63,7 +63,7 @@ pub struct Hub {
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -77,7 +77,7 @@ fn git_hash(bytes: &[u8]) -> String {
 }
 
 fn is_large(file: &str) -> bool {
-    [".safetensors", ".bin", ".pt", ".parquet"].iter().any(|end| file.ends_with(end))
+    [".safetensors", ".bin", ".pt", ".parquet", ".tar"].iter().any(|end| file.ends_with(end))
 }
 
 impl Hub {

@@ -16,6 +16,7 @@ use crate::data::read::shards::{self, Label, Sample};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::stored::{Member, Members};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
+use crate::hub::data_folder;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings};
 
@@ -83,20 +84,30 @@ impl WebDataset {
         }
     }
 
+    /// Returns the root, with those files of a repository of the Hub in it that are `wanted`.
+    fn root(&self, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+        data_folder(&self.root, &|files| files.iter().filter(|file| wanted(file)).cloned().collect())
+    }
+
     /// Returns the folder of a split in the layout without patterns, if there is one.
-    fn folder(&self, split: SplitName) -> Option<PathBuf> {
+    fn folder(&self, split: SplitName) -> Result<Option<PathBuf>> {
         let names: &[&str] = if split == SplitName::Val { &["val", "valid", "validation"] } else { &[split.word()] };
-        names.iter().map(|name| self.root.join(name)).find(|folder| folder.is_dir())
+        let is_in =
+            |file: &str| names.iter().any(|name| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
+        let root = self.root(is_in)?;
+        Ok(names.iter().map(|name| root.join(name)).find(|folder| folder.is_dir()))
     }
 
     /// Returns the archives of a split, all of which are there.
     fn archives(&self, split: SplitName) -> Result<Vec<PathBuf>> {
         let root = self.root.display();
-        let archives = match (self.pattern(split), self.folder(split)) {
+        let folder = if self.pattern(split).is_none() { self.folder(split)? } else { None };
+        let archives = match (self.pattern(split), folder) {
             (Some(pattern), _) => {
                 let names = shards::expanded(pattern)
                     .map_err(|why| anyhow!("data.webdataset.{split} = \"{pattern}\": {why}"))?;
-                names.iter().map(|name| self.root.join(name)).collect()
+                let root = self.root(|file| names.iter().any(|name| name == file))?;
+                names.iter().map(|name| root.join(name)).collect()
             }
             (None, Some(folder)) => archives_in(&folder)?,
             (None, None) => bail!(
@@ -174,7 +185,7 @@ impl Dataset for WebDataset {
         if let Some(classes) = &self.classes {
             return Ok(classes.clone());
         }
-        let file = self.root.join(CLASSES);
+        let file = self.root(|file| file == CLASSES)?.join(CLASSES);
         let text = read_text(&file).with_context(|| {
             format!("{}: cannot read; name the classes with data.webdataset.classes", file.display())
         })?;
@@ -188,8 +199,12 @@ impl Dataset for WebDataset {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let is_there = |split: &SplitName| self.pattern(*split).is_some() || self.folder(*split).is_some();
-        let found: Vec<SplitName> = SplitName::ALL.into_iter().filter(is_there).collect();
+        let mut found = Vec::new();
+        for split in SplitName::ALL {
+            if self.pattern(split).is_some() || self.folder(split)?.is_some() {
+                found.push(split);
+            }
+        }
         if found.is_empty() { self.archives(SplitName::Test).map(|_| found) } else { Ok(found) }
     }
 
