@@ -182,10 +182,10 @@ impl Dataset for WebDataset {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        if let Some(classes) = &self.classes {
+        let file = self.root(|file| file == CLASSES)?.join(CLASSES);
+        if let Some(classes) = self.classes.as_ref().filter(|_| !is_there(&file)) {
             return Ok(classes.clone());
         }
-        let file = self.root(|file| file == CLASSES)?.join(CLASSES);
         let text = read_text(&file).with_context(|| {
             format!("{}: cannot read; name the classes with data.webdataset.classes", file.display())
         })?;
@@ -195,7 +195,15 @@ impl Dataset for WebDataset {
         if let Some(twice) = class_folders::repeated(&names) {
             bail!("{}: names the class `{twice}` twice", file.display());
         }
-        Ok(names)
+        let Some(classes) = &self.classes else { return Ok(names) };
+        ensure!(
+            classes.len() == names.len(),
+            "{}: names {} classes, and data.webdataset.classes {}: labels are numbers of the same classes, so name as many, or none",
+            file.display(),
+            names.len(),
+            classes.len()
+        );
+        Ok(classes.clone())
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -339,7 +347,7 @@ mod tests {
         let json = "label = \"json\"";
         for (keys, members, rule) in [
             ("", &[("x.png", png)][..], "0.tar/x.png: has no member .cls"),
-            ("", &[("x.png", png), ("y.cls", b"0")], "0.tar/x.png: has no member .cls"),
+            ("", &[("x.png", png), ("y.cls", b"0")], "0.tar: the sample `y` has a label and no image"),
             ("", &[("x.png", png), ("x.jpg", png), ("x.cls", b"0")], "`x` has two images, x.png and x.jpg"),
             ("", &[("x.png", png), ("x.png", png), ("x.cls", b"0")], "`x` has two images"),
             ("", &[("x.png", png), ("x.cls", b"0"), ("x.cls", b"1")], "`x` has two labels"),
@@ -415,6 +423,10 @@ mod tests {
         assert_eq!(names("{08..11}.tar"), ["08.tar", "09.tar", "10.tar", "11.tar"]);
         assert_eq!(names("{a,b}-{0..1}"), ["a-0", "a-1", "b-0", "b-1"]);
         let place = tempfile::tempdir().unwrap();
+        put(&place.path().join("classnames.txt"), "a\nb\n").unwrap();
+        assert_eq!(set(&ENTRY, place.path(), "classes = [\"x\", \"y\"]").classes().unwrap(), ["x", "y"]);
+        let other = format!("{:#}", set(&ENTRY, place.path(), "classes = [\"a\"]").classes().unwrap_err());
+        assert!(other.contains("classnames.txt: names 2 classes, and data.webdataset.classes 1"), "{other}");
         put(&place.path().join("classnames.txt"), "a\nb\na\n").unwrap();
         let twice = format!("{:#}", set(&ENTRY, place.path(), "").classes().unwrap_err());
         assert!(twice.contains("names the class `a` twice"), "{twice}");
