@@ -54,7 +54,7 @@ impl ClassFolders {
         self.files.load(scan(folder, classes, self.key)?, (split, &part), request)
     }
 
-    /// Reads the images of the class folders in `folder` that belong to a split, as [`held_out::draw`] divides them into
+    /// Reads the images of the class folders in `folder` that belong to a split, as [`draw`] divides them into
     /// test images (`share`) and training images.
     ///
     /// # Errors
