@@ -2,7 +2,7 @@
 //! whether the images are kept in memory or read from files when needed.
 
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rayon::prelude::*;
@@ -84,7 +84,11 @@ fn add_groups(hash: &mut Sha256, groups: &Groups) {
 fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
     hash.update(b"files");
     add_text(hash, files.decode.resize.word().as_bytes());
-    let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().map(|path| of_file(path, files.decode.turns)).collect();
+    let one = |(i, path): (usize, &PathBuf)| match files.members {
+        None => of_file(path, files.decode.turns),
+        Some(_) => Ok(of_bytes(path, &files.bytes(i)?, files.decode.turns)),
+    };
+    let digests: Result<Vec<[u8; 32]>> = files.paths.par_iter().enumerate().map(one).collect();
     digests?.iter().for_each(|digest| hash.update(digest));
     Ok(())
 }
@@ -114,6 +118,18 @@ fn of_file(path: &Path, turns: bool) -> Result<[u8; 32]> {
         Ok(hash.finalize().into())
     };
     digest().with_context(|| format!("{}: cannot read", path.display()))
+}
+
+/// Returns the same hash of an image that is a part of a file.
+fn of_bytes(path: &Path, bytes: &[u8], turns: bool) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+    if turns && is_turned(bytes) {
+        hash.update(b"turned");
+    }
+    hash.finalize().into()
 }
 
 /// Adds a text to the hash. Its length comes first, so that different lists of texts never have the same bytes.

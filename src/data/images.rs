@@ -138,6 +138,11 @@ impl Files {
         Stored { paths: &self.paths, members: self.members.as_ref(), decode: self.decode }
     }
 
+    /// Returns the bytes of the file of image i.
+    pub(super) fn bytes(&self, i: usize) -> Result<Vec<u8>> {
+        self.stored().bytes(i)
+    }
+
     /// Returns image i in RGB at its stored size.
     pub(super) fn rgb(&self, i: usize) -> Result<RgbImage> {
         rgb_of(&self.stored().bytes(i)?, self.path(i)?, self.decode.turns)
