@@ -132,7 +132,7 @@ pub struct Images {
 
 impl Images {
     /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
-    /// folders, or a folder or a file with a list.
+    /// folders, a folder or a file with a list, or a repository of the Hub.
     ///
     /// # Errors
     /// Fails if the layout is not known, or if the files of the training split cannot be listed.
@@ -184,13 +184,24 @@ fn recognised(named: &str) -> Result<(String, String, Option<PathBuf>)> {
         return Ok(rooted("list", root, &format!("list = {}\n", toml::Value::from(file))));
     }
     let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    if let Some(files) = hub::data_files(path)? {
+        if files.iter().any(|file| file.ends_with(".tar")) {
+            return Ok(rooted("webdataset", path, ""));
+        }
+        bail!(
+            "{named}: has no tar archives, and bella knows no other layout in it; a data set of its own is named by KEY=ROOT, with \
+             KEY one of {keys}"
+        );
+    }
     if !path.is_dir() {
         bail!(
             "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
         );
     }
-    if path.join("list.csv").is_file() {
-        return Ok(rooted("list", path, ""));
+    for (file, key) in [("list.csv", "list"), ("classnames.txt", "webdataset")] {
+        if path.join(file).is_file() {
+            return Ok(rooted(key, path, ""));
+        }
     }
     for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
         if path.join(marker).is_dir() {

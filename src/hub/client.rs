@@ -97,7 +97,7 @@ impl Client<'_> {
     /// Fails if the address is none, or if the certificates that the environment names cannot be read.
     pub fn new<'a>(settings: &'a Settings, endpoint: &str, subject: Subject) -> Result<Client<'a>> {
         let mirror = subject.ways.mirror;
-        let rule = || format!("{mirror} = {endpoint}: must be an address such as https://huggingface.co");
+        let rule = || format!("{mirror} = {endpoint}: must be an address that begins with https:// or http://");
         let uri: Uri = endpoint.parse().with_context(rule)?;
         anyhow::ensure!(matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some(), rule());
         let patience = Some(settings.patience);

@@ -155,6 +155,31 @@ pub fn local(path: &Path) -> Result<PathBuf> {
     Place::of(path, &settings)?.fetch(&settings).map(Path::to_path_buf)
 }
 
+/// Returns the folder that the root of a data set is, or means by `hf://datasets/org/name`. Of a repository, those of its files that
+/// `choose` takes from the names of all are in the folder afterwards.
+///
+/// # Errors
+/// Fails if a name is none, or if its files cannot be had.
+pub fn data_folder(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>) -> Result<PathBuf> {
+    data_folder_by(root, choose, &Settings::of_environment())
+}
+
+fn data_folder_by(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>, settings: &Settings) -> Result<PathBuf> {
+    match HubName::of_data(root)? {
+        Some(name) => Repository::new(settings, &name).fetch_chosen(choose),
+        None => Ok(root.to_path_buf()),
+    }
+}
+
+/// Returns the names of the files of the repository that the root of a data set means; `None` for a folder.
+///
+/// # Errors
+/// Fails if a name is none, or if the Hub or the cache does not know it.
+pub fn data_files(root: &Path) -> Result<Option<Vec<String>>> {
+    let settings = Settings::of_environment();
+    HubName::of_data(root)?.map(|name| Repository::new(&settings, &name).names()).transpose()
+}
+
 /// Returns the last part of a path, or of the repository that a name means.
 pub fn last_part(path: &Path) -> OsString {
     match Name::of(path) {

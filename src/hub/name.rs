@@ -24,9 +24,35 @@ pub enum Name {
     OpenAi(&'static Archive),
 }
 
+/// What a repository of the Hub holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Model,
+    Dataset,
+}
+
+impl Kind {
+    /// Returns the word in the addresses of the Hub's lists and in the names of the cache's folders.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Model => "models",
+            Kind::Dataset => "datasets",
+        }
+    }
+
+    /// Returns the start of the addresses of files and pages, and of names.
+    pub fn start(self) -> &'static str {
+        match self {
+            Kind::Model => "",
+            Kind::Dataset => "datasets/",
+        }
+    }
+}
+
 /// A repository of the Hub at a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HubName {
+    pub kind: Kind,
     /// `org/name`, or the name alone of a repository without an owner.
     pub repository: String,
     /// A branch, a tag or a commit.
@@ -41,7 +67,7 @@ impl Name {
     pub fn of(path: &Path) -> Result<Option<Name>> {
         let text = path.to_string_lossy();
         if let Some(rest) = text.strip_prefix(SCHEMES[0]) {
-            return HubName::of(rest).map(|name| Some(Name::Hub(name)));
+            return HubName::of(rest, Kind::Model).map(|name| Some(Name::Hub(name)));
         }
         let Some(rest) = text.strip_prefix(SCHEMES[1]) else { return Ok(None) };
         let known = ARCHIVES.iter().find(|archive| archive.name == rest);
@@ -66,21 +92,32 @@ impl fmt::Display for Name {
 
 impl fmt::Display for HubName {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}{}", SCHEMES[0], self.repository)?;
+        write!(f, "{}{}{}", SCHEMES[0], self.kind.start(), self.repository)?;
         if self.revision == MAIN { Ok(()) } else { write!(f, "@{}", self.revision) }
     }
 }
 
 impl HubName {
-    fn of(text: &str) -> Result<HubName> {
+    /// Returns the repository of a data set that a root means, `hf://datasets/org/name` or `hf://org/name`; `None` for a folder.
+    ///
+    /// # Errors
+    /// Fails if it begins as a name and is none.
+    pub fn of_data(root: &Path) -> Result<Option<HubName>> {
+        let text = root.to_string_lossy();
+        let Some(rest) = text.strip_prefix(SCHEMES[0]) else { return Ok(None) };
+        HubName::of(rest.strip_prefix(Kind::Dataset.start()).unwrap_or(rest), Kind::Dataset).map(Some)
+    }
+
+    fn of(text: &str, kind: Kind) -> Result<HubName> {
         let (repository, revision) = text.split_once('@').unwrap_or((text, MAIN));
-        let shown = || format!("{}{text}", SCHEMES[0]);
+        let start = format!("{}{}", SCHEMES[0], kind.start());
+        let shown = || format!("{start}{text}");
         let parts: Vec<&str> = repository.split('/').collect();
         let others = ["datasets", "spaces", "buckets", "kernels"];
         ensure!(!others.contains(&parts[0]), "{}: is no repository of a model: a checkpoint is hf://ORG/NAME", shown());
         ensure!(
             parts.len() <= 2 && parts.iter().all(|part| is_part(part)),
-            "{}: must be hf://ORG/NAME or hf://ORG/NAME@REVISION, of letters, digits, `-`, `_` and `.`",
+            "{}: must be {start}ORG/NAME or {start}ORG/NAME@REVISION, of letters, digits, `-`, `_` and `.`",
             shown()
         );
         ensure!(
@@ -88,7 +125,7 @@ impl HubName {
             "{}: the revision behind @ must be a branch, a tag or a commit",
             shown()
         );
-        Ok(HubName { repository: repository.to_string(), revision: revision.to_string() })
+        Ok(HubName { kind, repository: repository.to_string(), revision: revision.to_string() })
     }
 
     /// Returns this name at a commit.
@@ -115,6 +152,11 @@ pub fn is_commit(text: &str) -> bool {
 /// Returns whether a text may be a part of a repository's name; `--` separates parts in the cache.
 fn is_part(text: &str) -> bool {
     text.len() <= LONGEST && is_safe(text) && !text.contains("--") && !text.ends_with(['.', '-'])
+}
+
+/// Returns whether a text is the path of a file in a repository that leads nowhere else.
+pub fn is_safe_path(text: &str) -> bool {
+    text.len() <= 512 && text.split('/').all(is_safe)
 }
 
 /// Returns whether a text is a plain name of a file, of letters, digits and a few marks, that leads nowhere else.

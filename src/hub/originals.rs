@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use flate2::read::MultiGzDecoder;
 
 use super::Settings;
@@ -91,42 +91,48 @@ static WAYS: Ways = Ways { mirror: DATA_MIRROR, folder: "name a folder by --root
 /// # Errors
 /// Fails if a file cannot be had, if it is not the published one, if it cannot be unpacked, or if the network may not be used.
 pub fn fetch(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Result<()> {
-    create_folder(root).context("name another folder by --root")?;
-    with_lock_of(&root.join(".fetch.lock"), key, || {
-        let plans: Vec<Download> = files.iter().map(|file| plan(file, root, settings)).collect();
-        let mut coming = Vec::new();
-        for (file, plan) in files.iter().zip(&plans) {
-            if !is_whole(file, &plan.target)? {
-                coming.push(plan.clone());
-            }
+    create_folder(root).map_err(|error| anyhow!("{error:#}: name another folder by --root"))?;
+    let lock = root.join(".fetch.lock");
+    with_lock_of(&lock, key, || {
+        let done = bring(key, files, root, settings);
+        // Processes that wait see that the file has gone, and make it again.
+        let _ = fs::remove_file(&lock);
+        done
+    })
+}
+
+/// Downloads and unpacks what is missing. The caller holds the lock of the root.
+fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Result<()> {
+    let plans: Vec<Download> = files.iter().map(|file| plan(file, root, settings)).collect();
+    let mut coming = Vec::new();
+    for (file, plan) in files.iter().zip(&plans) {
+        if !is_whole(file, &plan.target)? {
+            coming.push(plan.clone());
         }
-        ensure!(
-            coming.is_empty() || !settings.offline,
-            "{key}: is to be downloaded, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once"
-        );
-        check_space(root, &coming, key)?;
-        let total = coming.iter().map(|plan| plan.size).sum();
-        if total > 0 {
-            tracing::info!("{key}: downloading {} to {}", megabytes(total), root.display());
+    }
+    ensure!(
+        coming.is_empty() || !settings.offline,
+        "{key}: is to be downloaded, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once"
+    );
+    check_space(root, &coming, key)?;
+    let total = coming.iter().map(|plan| plan.size).sum();
+    if total > 0 {
+        tracing::info!("{key}: downloading {} to {}", megabytes(total), root.display());
+    }
+    let bar = bar_of_bytes(total, "download");
+    for (file, plan) in files.iter().zip(&plans) {
+        if coming.iter().any(|one| one.target == plan.target) {
+            bar.set_message(file.name());
+            bar.inc(plan.started().min(plan.size));
+            plan.run(&client(key, file, settings)?, &bar)?;
         }
-        let bar = bar_of_bytes(total, "download");
-        for (file, plan) in files.iter().zip(&plans) {
-            if coming.iter().any(|one| one.target == plan.target) {
-                bar.set_message(file.name());
-                bar.inc(plan.started().min(plan.size));
-                plan.run(&client(key, file, settings)?, &bar)?;
-            }
-            if let Some(packing) = file.packing() {
-                let shown = || format!("{}: cannot be unpacked", plan.target.display());
-                unpack(&plan.target, packing, file.strip, root).with_context(shown)?;
-                fs::remove_file(&plan.target).with_context(|| format!("{}: cannot remove", plan.target.display()))?;
-            }
+        if let Some(packing) = file.packing() {
+            let shown = || format!("{}: cannot be unpacked", plan.target.display());
+            unpack(&plan.target, packing, file.strip, root).with_context(shown)?;
+            fs::remove_file(&plan.target).with_context(|| format!("{}: cannot remove", plan.target.display()))?;
         }
-        bar.finish_and_clear();
-        Ok(())
-    })?;
-    // Another process may hold it, which then finds everything there.
-    let _ = fs::remove_file(root.join(".fetch.lock"));
+    }
+    bar.finish_and_clear();
     Ok(())
 }
 
@@ -331,7 +337,7 @@ mod tests {
         let error = get(&case, &file).unwrap_err();
         assert!(error.contains("5 times") && error.contains("BELLA_DATA_MIRROR") && !error.contains("HF_"), "{error}");
         let root = case.folder.path().join("data");
-        assert_eq!(names(&root), [".fetch.lock", "set.mat.incomplete"]);
+        assert_eq!(names(&root), ["set.mat.incomplete"]);
         case.hub.heal();
         case.hub.seen();
         assert_eq!(fs::read(get(&case, &file).unwrap().join("set.mat")).unwrap(), bytes);

@@ -48,10 +48,10 @@ struct Open {
     label: Label,
 }
 
-/// Returns the samples of an archive, in its order. Samples without an image are left out.
+/// Returns the samples of an archive, in its order. Members with neither an image nor a label are left out.
 ///
 /// # Errors
-/// Fails if the archive cannot be read or is cut off, or if a sample has two images or two labels.
+/// Fails if the archive cannot be read or is cut off, or if a sample has two images, two labels, or a label alone.
 pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
     let shown = archive.display();
     let file = File::open(archive).with_context(|| format!("{shown}: cannot open"))?;
@@ -60,7 +60,7 @@ pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
     while let Some(member) = tar.member().with_context(|| shown.to_string())? {
         let Some((key, ending)) = split(&member.name).filter(|_| member.kind == Kind::File) else { continue };
         if open.as_ref().is_none_or(|open| open.key != key) {
-            found.extend(open.take().and_then(|open| open.closed(archive)));
+            found.extend(open.take().map(|open| open.closed(archive)).transpose()?.flatten());
         }
         let one = open.get_or_insert_with(|| Open { key: key.to_string(), image: None, label: Label::Missing });
         let ending = ending.to_lowercase();
@@ -86,14 +86,22 @@ pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
             one.label = label(bytes, endings).with_context(at)?;
         }
     }
-    found.extend(open.and_then(|open| open.closed(archive)));
+    found.extend(open.map(|open| open.closed(archive)).transpose()?.flatten());
     Ok(found)
 }
 
 impl Open {
-    fn closed(self, archive: &Path) -> Option<Sample> {
-        let (name, at, size) = self.image?;
-        Some(Sample { path: archive.join(name), at, size, label: self.label })
+    /// Returns the sample; `None` if it has neither an image nor a label.
+    fn closed(self, archive: &Path) -> Result<Option<Sample>> {
+        match self.image {
+            Some((name, at, size)) => Ok(Some(Sample { path: archive.join(name), at, size, label: self.label })),
+            None if self.label == Label::Missing => Ok(None),
+            None => bail!(
+                "{}: the sample `{}` has a label and no image: add the image's ending to data.webdataset.images",
+                archive.display(),
+                self.key
+            ),
+        }
     }
 }
 

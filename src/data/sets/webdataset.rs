@@ -16,6 +16,7 @@ use crate::data::read::shards::{self, Label, Sample};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::stored::{Member, Members};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
+use crate::hub::data_folder;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings};
 
@@ -84,20 +85,30 @@ impl WebDataset {
         }
     }
 
+    /// Returns the root, with those files of a repository of the Hub in it that are `wanted`.
+    fn root(&self, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
+        data_folder(&self.root, &|files| files.iter().filter(|file| wanted(file)).cloned().collect())
+    }
+
     /// Returns the folder of a split in the layout without patterns, if there is one.
-    fn folder(&self, split: SplitName) -> Option<PathBuf> {
+    fn folder(&self, split: SplitName) -> Result<Option<PathBuf>> {
         let names: &[&str] = if split == SplitName::Val { &["val", "valid", "validation"] } else { &[split.word()] };
-        names.iter().map(|name| self.root.join(name)).find(|folder| folder.is_dir())
+        let is_in =
+            |file: &str| names.iter().any(|name| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
+        let root = self.root(is_in)?;
+        Ok(names.iter().map(|name| root.join(name)).find(|folder| folder.is_dir()))
     }
 
     /// Returns the archives of a split, all of which are there.
     fn archives(&self, split: SplitName) -> Result<Vec<PathBuf>> {
         let root = self.root.display();
-        let archives = match (self.pattern(split), self.folder(split)) {
+        let folder = if self.pattern(split).is_none() { self.folder(split)? } else { None };
+        let archives = match (self.pattern(split), folder) {
             (Some(pattern), _) => {
                 let names = shards::expanded(pattern)
                     .map_err(|why| anyhow!("data.webdataset.{split} = \"{pattern}\": {why}"))?;
-                names.iter().map(|name| self.root.join(name)).collect()
+                let root = self.root(|file| names.iter().any(|name| name == file))?;
+                names.iter().map(|name| root.join(name)).collect()
             }
             (None, Some(folder)) => archives_in(&folder)?,
             (None, None) => bail!(
@@ -172,10 +183,10 @@ impl Dataset for WebDataset {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        if let Some(classes) = &self.classes {
+        let file = self.root(|file| file == CLASSES)?.join(CLASSES);
+        if let Some(classes) = self.classes.as_ref().filter(|_| !is_there(&file)) {
             return Ok(classes.clone());
         }
-        let file = self.root.join(CLASSES);
         let text = read_text(&file).with_context(|| {
             format!("{}: cannot read; name the classes with data.webdataset.classes", file.display())
         })?;
@@ -185,12 +196,24 @@ impl Dataset for WebDataset {
         if let Some(twice) = class_folders::repeated(&names) {
             bail!("{}: names the class `{twice}` twice", file.display());
         }
-        Ok(names)
+        let Some(classes) = &self.classes else { return Ok(names) };
+        ensure!(
+            classes.len() == names.len(),
+            "{}: names {} classes, and data.webdataset.classes {}: labels are numbers of the same classes, so name as many, or none",
+            file.display(),
+            names.len(),
+            classes.len()
+        );
+        Ok(classes.clone())
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let is_there = |split: &SplitName| self.pattern(*split).is_some() || self.folder(*split).is_some();
-        let found: Vec<SplitName> = SplitName::ALL.into_iter().filter(is_there).collect();
+        let mut found = Vec::new();
+        for split in SplitName::ALL {
+            if self.pattern(split).is_some() || self.folder(split)?.is_some() {
+                found.push(split);
+            }
+        }
         if found.is_empty() { self.archives(SplitName::Test).map(|_| found) } else { Ok(found) }
     }
 
@@ -325,7 +348,7 @@ mod tests {
         let json = "label = \"json\"";
         for (keys, members, rule) in [
             ("", &[("x.png", png)][..], "0.tar/x.png: has no member .cls"),
-            ("", &[("x.png", png), ("y.cls", b"0")], "0.tar/x.png: has no member .cls"),
+            ("", &[("x.png", png), ("y.cls", b"0")], "0.tar: the sample `y` has a label and no image"),
             ("", &[("x.png", png), ("x.jpg", png), ("x.cls", b"0")], "`x` has two images, x.png and x.jpg"),
             ("", &[("x.png", png), ("x.png", png), ("x.cls", b"0")], "`x` has two images"),
             ("", &[("x.png", png), ("x.cls", b"0"), ("x.cls", b"1")], "`x` has two labels"),
@@ -401,6 +424,10 @@ mod tests {
         assert_eq!(names("{08..11}.tar"), ["08.tar", "09.tar", "10.tar", "11.tar"]);
         assert_eq!(names("{a,b}-{0..1}"), ["a-0", "a-1", "b-0", "b-1"]);
         let place = tempfile::tempdir().unwrap();
+        put(&place.path().join("classnames.txt"), "a\nb\n").unwrap();
+        assert_eq!(set(&ENTRY, place.path(), "classes = [\"x\", \"y\"]").classes().unwrap(), ["x", "y"]);
+        let other = format!("{:#}", set(&ENTRY, place.path(), "classes = [\"a\"]").classes().unwrap_err());
+        assert!(other.contains("classnames.txt: names 2 classes, and data.webdataset.classes 1"), "{other}");
         put(&place.path().join("classnames.txt"), "a\nb\na\n").unwrap();
         let twice = format!("{:#}", set(&ENTRY, place.path(), "").classes().unwrap_err());
         assert!(twice.contains("names the class `a` twice"), "{twice}");

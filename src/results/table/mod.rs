@@ -130,19 +130,19 @@ mod tests {
     fn what_is_equal_stands_above_and_groups_have_headings() {
         let text = render(&example(), &spec(Some(80), false));
         let expected = "\
-    seed: 1
-    |            | accuracy |   ECE |        |    wall |
-    | method     |      [%] |   [%] |     MI | seconds |
-    |------------|----------|-------|--------|---------|
-    | clean      |          |       |        |         |
-    |   svgd     |   71.93* | 5.00* | 0.8123 |  12.346 |
-    |   ensemble |   71.93* |  6.00 | 0.9000 |     1.5 |
-    | jpeg       |          |       |        |         |
-    |   svgd     |    50.00 |       | 0.7000 |     1.5 |
-    |   map      |   60.00* | 20.00 |        |     1.5 |
-    A prediction is the softmax of the averaged logits of all members (lm).
-    In nats: MI.
-    ";
+seed: 1
+|            | accuracy |   ECE |        |    wall |
+| method     |      [%] |   [%] |     MI | seconds |
+|------------|----------|-------|--------|---------|
+| clean      |          |       |        |         |
+|   svgd     |   71.93* | 5.00* | 0.8123 |  12.346 |
+|   ensemble |   71.93* |  6.00 | 0.9000 |     1.5 |
+| jpeg       |          |       |        |         |
+|   svgd     |    50.00 |       | 0.7000 |     1.5 |
+|   map      |   60.00* | 20.00 |        |     1.5 |
+A prediction is the softmax of the averaged logits of all members (lm).
+In nats: MI.
+";
         assert_eq!(text, expected);
     }
 
@@ -229,14 +229,14 @@ mod tests {
         let surface = Surface { width: Some(80), is_terminal: false };
         let text = render(&table, &Spec { columns, group_by: vec![], surface });
         let expected = "\
-    method: svgd
+method: svgd
 
-                  averaged logits  averaged probabilities
-    accuracy [%]            50.00                   75.00
-    NLL                    1.5000
-    MI                     0.2500
-    In nats: NLL, MI.
-    ";
+              averaged logits  averaged probabilities
+accuracy [%]            50.00                   75.00
+NLL                    1.5000
+MI                     0.2500
+In nats: NLL, MI.
+";
         assert_eq!(text, expected);
     }
 
