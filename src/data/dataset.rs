@@ -23,6 +23,8 @@ pub struct Entry {
     pub about: &'static str,
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
+    /// The form in which the Hub has the set, if bella reads that, too.
+    pub hub: Option<Hub>,
     /// The files that `bella data fetch` downloads, or why it does not.
     pub originals: Originals,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
@@ -32,7 +34,29 @@ pub struct Entry {
     pub sample: Option<ReadSmall>,
 }
 
+/// The form in which a repository of the Hub has a data set: tables with a column for each property of a sample.
+#[derive(Clone, Copy)]
+pub struct Hub {
+    pub repository: &'static str,
+    /// The name of the configuration, which is that of a folder. Sets of several tasks choose among several.
+    pub config: &'static str,
+    /// The names of the splits that are not called as here.
+    pub splits: &'static [(SplitName, &'static str)],
+    /// The column with the images; empty for texts.
+    pub image: &'static str,
+    /// The column with the labels.
+    pub label: &'static str,
+}
+
 impl Entry {
+    /// Returns the form on the Hub.
+    ///
+    /// # Errors
+    /// Fails if there is none.
+    pub fn hub(&self) -> Result<&Hub> {
+        self.hub.as_ref().with_context(|| format!("{} is not read from the Hub", self.key))
+    }
+
     /// Returns the data set of a table.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ mod split;
 pub mod stored;
 pub mod stream;
 pub mod subset;
+pub mod table;
 #[cfg(test)]
 mod testing;
 mod texts;
@@ -34,7 +35,7 @@ pub mod versions;
 
 pub use asked::Text;
 pub use augment::Augment;
-pub use dataset::{Dataset, Entry, Published};
+pub use dataset::{Dataset, Entry, Hub, Published};
 pub use decode::{Decode, Resize};
 pub use fields::Fields;
 pub use fingerprint::Fingerprint;

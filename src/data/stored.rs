@@ -1,18 +1,22 @@
-//! Images as they lie on the disk: files of their own, or members of tar archives, which are read from their place.
+//! Images as they lie on the disk: files of their own, members of tar archives, which are read from their place, or rows of
+//! tables.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
 use super::decode::Decode;
+use super::table::Rows;
 use crate::base::files::{open_file, read_file};
 
-/// Images that are members of tar archives.
+/// Images that are members of tar archives, or rows of tables.
 #[derive(Clone, Debug)]
 pub struct Members {
     pub archives: Arc<[PathBuf]>,
+    /// The images of the rows, if the archives are tables. The place of a member is then its row, and its size that of the table.
+    pub rows: Option<Arc<Rows>>,
     /// The place of each image, `[N]`.
     pub of: Vec<Member>,
 }
@@ -29,12 +33,16 @@ pub struct Member {
 impl Members {
     /// Returns the members at `indices`, in that order.
     pub fn select(&self, indices: &[u32]) -> Members {
-        Members { archives: self.archives.clone(), of: indices.iter().map(|&i| self.of[i as usize]).collect() }
+        let of = indices.iter().map(|&i| self.of[i as usize]).collect();
+        Members { archives: self.archives.clone(), rows: self.rows.clone(), of }
     }
 
     /// Returns the bytes of member i.
-    fn read(&self, i: usize) -> io::Result<Vec<u8>> {
+    fn read(&self, i: usize) -> Result<Vec<u8>> {
         let Member { archive, at, size } = self.of[i];
+        if let Some(rows) = &self.rows {
+            return rows.bytes(archive as usize, at as usize);
+        }
         let mut file = open_file(&self.archives[archive as usize])?;
         file.seek(SeekFrom::Start(at))?;
         let mut bytes = vec![0; size as usize];
@@ -48,7 +56,7 @@ impl Members {
 /// # Errors
 /// Fails if it cannot be read.
 pub fn read_image(path: &Path, member: Option<(&Members, usize)>) -> Result<Vec<u8>> {
-    let bytes = member.map_or_else(|| read_file(path), |(members, i)| members.read(i));
+    let bytes = member.map_or_else(|| Ok(read_file(path)?), |(members, i)| members.read(i));
     bytes.with_context(|| format!("{}: cannot read", path.display()))
 }
 

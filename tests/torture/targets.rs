@@ -122,6 +122,11 @@ fn data_sets(place: &Place) -> Vec<Target> {
                     .map(|(name, to)| tar(name, to));
             vec![a, b, c, classes]
         }),
+        set(place, "parquet", "image = \"image\"\ngroup = \"group\"\ntest = \"snappy\"\nval = \"zstd\"", &|at| {
+            let forms = [("gzip-dictionary", "train"), ("snappy-plain", "snappy"), ("zstd-dictionary", "zstd")];
+            let table = |form: &str| data("parquet/forms").join(form).join("train.parquet");
+            forms.map(|(form, to)| copied(place, &table(form), &at(&format!("{to}.parquet")))).into()
+        }),
         set(place, "camelyon17", "", &|at| {
             let mut table = ",patient,node,x_coord,y_coord,tumor,slide,center,split\n".to_string();
             for (i, (center, split)) in [(0, 0), (3, 0), (4, 1), (1, 0), (2, 1)].iter().enumerate() {

@@ -5,12 +5,13 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, put};
 use crate::data::{Request, Resize, Split, SplitName};
-use crate::schema::{Reader, settings};
+use crate::schema::{Reader, limits, settings};
 
 settings! {
     /// The settings by which class folders become a split of the data set `key`.
@@ -70,6 +71,26 @@ impl ClassFolders {
         let (test, train) = draw(&listing, folder, share, seed);
         listing.select(if split == SplitName::Test { &test } else { &train });
         self.files.load(listing, (split, &split.to_string()), request)
+    }
+}
+
+/// The samples to report on.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum TestPart {
+    /// All samples of the split with this name.
+    Named(String),
+    /// A share of each class, which is not trained on.
+    Share(f64),
+}
+
+impl TestPart {
+    /// Reads `test`, a name or a share; `about` is its meaning.
+    pub fn read(reader: &Reader, about: &'static str) -> Option<TestPart> {
+        if reader.is_text("test") {
+            return reader.string("test").about(about).optional().map(TestPart::Named);
+        }
+        reader.float("test", limits::between(0.01, 0.9)).about(about).optional().map(TestPart::Share)
     }
 }
 

@@ -61,6 +61,15 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt: false, subset: None, turns: false, key }
     }
 
+    pub fn subset(&self) -> Option<Subset> {
+        self.subset
+    }
+
+    /// Returns the same settings for a part of the images.
+    pub fn with_subset(self, subset: Option<Subset>) -> ImageFiles {
+        ImageFiles { subset, ..self }
+    }
+
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, listing: &Listing) -> Result<Decode> {

@@ -10,6 +10,8 @@ pub mod mat;
 pub mod npy;
 pub mod questions;
 pub mod shards;
+pub mod splits;
+pub mod tables;
 pub mod tsv;
 pub mod vqa;
 pub mod wordnet;

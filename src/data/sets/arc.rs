@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
@@ -25,6 +25,7 @@ pub static ENTRY: Entry = Entry {
         .stripped()],
         terms: "Creative Commons Attribution-ShareAlike 4.0",
     },
+    hub: Some(Hub { repository: "allenai/ai2_arc", config: "", splits: &[], image: "", label: "answerKey" }),
     read: |reader| Box::new(Arc::read(reader)),
     sample: Some(|reader| Box::new(Arc::read(reader))),
 };
@@ -46,12 +47,17 @@ settings! {
 }
 
 impl Arc {
-    /// Returns the file of a published part: Train, Dev or Test.
-    fn file(&self, part: &str) -> PathBuf {
-        let name = match self.part {
+    /// Returns the name of the part in files, which is that of its configuration on the Hub, too.
+    fn name(&self) -> &'static str {
+        match self.part {
             Part::Easy => "ARC-Easy",
             Part::Challenge => "ARC-Challenge",
-        };
+        }
+    }
+
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        let name = self.name();
         self.root.join(name).join(format!("{name}-{part}.jsonl"))
     }
 }
@@ -90,7 +96,8 @@ impl Dataset for Arc {
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let part = self.test_on.part(ENTRY.key, split)?;
-        read_split((ENTRY.key, split), &self.file(part), (self.prompts, "Choices"), self.subset)
+        let from = (&*self.root, self.name(), part, &*self.file(part));
+        read_split((ENTRY.key, split), from, (self.prompts, "Choices"), self.subset)
     }
 }
 

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
+use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -33,6 +34,13 @@ pub static ENTRY: Entry = Entry {
         ],
         terms: "Creative Commons Attribution-ShareAlike 3.0",
     },
+    hub: Some(Hub {
+        repository: "google/boolq",
+        config: "default",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "answer",
+    }),
     read: |reader| Box::new(BoolQ::read(reader)),
     sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };
@@ -106,7 +114,9 @@ impl Dataset for BoolQ {
         if split == SplitName::Val {
             bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1");
         }
-        let lines = read_lines(&self.file(split))?;
+        let name = if split == SplitName::Train { "train" } else { "validation" };
+        let columns = (ENTRY.hub()?.config, name, &["question", "passage", "answer"][..]);
+        let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }

@@ -12,8 +12,10 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::splits::splits;
+use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
-use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Groups, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, limits, settings, words};
 
@@ -25,12 +27,22 @@ pub static ENTRY: Entry = Entry {
     originals: Originals::ByHand(
         "its server has been slow or down for long, and no hash of its archive is published: get it with the package wilds, or from a copy",
     ),
+    hub: Some(Hub {
+        repository: "wltjr1007/Camelyon17-WILDS",
+        config: "default",
+        splits: &PARTS,
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(Camelyon17::read(reader)),
     sample: Some(|reader| Box::new(Camelyon17::read(reader))),
 };
 
 /// The folder in the published archive.
 const FOLDER: &str = "camelyon17_v1.0";
+/// The splits and their names on the Hub.
+const PARTS: [(SplitName, &str); 3] =
+    [(SplitName::Train, "train"), (SplitName::Val, "validation"), (SplitName::Test, "test")];
 /// The columns of the table of patches.
 const COLUMNS: [&str; 8] = ["patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"];
 
@@ -85,6 +97,10 @@ impl Dataset for Camelyon17 {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
+        if let Some(found) = splits(&self.root, Some(ENTRY.hub()?.config))? {
+            let there = |(_, name): &(SplitName, &str)| found.contains_key(*name);
+            return Ok(PARTS.into_iter().filter(there).map(|(split, _)| split).collect());
+        }
         let found: BTreeSet<SplitName> = self.patches()?.into_iter().filter_map(|patch| patch.split).collect();
         Ok(found.into_iter().collect())
     }
@@ -99,6 +115,9 @@ impl Dataset for Camelyon17 {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        if let Some(listing) = self.of_hub(split)? {
+            return self.files.load(listing, (split, split.word()), request);
+        }
         let mut patches = self.patches()?;
         patches.retain(|patch| patch.split == Some(split));
         if patches.is_empty() {
@@ -106,13 +125,7 @@ impl Dataset for Camelyon17 {
             let other = if split == SplitName::Val && self.val == Validation::Val { other } else { "" };
             bail!("{}: no patch of the split `{split}`{other}", self.folder().join(&self.metadata).display());
         }
-        let groups: BTreeSet<u32> = patches.iter().map(|patch| patch.group).collect();
-        let place: BTreeMap<u32, u32> = groups.iter().copied().zip(0..).collect();
-        let by = self.group_by.word();
-        let groups = Groups {
-            names: groups.iter().map(|group| format!("{by} {group}")).collect(),
-            of: patches.iter().map(|patch| place[&patch.group]).collect(),
-        };
+        let groups = grouped(self.group_by.word(), &patches.iter().map(|patch| patch.group).collect::<Vec<_>>());
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
         self.files.load(Listing { paths, labels, groups: Some(groups), members: None }, (split, split.word()), request)
@@ -131,6 +144,32 @@ struct Patch {
 impl Camelyon17 {
     fn folder(&self) -> PathBuf {
         cifar::folder(&self.root, FOLDER)
+    }
+
+    /// Returns the patches of a split from the Hub's tables, whose `validation` has both published parts; `None` if there are no
+    /// tables.
+    fn of_hub(&self, split: SplitName) -> Result<Option<Listing>> {
+        let hub = ENTRY.hub()?;
+        let Some(tables) = hub.open(&self.root, split)? else { return Ok(None) };
+        let labels = tables.labels(hub.label, Numbers::Ordered(&self.classes))?;
+        let by = self.group_by.word();
+        let (centers, of) = (tables.words("center")?, tables.words(by)?);
+        let mut listing = tables.listing(hub.image, labels)?;
+        let is_wanted = |center: &str| match (split, self.val) {
+            (SplitName::Train, _) | (SplitName::Val, Validation::IdVal) => ["0", "3", "4"].contains(&center),
+            (SplitName::Val, Validation::Val) => center == "1",
+            (SplitName::Test, _) => center == "2",
+        };
+        let kept: Vec<u32> = (0..).zip(&centers).filter(|(_, center)| is_wanted(center)).map(|(at, _)| at).collect();
+        ensure!(!kept.is_empty(), "{}: no patch of the split `{split}`", self.root.display());
+        let mut numbers: Vec<u32> = Vec::new();
+        for slide in &of {
+            let number = slide.parse().ok();
+            numbers.push(number.with_context(|| format!("{}: {by} = {slide} is no number", self.root.display()))?);
+        }
+        listing.select(&kept);
+        listing.groups = Some(grouped(by, &kept.iter().map(|at| numbers[*at as usize]).collect::<Vec<_>>()));
+        Ok(Some(listing))
     }
 
     fn patches(&self) -> Result<Vec<Patch>> {
@@ -165,6 +204,16 @@ impl Camelyon17 {
             (0 | 3 | 4, _) => bail!("{at}: split = {part}, but it is 0 (train) or 1 (id_val) in center {center}"),
             _ => bail!("{at}: center = {center}, but centers are 0 to 4"),
         })
+    }
+}
+
+/// Returns the groups of patches by the numbers of their slides or centers.
+fn grouped(by: &str, of: &[u32]) -> Groups {
+    let numbers: BTreeSet<u32> = of.iter().copied().collect();
+    let place: BTreeMap<u32, u32> = numbers.iter().copied().zip(0..).collect();
+    Groups {
+        names: numbers.iter().map(|number| format!("{by} {number}")).collect(),
+        of: of.iter().map(|number| place[number]).collect(),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings};
 
@@ -23,6 +23,7 @@ pub static ENTRY: Entry = Entry {
         )],
         terms: "no licence is stated; its author asks to cite his report of 2009, Learning Multiple Layers of Features from Tiny Images",
     },
+    hub: Some(Hub { repository: "uoft-cs/cifar10", config: "plain_text", splits: &[], image: "img", label: "label" }),
     read: |reader| Box::new(Cifar10::read(reader)),
     sample: Some(|reader| Box::new(Cifar10::read(reader))),
 };
@@ -79,9 +80,18 @@ impl Dataset for Cifar10 {
         Published::new(10, &[(SplitName::Train, 10_000 * self.batches.len()), (SplitName::Test, 10_000)])
     }
 
-    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         if split == SplitName::Val {
             bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2");
+        }
+        let (classes, asked) = (CLASSES.map(String::from), (split, self.subset));
+        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+            ensure!(
+                self.batches.len() == 5,
+                "data.cifar10.batches: {} has the Hub's table, which is not divided into batches: leave it out",
+                self.root.display()
+            );
+            return Ok(split);
         }
         let files: Vec<PathBuf> = self.stems(split).iter().map(|stem| cifar::file(&self.root, FOLDERS, stem)).collect();
         cifar::load(self.key(), &files, &LAYOUT, split, self.subset)

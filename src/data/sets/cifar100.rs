@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{settings, words};
 
@@ -24,6 +24,13 @@ pub static ENTRY: Entry = Entry {
         )],
         terms: "no licence is stated; its author asks to cite his report of 2009, Learning Multiple Layers of Features from Tiny Images",
     },
+    hub: Some(Hub {
+        repository: "uoft-cs/cifar100",
+        config: "cifar100",
+        splits: &[],
+        image: "img",
+        label: "fine_label",
+    }),
     read: |reader| Box::new(Cifar100::read(reader)),
     sample: Some(|reader| Box::new(Cifar100::read(reader))),
 };
@@ -74,12 +81,21 @@ impl Dataset for Cifar100 {
         Published::new(self.layout().classes, &[(SplitName::Train, 50_000), (SplitName::Test, 10_000)])
     }
 
-    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let file = match split {
             SplitName::Train => "train",
             SplitName::Test => "test",
             SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
         };
+        let hub = ENTRY.hub()?;
+        let (label, classes) = match self.labels {
+            Labels::Fine => (hub.label, FINE.map(String::from).to_vec()),
+            Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
+        };
+        let asked = (split, self.subset);
+        if let Some(split) = (Hub { label, ..*hub }).packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+            return Ok(split);
+        }
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
     }
 }

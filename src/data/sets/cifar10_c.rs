@@ -18,6 +18,7 @@ pub static ENTRY: Entry = Entry {
         )],
         terms: "Creative Commons Attribution 4.0 (Zenodo record 2535967)",
     },
+    hub: None,
     read: |reader| Box::new(cifar_c::read(&PUBLISHED, reader)),
     sample: Some(|reader| Box::new(cifar_c::read(&PUBLISHED, reader))),
 };

@@ -10,8 +10,9 @@ use image::ImageFormat;
 
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
-use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
@@ -21,6 +22,13 @@ pub static ENTRY: Entry = Entry {
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
     originals: Originals::ByHand("no hashes of its archives are published"),
+    hub: Some(Hub {
+        repository: "wltjr1007/DomainNet",
+        config: "default",
+        splits: &[],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(DomainNet::read(reader)),
     sample: Some(|reader| Box::new(DomainNet::read(reader))),
 };
@@ -78,6 +86,9 @@ impl Dataset for DomainNet {
         if let Some(given) = &self.classes {
             return Ok(given.clone());
         }
+        if let Some(names) = self.hub_names()? {
+            return Ok(names);
+        }
         let train = self.list(&self.train, SplitName::Train);
         let test = self.test.first().map(|domain| self.list(domain, SplitName::Test));
         let file = if train.is_file() { train } else { test.unwrap_or(train) };
@@ -104,6 +115,10 @@ impl Dataset for DomainNet {
             SplitName::Test => &self.test[..],
             SplitName::Val => bail!("domainnet has no split `val`; set data.domainnet.validation, say to 0.2"),
         };
+        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
+        if let Some(listing) = self.of_hub(split, domains)? {
+            return self.files.load(listing, (split, &part), request);
+        }
         // The requested lists are read first, so that a missing one is named. The classes may come from another
         // domain's list.
         let read = |domain: &String| lines(&self.list(domain, split)).map(|lines| (self.list(domain, split), lines));
@@ -127,7 +142,6 @@ impl Dataset for DomainNet {
                 listing.labels.push(line.label);
             }
         }
-        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
         self.files.load(listing, (split, &part), request)
     }
 
@@ -140,6 +154,35 @@ impl Dataset for DomainNet {
 }
 
 impl DomainNet {
+    /// Returns the classes that the Hub's tables name; `None` if there are no tables.
+    fn hub_names(&self) -> Result<Option<Vec<String>>> {
+        let hub = ENTRY.hub()?;
+        let any =
+            [SplitName::Train, SplitName::Test].into_iter().find_map(|split| hub.open(&self.root, split).transpose());
+        let Some(tables) = any.transpose()? else { return Ok(None) };
+        let names = tables.names(hub.label)?;
+        names
+            .map(Some)
+            .with_context(|| format!("{}: its tables name no classes: set data.domainnet.classes", self.root.display()))
+    }
+
+    /// Returns the images of some domains from the Hub's tables, domain by domain; `None` if there are no tables.
+    fn of_hub(&self, split: SplitName, domains: &[String]) -> Result<Option<Listing>> {
+        let hub = ENTRY.hub()?;
+        let Some(tables) = hub.open(&self.root, split)? else { return Ok(None) };
+        let labels = tables.labels(hub.label, Numbers::Named(&self.classes()?))?;
+        let of = tables.words("domain")?;
+        let mut listing = tables.listing(hub.image, labels)?;
+        let mut kept = Vec::new();
+        for domain in domains {
+            let before = kept.len();
+            kept.extend((0..).zip(&of).filter(|(_, name)| *name == domain).map(|(at, _)| at as u32));
+            ensure!(kept.len() > before, "{}: has no image of the domain `{domain}`", self.root.display());
+        }
+        listing.select(&kept);
+        Ok(Some(listing))
+    }
+
     fn list(&self, domain: &str, split: SplitName) -> PathBuf {
         self.root.join(format!("{domain}_{split}.txt"))
     }

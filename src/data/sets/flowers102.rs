@@ -41,6 +41,7 @@ pub static ENTRY: Entry = Entry {
         ],
         terms: "no licence is stated; its authors ask to cite Nilsback and Zisserman 2008",
     },
+    hub: None,
     read: |reader| Box::new(Flowers102::read(reader)),
     sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };

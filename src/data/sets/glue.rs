@@ -10,11 +10,12 @@ use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
+use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
-use crate::schema::{Reader, settings, words};
+use crate::schema::{Choice, Reader, settings, words};
 use tasks::{Layout, Task};
 
 pub static ENTRY: Entry = Entry {
@@ -70,6 +71,13 @@ pub static ENTRY: Entry = Entry {
         ],
         terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and its files are made by hand",
     },
+    hub: Some(Hub {
+        repository: "nyu-mll/glue",
+        config: "",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "label",
+    }),
     read: |reader| Box::new(Glue::read(reader)),
     sample: Some(|reader| Box::new(Glue::read(reader))),
 };
@@ -123,6 +131,20 @@ impl Glue {
         })
     }
 
+    /// Appends the texts and labels of the Hub's tables.
+    fn add_rows(&self, tables: &Tables, samples: &mut json_lines::Pairs) -> Result<()> {
+        // The Hub has its own names for the texts of MNLI alone.
+        let (first, second) =
+            if self.task == Task::Mnli { ("premise", Some("hypothesis")) } else { self.layout().keys };
+        let labels = tables.labels(ENTRY.hub()?.label, Numbers::Named(&self.classes()?))?;
+        let columns: Vec<&str> = [first].into_iter().chain(second).collect();
+        for (line, label) in tables.lines(&columns)?.iter().zip(labels) {
+            let second = second.map(|column| line.text(column)).transpose()?;
+            samples.push(&line.text(first)?, second.as_deref(), label);
+        }
+        Ok(())
+    }
+
     /// Appends the texts and labels of a file.
     fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
         let layout = self.layout();
@@ -156,6 +178,11 @@ impl Glue {
         }
         Ok(())
     }
+}
+
+/// Returns the name on the Hub of the split in a file: `validation_matched` for dev_matched.tsv.
+fn hub_name(file: &str) -> String {
+    file.trim_end_matches(".tsv").replace("dev", "validation")
 }
 
 impl Dataset for Glue {
@@ -202,6 +229,10 @@ impl Dataset for Glue {
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let mut samples = json_lines::Pairs::default();
         for file in self.files(split)? {
+            if let Some(tables) = Tables::open(&self.root, Some(self.task.word()), &hub_name(&file))? {
+                self.add_rows(&tables, &mut samples)?;
+                continue;
+            }
             self.add(&file, &mut samples)?;
         }
         samples.split((&self.label(), split), self.subset)

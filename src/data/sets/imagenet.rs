@@ -11,9 +11,11 @@ use image::ImageFormat;
 
 use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
 use crate::data::read::image_files::ImageFiles;
+use crate::data::read::splits::splits;
+use crate::data::read::tables::Numbers;
 use crate::data::read::wordnet;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
-use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
@@ -23,6 +25,13 @@ pub static ENTRY: Entry = Entry {
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
     originals: Originals::ByHand("its terms must be accepted with an account at https://image-net.org"),
+    hub: Some(Hub {
+        repository: "ILSVRC/imagenet-1k",
+        config: "default",
+        splits: &[(SplitName::Test, "validation")],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(ImageNet::read(reader)),
     sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };
@@ -60,6 +69,11 @@ impl Dataset for ImageNet {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        if split != SplitName::Val
+            && let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Ordered(&self.wnids()?))?
+        {
+            return self.files.load(listing, (split, split.word()), request);
+        }
         let wnids = self.wnids()?;
         let (train, val) = (self.root.join("train"), self.root.join("val"));
         let listing = match (split, &self.ground_truth) {
@@ -96,6 +110,9 @@ impl ImageNet {
         }
         if let Some(file) = &self.ground_truth {
             return ground_truth::wnids(&self.root.join(file));
+        }
+        if !val.is_dir() && splits(&self.root, Some(ENTRY.hub()?.config))?.is_some() {
+            return Ok(wordnet::first(1_000));
         }
         ensure!(
             val.is_dir(),

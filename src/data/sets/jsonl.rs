@@ -19,6 +19,7 @@ pub static ENTRY: Entry = Entry {
     about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
     originals: Originals::ByHand("these are your own files"),
+    hub: None,
     read: |reader| Box::new(Jsonl::read(reader)),
     sample: Some(|reader| Box::new(Jsonl::read(reader))),
 };

@@ -21,6 +21,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
             like, split and group",
     originals: Originals::ByHand("these are your own files"),
+    hub: None,
     read: |reader| Box::new(List::read(reader)),
     sample: Some(|reader| Box::new(List::read(reader))),
 };
@@ -181,7 +182,7 @@ impl List {
 
 /// Returns the classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the
 /// sorted names.
-fn classes(labels: &[String]) -> Vec<String> {
+pub(super) fn classes(labels: &[String]) -> Vec<String> {
     // With more classes than images, the numbers are taken as names.
     let highest =
         labels.iter().map(|label| label.parse::<u32>().ok().filter(|&number| (number as usize) < labels.len()));

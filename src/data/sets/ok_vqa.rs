@@ -15,6 +15,7 @@ pub static ENTRY: Entry = Entry {
             ROOT/OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
     originals: Originals::ByHand("its images are those of COCO, 20 GB in several archives"),
+    hub: None,
     read: |reader| Box::new(Vqa::read(reader, &SOURCE)),
     sample: Some(|reader| Box::new(Vqa::read(reader, &SOURCE))),
 };

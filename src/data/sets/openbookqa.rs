@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -24,6 +24,7 @@ pub static ENTRY: Entry = Entry {
         .stripped()],
         terms: "no licence is stated; its authors ask to cite Mihaylov et al. 2018",
     },
+    hub: Some(Hub { repository: "allenai/openbookqa", config: "main", splits: &[], image: "", label: "answerKey" }),
     read: |reader| Box::new(OpenBookQa::read(reader)),
     sample: Some(|reader| Box::new(OpenBookQa::read(reader))),
 };
@@ -78,8 +79,9 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let file = self.file(self.test_on.part(ENTRY.key, split)?);
-        read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
+        let part = self.test_on.part(ENTRY.key, split)?;
+        let from = (&*self.root, ENTRY.hub()?.config, part, &*self.file(part));
+        read_split((ENTRY.key, split), from, (self.prompts, self.heading()), self.subset)
     }
 }
 

@@ -28,6 +28,7 @@ pub static ENTRY: Entry = Entry {
         )],
         terms: "no licence is stated; its images are from ImageNet; its authors ask to cite Coates, Lee and Ng 2011",
     },
+    hub: None,
     read: |reader| Box::new(Stl10::read(reader)),
     sample: Some(|reader| Box::new(Stl10::read(reader))),
 };

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -32,6 +32,13 @@ pub static ENTRY: Entry = Entry {
         ],
         terms: "for non-commercial use only; its authors ask to cite Netzer et al. 2011",
     },
+    hub: Some(Hub {
+        repository: "ufldl-stanford/svhn",
+        config: "cropped_digits",
+        splits: &[],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(Svhn::read(reader)),
     sample: Some(|reader| Box::new(Svhn::read(reader))),
 };
@@ -59,9 +66,13 @@ impl Dataset for Svhn {
         Published::new(10, &[(SplitName::Train, 73_257), (SplitName::Test, 26_032)])
     }
 
-    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         if split == SplitName::Val {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
+        }
+        let (classes, asked) = (self.classes()?, (split, self.subset));
+        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, SIDE), request)? {
+            return Ok(split);
         }
         let file = self.file(split);
         let labels = labels(&file)?;

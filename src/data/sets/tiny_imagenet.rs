@@ -9,9 +9,10 @@ use image::ImageFormat;
 
 use crate::data::read::class_folders::{folders, is_image, scan};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::tables::Numbers;
 use crate::data::read::{cifar, wordnet};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
-use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
@@ -21,6 +22,13 @@ pub static ENTRY: Entry = Entry {
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
     originals: Originals::ByHand("no hash of its archive is published, and its images are under ImageNet's terms"),
+    hub: Some(Hub {
+        repository: "zh-plus/tiny-imagenet",
+        config: "default",
+        splits: &[(SplitName::Test, "valid")],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(TinyImageNet::read(reader)),
     sample: Some(|reader| Box::new(TinyImageNet::read(reader))),
 };
@@ -61,6 +69,11 @@ impl Dataset for TinyImageNet {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        if split != SplitName::Val
+            && let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Named(&self.wnids()?))?
+        {
+            return self.files.load(listing, (split, split.word()), request);
+        }
         let folder = self.folder();
         let annotations = folder.join(ANNOTATIONS);
         let listing = match split {
@@ -87,6 +100,12 @@ impl TinyImageNet {
     /// Returns the classes in wnids.txt, sorted. If there is no such file, those of the training folders.
     fn wnids(&self) -> Result<Vec<String>> {
         let file = self.folder().join(WNIDS);
+        if !file.is_file()
+            && let Some(mut wnids) = self.hub_names()?
+        {
+            wnids.sort();
+            return Ok(wnids);
+        }
         if !file.is_file() {
             return folders(&self.folder().join("train"), "<wnid>/images/<images>")
                 .context("`bella data check tiny-imagenet=ROOT` says what to fetch");
@@ -99,6 +118,14 @@ impl TinyImageNet {
         }
         ensure!(!wnids.is_empty(), "{}: names no class", file.display());
         Ok(wnids)
+    }
+
+    /// Returns the classes that the Hub's tables name; `None` if there are no tables.
+    fn hub_names(&self) -> Result<Option<Vec<String>>> {
+        let hub = ENTRY.hub()?;
+        let any =
+            [SplitName::Train, SplitName::Test].into_iter().find_map(|split| hub.open(&self.root, split).transpose());
+        any.transpose()?.map_or(Ok(None), |tables| tables.names(hub.label))
     }
 
     /// Reads lines of `<file> <wnid> <box>`, separated by tabs.

@@ -20,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
             ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
     originals: Originals::ByHand("its copies lie where a browser must confirm the download"),
+    hub: None,
     read: |reader| Box::new(Vtab::read(reader)),
     sample: Some(|reader| Box::new(Vtab::read(reader))),
 };

@@ -26,6 +26,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "your own archives, or a folder of clip-benchmark/wds_*: ROOT/train/0.tar, …, ROOT/test/0.tar, …, ROOT/classnames.txt; \
             others by patterns below ROOT, such as train = \"train-{0000..0009}.tar\"",
     originals: Originals::ByHand("these are your own files, or those of a repository of the Hub"),
+    hub: None,
     read: |reader| Box::new(WebDataset::read(reader)),
     sample: Some(|reader| Box::new(WebDataset::read(reader))),
 };
@@ -229,7 +230,7 @@ impl Dataset for WebDataset {
                 listing.paths.push(sample.path);
             }
         }
-        listing.members = Some(Members { archives: archives.into(), of });
+        listing.members = Some(Members { archives: archives.into(), rows: None, of });
         self.files.turned(self.exif_orientation).load(listing, (split, split.word()), request)
     }
 }

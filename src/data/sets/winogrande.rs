@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
+use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
@@ -27,6 +28,13 @@ pub static ENTRY: Entry = Entry {
         .stripped()],
         terms: "Creative Commons Attribution",
     },
+    hub: Some(Hub {
+        repository: "allenai/winogrande",
+        config: "",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "answer",
+    }),
     read: |reader| Box::new(Winogrande::read(reader)),
     sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };
@@ -108,7 +116,10 @@ impl Dataset for Winogrande {
         if split == SplitName::Val {
             bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1");
         }
-        let lines = read_lines(&self.file(split))?;
+        let (config, name) =
+            (format!("winogrande_{}", self.size), if split == SplitName::Train { "train" } else { "validation" });
+        let columns = (config.as_str(), name, &["sentence", "option1", "option2", "answer"][..]);
+        let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
