@@ -10,8 +10,8 @@ use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs,
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
-use bella::subspace::combine::mean;
 use bella::subspace::geometry::Geometry;
+use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};

@@ -6,7 +6,7 @@ use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::data::batches::TestImages;
 use crate::metrics::ood::compare;
-use crate::metrics::uncertainty::Uncertainty;
+use crate::metrics::scores::Uncertainty;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood::describe;
 use crate::results::ood_csv;

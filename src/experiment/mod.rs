@@ -6,11 +6,8 @@ mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
-mod selected;
-mod short;
 mod train_table;
 mod training;
-mod warnings;
 
 use std::cell::OnceCell;
 
@@ -24,14 +21,14 @@ use crate::tasks::{self, Task};
 
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
+pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use selected::Selected;
-use selected::choose;
-pub use short::{CHOICE_TABLES, full_key, may_be_short};
 pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
+pub use training::Selected;
 pub use training::Training;
+use training::choose;
 
 /// The checked settings of a run.
 pub struct Experiment {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::short::full_key;
+use super::layers::full_key;
 use super::{Experiment, load_config};
 use crate::base::paths::expanded;
 use crate::base::small::Usage;

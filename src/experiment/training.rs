@@ -2,7 +2,6 @@
 //! them.
 
 use super::data::{DataSpec, Validation};
-use super::selected::{Selected, choose};
 use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
@@ -193,4 +192,26 @@ impl Training {
             root.problem("train", why);
         }
     }
+}
+
+/// The selected entry of a registry.
+pub struct Selected<T: ?Sized> {
+    pub key: String,
+    pub spec: Box<T>,
+}
+
+/// Reads one of the choice tables with the entries of its registry.
+pub fn choose<F: Copy, T: ?Sized>(
+    root: &Reader,
+    key: &str,
+    entries: impl Iterator<Item = (&'static str, F)>,
+    read: impl Fn(F, &Reader) -> Box<T>,
+) -> Option<Selected<T>> {
+    let entries: Vec<(&'static str, F)> = entries.collect();
+    let known: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
+    let (key, reader) = root.one_of(key, &known)?;
+    let (_, entry) = entries.into_iter().find(|(known, _)| *known == key)?;
+    let spec = read(entry, &reader);
+    reader.finish();
+    Some(Selected { key, spec })
 }

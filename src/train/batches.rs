@@ -7,8 +7,8 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::context::Context;
+use super::context::Material;
 use super::gradient::Passes;
-use super::material::Material;
 use super::particles::Progress;
 use super::prefix::Prefix;
 use crate::data::order::epoch_order;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tch::{Device, Kind};
 
 use super::context::Context;
-use super::material::Material;
+use super::context::Material;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;

@@ -1,19 +1,21 @@
-//! The likelihood of a batch as the methods see it. [`super::shared`] splits it over several processes.
+//! The likelihood of a batch as the methods see it. [`super::shared`] splits it over several processes. For squared gradients of
+//! single images, each image is passed through its own copy of the particle, so that one backward pass yields the gradients of several.
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use super::gradient::{Passes, Root};
+use super::gradient::{Backward, Passes, Plain, Root};
 use super::mixing::Mixing;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
 use crate::machine::memory::{ChunkSize, Chunker};
 use crate::machine::parallel::Shard;
-use crate::methods::{Answer, Extra, Objective, Request, Target};
+use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
+use crate::predict::in_parts;
 use crate::subspace::Subspace;
 use crate::tasks::{Classes, Task};
 
@@ -144,5 +146,60 @@ impl Objective for Likelihood<'_> {
     fn share(&self, part: usize) -> f64 {
         let size = self.batch.div_ceil(self.passes.accumulate);
         size.min(self.batch - part * size) as f64 / self.batch as f64
+    }
+}
+
+/// One particle, and the rows to which its gradients are added.
+struct Particle {
+    /// The row of the particle among those in this process.
+    row: i64,
+    /// The particle, `[1, P]`.
+    theta: Tensor,
+    /// The gradient, `[1, P]`.
+    gradient: Tensor,
+    /// The squared gradients of single images over the size of the batch, `[1, P]`.
+    squares: Tensor,
+}
+
+impl Likelihood<'_> {
+    /// Returns the losses and gradients of rows of theta over some parts, and the sum of squared gradients of their single
+    /// images over the size of the batch.
+    pub(super) fn squared(&self, theta: &Tensor, parts: Range<usize>) -> Result<Extended> {
+        let (gradients, squares) = (theta.zeros_like(), theta.zeros_like());
+        let mut losses = Vec::new();
+        for row in 0..theta.size()[0] {
+            let of = |all: &Tensor| all.narrow(0, row, 1);
+            let particle = Particle { row, theta: of(theta), gradient: of(&gradients), squares: of(&squares) };
+            losses.push(self.squares_of(&particle, parts.clone())?);
+        }
+        Ok(Extended { own: Evaluation { losses: Tensor::stack(&losses, 0), gradients }, extra: squares })
+    }
+
+    /// Returns the loss of a particle, and adds its gradients.
+    fn squares_of(&self, particle: &Particle, parts: Range<usize>) -> Result<Tensor> {
+        let Particle { row, theta, gradient, squares } = particle;
+        let (layout, batch) = (self.subspace.layout(), self.batch as f64);
+        let at_once = layout.copies_at_once().min(self.chunker.cut().images);
+        let mut total = Tensor::zeros([0i64; 0], (Kind::Float, theta.device()));
+        for samples in self.parts[parts].iter().flat_map(|part| in_parts(part.clone(), at_once)) {
+            let count = samples.len() as i64;
+            let own = |t: &Tensor| {
+                let rows = if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, *row, 1) };
+                rows.narrow(1, samples.start as i64, count).transpose(0, 1)
+            };
+            let (input, labels) = (self.input.map(own), own(&self.labels));
+            let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
+            let weights = self.subspace.weights(&self.model.base, &leaves);
+            let features = self.model.features_of(&weights, &input)?;
+            let losses = self.task.losses(&self.model.head, &weights, &features, &labels);
+            let loss = losses.sum(losses.kind());
+            let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
+            layout.gather(&Plain.run(&loss, &leaves.iter().collect::<Vec<_>>())?, &each);
+            let sum = |rows: &Tensor| rows.sum_dim_intlist([0i64].as_slice(), true, rows.kind()) / batch;
+            let _ = gradient.shallow_clone().g_add_(&sum(&each));
+            let _ = squares.shallow_clone().g_add_(&sum(&each.square()));
+            total += loss.detach() / batch;
+        }
+        Ok(total)
     }
 }

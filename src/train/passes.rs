@@ -7,10 +7,10 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
+use super::gradient::Segments;
 use super::gradient::{Backward, Gradient, Pass, Plain, Root, Slice};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
-use super::recompute::Segments;
 use crate::machine::memory::ChunkSize;
 use crate::methods::{Evaluation, Output, Outputs};
 use crate::model::Input;

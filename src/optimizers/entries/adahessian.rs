@@ -15,8 +15,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::moments::{self, Moments};
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rate_column};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -32,7 +31,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.0, in at_least(0.0);
-        beta1: f64, by moments::beta1;
+        beta1: f64, by beta1;
         /// Decay of the squared curvature's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared curvature's mean.
@@ -112,7 +111,7 @@ impl Optimizer for AdaHessian {
 mod tests {
     use super::*;
     use crate::base::golden::{self, Golden};
-    use crate::optimizers::curvature;
+    use crate::optimizers::along;
     use tch::{Kind, with_grad};
 
     /// L = Σ a (p − c)⁴ with its diagonal Hessian, which z ∘ (H z) gives exactly.
@@ -187,7 +186,7 @@ mod tests {
             let mut optimizer = spec.build(&theta);
             for (step, signs) in rows("signs").iter().enumerate() {
                 let gradient = gradients(&golden, &theta).unwrap();
-                let found = curvature::along(|at| gradients(&golden, at), &theta, signs).unwrap();
+                let found = along(|at| gradients(&golden, at), &theta, signs).unwrap();
                 golden::near(&found.abs(), &rows("curvature")[step], 1e-8);
                 optimizer.observe(&found);
                 optimizer.step(&mut theta, &gradient, 1.0);
@@ -201,7 +200,7 @@ mod tests {
     fn the_diagonal_is_not_averaged_over_rows() {
         let golden = Golden::of_authors("adahessian");
         let (theta, signs) = (golden.tensor("start").unsqueeze(0), golden.tensor("averaged/signs").unsqueeze(0));
-        let found = curvature::along(|at| gradients(&golden, at), &theta, &signs).unwrap().abs();
+        let found = along(|at| gradients(&golden, at), &theta, &signs).unwrap().abs();
         let theirs = golden.tensor("averaged/curvature").unsqueeze(0);
         let average = |start: i64, shape: [i64; 2]| {
             let rows = found.narrow(1, start, shape[0] * shape[1]).view(shape);

@@ -6,8 +6,7 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::moments::{self, Moments};
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rate_column};
 use crate::schema::settings;
 
 pub static ENTRY: Entry =
@@ -20,7 +19,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.01, in at_least(0.0);
-        beta1: f64, by moments::beta1;
+        beta1: f64, by beta1;
         /// Decay of the squared gradient's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared gradient's mean.

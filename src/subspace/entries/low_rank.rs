@@ -218,7 +218,7 @@ impl Subspace for LowRankSubspace {
     /// Combines particles into points of rank n·r. A stacks the A of all particles vertically, and B stacks theirs
     /// horizontally, each times its coefficient.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::combine::check(theta, coefficients)?;
+        crate::subspace::updates::check(theta, coefficients)?;
         let (particles, points) = (theta.size()[0], coefficients.size()[0]);
         let mut layout = Layout::default();
         let mut parts = Vec::new();
