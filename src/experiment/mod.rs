@@ -13,6 +13,7 @@ use std::cell::OnceCell;
 
 use crate::machine::Chunk;
 use crate::methods::PostHoc;
+use crate::metrics::NLL;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
@@ -24,7 +25,7 @@ pub use identity::{Group, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, Criterion, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Selected;
 pub use training::Training;
@@ -103,6 +104,9 @@ fn check_answers(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpe
     }
     if training.subspace.key == "last-layer" {
         root.problem("subspace", "last-layer trains a head of classes: use low-rank with targets = [\"lm_head\"]");
+    }
+    if training.train.select_by != Criterion(&NLL) {
+        root.problem("train", "select_by: free answers have no metric of classes: leave it out, which means nll");
     }
     if training.train.loo_samples > 0 {
         root.problem("train", "loo_samples: leave-one-out losses are those of classes: leave it out");

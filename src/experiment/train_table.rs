@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::data::Validation;
 use crate::machine::{Chunk, Precision};
+use crate::metrics::{Average, Better, METRICS, Metric, NLL};
 use crate::schema::{CommandLine, Field, Reader, Setting, settings, words};
 
 settings! {
@@ -23,9 +24,11 @@ settings! {
         pub precision: Precision = Precision::F32;
         /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`.
         pub batches: Batches = batches;
-        /// Epoch whose posterior is kept; `best-epoch`, by validation NLL, where images are held out and the method
+        /// Epoch whose posterior is kept; `best-epoch`, by `select_by`, where images are held out and the method
         /// does not gather its posterior along the training, as `swag` and the samplers do.
         pub select: Selection = select;
+        /// Metric of the held-out images, of averaged logits, by which `best-epoch` and `early_stop` compare epochs.
+        pub select_by: Criterion = Criterion(&NLL), omit Criterion(&NLL);
         /// Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.
         pub particle_chunk: Chunk = Chunk::Auto, in 0..=1_000_000;
         /// Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as
@@ -43,7 +46,7 @@ settings! {
         pub loo_samples: usize = 0, in 0..=u32::MAX as usize, omit 0;
         /// Minutes between two writings of the resume file within an epoch.
         pub save_minutes: f64 = 10.0, in above(0.0);
-        /// Epochs without a lower validation NLL after which training ends before its last epoch.
+        /// Epochs without a gain in `select_by` after which training ends before its last epoch.
         pub early_stop: Option<usize>, in 1..=1_000_000;
         /// Formats in which training is logged in the run's folder, beside `train.csv`.
         pub log: Vec<LogFormat>, unset Vec::new(), omit Vec::new();
@@ -121,11 +124,70 @@ words! {
 words! {
     /// The epoch whose particles become the posterior.
     pub enum Selection {
-        /// The epoch with the lowest validation NLL of the averaged logits.
+        /// The best epoch by a metric of the held-out images.
         Best = "best-epoch",
         Last = "last-epoch",
     }
 }
+
+/// The metric of the held-out images by which epochs are compared, with its direction. Logits are averaged.
+#[derive(Clone, Copy)]
+pub struct Criterion(pub &'static Metric);
+
+impl Criterion {
+    /// Returns the metrics that have a direction.
+    fn all() -> impl Iterator<Item = &'static Metric> {
+        METRICS.iter().copied().filter(|metric| metric.better != Better::Neither)
+    }
+
+    /// Returns the column of `train.csv` that has it.
+    pub fn column(self) -> String {
+        let columns = self.0.columns();
+        let of_logits = columns.iter().find(|(_, average)| *average == Average::Logit).or(columns.first());
+        format!("validation_{}", of_logits.map_or(self.0.key, |(column, _)| column))
+    }
+
+    /// Returns whether `value` is strictly better than `than`. A value that is not a number never is.
+    pub fn gains(self, value: f64, than: f64) -> bool {
+        if self.0.better == Better::Higher { value > than } else { value < than }
+    }
+
+    /// Returns the adjective of a better value.
+    pub fn better(self) -> &'static str {
+        if self.0.better == Better::Higher { "higher" } else { "lower" }
+    }
+
+    /// Returns the adjective of the best value.
+    pub fn best(self) -> &'static str {
+        if self.0.better == Better::Higher { "highest" } else { "lowest" }
+    }
+}
+
+impl PartialEq for Criterion {
+    fn eq(&self, other: &Criterion) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Setting for Criterion {
+    type Range = ();
+
+    fn field(reader: &Reader, key: &str, (): ()) -> Field<Criterion> {
+        let named = |key: &str| Criterion(Criterion::all().find(|metric| metric.key == key).unwrap_or(&NLL));
+        reader.word_of(key, Criterion::all().map(|metric| metric.key).collect()).map(named)
+    }
+
+    fn stand_in() -> Criterion {
+        Criterion(&NLL)
+    }
+}
+
+impl Serialize for Criterion {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.key)
+    }
+}
+
 impl TrainSpec {
     /// Reports what is wrong with several keys together, in a config that trains.
     pub(super) fn check(&self, reader: &Reader, validation: Validation) {
@@ -134,6 +196,9 @@ impl TrainSpec {
         }
         if self.early_stop.is_some() && validation.is_none() {
             reader.problem("early_stop", "needs validation images: set data.*.validation, say to 0.2");
+        }
+        if self.select_by != Criterion(&NLL) && self.select != Selection::Best && self.early_stop.is_none() {
+            reader.problem("select_by", "has no meaning without select = \"best-epoch\" or early_stop");
         }
         if self.on_epoch_seconds.is_some() && self.on_epoch.is_none() {
             reader.problem("on_epoch_seconds", "has no meaning without on_epoch");

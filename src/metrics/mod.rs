@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod answers;
 mod auroc;
+mod balanced_accuracy;
 pub mod bootstrap;
 mod brier;
 pub mod by_class;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use by_class::Tally;
 pub use metric::{Average, Better, Column, Metric, PerAverage, Resampled, Scope, Shown, Unit};
+pub use nll::NLL;
 pub use sample::argmax;
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
 
@@ -116,6 +118,8 @@ pub static METRICS: &[&Metric] = &[
     &selective::ACCURACY_AT_90,
     &selective::COVERAGE_AT_5,
     &matthews::MATTHEWS,
+    &balanced_accuracy::BALANCED_ACCURACY,
+    &auroc::AUROC,
     &f1::F1,
     &f1::F1_MACRO,
 ];

@@ -8,7 +8,7 @@ use super::{About, Batched, Outcome, Task, Validated};
 use crate::base::logging;
 use crate::base::tensor::label_log_probabilities;
 use crate::data::batches::SplitFacts;
-use crate::metrics::{Average, Scores, value};
+use crate::metrics::{Average, Metric, Scores, value};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
@@ -69,13 +69,14 @@ impl Task for Classes {
         -label_log_probabilities(&logits, &labels.expand([logits.size()[0], -1], false), logits.kind())
     }
 
-    /// Returns the NLL, the accuracy and the ECE of the averaged logits.
-    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated> {
+    /// Returns the NLL, the accuracy, the ECE and another metric of the averaged logits.
+    fn validate(&self, predictor: &Predictor, held_out: &Batched, by: &Metric) -> Result<Validated> {
         let logits = shared(predictor, held_out, &ProgressBar::hidden())?;
         let labels = held_out.indices.iter().map(|i| held_out.set.split.labels[*i as usize]).collect();
         let scores = Scores::compute(&predictor.predictions(logits, Some(labels))?)?;
         let of = |key: &str| Some(value(&scores, key, Average::Logit).unwrap_or(f64::NAN));
-        Ok(Validated { nll: of("nll"), accuracy: of("accuracy"), ece: of("ece") })
+        let criterion = (by.eval)(&scores, Average::Logit);
+        Ok(Validated { nll: of("nll"), accuracy: of("accuracy"), ece: of("ece"), criterion })
     }
 
     fn predict(&self, predictor: &Predictor, tests: &Batched, about: About) -> Result<Box<dyn Outcome>> {

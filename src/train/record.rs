@@ -175,6 +175,7 @@ pub fn values(row: &EpochRow) -> Vec<(&str, Option<f64>)> {
         ("validation_accuracy_lm", row.validation_accuracy),
         ("validation_ece_lm", row.validation_ece),
     ];
+    values.extend(row.validation_other.iter().map(|(name, value)| (name.as_str(), Some(*value))));
     values.extend(row.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
     values.extend([("wall_seconds", Some(row.wall_seconds)), ("images_per_second", row.images_per_second)]);
     values

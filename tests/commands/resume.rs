@@ -241,3 +241,35 @@ fn training_ends_where_the_validation_nll_no_longer_falls() {
     let line = error_line(place.train(&["train.early_stop=2", "data.digits.validation=0"]), 2);
     assert_has(&line, &["train.early_stop", "needs validation images"]);
 }
+
+/// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.
+#[test]
+fn epochs_are_chosen_by_any_metric() {
+    for (by, is_higher) in [("balanced_accuracy", true), ("brier", false)] {
+        let place = Place::with_tiny();
+        let key = format!("train.select_by={by}");
+        let sets = ["train.epochs=12", "train.early_stop=2", "optimizer.adamw.lr=5e-2", key.as_str()];
+        let output = place.train(&sets).arg("--no-eval").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        let history = read(&place.run().join("train.csv")).unwrap();
+        let column = crate::common::cells(&history, &format!("validation_{by}_lm"));
+        let values: Vec<f64> = column.iter().map(|value| value.parse().unwrap()).collect();
+        let better = |a: f64, b: f64| if is_higher { a > b } else { a < b };
+        let best =
+            (0..values.len()).reduce(|best, at| if better(values[at], values[best]) { at } else { best }).unwrap();
+        assert_eq!(values.len(), (best + 3).min(12), "{values:?}");
+        assert_has(
+            &messages(&output),
+            &[&format!("epoch {} of", best + 1), if is_higher { "highest" } else { "lowest" }],
+        );
+    }
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["train.select_by=acuracy"]), 2);
+    assert_has(&line, &["train.select_by", "did you mean `accuracy`?"]);
+    let line = error_line(place.train(&["train.select_by=mi"]), 2);
+    assert_has(&line, &["train.select_by", "must be one of"]);
+    let line = error_line(place.train(&["train.select_by=auroc"]), 1);
+    assert_has(&line, &["train.select_by = \"auroc\"", "has no value for the held-out images"]);
+    let line = error_line(place.train(&["train.select_by=ece", "train.select=last-epoch"]), 2);
+    assert_has(&line, &["train.select_by", "has no meaning without"]);
+}

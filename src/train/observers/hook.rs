@@ -172,6 +172,7 @@ mod tests {
             validation_nll: Some(0.25),
             validation_accuracy: None,
             validation_ece: None,
+            validation_other: None,
             diagnostics: vec![("bandwidth".into(), 3.0)],
             wall_seconds: 1.5,
             images_per_second: None,
