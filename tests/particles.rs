@@ -13,6 +13,7 @@ use bella::posterior::{Masks, Place};
 use bella::subspace::geometry::Geometry;
 use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
+use bella::tasks::Recipe;
 use bella::train::{Learner, Likelihood, Passes};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
@@ -432,6 +433,44 @@ fn squared_gradients_are_those_of_single_images() {
                 near(&found, &squares, 1e-5, &format!("squares of particle {particle}, orders {orders}"));
             }
         }
+    }
+}
+
+/// With weights of the classes, the loss is the weighted mean of the whole batch, Σ w_y l / Σ w_y, for each particle's own images, however
+/// the batch is cut.
+#[test]
+fn weighted_losses_do_not_depend_on_how_a_batch_is_cut() {
+    let setting = Setting::clip(&low_rank());
+    let weights: Vec<f64> = (0..10).map(|class| 0.2 + f64::from(class)).collect();
+    let recipe = Recipe::new(Some(weights.clone()), 0.1);
+    let learner = Learner { model: &setting.model, subspace: setting.subspace.as_ref(), loss: &recipe };
+    let theta = setting.apart();
+    for orders in [1, PARTICLES] {
+        let batch = setting.batch(orders);
+        let labels: Vec<i64> = Vec::try_from(&batch.labels).unwrap();
+        let scales: Vec<f64> = labels
+            .chunks_exact(BATCH as usize)
+            .map(|own| recipe.scale(own.iter().map(|label| *label as u32)).unwrap())
+            .collect();
+        let scales = Tensor::from_slice(&scales).to_kind(Kind::Float);
+        let on = |cut| Likelihood::new(learner, cut, &batch, orders).scaled_by(&scales);
+        let outputs = on(Passes::WHOLE).outputs(&theta, Output::Logits).unwrap();
+        let sums = Tensor::from_slice(&weights).index_select(0, &outputs.labels.reshape([-1])).view_as(&outputs.labels);
+        let sums = sums.sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        let each = recipe.of_logits(&outputs.values.to_kind(Kind::Double), &outputs.labels);
+        let expected = each.sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / sums;
+        let whole = on(Passes::WHOLE).losses(&theta).unwrap();
+        near(&whole.losses, &expected.to_kind(Kind::Float), 1e-5, "the weighted mean");
+        for (particle_chunk, accumulate, recompute) in [(2, 1, false), (1, 3, false), (0, 3, true)] {
+            let cut = Passes { particle_chunk, accumulate, recompute };
+            let what = format!("orders {orders}, {cut:?}");
+            let found = on(cut).losses(&theta).unwrap();
+            near(&found.losses, &whole.losses, 1e-5, &what);
+            near(&found.gradients, &whole.gradients, 1e-5, &what);
+        }
+        let request = Request::losses(&theta).with(Extra::Squares);
+        let squared = on(Passes::WHOLE).evaluate(&request).unwrap().extended().unwrap();
+        near(&squared.own.gradients, &whole.gradients, 1e-5, "with squares");
     }
 }
 

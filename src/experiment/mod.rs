@@ -25,7 +25,7 @@ pub use identity::{Group, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use train_table::{Batches, Criterion, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, Criterion, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Selected;
 pub use training::Training;
@@ -107,6 +107,10 @@ fn check_answers(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpe
     }
     if training.train.select_by != Criterion(&NLL) {
         root.problem("train", "select_by: free answers have no metric of classes: leave it out, which means nll");
+    }
+    let balanced = (training.train.sampling == Sampling::Balanced).then_some("sampling");
+    if let Some(key) = training.train.changed_loss().or(balanced) {
+        root.problem("train", format!("{key}: free answers have no classes: leave it out"));
     }
     if training.train.loo_samples > 0 {
         root.problem("train", "loo_samples: leave-one-out losses are those of classes: leave it out");

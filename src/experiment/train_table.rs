@@ -2,12 +2,13 @@
 
 use std::ops::RangeInclusive;
 
+use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 use super::data::Validation;
 use crate::machine::{Chunk, Precision};
 use crate::metrics::{Average, Better, METRICS, Metric, NLL};
-use crate::schema::{CommandLine, Field, Reader, Setting, settings, words};
+use crate::schema::{Bounds, CommandLine, Field, Reader, Setting, settings, words};
 
 settings! {
     /// The table `[train]`; `batches` and `select` are the defaults of these keys.
@@ -29,6 +30,12 @@ settings! {
         pub select: Selection = select;
         /// Metric of the held-out images, of averaged logits, by which `best-epoch` and `early_stop` compare epochs.
         pub select_by: Criterion = Criterion(&NLL), omit Criterion(&NLL);
+        /// Weights of the classes in the loss, `balanced` or one number each, as in torch's cross-entropy; equal if nothing is set.
+        pub class_weights: Option<ClassWeights>, in above(0.0);
+        /// Share of the loss in which every class is the label, as in torch's cross-entropy.
+        pub label_smoothing: f64 = 0.0, in from_below(0.0, 1.0), omit 0.0;
+        /// Order of the images in an epoch: each once, or drawn with replacement so that all classes are as likely.
+        pub sampling: Sampling = Sampling::Shuffled, omit Sampling::Shuffled;
         /// Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.
         pub particle_chunk: Chunk = Chunk::Auto, in 0..=1_000_000;
         /// Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as
@@ -94,6 +101,75 @@ impl Serialize for Accumulate {
             Accumulate::Auto => serializer.serialize_str("auto"),
             Accumulate::Parts(count) => serializer.serialize_u64(*count as u64),
         }
+    }
+}
+
+/// The weights of the classes in the loss.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeights {
+    /// N / (C N_c) for the N_c of N training images that are of class c.
+    Balanced,
+    /// One number for each class.
+    Numbers(Vec<f64>),
+}
+
+impl ClassWeights {
+    /// Returns the weights, given the number of training images of each class.
+    ///
+    /// # Errors
+    /// Fails if there are not as many numbers as classes, or if a class has no image by which to balance it.
+    pub fn numbers(&self, images: &[usize]) -> Result<Vec<f64>> {
+        let classes = images.len();
+        let all: usize = images.iter().sum();
+        match self {
+            ClassWeights::Numbers(numbers) => {
+                let given = numbers.len();
+                ensure!(
+                    given == classes,
+                    "train.class_weights: has {given} numbers for {classes} classes: give one a class"
+                );
+                Ok(numbers.clone())
+            }
+            ClassWeights::Balanced => {
+                if let Some(class) = images.iter().position(|images| *images == 0) {
+                    bail!("train.class_weights = \"balanced\": class {class} has no training image: give numbers");
+                }
+                Ok(images.iter().map(|images| all as f64 / (classes * images) as f64).collect())
+            }
+        }
+    }
+}
+
+impl Setting for ClassWeights {
+    type Range = Bounds;
+
+    fn field(reader: &Reader, key: &str, range: Bounds) -> Field<ClassWeights> {
+        let named = |numbers: Option<Vec<f64>>| numbers.map_or(ClassWeights::Balanced, ClassWeights::Numbers);
+        reader.floats_or_word(key, "balanced", range).map(named)
+    }
+
+    fn stand_in() -> ClassWeights {
+        ClassWeights::Balanced
+    }
+}
+
+impl Serialize for ClassWeights {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            ClassWeights::Balanced => serializer.serialize_str("balanced"),
+            ClassWeights::Numbers(numbers) => numbers.serialize(serializer),
+        }
+    }
+}
+
+words! {
+    /// The order of the training images in an epoch.
+    pub enum Sampling {
+        /// Each image once.
+        Shuffled = "shuffled",
+        /// As many draws with replacement as there are images, each with a probability inverse to the number of images of its
+        /// class.
+        Balanced = "balanced",
     }
 }
 
@@ -189,6 +265,12 @@ impl Serialize for Criterion {
 }
 
 impl TrainSpec {
+    /// Returns the first key whose value changes the loss of a label.
+    pub(super) fn changed_loss(&self) -> Option<&'static str> {
+        let smoothed = (self.label_smoothing > 0.0).then_some("label_smoothing");
+        self.class_weights.as_ref().map(|_| "class_weights").or(smoothed)
+    }
+
     /// Reports what is wrong with several keys together, in a config that trains.
     pub(super) fn check(&self, reader: &Reader, validation: Validation) {
         if self.select == Selection::Best && validation.is_none() {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use tch::Tensor;
 
-use super::{About, Batched, Outcome, Task, Validated};
+use super::{About, Batched, Loss, Outcome, Task, Validated};
 use crate::base::logging;
 use crate::data::batches::SampleSet;
 use crate::metrics::Metric;
@@ -24,6 +24,13 @@ pub struct Answers {
     pub tokens: usize,
 }
 
+impl Loss for Answers {
+    /// Returns −log p(answer | question) for answers `[q, B, A, 2]`, from hidden states `[p, B, T, d]`.
+    fn losses(&self, _: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        tokens_of_answers(weights, features, labels)
+    }
+}
+
 impl Task for Answers {
     fn learnt(&self, _: usize) -> String {
         "free answers".to_string()
@@ -31,11 +38,6 @@ impl Task for Answers {
 
     fn names(&self, _: &[String]) -> String {
         "none: it writes answers".to_string()
-    }
-
-    /// Returns −log p(answer | question) for answers `[q, B, A, 2]`, from hidden states `[p, B, T, d]`.
-    fn losses(&self, _: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
-        tokens_of_answers(weights, features, labels)
     }
 
     /// Returns the NLL of averaged probabilities alone, which is all that compares epochs of answers.

@@ -9,9 +9,9 @@ mod task;
 use crate::model::head::HeadSpec;
 
 pub use answers::Answers;
-pub use classes::Classes;
+pub use classes::{Classes, Recipe};
 pub use outcome::{Outcome, is_answers, open};
-pub use task::{About, Batched, Task, Validated};
+pub use task::{About, Batched, Loss, Task, Validated};
 
 /// Returns the task of a head.
 pub fn of(head: &dyn HeadSpec) -> Box<dyn Task> {

@@ -14,16 +14,19 @@ use crate::model::head::Head;
 use crate::model::network::Weights;
 use crate::predict::Predictor;
 
+/// The loss of labels.
+pub trait Loss {
+    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
+}
+
 /// The thing that a model learns from labels.
-pub trait Task {
+pub trait Task: Loss {
     /// Returns what is learnt, in words, where there are this many classes.
     fn learnt(&self, classes: usize) -> String;
 
     /// Returns the names of what is predicted, in words, given those of the classes.
     fn names(&self, classes: &[String]) -> String;
-
-    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
-    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
 
     /// Returns the numbers of held-out samples in the row of an epoch, `by` the metric that compares epochs.
     ///

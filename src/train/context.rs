@@ -11,11 +11,11 @@ use crate::data::order::Holdout;
 use crate::experiment::{Experiment, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
-use crate::methods::post_hoc;
-use crate::methods::post_hoc::Samples;
+use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
 use crate::session::Session;
 use crate::subspace::Subspace;
+use crate::tasks::{Loss, Recipe};
 
 /// The config, the model and the images of a training.
 pub(super) struct Context<'a> {
@@ -45,7 +45,11 @@ impl<'a> Context<'a> {
     }
 
     pub fn learner(&self) -> Learner<'a> {
-        Learner { model: self.model(), subspace: self.subspace, task: &*self.experiment.task }
+        let loss: &dyn Loss = match &self.material.recipe {
+            Some(recipe) => recipe,
+            None => &*self.experiment.task,
+        };
+        Learner { model: self.model(), subspace: self.subspace, loss }
     }
 
     pub fn group(&self) -> &'a ProcessGroup {
@@ -130,6 +134,8 @@ pub struct Material {
     /// The published validation split, if the config asks for it.
     published: Option<SampleSet>,
     pub holdout: Holdout,
+    /// The loss of classes, where `[train]` changes it.
+    pub recipe: Option<Recipe>,
     /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
 }
@@ -147,12 +153,16 @@ impl Material {
         let workers = session.settings.workers;
         let published = published.map(|split| SampleSet::new(split, session.device, workers)).transpose()?;
         let holdout = hold_out(experiment, &train, published.as_ref())?;
-        Ok(Material { train, published, holdout, fingerprint })
+        let recipe = match &experiment.training {
+            Some(training) => recipe(&training.train, session, &train.split.labels, &holdout.train)?,
+            None => None,
+        };
+        Ok(Material { train, published, holdout, recipe, fingerprint })
     }
 
-    /// Creates material from given images; `holdout` selects the validation images.
+    /// Creates material from given images with the task's own loss; `holdout` selects the validation images.
     pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
-        Material { train, published: None, holdout, fingerprint }
+        Material { train, published: None, holdout, recipe: None, fingerprint }
     }
 
     /// Returns the number of training batches of an epoch, the last of which may be smaller.
@@ -164,6 +174,17 @@ impl Material {
     pub fn validation(&self) -> &SampleSet {
         self.published.as_ref().unwrap_or(&self.train)
     }
+}
+
+/// Returns the loss that `[train]` asks for instead of the plain one.
+fn recipe(spec: &TrainSpec, session: &Session, labels: &[u32], train: &[u32]) -> Result<Option<Recipe>> {
+    if spec.class_weights.is_none() && spec.label_smoothing == 0.0 {
+        return Ok(None);
+    }
+    let mut images = vec![0; session.model.head.classes() as usize];
+    train.iter().for_each(|index| images[labels[*index as usize] as usize] += 1);
+    let weights = spec.class_weights.as_ref().map(|weights| weights.numbers(&images)).transpose()?;
+    Ok(Some(Recipe::new(weights, spec.label_smoothing)))
 }
 
 fn hold_out(experiment: &Experiment, images: &SampleSet, published: Option<&SampleSet>) -> Result<Holdout> {

@@ -14,7 +14,7 @@ use crate::machine::parallel::Shard;
 use crate::methods::Output;
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
-use crate::tasks::Task;
+use crate::tasks::Loss;
 
 /// The number of each particle whose gradient is taken.
 #[derive(Clone, Copy)]
@@ -28,12 +28,14 @@ pub(super) enum Root<'a> {
 /// One forward and one backward pass.
 pub(super) struct Pass<'a> {
     pub model: &'a Model,
-    pub task: &'a dyn Task,
+    pub loss: &'a dyn Loss,
     /// The weights of the particles, attached to the leaves.
     pub weights: Weights<'a>,
     /// The input and the labels of the samples.
     pub input: Input,
     pub labels: Tensor,
+    /// The factors of the samples' losses, `[p, b]`; `None` if they are 1.
+    pub scale: Option<Tensor>,
     pub root: Root<'a>,
     /// The particles and samples of the step that are passed.
     pub slice: Slice,
@@ -65,7 +67,8 @@ impl Pass<'_> {
         let kind = head.weight.kind();
         match self.root {
             Root::Loss => {
-                let losses = self.task.losses(head, &self.weights, features, &self.labels);
+                let losses = self.loss.losses(head, &self.weights, features, &self.labels);
+                let losses = scaled(losses, self.scale.as_ref());
                 losses.expand([slice.count, -1], false).mean_dim([1i64].as_slice(), false, kind) * slice.weight
             }
             Root::Product(output, by_output) => {
@@ -77,6 +80,14 @@ impl Pass<'_> {
                 (values * by_output.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)
             }
         }
+    }
+}
+
+/// Returns losses `[p', b]` times the factors `[p, b]` of their samples.
+pub(super) fn scaled(losses: Tensor, factors: Option<&Tensor>) -> Tensor {
+    match factors {
+        Some(factors) => &losses * factors.to_kind(losses.kind()),
+        None => losses,
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::gradient::{Backward, Passes, Plain, Root};
+use super::gradient::{Backward, Passes, Plain, Root, scaled};
 use super::mixing::Mixing;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
@@ -17,23 +17,23 @@ use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Ta
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
-use crate::tasks::{Classes, Task};
+use crate::tasks::{Classes, Loss};
 
 const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
     does not show it";
 
-/// The model with its trained columns and its task: the part that learns.
+/// The model with its trained columns and its loss: the part that learns.
 #[derive(Clone, Copy)]
 pub struct Learner<'a> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
-    pub task: &'a dyn Task,
+    pub loss: &'a dyn Loss,
 }
 
 impl<'a> Learner<'a> {
     /// Returns what learns classes.
     pub fn of_classes(model: &'a Model, subspace: &'a dyn Subspace) -> Learner<'a> {
-        Learner { model, subspace, task: &Classes }
+        Learner { model, subspace, loss: &Classes }
     }
 }
 
@@ -41,7 +41,7 @@ impl<'a> Learner<'a> {
 pub struct Likelihood<'a> {
     pub(super) model: &'a Model,
     pub(super) subspace: &'a dyn Subspace,
-    pub(super) task: &'a dyn Task,
+    pub(super) loss: &'a dyn Loss,
     pub(super) passes: Passes,
     /// The number of particles and images that go through the network at once.
     pub(super) chunker: Rc<Chunker>,
@@ -49,6 +49,8 @@ pub struct Likelihood<'a> {
     pub(super) input: Input,
     /// The labels, `[p, b]`; for answers the places and tokens, `[p, b, A, 2]`.
     pub(super) labels: Tensor,
+    /// The factors of the samples' losses, `[p, b]`; `None` if they are 1.
+    pub(super) scale: Option<Tensor>,
     /// The range of these b samples in each part of the batch.
     pub(super) parts: Vec<Range<usize>>,
     /// The numbers of these b samples in the batch.
@@ -68,19 +70,27 @@ impl<'a> Likelihood<'a> {
 
     /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.
     pub fn on(learner: Learner<'a>, passes: Passes, input: Input, labels: Tensor) -> Likelihood<'a> {
-        let Learner { model, subspace, task } = learner;
+        let Learner { model, subspace, loss } = learner;
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if passes.particle_chunk == 0 { usize::MAX } else { passes.particle_chunk };
         let at_once = ChunkSize { members, images: batch.max(1) };
         let chunker = Rc::new(Chunker::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
-        let whole = Likelihood { model, subspace, task, passes, chunker, input, labels, parts, numbers, batch, first };
+        let scale = None;
+        let whole =
+            Likelihood { model, subspace, loss, passes, chunker, input, labels, scale, parts, numbers, batch, first };
         whole.of_share(&Shard::whole(orders), batch)
     }
 
     /// Returns the same likelihood, split as `chunker` has planned or learnt from earlier steps.
     pub fn chunked_by(self, chunker: Rc<Chunker>) -> Likelihood<'a> {
         Likelihood { chunker, ..self }
+    }
+
+    /// Returns the same likelihood, with factors of the losses of its samples, one for each order `[p]`.
+    pub fn scaled_by(self, factors: &Tensor) -> Likelihood<'a> {
+        let scale = factors.unsqueeze(1).expand(&self.labels.size()[..2], false);
+        Likelihood { scale: Some(scale), ..self }
     }
 
     /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
@@ -191,7 +201,8 @@ impl Likelihood<'_> {
             let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
             let weights = self.subspace.weights(&self.model.base, &leaves);
             let features = self.model.features_of(&weights, &input)?;
-            let losses = self.task.losses(&self.model.head, &weights, &features, &labels);
+            let losses = self.loss.losses(&self.model.head, &weights, &features, &labels);
+            let losses = scaled(losses, self.scale.as_ref().map(own).as_ref());
             let loss = losses.sum(losses.kind());
             let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
             layout.gather(&Plain.run(&loss, &leaves.iter().collect::<Vec<_>>())?, &each);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Place, assert_has, error_line, messages, tensor_bytes};
+use crate::common::{Place, assert_has, error_line, messages, tensor_bytes, tiny};
 use bella::base::tensor_file::State;
 use bella::results::store::read;
 
@@ -240,6 +240,42 @@ fn training_ends_where_the_validation_nll_no_longer_falls() {
     assert_eq!(posterior(&paused), posterior(&place));
     let line = error_line(place.train(&["train.early_stop=2", "data.digits.validation=0"]), 2);
     assert_has(&line, &["train.early_stop", "needs validation images"]);
+}
+
+/// Weights, smoothing and balanced draws train, and a paused run goes on with the same draws; what does not follow them is named.
+#[test]
+fn classes_are_weighted_and_balanced() {
+    // The images of this set are balanced already, so that weights that balance them would all be 1.
+    let sets =
+        ["train.class_weights=[1, 2, 1, 1, 1, 1, 1, 1, 1, 4]", "train.label_smoothing=0.1", "train.sampling=balanced"];
+    let posterior = |sets: &[&str], legs: &[&[&str]]| {
+        let place = Place::with_tiny();
+        for more in legs {
+            let output = place.train(sets).args(*more).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        }
+        tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
+    };
+    let whole = posterior(&sets, &[&["--no-eval"]]);
+    assert!(posterior(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]) == whole, "a paused run");
+    let plain = posterior(&[], &[&["--no-eval"]]);
+    assert!(posterior(&["train.class_weights=balanced"], &[&["--no-eval"]]) == plain, "all weights are 1");
+    for fewer in [&sets[1..], &sets[..2]] {
+        assert!(posterior(fewer, &[&["--no-eval"]]) != whole, "{fewer:?}");
+    }
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["train.class_weights=[1.0, 2.0]"]), 1);
+    assert_has(&line, &["train.class_weights", "2 numbers for 10 classes"]);
+    let line = error_line(place.train(&["train.class_weights=even"]), 2);
+    assert_has(&line, &["train.class_weights", "must be \"balanced\", or a list"]);
+    let ibdr = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", "[method.ibdr]\nparticles = 2\nstd = 0.01");
+    place.write("tiny.toml", ibdr.as_bytes());
+    let line = error_line(place.train(&["train.label_smoothing=0.1"]), 2);
+    assert_has(&line, &["label_smoothing", "method.ibdr has a loss of its own"]);
+    let laplace = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", "[method.laplace]\nparticles = 2");
+    place.write("tiny.toml", laplace.as_bytes());
+    let line = error_line(place.train(&["train.sampling=balanced"]), 2);
+    assert_has(&line, &["sampling", "method.laplace is fitted to the plain likelihood"]);
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.
