@@ -6,15 +6,17 @@ use bella::analysis::similarity::similarities;
 use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
+use bella::experiment::Experiment;
 use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
+use bella::schema::Tree;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::tasks::Recipe;
-use bella::train::{Learner, Likelihood, Passes};
+use bella::train::{Learner, Likelihood, Passes, rate_factors};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
 
@@ -434,6 +436,48 @@ fn squared_gradients_are_those_of_single_images() {
             }
         }
     }
+}
+
+/// Returns the factors of the learning rates that a table `[train]` with these keys gives the columns, by name.
+fn factors(setting: &Setting, keys: &str) -> Result<Vec<(String, f64)>, String> {
+    let text = format!("{}\n{keys}\n", common::tiny());
+    let experiment = Experiment::read(&Tree::parse("tiny.toml", &text).unwrap()).unwrap();
+    let (spec, layout) = (&experiment.training.as_ref().unwrap().train, setting.subspace.layout());
+    let found = rate_factors(spec, &*setting.model.network, layout).map_err(|error| error.to_string())?;
+    let Some(found) = found else { return Ok(Vec::new()) };
+    let of = |column: &bella::subspace::Column| {
+        let own = found.narrow(0, column.start, column.count());
+        assert_eq!(own.min().double_value(&[]), own.max().double_value(&[]));
+        (column.name.clone(), own.double_value(&[0]))
+    };
+    Ok(layout.columns.iter().map(of).collect())
+}
+
+// scripts/make_rate_goldens.py, timm 1.0.31 and peft 0.21.2
+#[test]
+fn rates_by_group_are_those_of_timm_and_peft() {
+    let full = Setting::timm("[subspace.full]");
+    assert_eq!(full.model.network.blocks(), 2);
+    let expected = |name: &str| match name {
+        _ if name.starts_with("blocks.0.") => 0.48999999999999994,
+        _ if name.starts_with("blocks.1.") || name.starts_with("ln_post.") => 0.7,
+        _ if name.starts_with("head.") => 3.0,
+        _ => 0.3429999999999999,
+    };
+    let found = factors(&full, "layer_decay = 0.7\nhead_rate = 3.0").unwrap();
+    for group in ["blocks.0.", "blocks.1.", "ln_post.", "head.", "patch", "pos"] {
+        assert!(found.iter().any(|(name, _)| name.starts_with(group)), "{group}: {found:?}");
+    }
+    for (name, factor) in found {
+        assert!((factor - expected(&name)).abs() < 1e-12, "{name}: {factor}");
+    }
+    let low = Setting::clip(&low_rank());
+    for (name, factor) in factors(&low, "b_rate = 16.0").unwrap() {
+        assert_eq!(factor, if name.ends_with(".B") { 16.0 } else { 1.0 }, "{name}");
+    }
+    assert_eq!(factors(&low, "").unwrap(), []);
+    assert!(factors(&full, "b_rate = 16.0").unwrap_err().contains("train.b_rate = 16: no low-rank update is trained"));
+    assert!(factors(&low, "head_rate = 2.0").unwrap_err().contains("no head is trained"));
 }
 
 /// With weights of the classes, the loss is the weighted mean of the whole batch, Σ w_y l / Σ w_y, for each particle's own images, however

@@ -21,6 +21,13 @@ settings! {
         pub warmup_steps: usize = 0, in 0..=1_000_000_000;
         /// Learning rate after the warm-up.
         pub schedule: Schedule = Schedule::Cosine;
+        /// Factor of the learning rate of a trained head.
+        pub head_rate: f64 = 1.0, in above(0.0), omit 1.0;
+        /// Factor of the learning rate from each block to the one below it, as in timm: the head has 1, the last block, with what follows
+        /// it, this factor, and what comes before the blocks one more than the first.
+        pub layer_decay: f64 = 1.0, in above(0.0), omit 1.0;
+        /// Factor of the learning rate of the factors B of low-rank updates (LoRA+).
+        pub b_rate: f64 = 1.0, in above(0.0), omit 1.0;
         /// Number type of forward and backward; masters, kernels and optimizer state are f32.
         pub precision: Precision = Precision::F32;
         /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`.
@@ -265,6 +272,12 @@ impl Serialize for Criterion {
 }
 
 impl TrainSpec {
+    /// Returns the first key whose value gives columns a learning rate of their own.
+    pub fn changed_rate(&self) -> Option<&'static str> {
+        let keys = [("head_rate", self.head_rate), ("layer_decay", self.layer_decay), ("b_rate", self.b_rate)];
+        keys.into_iter().find(|(_, factor)| *factor != 1.0).map(|(key, _)| key)
+    }
+
     /// Returns the first key whose value changes the loss of a label.
     pub(super) fn changed_loss(&self) -> Option<&'static str> {
         let smoothed = (self.label_smoothing > 0.0).then_some("label_smoothing");

@@ -190,6 +190,11 @@ impl Training {
             }
             _ => {}
         }
+        if let Some(key) = self.train.changed_rate().filter(|_| own_update) {
+            let why =
+                format!("{key}: method.{method} is its own optimizer, with one rate for all columns: leave it out");
+            root.problem("train", why);
+        }
         if own_update && self.train.clip_norm.is_some() {
             root.problem("train", format!("clip_norm: method.{method} has its own update; leave it out"));
         }

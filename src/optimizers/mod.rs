@@ -59,8 +59,9 @@ pub trait OptimizerSpec: Resolved {
         false
     }
 
-    /// Creates the optimizer with zero moments for `theta: [n, P]`.
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
+    /// Creates the optimizer with zero moments for `theta: [n, P]`. The learning rates of the columns are multiplied by
+    /// `factors: [P]`.
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer>;
 }
 
 /// A registered optimizer.
@@ -74,6 +75,15 @@ pub struct Entry {
 pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {
     let rates = Tensor::from_slice(rates).to_kind(theta.kind()).to_device(theta.device());
     rates.view([-1, 1]).expand([theta.size()[0], 1], false)
+}
+
+/// Returns the learning rates of `theta: [n, P]` from one or n rates: a column `[n, 1]`, or `[n, P]` if columns have factors `[P]`.
+fn rates_of(rates: &[f64], theta: &Tensor, factors: Option<&Tensor>) -> Tensor {
+    let column = rate_column(rates, theta);
+    match factors {
+        Some(factors) => column * factors.to_kind(theta.kind()).to_device(theta.device()),
+        None => column,
+    }
 }
 
 /// Scales each row (particle) of `gradient: [n, P]` to an L2 norm of at most `max_norm`.

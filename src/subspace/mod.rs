@@ -16,7 +16,7 @@ use crate::schema::{Reader, Resolved};
 
 pub use dense::Dense;
 pub use entries::{SUBSPACES, low_rank};
-pub use layout::{Block, Layout, Shape};
+pub use layout::{Block, Column, Layout, Shape};
 pub use updates::Space;
 
 /// A subspace laid out for one network.

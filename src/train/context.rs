@@ -1,9 +1,10 @@
 //! The inputs of a training, which stay the same from its first step to its last, and its images for training and validation.
 
 use anyhow::{Context as _, Result, bail};
+use tch::Tensor;
 
 use super::likelihood::Learner;
-use super::schedule::Rates;
+use super::schedule::{Rates, rate_factors};
 use crate::base::small;
 use crate::data::Split;
 use crate::data::batches::SampleSet;
@@ -75,6 +76,14 @@ impl<'a> Context<'a> {
     pub fn rates(&self) -> Rates {
         let TrainSpec { schedule, warmup_steps, .. } = *self.spec();
         Rates { schedule, warmup_steps, steps: self.steps() }
+    }
+
+    /// Returns the factors of the learning rates of the columns, `[P]`; `None` if all are 1.
+    ///
+    /// # Errors
+    /// Fails if a factor is asked for of columns that are not trained.
+    pub fn rate_factors(&self) -> Result<Option<Tensor>> {
+        rate_factors(self.spec(), &*self.model().network, self.subspace.layout())
     }
 
     /// Checks the method against the number of steps and of classes.

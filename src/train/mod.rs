@@ -28,4 +28,5 @@ pub use record::Finished;
 pub use run::{Opening, open};
 pub use run::{Outcome, Run, Watch, run};
 pub use saver::{read_resume_file, stored_threads};
+pub use schedule::rate_factors;
 pub use shared::Shared;

@@ -35,10 +35,11 @@ impl Particles {
     pub fn at_start(context: &Context) -> Result<Particles> {
         let (training, seed) = (context.training, context.experiment.seed);
         let theta = context.session.initial_theta(seed, context.particles())?;
+        let factors = context.rate_factors()?;
         let method = training.method.spec.build(Parts {
             theta: theta.shallow_clone(),
             seed,
-            optimizer: training.optimizer.spec.build(&theta),
+            optimizer: training.optimizer.spec.build(&theta, factors.as_ref()),
             geometry: Geometry::new(context.subspace.layout()),
             clip_norm: training.train.clip_norm,
         });

@@ -15,7 +15,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rate_column};
+use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -63,15 +63,15 @@ impl OptimizerSpec for Spec {
         true
     }
 
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta);
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer> {
+        let rates = rates_of(&self.lr, theta, factors);
         Box::new(AdaHessian { spec: self.clone(), rates, moments: Moments::new(ENTRY.key, theta) })
     }
 }
 
 struct AdaHessian {
     spec: Spec,
-    /// The learning rates, `[n, 1]`.
+    /// The learning rates, `[n, 1]` or `[n, P]`.
     rates: Tensor,
     moments: Moments,
 }
@@ -137,7 +137,7 @@ mod tests {
         for (hessian_power, expected) in TORCH {
             let spec = Spec { lr: vec![0.1], weight_decay: 0.05, beta1: 0.9, beta2: 0.99, eps: 1e-4, hessian_power };
             let mut theta = row([1.0, -2.0, 0.5]);
-            let mut optimizer = spec.build(&theta);
+            let mut optimizer = spec.build(&theta, None);
             for step in 0..3 {
                 let (a, apart) = (row([1.0, 3.0, 0.5]), &theta - row([0.3, 0.1, -0.2]));
                 assert_eq!(optimizer.probe(), Some(step));
@@ -183,7 +183,7 @@ mod tests {
                 hessian_power: golden.number(&format!("{case}/power")),
             };
             let mut theta = golden.tensor("start").unsqueeze(0);
-            let mut optimizer = spec.build(&theta);
+            let mut optimizer = spec.build(&theta, None);
             for (step, signs) in rows("signs").iter().enumerate() {
                 let gradient = gradients(&golden, &theta).unwrap();
                 let found = along(|at| gradients(&golden, at), &theta, signs).unwrap();
