@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Place, assert_has, error_line, messages, tensor_bytes, tiny};
+use crate::common::{Place, assert_has, done, error_line, messages, tensor_bytes, tiny};
 use bella::base::tensor_file::State;
 use bella::results::store::read;
 
@@ -276,6 +276,27 @@ fn classes_are_weighted_and_balanced() {
     place.write("tiny.toml", laplace.as_bytes());
     let line = error_line(place.train(&["train.sampling=balanced"]), 2);
     assert_has(&line, &["sampling", "method.laplace is fitted to the plain likelihood"]);
+}
+
+/// Layers with ranks and scales of their own train, make soups and leave as an adapter; patterns that fit nothing are named.
+#[test]
+fn layers_have_ranks_of_their_own() {
+    let place = Place::with_tiny();
+    let sets = ["subspace.low-rank.rslora=true", "subspace.low-rank.rank_pattern=[\"0.mlp.fc=3\", \"mlp.proj=1\"]"];
+    done(place.train(&sets));
+    done(place.command("soup", &[]));
+    let state = State::read(&place.run().join("posterior.safetensors")).unwrap();
+    // Four blocks of width 64 with MLPs of 128: three layers without a pattern keep the rank 2.
+    let of = |rank: i64| rank * (64 + 128);
+    assert_eq!(state.get("theta").unwrap().size()[1], of(3) + 3 * of(2) + 4 * of(1));
+    let line = error_line(place.train(&["subspace.low-rank.rank_pattern=[\"mlp.gate=3\"]"]), 1);
+    assert_has(&line, &["subspace.low-rank.rank_pattern", "`mlp.gate=3` fits no layer"]);
+    for bad in ["mlp.fc", "mlp.fc=0", "mlp.fc=1.5"] {
+        let line = error_line(place.train(&[&format!("subspace.low-rank.rank_pattern=[\"{bad}\"]")]), 2);
+        assert_has(&line, &["subspace.low-rank.rank_pattern", "LAYER=VALUE"]);
+    }
+    let line = error_line(place.train(&["subspace.low-rank.rank_pattern=[\"mlp.fc=4000\"]"]), 1);
+    assert_has(&line, &["subspace.low-rank.rank_pattern = 4000", "cannot exceed"]);
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.
