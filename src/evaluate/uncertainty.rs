@@ -8,7 +8,7 @@ use crate::data::Fingerprint;
 use crate::data::batches::TestImages;
 use crate::metrics::conformal::Coverage;
 use crate::metrics::ood::compare;
-use crate::metrics::uncertainty::Uncertainty;
+use crate::metrics::Uncertainty;
 use crate::predictions::Predictions;
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::rebuild::set_aside;

@@ -6,7 +6,7 @@ use tch::Tensor;
 use super::destination::Destination;
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::session::Opened;
-use crate::subspace::combine::mean;
+use crate::subspace::updates::mean;
 use crate::subspace::{Combined, Space};
 
 /// The choice among the models of a run.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::short::full_key;
+use super::layers::full_key;
 use super::{Experiment, load_config};
 use crate::base::small::Usage;
 use crate::base::small::absolute;

@@ -14,7 +14,7 @@ use crate::experiment::{Experiment, Overrides, Validation, load_config};
 use crate::machine::Chunk;
 use crate::posterior::{Output, Predictive, Stored};
 use crate::run::{Record, RunFolder};
-use crate::subspace::combine::mean;
+use crate::subspace::updates::mean;
 use crate::subspace::{Combined, Space};
 
 /// The settings of a computation on a run.

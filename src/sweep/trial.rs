@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::space::Axis;
 use crate::base::files::{read_text, with_lock, write_atomic};
-use crate::experiment::{Experiment, Selection, Validation, load_config};
+use crate::experiment::{Criterion, Experiment, Selection, TrainSpec, Validation, load_config};
 use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
@@ -47,6 +47,7 @@ pub struct Trial {
     /// The epochs of the whole training.
     pub epochs: usize,
     select: Selection,
+    by: Criterion,
     /// The line that names the command of `train.on_epoch`, if there is one.
     pub command: Option<String>,
     /// The resolved config.
@@ -82,10 +83,10 @@ impl Base {
             Refused("the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]".into())
         })?;
         check(&experiment, axes)?;
-        let (epochs, select) = (training.train.epochs, training.train.select);
+        let TrainSpec { epochs, select, select_by: by, .. } = training.train;
         let run = RunFolder::of(out, &experiment)?;
         let (command, resolved) = (experiment.command(), experiment.resolved());
-        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, command, resolved })
+        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, by, command, resolved })
     }
 }
 
@@ -142,11 +143,11 @@ impl Trial {
         let nll = |row: &usize| number(*row, "validation_nll_lm");
         let chosen = match self.select {
             Selection::Last => last,
-            Selection::Best => rows
-                .iter()
-                .copied()
-                .filter(|row| nll(row).is_some())
-                .min_by(|a, b| nll(a).unwrap_or(f64::INFINITY).total_cmp(&nll(b).unwrap_or(f64::INFINITY)))?,
+            Selection::Best => {
+                let column = self.by.column();
+                let valued = rows.iter().filter_map(|row| Some((*row, number(*row, &column)?)));
+                valued.reduce(|best, one| if self.by.gains(one.1, best.1) { one } else { best })?.0
+            }
         };
         Some(Score {
             nll: nll(&chosen)?,

@@ -8,7 +8,7 @@ use tch::Tensor;
 
 use crate::data::batches::SampleSet;
 use crate::machine::parallel::ProcessGroup;
-use crate::metrics::{Scores, answers, evaluate};
+use crate::metrics::{Metric, Scores, answers, evaluate};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
@@ -16,22 +16,25 @@ use crate::predict::Predictor;
 use crate::predictions::answers::ENDING;
 use crate::predictions::{Answers, Predictions};
 
+/// The loss of labels.
+pub trait Loss {
+    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
+}
+
 /// The thing that a model learns from labels.
-pub trait Task {
+pub trait Task: Loss {
     /// Returns what is learnt, in words, where there are this many classes.
     fn learnt(&self, classes: usize) -> String;
 
     /// Returns the names of what is predicted, in words, given those of the classes.
     fn names(&self, classes: &[String]) -> String;
 
-    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
-    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
-
-    /// Returns the numbers of held-out samples in the row of an epoch.
+    /// Returns the numbers of held-out samples in the row of an epoch, `by` the metric that compares epochs.
     ///
     /// # Errors
     /// Fails if samples cannot be read, if memory does not suffice, or if a number is not finite.
-    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated>;
+    fn validate(&self, predictor: &Predictor, held_out: &Batched, by: &Metric) -> Result<Validated>;
 
     /// Predicts a test set.
     ///
@@ -77,12 +80,14 @@ pub struct About {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The numbers of held-out samples; all are `None` if no sample is held out, the last two if samples have no classes.
+/// The numbers of held-out samples; all are `None` if no sample is held out, accuracy and ECE if samples have no classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Validated {
     pub nll: Option<f64>,
     pub accuracy: Option<f64>,
     pub ece: Option<f64>,
+    /// The metric by which epochs are compared; `None` also if it is not defined for these samples.
+    pub criterion: Option<f64>,
 }
 
 /// The predictions of members for the samples of a test set.

@@ -144,6 +144,19 @@ impl<'a> Reader<'a> {
         self.field(key, word_rule::<E>(), word::<E>)
     }
 
+    /// Reads one of these words.
+    pub fn word_of(&self, key: &str, known: Vec<&'static str>) -> Field<&'static str> {
+        let rule = format!("one of {}", known.join(", "));
+        self.field(key, rule.clone(), |value| match value {
+            Value::String(given) => known
+                .iter()
+                .copied()
+                .find(|word| word == given)
+                .ok_or_else(|| format!("must be {rule}{}", hint(given, known.iter().copied()))),
+            _ => Err(format!("must be {rule}, in quotes")),
+        })
+    }
+
     /// Records a mistake at `key`, or at this table if the key is absent.
     pub fn problem(&self, key: &str, why: impl AsRef<str>) {
         let why = why.as_ref();

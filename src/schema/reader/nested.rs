@@ -197,6 +197,18 @@ impl Reader<'_> {
         })
     }
 
+    /// Reads a list of at least one number, each within `bounds`, or a word, which gives `None`.
+    pub fn floats_or_word(&self, key: &str, word: &str, bounds: Bounds) -> Field<Option<Vec<f64>>> {
+        if let Some(Node { value: Value::Array(_), .. }) = self.node(key) {
+            return self.floats(key, bounds).map(Some);
+        }
+        let rule = format!("\"{word}\", or a list, each {}", bounds.rule().full());
+        self.field(key, rule.clone(), |value| match value {
+            Value::String(given) if given == word => Ok(None),
+            _ => Err(format!("must be {rule}")),
+        })
+    }
+
     /// Reads a list of at least one whole number, each within `range`.
     pub fn integers(&self, key: &str, range: RangeInclusive<i64>) -> Field<Vec<i64>> {
         let rule = bounds::range_rule(&range, i64::MIN, i64::MAX);
