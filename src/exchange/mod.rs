@@ -17,17 +17,14 @@ pub mod peft;
 mod python;
 mod rows;
 mod script;
-mod selection;
 mod settings;
-pub mod target;
-mod tensors;
 mod texts;
 pub mod tuned;
 pub mod weights;
 pub mod whole;
 
-pub use destination::{Destination, Format, Leaving};
 use folder::{Written, check, write as write_folder};
+
+pub use destination::{Destination, Format, Leaving, Models, Selection};
 pub use import::Import;
 pub use outgoing::Loaded;
-pub use selection::{Models, Selection};

@@ -8,13 +8,12 @@ use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use tch::Tensor;
 
-use super::config;
-use super::lora::{Lora, updates};
-use super::modules::{self, OUT_PROJ, Part};
-use super::outgoing::{HeadOf, Outgoing};
-use super::target::Target;
 use crate::base::small::push_new;
 use crate::base::tensor_file::State;
+use crate::exchange::lora::{Lora, updates};
+use crate::exchange::modules::{OUT_PROJ, Part, Target};
+use crate::exchange::outgoing::{HeadOf, Outgoing};
+use crate::exchange::{config, modules};
 use crate::posterior::description::alpha;
 
 /// The names of an adapter's files.

@@ -5,12 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Kind;
 
-use super::head::lines as through_head;
-use super::outgoing::{Loaded, Outgoing};
-use super::peft::{HeadPlace, head_place};
-use super::target::Target;
-use super::texts;
-use super::weights::{ARCHIVE, place};
+use crate::exchange::head::lines as through_head;
+use crate::exchange::modules::Target;
+use crate::exchange::outgoing::{Loaded, Outgoing};
+use crate::exchange::peft::{HeadPlace, head_place};
+use crate::exchange::texts;
+use crate::exchange::weights::{ARCHIVE, place};
 use crate::model::archive::Archive;
 use crate::model::recognition::Package;
 

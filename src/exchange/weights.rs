@@ -5,13 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::config;
-use super::outgoing::Outgoing;
-use super::peft::{HeadPlace, head_place};
-use super::target::Target;
-use super::tensors;
 use crate::base::files::is_there;
 use crate::data::{Interpolation, Medium, Resize};
+use crate::exchange::modules::Target;
+use crate::exchange::outgoing::Outgoing;
+use crate::exchange::peft::{HeadPlace, head_place};
+use crate::exchange::{config, whole};
 use crate::model::archive::Archive;
 use crate::model::folder::{PREPARATION, config_file};
 use crate::model::recognition::Package;
@@ -38,7 +37,7 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
         "{}: is a file of weights without the config of a folder: make the publisher's folder checkpoint.path, or export --to peft",
         source.display()
     );
-    tensors::write(outgoing, target, model, (folder, &place))?;
+    whole::write(outgoing, target, model, (folder, &place))?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
     match target.writer() {

@@ -12,7 +12,6 @@ pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
-mod preprocess;
 pub mod recognition;
 mod spec;
 pub mod stored;
@@ -27,17 +26,16 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
-use crate::model::archive::Archive;
-use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
-use crate::model::network::{Graph, Network, Parameters, Weights};
-use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
-use crate::model::vit::Traits;
+use archive::Archive;
+use backbone::Parts;
+use head::{Checkpoint, Head, HeadContext, HeadSpec};
+use network::{Graph, Network, Parameters, Weights};
+use recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
+use spec::IMAGE_SIDES;
+use vit::Traits;
 
 pub use backbone::Backbone;
-use backbone::Parts;
-pub use preparation::{AsStored, Example, Preparation, Texts, Wording};
-pub use preprocess::{Normalize, Preprocess};
-use spec::IMAGE_SIDES;
+pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 
 /// A network with its weights and its head, on one device and in one compute type.

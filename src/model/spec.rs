@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::encoder::is_encoder;
-use super::folder::{Preprocessing, TOKENIZER, content, home};
-use super::module::tokens;
-use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
+use crate::model::encoder::is_encoder;
+use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
+use crate::model::module::tokens;
+use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
 use crate::schema::{Reader, hint, settings, words};
 

@@ -4,12 +4,11 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use super::{Predictor, in_parts};
 use crate::base::tensor::{host_f64, upload};
 use crate::data::fields::{Fields, IDS};
 use crate::machine::memory;
-use crate::model::network::autoregressive::Memory;
-use crate::model::network::{Autoregressive, Graph, Weights};
+use crate::model::network::{Autoregressive, Graph, Memory, Weights};
+use crate::predict::{Predictor, in_parts};
 
 /// A token that was written.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,17 +5,16 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::machine::device::precision_name;
-use crate::model::Normalize;
-use crate::model::encoder;
 use crate::model::families::decoders::Decoder;
-use crate::model::folder::class_names::class_names;
+use crate::model::folder::texts::class_names;
 use crate::model::folder::{Preprocessing, home};
+use crate::model::language::Geometry;
 use crate::model::language::rope::Scaling;
-use crate::model::language::{self, Geometry};
-use crate::model::llava::{self, PROJECTOR};
+use crate::model::llava::PROJECTOR;
 use crate::model::module::Limit;
 use crate::model::network::{Network, Parameters};
 use crate::model::vit::OwnHead;
+use crate::model::{Normalize, encoder, language, llava};
 use crate::schema::Choice;
 
 /// Prints the network at `path`, with the number of trainable parameters at a rank, and returns its parameters.

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use self::module::Said;
 use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
@@ -22,10 +21,10 @@ use crate::model::network::Parameters;
 use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
-use crate::model::vit::parts::Parts;
-use crate::model::vit::rope::Rope;
+use crate::model::vit::parts::{Parts, Rope};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
+use module::Said;
 
 /// Print the architecture, parameters and check of a checkpoint.
 #[derive(Args, Clone)]

@@ -3,13 +3,13 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::class::Class;
-use super::tower_names::{TOWER, TowerNames};
+use crate::model::families::class::Class;
+use crate::model::families::tower_names::{TOWER, TowerNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::Geometry;
+use crate::model::vit::architecture::Shape;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
-use crate::model::vit::shapes::Shape;
 use crate::model::vit::text::TextStyle;
 
 /// A family of image towers, a class of transformers.
