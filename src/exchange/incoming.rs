@@ -8,9 +8,9 @@ use tch::{Kind, Tensor};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
+use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
-use crate::exchange::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
 use crate::exchange::settings::Settings;
 use crate::exchange::{head, modules};
 use crate::model::Backbone;
@@ -30,7 +30,7 @@ const TEXTS: &str = "text_model";
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub tower: &'a Backbone,
+    pub tower: &'a dyn Backbone,
 }
 
 /// One adapter.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
+use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::model::families::{self, Class, Layers, Style};
 use crate::model::network::Slot;
 use crate::model::recognition::{NAMINGS, Package};
@@ -195,5 +196,47 @@ impl Target {
             Package::OpenClip => None,
             Package::Transformers4 | Package::Transformers5 => self.class.and_then(|class| class.classifier),
         }
+    }
+}
+
+/// The place of the head of an exported adapter.
+pub enum HeadPlace {
+    /// In the package's model as it is loaded.
+    Own,
+    /// In the adapter, as the trained layer of this name.
+    Saved(&'static str, HeadOf),
+    /// In `head.safetensors`, for features.
+    Beside { normalised: bool },
+}
+
+/// Returns where the head of a model is.
+///
+/// # Errors
+/// Fails if it has no place: the package's model neither has such a classifier nor returns features.
+pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
+    let head = outgoing.head(model);
+    let (width, read) = (outgoing.width(), head.weight.size()[1]);
+    if outgoing.head_is_output(&head) {
+        return Ok(HeadPlace::Own);
+    }
+    match target.classifier() {
+        Some(classifier) if head.trained && !head.normalised => {
+            let wanted = target.class.map_or(read, |class| class.reads * width);
+            ensure!(
+                read <= wanted,
+                "the head reads {read} features, but {} has a classifier of {wanted}: export it by --to weights",
+                target.class.map_or("timm's model", |class| class.name)
+            );
+            // The classifier of DINOv2 also reads the mean of the patches, which this head does not.
+            let weight = head.weight.constant_pad_nd([0, wanted - read]);
+            Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
+        }
+        Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
+        Some(_) if target.class.is_some() => bail!(
+            "the head [head.{}] has no place in {}, which does not return its features: export to another package",
+            outgoing.experiment.head.key,
+            target.class.map_or("", |class| class.name)
+        ),
+        _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
     }
 }

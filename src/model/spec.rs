@@ -52,6 +52,21 @@ words! {
 }
 
 impl Kind {
+    /// Returns whether the checkpoint computes by its own code rather than by a pass of bella.
+    pub fn runs_own_code(self) -> bool {
+        self == Kind::Module
+    }
+
+    /// Returns whether packages load the folder of the checkpoint's file rather than the file.
+    pub fn is_folder(self) -> bool {
+        matches!(self, Kind::Encoder | Kind::Language | Kind::VisionLanguage)
+    }
+
+    /// Returns whether the network is a vision transformer.
+    pub fn is_image_tower(self) -> bool {
+        self == Kind::Native
+    }
+
     /// Returns the forward pass of a checkpoint that does not name one.
     fn of(path: &Path) -> Kind {
         match path {

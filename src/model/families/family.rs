@@ -62,6 +62,9 @@ pub struct Family {
 /// The default of `image_size` in every family, in pixels.
 pub const IMAGE_SIZE: i64 = 224;
 
+/// The default of `num_hidden_layers` in every family.
+pub const BLOCKS: i64 = 12;
+
 /// The facts that most families share.
 pub(super) const USUAL: Family = Family {
     model_type: "",
@@ -264,7 +267,7 @@ impl TowerConfig<'_> {
         let (hidden_key, hidden) = (family.hidden)(self)?;
         let mut stated = vec![
             ("hidden_size", values.integer("hidden_size", family.width)?, geometry.width),
-            ("num_hidden_layers", values.integer("num_hidden_layers", 12)?, geometry.blocks as i64),
+            ("num_hidden_layers", values.integer("num_hidden_layers", BLOCKS)?, geometry.blocks as i64),
             ("patch_size", values.side("patch_size", family.patch)?, geometry.patch),
             ("image_size", values.side("image_size", IMAGE_SIZE)?, geometry.image_size()),
             (hidden_key, hidden, geometry.mlp),
