@@ -54,7 +54,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 /// Weights of two particles that need gradients: those of the reference under the names of `base`, head included.
-fn particles(tower: &Backbone) -> Vec<(String, Tensor)> {
+fn particles(tower: &dyn Backbone) -> Vec<(String, Tensor)> {
     let base = tower.base().all().iter().map(|(name, _)| (name.clone(), name.clone()));
     let head = ["weight", "bias"].map(|part| (format!("head.{part}"), format!("linear.{part}")));
     let leaf = |(name, stored): (String, String)| {
@@ -64,7 +64,7 @@ fn particles(tower: &Backbone) -> Vec<(String, Tensor)> {
     base.chain(head).map(leaf).collect()
 }
 
-fn weights<'a>(tower: &'a Backbone, own: &[(String, Tensor)]) -> Weights<'a> {
+fn weights<'a>(tower: &'a dyn Backbone, own: &[(String, Tensor)]) -> Weights<'a> {
     let mut weights = Weights::frozen(tower.base());
     own.iter().for_each(|(name, tensor)| weights.replace(name, tensor.shallow_clone()));
     weights
@@ -74,8 +74,8 @@ fn weights<'a>(tower: &'a Backbone, own: &[(String, Tensor)]) -> Weights<'a> {
 #[test]
 fn logits_and_gradients_are_those_of_pytorch() {
     let loaded = loaded();
-    let own = particles(&loaded.tower);
-    let weights = weights(&loaded.tower, &own);
+    let own = particles(&*loaded.tower);
+    let weights = weights(&*loaded.tower, &own);
     let features = loaded.tower.network().forward(&weights, &Fields::of(PIXELS, reference("pixels").unsqueeze(0)));
     assert_eq!(features.size(), [2, 4, 7]);
     let logits = loaded.head.logits(&weights, &features);
@@ -98,7 +98,7 @@ fn logits_and_gradients_are_those_of_pytorch() {
 #[test]
 fn low_rank_gradients_are_those_of_the_formed_weights() {
     let loaded = loaded();
-    let (tower, scale) = (&loaded.tower, 0.7);
+    let (tower, scale) = (&*loaded.tower, 0.7);
     tch::manual_seed(4);
     let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let slots = tower.network().slots();
@@ -133,7 +133,7 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
 #[test]
 fn a_graph_whose_weights_were_replaced_is_refused() {
     let loaded = loaded();
-    let (tower, own) = (&loaded.tower, particles(&loaded.tower));
+    let (tower, own) = (&*loaded.tower, particles(&*loaded.tower));
     let own = &own[..own.len() - 2];
     let pixels = Fields::of(PIXELS, reference("pixels").unsqueeze(0));
     let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
@@ -159,8 +159,8 @@ fn frozen_weights_and_own_samples() {
     let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &halves));
     near(&pairs.view([1, 4, 7]), &whole, "two images each");
     near(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
-    let own = particles(&loaded.tower);
-    let trained = weights(&loaded.tower, &own);
+    let own = particles(&*loaded.tower);
+    let trained = weights(&*loaded.tower, &own);
     let own_images = tch::no_grad(|| network.forward(&trained, &halves));
     let all = tch::no_grad(|| network.forward(&trained, &all));
     near(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");

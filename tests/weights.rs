@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use bella::data::fields::{Fields, PIXELS};
-use bella::model::archive::state_dict;
+use bella::model::archive::stored;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::{Evidence, Fixed, Identified};
@@ -117,7 +117,7 @@ fn half_precision_weights_are_read() {
 
 #[test]
 fn tensors_in_a_pickle_have_their_values_whatever_their_strides() {
-    let found = state_dict::read(&pickled("views.pth")).unwrap();
+    let found = stored::read(&pickled("views.pth")).unwrap();
     let expected = Tensor::read_safetensors(pickled("views.safetensors")).unwrap();
     assert_eq!(found.len(), expected.len());
     for (name, tensor) in &expected {

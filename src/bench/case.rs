@@ -17,7 +17,7 @@ use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::recognition::identify::Fixed;
-use crate::model::vit::shapes::Shape;
+use crate::model::vit::architecture::Shape;
 use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};

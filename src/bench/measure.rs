@@ -4,11 +4,10 @@
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::case::{Choices, Measurable, Source};
-use super::clock::Clock;
-use super::measured::{Measured, Plan};
-use super::step::{Setup, random_batch};
 use crate::base::tensor::guarded;
+use crate::bench::case::{Choices, Measurable, Source};
+use crate::bench::measured::{Clock, Measured, Plan};
+use crate::bench::step::{Setup, random_batch};
 use crate::machine::linear_kernels::linear;
 use crate::machine::memory::{self, free_bytes, gib};
 use crate::model::Input;

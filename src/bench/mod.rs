@@ -3,12 +3,9 @@
 //! case.
 
 pub mod case;
-pub mod clock;
 pub mod estimate;
 pub mod flops;
 pub mod measure;
 pub mod measured;
-
 pub mod row;
 mod step;
-mod timed;

@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::case::Choices;
-use super::clock::{Samples, median};
-use super::measured::{Feed, Measured};
+use crate::bench::case::Choices;
+use crate::bench::measured::{Feed, Measured, Samples, median};
 use crate::machine::Wait;
 use crate::methods::Particles;
 use crate::report::paper;

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::options::ComputeArgs;
 use crate::base::small::Usage;
-use crate::exchange::whole::{Form, Numbers, Runner};
-use crate::exchange::{Destination, Format, Leaving, Loaded, Models, Selection};
+use crate::exchange::format::Format;
+use crate::exchange::formats::{FORMATS, format, keys};
+use crate::exchange::whole::{Form, Numbers};
+use crate::exchange::{Destination, Models, Selection};
 use crate::experiment::{Experiment, Overrides, load_config};
-use crate::model::CheckpointKind;
 use crate::model::recognition::Package;
 use crate::report::card::Card;
 use crate::results::runs::Summary;
@@ -52,14 +54,18 @@ pub struct ExportArgs {
     pub compute: ComputeArgs,
 }
 
+/// Reads the word of a format; the help lists all.
+fn words_of_formats() -> impl TypedValueParser<Value = &'static Format> {
+    let words = FORMATS.iter().map(|format| PossibleValue::new(format.key).help(format.about));
+    PossibleValuesParser::new(words).try_map(|word| format(&word).ok_or("unknown format"))
+}
+
 /// The options that name the format and the folder of an export.
 #[derive(Args)]
 pub struct DestinationArgs {
-    /// Format to write: peft (an adapter in a folder), weights (the checkpoint's own folder or archive with merged weights),
-    /// torchscript (all models as one archive that needs no bella) or onnx (all models as one graph). Nothing is evaluated
-    /// then.
-    #[arg(long, value_name = "FORMAT", requires = "output")]
-    to: Option<Format>,
+    /// Format to write. Nothing is evaluated then.
+    #[arg(long, value_name = "FORMAT", requires = "output", value_parser = words_of_formats())]
+    to: Option<&'static Format>,
 
     /// Folder to write; several models get a folder each in it.
     #[arg(short = 'o', long, value_name = "FOLDER", requires = "to")]
@@ -89,31 +95,20 @@ impl DestinationArgs {
     /// Fails if an option does not fit the format.
     pub fn destination(&self) -> Result<Option<Destination>> {
         let (Some(to), Some(output)) = (self.to, self.output.clone()) else { return Ok(None) };
-        let runner = match to {
-            Format::Peft | Format::Weights => None,
-            Format::Torchscript => Some(Runner::TorchScript),
-            Format::Onnx => Some(Runner::Onnx),
-        };
-        let to = match runner {
-            Some(runner) => {
-                if self.package.is_some() {
-                    return Err(Usage(format!("--for: {to} needs no package: leave it out")).into());
-                }
-                let numbers = self.numbers.unwrap_or(Numbers::F32);
-                Leaving::Whole(Form { runner, numbers, prepares: self.preprocess })
-            }
-            None => {
-                let option = if self.preprocess { "--preprocess" } else { "--as" };
-                if self.preprocess || self.numbers.is_some() {
-                    let rule =
-                        format!("{option}: is for --to torchscript and --to onnx; {to} keeps what the checkpoint has");
-                    return Err(Usage(rule).into());
-                }
-                let loaded = if to == Format::Peft { Loaded::Adapter } else { Loaded::Weights };
-                Leaving::Models(loaded, self.package)
-            }
-        };
-        Ok(Some(Destination { to, output, force: self.force, card: None }))
+        let is_whole = to.leaves.is_whole();
+        if is_whole && self.package.is_some() {
+            return Err(Usage(format!("--for: {} needs no package: leave it out", to.key)).into());
+        }
+        if !is_whole && (self.preprocess || self.numbers.is_some()) {
+            let option = if self.preprocess { "--preprocess" } else { "--as" };
+            let fitting: Vec<String> =
+                keys(|leaves| leaves.is_whole()).iter().map(|key| format!("--to {key}")).collect();
+            let rule = format!("{option}: is for {}; {} keeps what the checkpoint has", fitting.join(" and "), to.key);
+            return Err(Usage(rule).into());
+        }
+        let form = Form { numbers: self.numbers.unwrap_or(Numbers::F32), prepares: self.preprocess };
+        let (package, force) = (self.package, self.force);
+        Ok(Some(Destination { to, package, form, output, force, card: None }))
     }
 }
 
@@ -151,7 +146,7 @@ fn print_card(args: &ExportArgs) -> Result<()> {
     let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
     print!("{}", card_of(&run, &experiment, &classes, None)?);
-    let to = if experiment.checkpoint.kind == CheckpointKind::Native { Format::Onnx } else { Format::Weights };
+    let to = if experiment.checkpoint.kind.is_image_tower() { "onnx" } else { "weights" };
     println!("\n## Loading\n\n`bella export {} --to {to} --output FOLDER` prints the lines that load it.", run.id());
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::metrics::{METRICS, Unit};
-use crate::model::head::{HEADS, templates};
+use crate::model::head::{HEADS, names};
 use crate::model::recognition::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
@@ -125,7 +125,7 @@ fn list_registry(registry: Registry) {
         Registry::Checkpoints => section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, (e.about)()))),
         Registry::Heads => {
             section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
-            println!("templates of [head.zero-shot]\n  {}\n", templates::keys().join(", "));
+            println!("templates of [head.zero-shot]\n  {}\n", names::keys().join(", "));
         }
         Registry::Data => section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about))),
         Registry::Subspaces => section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about))),

@@ -1,63 +1,43 @@
-//! The place to which models of a run leave, and the format that they leave in.
+//! The place to which models of a run leave, the format that they leave in, and the choice of the models.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
-use super::expected::Expected;
-use super::outgoing::{Loaded, Outgoing};
-use super::python::lines as python_lines;
-use super::target::Target;
-use super::whole::{Form, Whole};
-use super::{Written, check, module, peft, weights, write_folder};
 use crate::base::files::write_atomic;
+use crate::exchange::expected::Expected;
+use crate::exchange::format::{Apart, Format, Leaves, Modules, Together};
+use crate::exchange::formats::keys;
+use crate::exchange::modules::Target;
+use crate::exchange::outgoing::Outgoing;
+use crate::exchange::whole::{Form, Whole};
+use crate::exchange::{Written, check, write_folder};
 use crate::experiment::Overrides;
 use crate::machine::Precision;
-use crate::model::CheckpointKind;
 use crate::model::recognition::Package;
-use crate::schema::words;
+use crate::posterior::{Draws, Posterior, Predictive};
 use crate::session::{Computing, Opened};
-use crate::subspace::Subspace;
+use crate::subspace::updates::mean;
+use crate::subspace::{Combined, Space, Subspace};
 
 /// The name of a model card beside a model, under which hubs show it.
 const CARD: &str = "README.md";
 
-words! {
-    /// The format of an export.
-    pub enum Format {
-        /// One folder per adapter, as PEFT reads it.
-        Peft = "peft",
-        /// The checkpoint's own folder with merged weights.
-        Weights = "weights",
-        /// The whole posterior as one TorchScript archive.
-        Torchscript = "torchscript",
-        /// The whole posterior as one ONNX graph.
-        Onnx = "onnx",
-    }
-}
-
 /// The format and the folder of an export.
 pub struct Destination {
-    pub to: Leaving,
+    pub to: &'static Format,
+    /// The package that loads the models; `None` for the checkpoint's own.
+    pub package: Option<Package>,
+    /// The form of one file for all models.
+    pub form: Form,
     pub output: PathBuf,
     /// Whether an existing folder is replaced.
     pub force: bool,
     /// The model card but for the lines that load the model, if there is to be one.
     pub card: Option<String>,
 }
-
-/// The models of an export, or the one file that holds all of them.
-pub enum Leaving {
-    /// One folder per model, for a package.
-    Models(Loaded, Option<Package>),
-    /// One file for all models.
-    Whole(Form),
-}
-
-/// Writes one model into a folder.
-type Writer = fn(&Outgoing, &Target, usize, &Path) -> Result<()>;
 
 impl Destination {
     /// Opens a run whose models leave. Whoever loads them computes in f32, and so do the expected logits.
@@ -84,47 +64,42 @@ impl Destination {
         let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
         let weights = weights.map(<[f64]>::to_vec);
         let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
-        if experiment.checkpoint.kind == CheckpointKind::Module {
-            let whole = matches!(self.to, Leaving::Models(Loaded::Weights, None));
-            ensure!(
-                whole,
-                "{}: a module (checkpoint.kind = \"module\") leaves by --to weights alone, as its own archive: the other ways need \
-                 the names or the layers of a network that bella computes itself",
-                opened.run.id()
-            );
-            return self.as_modules(&outgoing);
+        if experiment.checkpoint.kind.runs_own_code() {
+            let Some(modules) = self.to.leaves.modules().filter(|_| self.package.is_none()) else {
+                bail!(
+                    "{}: a module (checkpoint.kind = \"module\") leaves by --to {} alone, as its own archive: the other ways need \
+                     the names or the layers of a network that bella computes itself",
+                    opened.run.id(),
+                    keys(|leaves| leaves.modules().is_some()).join(" or --to ")
+                )
+            };
+            return self.as_modules(modules, &outgoing);
         }
-        match &self.to {
-            Leaving::Whole(form) => self.together(*form, &outgoing),
-            Leaving::Models(loaded, package) => self.apart((*loaded, *package), &outgoing),
+        match &self.to.leaves {
+            Leaves::Together(format) => self.together(format, &outgoing),
+            Leaves::Apart(format) => self.apart(format, &outgoing),
         }
     }
 
     /// Writes a folder a model.
-    fn apart(&self, (loaded, package): (Loaded, Option<Package>), outgoing: &Outgoing) -> Result<String> {
+    fn apart(&self, format: &Apart, outgoing: &Outgoing) -> Result<String> {
         let session = outgoing.session;
-        let target = Target::new(package, outgoing.checkpoint(), session.naming, &session.names)?;
-        if loaded == Loaded::Adapter {
-            target.expect_adapters(&session.names)?;
-        }
-        let (write, what): (Writer, Format) = match loaded {
-            Loaded::Adapter => (peft::write, Format::Peft),
-            Loaded::Weights => (weights::write, Format::Weights),
-        };
-        let python = python_lines(outgoing, &target, &self.output, loaded)?;
+        let target = Target::new(self.package, outgoing.checkpoint(), session.naming, &session.names)?;
+        (format.check)(outgoing, &target)?;
+        let python = (format.lines)(outgoing, &target, &self.output)?;
         let expected = outgoing.expected()?;
-        let written =
-            self.models((outgoing, &expected), &python, |model, folder| write(outgoing, &target, model, folder))?;
-        self.report(written, &format!("{what} for {}: {}", target.package, outgoing.names.join(", ")));
+        let write = |model: usize, folder: &Path| (format.write)(outgoing, &target, model, folder);
+        let written = self.models((outgoing, &expected), &python, write)?;
+        self.report(written, &format!("{} for {}: {}", self.to.key, target.package, outgoing.names.join(", ")));
         Ok(python)
     }
 
     /// Writes a module again for every model.
-    fn as_modules(&self, outgoing: &Outgoing) -> Result<String> {
+    fn as_modules(&self, modules: &Modules, outgoing: &Outgoing) -> Result<String> {
         let expected = outgoing.expected()?;
-        let python = module::lines(outgoing, &expected, &self.output)?;
-        let written = self
-            .models((outgoing, &expected), &python, |model, folder| module::write(outgoing, model, folder).map(drop))?;
+        let python = (modules.lines)(outgoing, &expected, &self.output)?;
+        let write = |model: usize, folder: &Path| (modules.write)(outgoing, model, folder);
+        let written = self.models((outgoing, &expected), &python, write)?;
         self.report(written, &format!("modules: {}", outgoing.names.join(", ")));
         Ok(python)
     }
@@ -159,11 +134,12 @@ impl Destination {
     }
 
     /// Writes all models as one file.
-    fn together(&self, form: Form, outgoing: &Outgoing) -> Result<String> {
-        let whole = Whole::of(outgoing, form)?;
-        let (expected, python) = (whole.expected()?, whole.lines(&self.output));
+    fn together(&self, format: &Together, outgoing: &Outgoing) -> Result<String> {
+        let whole = Whole::of(outgoing, self.form)?;
+        let (expected, python) =
+            (whole.expected()?, (format.lines)(&self.output.display().to_string(), whole.inputs()));
         let written = write_folder(&self.output, self.force, |folder| {
-            whole.write(&expected, folder)?;
+            whole.write(format, &expected, folder)?;
             self.write_card(outgoing, &python, folder)
         })?;
         self.report(written, &format!("{} in one file", outgoing.names.join(", ")));
@@ -185,4 +161,92 @@ impl Destination {
 /// Returns the last part of a card, with the lines that load the model.
 fn loading(python: &str) -> String {
     format!("\n## Loading\n\n```python\n{python}```\n")
+}
+
+/// The choice among the models of a run.
+#[derive(Clone, Copy)]
+pub enum Models {
+    All,
+    /// The average of all particles' updates.
+    Soup,
+    /// One model, counted from 0.
+    One(u32),
+}
+
+/// The models that leave.
+pub struct Selection {
+    pub models: Models,
+    /// The number of draws from each Gaussian; 0 for the means.
+    pub draws: Option<u32>,
+}
+
+impl Selection {
+    /// Says which part of a run leaves, if it is not all of it.
+    pub fn part(&self) -> Option<String> {
+        match (self.models, self.draws) {
+            (Models::One(particle), _) => Some(format!("particle {particle}")),
+            (Models::Soup, _) => Some("the average of all particles' updates".to_string()),
+            (Models::All, Some(0)) => Some("the mean of each Gaussian".to_string()),
+            (Models::All, Some(draws)) => Some(format!("{draws} draws from each Gaussian")),
+            (Models::All, None) => None,
+        }
+    }
+
+    /// Writes the models of an opened run, and returns the Python that loads them.
+    ///
+    /// # Errors
+    /// Fails if the run does not have the models, or as [`Destination::write`] does.
+    pub fn write(&self, destination: &Destination, opened: &Opened) -> Result<String> {
+        let theta = self.theta(opened)?;
+        let name =
+            |number: usize| format!("{}-{number}", if self.draws.unwrap_or(0) > 0 { "draw" } else { "particle" });
+        let count = theta.size()[0] as usize;
+        let subspace = opened.session.subspace()?;
+        match self.models {
+            Models::Soup => {
+                ensure!(
+                    count > 1,
+                    "{}: this run has one particle: there is nothing to average: leave --soup out",
+                    opened.run.id()
+                );
+                let weights = opened.stored()?.posterior.weights();
+                let Combined { subspace, theta } = mean(subspace, &theta, weights, Space::Weights)?;
+                destination.write(opened, (&*subspace, &theta), vec!["soup".to_string()])
+            }
+            Models::One(particle) => {
+                let rule = format!("--particle {particle}: the run has models 0 to {}", count - 1);
+                ensure!((particle as usize) < count, rule);
+                let one = theta.narrow(0, i64::from(particle), 1);
+                destination.write(opened, (subspace, &one), vec![name(particle as usize)])
+            }
+            Models::All => destination.write(opened, (subspace, &theta), (0..count).map(name).collect()),
+        }
+    }
+
+    /// Returns the rows that are exported.
+    fn theta(&self, opened: &Opened) -> Result<Tensor> {
+        let posterior = &opened.stored()?.posterior;
+        let run = opened.run.id();
+        match (self.draws, posterior.is_random()) {
+            (None, true) if matches!(opened.experiment.predictive(), Predictive::Linearised(..)) => bail!(
+                "{run}: its predictions are those of a linearised model, which no weights have: --draws 0 exports the particles \
+                 that it was fitted around, --draws N so many draws of weights around each"
+            ),
+            (None | Some(1..), true) if matches!(posterior, Posterior::Dropout { .. }) => bail!(
+                "{run}: its members drop inputs at random, which no weights do: --draws 0 exports the particles without dropout"
+            ),
+            (None, true) => bail!(
+                "{run}: its particles are Gaussians, and a model has one value per weight: --draws 0 exports their means, \
+                 --draws N so many draws from each"
+            ),
+            (Some(draws), true) if draws > 0 => {
+                let draws = Draws::new(posterior, draws as usize, opened.experiment.seed)?;
+                draws.rows(0..draws.count())
+            }
+            (Some(draws), false) if draws > 0 => {
+                bail!("{run}: its particles are points, without draws: leave --draws out")
+            }
+            _ => Ok(posterior.theta().shallow_clone()),
+        }
+    }
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
+use super::formats::peft::CONFIG as ADAPTER_CONFIG;
 use super::incoming::{self, Adapter, Base};
-use super::peft::CONFIG as ADAPTER_CONFIG;
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
 use super::tuned::{self, Compressed, Tuned};
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
+use crate::model::Loaded;
 use crate::model::folder::config_file;
 use crate::model::network::Network;
-use crate::model::{CheckpointKind, Loaded};
 use crate::posterior::Posterior;
 use crate::run::{Record, RunFolder};
 use crate::schema::Tree;
@@ -52,10 +52,10 @@ impl Import<'_> {
         let classes = plain.data.dataset.classes()?;
         let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
         ensure!(
-            plain.checkpoint.kind != CheckpointKind::Module,
+            !plain.checkpoint.kind.runs_own_code(),
             "checkpoint.kind = \"module\": adapters and models are imported for networks that bella computes itself"
         );
-        let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &loaded.tower };
+        let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &*loaded.tower };
         let read = read(&expanded(self.folders)?, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;

@@ -6,14 +6,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::head;
-use super::lora::Lora;
-use super::modules::{self, OUT_PROJ, Part};
-use super::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
-use super::settings::Settings;
-use super::target::{Target, packages};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
+use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
+use crate::exchange::lora::Lora;
+use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
+use crate::exchange::settings::Settings;
+use crate::exchange::{head, modules};
 use crate::model::Backbone;
 use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
@@ -31,7 +30,7 @@ const TEXTS: &str = "text_model";
 pub struct Base<'a> {
     pub path: &'a Path,
     pub sha256: &'a str,
-    pub tower: &'a Backbone,
+    pub tower: &'a dyn Backbone,
 }
 
 /// One adapter.

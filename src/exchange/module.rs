@@ -7,8 +7,7 @@ use tch::Tensor;
 
 use super::expected::Expected;
 use super::head;
-use super::outgoing::{HeadOf, Outgoing};
-use super::weights::ARCHIVE;
+use super::outgoing::{ARCHIVE, HeadOf, Outgoing};
 use crate::model::archive::Archive;
 use crate::model::folder::{TOKENIZER, home};
 use crate::model::module::trained_as;
@@ -18,15 +17,6 @@ struct Classifier {
     weight: String,
     /// The bias, which it may lack.
     bias: Option<String>,
-}
-
-/// Where the head of a module is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Head {
-    /// In the archive, whose output are logits.
-    Inside,
-    /// Beside it, for features.
-    Beside,
 }
 
 impl Classifier {
@@ -44,11 +34,11 @@ impl Classifier {
     }
 }
 
-/// Writes a module with the weights of one model into an existing folder.
+/// Writes a module with the weights of one model into an existing folder. If its code computes features, the head is beside it.
 ///
 /// # Errors
 /// Fails if the head has no place in it, or if a file cannot be written.
-pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<Head> {
+pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<()> {
     let archive = Archive::open(outgoing.checkpoint())?;
     let head = outgoing.head(model);
     let classifier = Classifier::of(outgoing, &archive);
@@ -68,11 +58,7 @@ pub fn write(outgoing: &Outgoing, model: usize, folder: &Path) -> Result<Head> {
     };
     archive.save_changed(&folder.join(ARCHIVE), &change)?;
     copy_tokenizer(outgoing, folder)?;
-    if classifier.is_some() {
-        return Ok(Head::Inside);
-    }
-    outgoing.write_head(model, folder)?;
-    Ok(Head::Beside)
+    if classifier.is_none() { outgoing.write_head(model, folder) } else { Ok(()) }
 }
 
 /// Copies the tokenizer of a text encoder, if the module is one.

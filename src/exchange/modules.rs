@@ -1,11 +1,13 @@
-//! The linear layers of a package's model that hold a canonical layer, whole or in parts.
+//! The packages that exported models are for, and the linear layers of their models that hold a canonical layer, whole or in parts.
 
-use anyhow::{Context, Result};
+use std::path::Path;
 
-use super::target::Target;
-use crate::model::families::{Class, Layers, Style};
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::exchange::outgoing::{HeadOf, Outgoing};
+use crate::model::families::{self, Class, Layers, Style};
 use crate::model::network::Slot;
-use crate::model::recognition::Package;
+use crate::model::recognition::{NAMINGS, Package};
 use crate::model::stored::{Piece, StoredNames};
 
 /// The rows of a canonical layer that a module of another model holds.
@@ -113,5 +115,128 @@ fn of_style((block, layer): (&str, &str), style: &Style, prefix: &str, gated: bo
         ("mlp.fc", _) => one(style.fc),
         _ if gated => one(style.gated_proj),
         _ => one(style.proj),
+    }
+}
+
+/// The package that will load an exported model, and the names of parameters there.
+#[derive(Debug)]
+pub struct Target {
+    pub package: Package,
+    /// The class that loads it, for a model of transformers.
+    pub class: Option<&'static Class>,
+}
+
+/// Returns the packages that load checkpoints with names of the family `naming`, the usual one last; none for a module, which has
+/// names of its own.
+pub fn packages(naming: &str) -> &'static [Package] {
+    NAMINGS.iter().find(|known| known.key == naming).map_or(&[], |known| known.packages)
+}
+
+impl Target {
+    /// Returns the target for a checkpoint with names of the family `naming`; `asked` chooses the package.
+    ///
+    /// # Errors
+    /// Fails if the package has no such models, or if `naming` is that of no package.
+    pub fn new(asked: Option<Package>, checkpoint: &Path, naming: &str, names: &StoredNames) -> Result<Target> {
+        let shown = checkpoint.display();
+        let known = packages(naming);
+        let package = asked.or(known.last().copied());
+        let package = package.with_context(|| format!("{shown}: no package loads a {naming} by its names"))?;
+        let words: Vec<String> = known.iter().map(|package| format!("--for {package}")).collect();
+        ensure!(
+            known.contains(&package),
+            "--for {package}: {shown} has {naming} names, which fit {}",
+            words.join(" or ")
+        );
+        let class = match package {
+            Package::Transformers4 | Package::Transformers5 => {
+                let config = super::config::read(checkpoint)?;
+                Some(families::class(&config, names).with_context(|| shown.to_string())?)
+            }
+            _ => None,
+        };
+        Ok(Target { package, class })
+    }
+
+    /// Checks that adapters fit the package's models.
+    ///
+    /// # Errors
+    /// Fails if no package wraps their layers under names of their own, or if the package's forward goes past the wraps.
+    pub fn expect_adapters(&self, names: &StoredNames) -> Result<()> {
+        let apart = (self.package == Package::Timm).then(|| names.name_of_stored_end(".attn.q_bias")).flatten();
+        ensure!(
+            apart.is_none(),
+            "{}: timm multiplies by the fused weight of such layers itself (BEiT, EVA), past what PEFT wraps, so an adapter \
+             would change nothing there: --to weights exports the whole model, and fine-tuned models can be imported",
+            apart.unwrap_or_default()
+        );
+        ensure!(
+            self.package != Package::Torchvision,
+            "adapters do not fit the layers of torchvision's models: --to weights, torchscript and onnx export whole models, and \
+             fine-tuned models can be imported"
+        );
+        Ok(())
+    }
+
+    /// Returns the class if it writes texts; its logits are those of tokens.
+    pub fn writer(&self) -> Option<&'static Class> {
+        self.class.filter(|class| class.writes)
+    }
+
+    /// Returns 0 for transformers 4 and 1 for later versions.
+    pub fn generation(&self) -> usize {
+        usize::from(self.package != Package::Transformers4)
+    }
+
+    /// Returns the classifier of the package's model that is a trained head; `None` where the head stays beside it.
+    pub fn classifier(&self) -> Option<&'static str> {
+        match self.package {
+            Package::Timm => Some("head"),
+            Package::Torchvision => Some("heads.head"),
+            Package::OpenClip => None,
+            Package::Transformers4 | Package::Transformers5 => self.class.and_then(|class| class.classifier),
+        }
+    }
+}
+
+/// The place of the head of an exported adapter.
+pub enum HeadPlace {
+    /// In the package's model as it is loaded.
+    Own,
+    /// In the adapter, as the trained layer of this name.
+    Saved(&'static str, HeadOf),
+    /// In `head.safetensors`, for features.
+    Beside { normalised: bool },
+}
+
+/// Returns where the head of a model is.
+///
+/// # Errors
+/// Fails if it has no place: the package's model neither has such a classifier nor returns features.
+pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
+    let head = outgoing.head(model);
+    let (width, read) = (outgoing.width(), head.weight.size()[1]);
+    if outgoing.head_is_output(&head) {
+        return Ok(HeadPlace::Own);
+    }
+    match target.classifier() {
+        Some(classifier) if head.trained && !head.normalised => {
+            let wanted = target.class.map_or(read, |class| class.reads * width);
+            ensure!(
+                read <= wanted,
+                "the head reads {read} features, but {} has a classifier of {wanted}: export it by --to weights",
+                target.class.map_or("timm's model", |class| class.name)
+            );
+            // The classifier of DINOv2 also reads the mean of the patches, which this head does not.
+            let weight = head.weight.constant_pad_nd([0, wanted - read]);
+            Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
+        }
+        Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
+        Some(_) if target.class.is_some() => bail!(
+            "the head [head.{}] has no place in {}, which does not return its features: export to another package",
+            outgoing.experiment.head.key,
+            target.class.map_or("", |class| class.name)
+        ),
+        _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
     }
 }

@@ -11,7 +11,6 @@ use super::lora::updates;
 use super::{config, head};
 use crate::experiment::Experiment;
 use crate::machine::Chunk;
-use crate::model::CheckpointKind;
 use crate::model::folder::{has_weights, home};
 use crate::model::head::Training;
 use crate::model::language::{EMBEDDING, OUTPUT};
@@ -20,14 +19,8 @@ use crate::predict::{Members, Predictor};
 use crate::session::Session;
 use crate::subspace::Subspace;
 
-/// The kind of an export, which decides how it is loaded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
-    /// An adapter of the checkpoint.
-    Adapter,
-    /// A folder of its own.
-    Weights,
-}
+/// The name of an archive that is written again.
+pub const ARCHIVE: &str = "model.pt";
 
 /// Models as rows of theta, with the run that they are from.
 pub struct Outgoing<'a> {
@@ -74,11 +67,9 @@ impl Outgoing<'_> {
 
     /// Returns what packages load: the checkpoint, or of a network of texts the folder that holds its file.
     pub fn source(&self) -> PathBuf {
-        match self.experiment.checkpoint.kind {
-            CheckpointKind::Encoder | CheckpointKind::Language | CheckpointKind::VisionLanguage => {
-                home(self.checkpoint())
-            }
-            CheckpointKind::Native | CheckpointKind::Module => self.checkpoint().to_path_buf(),
+        match self.experiment.checkpoint.kind.is_folder() {
+            true => home(self.checkpoint()),
+            false => self.checkpoint().to_path_buf(),
         }
     }
 

@@ -1,50 +1,50 @@
 //! The Python that loads an export and computes its logits.
 
-use std::path::Path;
-
 use anyhow::Result;
 use tch::Kind;
 
-use super::head::lines as through_head;
-use super::outgoing::{Loaded, Outgoing};
-use super::peft::{HeadPlace, head_place};
-use super::target::Target;
-use super::texts;
-use super::weights::{ARCHIVE, place};
+use crate::exchange::head::lines as through_head;
+use crate::exchange::modules::{HeadPlace, Target};
+use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::model::archive::Archive;
+use crate::model::families::Class;
 use crate::model::recognition::Package;
 
-/// Returns the lines that load the first model of the export in `folder` and compute its logits.
+/// The way in which the first model of an export is loaded.
+pub struct Loading {
+    pub head: HeadPlace,
+    /// The folder of the model.
+    pub at: String,
+    /// The folder or file that a package loads.
+    pub from: String,
+    /// Whether what the package loads is the model itself, with its head, rather than the checkpoint.
+    pub is_whole: bool,
+    /// A line before all others.
+    pub import: &'static str,
+    /// The line that makes the model of what the package has loaded; nothing if that is the model.
+    pub wrap: String,
+}
+
+/// Returns the lines that load a model and compute its logits.
 ///
 /// # Errors
-/// Fails if the head has no place.
-pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded) -> Result<String> {
-    let head = match loaded {
-        Loaded::Adapter => head_place(outgoing, target, 0)?,
-        Loaded::Weights => place(outgoing, target, 0)?,
-    };
+/// Fails if the checkpoint cannot be read.
+pub fn lines(outgoing: &Outgoing, target: &Target, loading: &Loading) -> Result<String> {
     if let Some(class) = target.writer() {
-        return Ok(texts::lines(outgoing, class, (folder, &head), loaded));
+        return Ok(writing(outgoing, class, loading));
     }
+    let Loading { head, at, is_whole, import, wrap, .. } = loading;
     let classes = outgoing.session.model.head.classes();
-    let at = outgoing.folder(folder, 0);
-    let at = at.display();
-    let is_archive = outgoing.is_archive()? && loaded == Loaded::Weights;
+    let is_archive = outgoing.is_archive()? && *is_whole;
     let package = if is_archive { "" } else { package(target.package) };
-    let mut text = format!("import torch{package}\nfrom safetensors.torch import load_file\n");
-    let create = create(outgoing, target, &head, loaded, &at.to_string(), classes)?;
-    text += &format!("model = {create}\n");
-    if loaded == Loaded::Adapter && target.package == Package::Timm && matches!(head, HeadPlace::Saved(..)) {
+    let created = create(outgoing, target, loading, classes)?;
+    let mut text =
+        format!("{import}import torch{package}\nfrom safetensors.torch import load_file\nmodel = {created}\n");
+    if !is_whole && target.package == Package::Timm && matches!(head, HeadPlace::Saved(..)) {
         text += &format!("model.reset_classifier({classes})\n");
     }
-    if loaded == Loaded::Adapter {
-        text = format!(
-            "from peft import PeftModel\n{text}model = PeftModel.from_pretrained(model, {:?})\n",
-            at.to_string()
-        );
-    }
-    text += &format!("model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n");
-    let encoded = texts::encoded(outgoing);
+    text += &format!("{wrap}model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n");
+    let encoded = encoded(outgoing);
     text += "with torch.no_grad():\n";
     text += if encoded.is_none() { "    pixels = expected[\"pixels\"]\n" } else { "" };
     let beside = matches!(head, HeadPlace::Beside { .. });
@@ -55,11 +55,13 @@ pub fn lines(outgoing: &Outgoing, target: &Target, folder: &Path, loaded: Loaded
     };
     text += &format!("    output = {call}\n");
     if let HeadPlace::Beside { normalised } = head {
-        text += &through_head(&at.to_string(), normalised);
+        text += &through_head(at, *normalised);
     }
-    text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
-    Ok(text)
+    Ok(text + COMPARED)
 }
+
+/// The line that compares logits with the expected ones.
+const COMPARED: &str = "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
 
 /// Returns what follows `import torch`.
 fn package(package: Package) -> &'static str {
@@ -72,23 +74,16 @@ fn package(package: Package) -> &'static str {
 }
 
 /// Returns the expression that makes the package's model.
-fn create(
-    outgoing: &Outgoing,
-    target: &Target,
-    head: &HeadPlace,
-    loaded: Loaded,
-    at: &str,
-    classes: i64,
-) -> Result<String> {
-    let from = if loaded == Loaded::Weights { at.to_string() } else { outgoing.source().display().to_string() };
-    if outgoing.is_archive()? && loaded == Loaded::Weights {
+fn create(outgoing: &Outgoing, target: &Target, loading: &Loading, classes: i64) -> Result<String> {
+    let Loading { head, at, from, is_whole, .. } = loading;
+    if outgoing.is_archive()? && *is_whole {
         return Ok(format!("torch.jit.load(\"{at}/{ARCHIVE}\")"));
     }
-    if !outgoing.source().is_dir() && loaded == Loaded::Adapter {
+    if !outgoing.source().is_dir() && !is_whole {
         return Ok(format!("...  # the model of {} with the weights of {from}", target.package));
     }
-    let new_head = matches!(head, HeadPlace::Saved(..)) && loaded == Loaded::Adapter;
-    let resized = outgoing.is_resized() && loaded == Loaded::Adapter;
+    let new_head = matches!(head, HeadPlace::Saved(..)) && !is_whole;
+    let resized = outgoing.is_resized() && !is_whole;
     Ok(match (target.package, target.class) {
         (Package::Timm, _) => {
             let size = if resized { format!(", img_size={}", outgoing.image_size()?) } else { String::new() };
@@ -101,13 +96,13 @@ fn create(
         (_, class) => {
             let config = outgoing.config()?.unwrap_or_default();
             // The checkpoint's own class has its classifier.
-            let keeps_head = loaded == Loaded::Weights && outgoing.session.names.name_of("head.weight").is_some();
+            let keeps_head = *is_whole && outgoing.session.names.name_of("head.weight").is_some();
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
             let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
             let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
             let count = if new_head { count } else { String::new() };
             // The logits of texts were computed in f32, whatever the type of the weights.
-            let kind = if texts::encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
+            let kind = if encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
             format!("transformers.{name}.from_pretrained(\"{from}\"{count}{kind})")
         }
     })
@@ -140,4 +135,49 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
             format!("model(pixel_values=pixels{size}).{feature}")
         }
     }
+}
+
+/// Returns the lines that load a network that writes texts and compute its logits after each prompt.
+fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
+    let Loading { head, at, from, import, wrap, .. } = loading;
+    let sees = outgoing.session.model.image_side() > 0;
+    let pixels = if sees { ", \"pixel_values\"" } else { "" };
+    // The logits were computed in f32, whatever the type of the weights.
+    let text = format!(
+        "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
+         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32)\n{wrap}\
+         model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
+         inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{pixels})}}\n\
+         last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
+        class.name
+    );
+    let rows = "[torch.arange(len(last)), last]";
+    let output = match head {
+        HeadPlace::Beside { normalised } => {
+            let output = format!("    output = model(**inputs, output_hidden_states=True).{}{rows}\n", class.features);
+            output + &through_head(at, *normalised)
+        }
+        HeadPlace::Own | HeadPlace::Saved(..) => {
+            format!("    output = model(**inputs).logits{rows}{}\n", words(outgoing))
+        }
+    };
+    text + &output + COMPARED
+}
+
+/// Returns the call of a text encoder's model with what it takes; `None` for another network.
+fn encoded(outgoing: &Outgoing) -> Option<String> {
+    let preparation = &outgoing.session.model.preparation;
+    let texts = preparation.texts().filter(|_| preparation.wording().is_none())?;
+    let inputs = ["\"input_ids\"", "\"attention_mask\"", "\"token_type_ids\""];
+    let inputs = inputs[..if texts.kinds { 3 } else { 2 }].join(", ");
+    Some(format!("model(**{{name: expected[name] for name in ({inputs})}})"))
+}
+
+/// Returns the choice of the label words among the logits of all tokens; nothing where all are wanted.
+fn words(outgoing: &Outgoing) -> String {
+    let rows = outgoing.session.model.head.rows.as_ref();
+    rows.map_or(String::new(), |rows| {
+        let ids: Vec<String> = (0..rows.numel() as i64).map(|row| rows.int64_value(&[row]).to_string()).collect();
+        format!("[:, [{}]]", ids.join(", "))
+    })
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::config;
-use super::peft::CONFIG;
+use super::formats::peft::CONFIG;
 use crate::model::values::is_set;
 
 /// The settings of a plain LoRA adapter.

@@ -7,12 +7,11 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tch::Kind;
 
-use super::expected::Expected;
-use super::graph::build;
-use super::graph::members::Leaving;
-use super::graph::samples::{Preparing, Taken};
-use super::outgoing::Outgoing;
-use super::{onnx, script};
+use crate::exchange::expected::Expected;
+use crate::exchange::format::Together;
+use crate::exchange::graph::build;
+use crate::exchange::graph::members::{Leaving, Preparing, Taken};
+use crate::exchange::outgoing::Outgoing;
 use crate::posterior::description::Preprocessing;
 use crate::schema::words;
 
@@ -31,17 +30,9 @@ impl Numbers {
     }
 }
 
-/// The program that runs the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runner {
-    TorchScript,
-    Onnx,
-}
-
-/// The kind of a file, the type of its numbers, and whether it prepares images.
+/// The type of the numbers in a file, and whether it prepares images.
 #[derive(Clone, Copy)]
 pub struct Form {
-    pub runner: Runner,
     pub numbers: Numbers,
     /// Whether images are resized and normalised in it.
     pub prepares: bool,
@@ -93,13 +84,10 @@ impl<'a> Whole<'a> {
     ///
     /// # Errors
     /// Fails if a file cannot be written.
-    pub fn write(&self, expected: &Expected, folder: &Path) -> Result<()> {
+    pub fn write(&self, format: &Together, expected: &Expected, folder: &Path) -> Result<()> {
         let network = self.outgoing.session.model.network.written().context("this network has no graph")?;
         let built = build(network, &Leaving::of(self.outgoing), &self.taken, self.form.numbers.kind());
-        match self.form.runner {
-            Runner::TorchScript => script::write(&built, folder)?,
-            Runner::Onnx => onnx::write(&built, &self.described()?, onnx::MOST_INSIDE, folder)?,
-        }
+        (format.write)(&built, &self.described()?, folder)?;
         let padded = if let Taken::Texts(texts) = self.taken { texts.tokens } else { 0 };
         expected.write_all(self.form.prepares, padded, folder)
     }
@@ -118,35 +106,8 @@ impl<'a> Whole<'a> {
         Ok(described)
     }
 
-    /// Returns the Python that runs the file in `folder` and compares its logits with the expected ones.
-    pub fn lines(&self, folder: &Path) -> String {
-        let at = folder.display();
-        let names = self.taken.names();
-        let outputs = "logits, probabilities, mutual_information";
-        match self.form.runner {
-            Runner::TorchScript => {
-                let inputs: Vec<String> = names.iter().map(|name| format!("expected[\"{name}\"]")).collect();
-                format!(
-                    "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{}\")\n\
-                     expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
-                     {outputs} = model({})\n    \
-                     print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
-                    script::FILE,
-                    inputs.join(", ")
-                )
-            }
-            Runner::Onnx => {
-                let inputs: Vec<String> =
-                    names.iter().map(|name| format!("\"{name}\": expected[\"{name}\"]")).collect();
-                format!(
-                    "import onnxruntime\nfrom safetensors.numpy import load_file\n\
-                     model = onnxruntime.InferenceSession(\"{at}/{}\")\nexpected = load_file(\"{at}/expected.safetensors\")\n\
-                     {outputs} = model.run(None, {{{}}})\n\
-                     print(abs(logits - expected[\"logits\"]).max() / abs(expected[\"logits\"]).max())\n",
-                    onnx::FILE,
-                    inputs.join(", ")
-                )
-            }
-        }
+    /// Returns the names of the inputs of the file, in their order.
+    pub fn inputs(&self) -> &'static [&'static str] {
+        self.taken.names()
     }
 }

@@ -1,31 +1,78 @@
-//! The network of a checkpoint as it has been read, of any kind.
+//! The network of a checkpoint as it has been read, of any kind. A new kind of network implements [`Backbone`] and is opened in
+//! [`open`].
 
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
 use super::language::{Rows, Tokenizer};
+use super::module::Intake;
 use super::network::{Network, Parameters};
 use super::preparation::{AsStored, Preparation};
-use super::recognition::identify::{Fixed, Identified};
+use super::recognition::identify::{Evidence, Fixed, Identified};
+use super::spec::{CheckpointSpec, Kind as CheckpointKind};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
 use super::{encoder, folder, language, llava, module};
 
 /// The network of a checkpoint, still in f32 on the CPU.
-pub enum Backbone {
-    /// A vision transformer that bella runs itself.
-    Vit(Identified),
-    /// A TorchScript module that runs by its own forward.
-    Module(module::Opened),
-    /// A text encoder that bella runs itself.
-    Encoder(Box<encoder::Opened>),
-    /// A language network that bella runs itself.
-    Language(Box<language::Opened>),
-    /// A language network that sees an image, which bella runs itself.
-    Llava(Box<llava::Opened>),
+pub trait Backbone {
+    fn network(&self) -> &dyn Network;
+
+    fn base(&self) -> &Parameters;
+
+    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
+    fn names(&self) -> StoredNames;
+
+    /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
+    fn naming(&self) -> &'static str {
+        "transformers"
+    }
+
+    /// Returns the checkpoint's own classifier.
+    fn own_head(&self) -> Option<&OwnHead> {
+        None
+    }
+
+    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
+    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
+        None
+    }
+
+    /// Chooses the tokens whose hidden states are the features, where a network has those of all tokens.
+    fn read(&mut self, rows: Rows) {
+        let _ = rows;
+    }
+
+    /// Checks that the network computes in the type `kind`.
+    ///
+    /// # Errors
+    /// Fails for a module and any type but f32.
+    fn check_kind(&self, kind: Kind) -> Result<()> {
+        let _ = kind;
+        Ok(())
+    }
+
+    /// Reads the parameters, and the classifier if there is one, of another folder or file of such a network: they are the
+    /// same ones where it is a fine-tuned copy of the checkpoint.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, and for a module.
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)>;
+
+    /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
+    fn announce(&self) -> Option<f64>;
+
+    /// Returns the network with the preparation of its samples. `images` prepares images of so many pixels per side.
+    ///
+    /// # Errors
+    /// Fails if images cannot be prepared.
+    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts>;
 }
+
+/// Returns the preparation of images of so many pixels per side.
+pub type Images<'a> = dyn Fn(i64) -> Result<Box<dyn Preparation>> + 'a;
 
 /// The parts of a checkpoint that a model takes over.
 pub struct Parts {
@@ -34,133 +81,302 @@ pub struct Parts {
     pub preparation: Box<dyn Preparation>,
 }
 
-impl Backbone {
-    /// Returns the network with the preparation of its samples. `images` prepares images of so many pixels per side.
-    ///
-    /// # Errors
-    /// Fails if images cannot be prepared.
-    pub fn into_parts(self, images: impl Fn(i64) -> Result<Box<dyn Preparation>>) -> Result<Parts> {
-        let (network, base, preparation): (Box<dyn Network>, Parameters, Box<dyn Preparation>) = match self {
-            Backbone::Vit(found) => {
-                let preparation = images(found.vit.geometry.image_size())?;
-                (Box::new(found.vit), found.base, preparation)
-            }
-            Backbone::Module(found) => {
-                let preparation = match (found.module.intake(), found.tokenizer) {
-                    (module::Intake::Images(size), _) => images(*size)?,
-                    (module::Intake::Texts(_), Some(tokenizer)) => tokenizer,
-                    (module::Intake::Texts(_), None) => Box::new(AsStored),
-                };
-                (Box::new(found.module), found.base, preparation)
-            }
-            Backbone::Language(found) => {
-                let language::Opened { language, base, tokenizer, .. } = *found;
-                (Box::new(language), base, Box::new(tokenizer))
-            }
-            Backbone::Encoder(found) => {
-                let encoder::Opened { encoder, base, tokenizer, .. } = *found;
-                (Box::new(encoder), base, tokenizer)
-            }
-            Backbone::Llava(found) => {
-                let llava::Opened { llava, base, tokenizer, .. } = *found;
-                (Box::new(llava), base, Box::new(tokenizer))
-            }
-        };
-        Ok(Parts { network, base, preparation })
+/// Opens a checkpoint of a kind that has no text tower beside it.
+///
+/// # Errors
+/// Fails if it cannot be read or does not fit the config.
+pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
+    let path = spec.local()?;
+    let limit = module::Limit { tokens: spec.max_tokens, truncate: spec.truncate, ..module::Limit::default() };
+    Ok(match spec.kind {
+        CheckpointKind::Module => {
+            let wanted = match (&spec.tokenizer, spec.image_size) {
+                (Some(tokenizer), _) => module::Wanted::Texts { tokenizer, limit },
+                (None, size) => {
+                    module::Wanted::Images(size.context("checkpoint.image_size: must be set for a module")?)
+                }
+            };
+            Box::new(module::open(path, &wanted)?)
+        }
+        CheckpointKind::Encoder => {
+            let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
+            Box::new(encoder::open(path, &tokenizer, limit)?)
+        }
+        CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens)?),
+        CheckpointKind::VisionLanguage => Box::new(llava::open(path, spec.max_tokens, spec.normalization()?)?),
+        CheckpointKind::Native => bail!("{}: an image tower is opened with its text tower", path.display()),
+    })
+}
+
+/// A vision transformer that bella runs itself.
+impl Backbone for Identified {
+    fn network(&self) -> &dyn Network {
+        &self.vit
     }
 
-    /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
-    pub fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
-        match self {
-            Backbone::Vit(_) | Backbone::Module(_) | Backbone::Encoder(_) => None,
-            Backbone::Language(found) => Some((&found.tokenizer, &found.base)),
-            Backbone::Llava(found) => Some((&found.tokenizer.tokenizer, &found.base)),
+    fn base(&self) -> &Parameters {
+        &self.base
+    }
+
+    fn names(&self) -> StoredNames {
+        self.names.clone()
+    }
+
+    fn naming(&self) -> &'static str {
+        self.naming.key
+    }
+
+    fn own_head(&self) -> Option<&OwnHead> {
+        self.head.as_ref()
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head))
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (geometry, traits) = (&self.vit.geometry, self.vit.traits);
+        tracing::info!(
+            "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
+            self.naming.key,
+            geometry.width,
+            geometry.blocks,
+            traits.heads,
+            geometry.patch,
+            geometry.image_size(),
+            traits.activation,
+            traits.eps
+        );
+        match &self.evidence {
+            Evidence::SelfCheck { difference, .. } => {
+                tracing::debug!("self-check: relative difference {:.1e}", difference.relative);
+                Some(difference.relative)
+            }
+            Evidence::Config { reference: Some(difference) } => {
+                tracing::debug!("reference: relative difference {:.1e}", difference.relative);
+                Some(difference.relative)
+            }
+            Evidence::Config { reference: None } => {
+                tracing::info!(
+                    "checkpoint: every tensor has its place; no reference.safetensors beside it to compare features with"
+                );
+                None
+            }
+            Evidence::Code { reason } => {
+                tracing::warn!(
+                    "the archive's own forward does not run here, so the native one is not checked ({reason})"
+                );
+                None
+            }
         }
     }
 
-    /// Chooses the tokens whose hidden states are the features, where a network has those of all tokens.
-    pub fn read(&mut self, rows: Rows) {
-        if let Backbone::Llava(found) = self {
-            found.llava.reads = rows;
-        }
+    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
+        let preparation = images(self.vit.geometry.image_size())?;
+        Ok(Parts { network: Box::new(self.vit), base: self.base, preparation })
+    }
+}
+
+/// A TorchScript module that runs by its own forward.
+impl Backbone for module::Opened {
+    fn network(&self) -> &dyn Network {
+        &self.module
     }
 
-    pub fn network(&self) -> &dyn Network {
-        match self {
-            Backbone::Vit(found) => &found.vit,
-            Backbone::Module(found) => &found.module,
-            Backbone::Encoder(found) => &found.encoder,
-            Backbone::Language(found) => &found.language,
-            Backbone::Llava(found) => &found.llava,
-        }
+    fn base(&self) -> &Parameters {
+        &self.base
     }
 
-    pub fn base(&self) -> &Parameters {
-        match self {
-            Backbone::Vit(found) => &found.base,
-            Backbone::Module(found) => &found.base,
-            Backbone::Encoder(found) => &found.base,
-            Backbone::Language(found) => &found.base,
-            Backbone::Llava(found) => &found.base,
-        }
+    fn names(&self) -> StoredNames {
+        StoredNames::default()
     }
 
-    /// Returns the checkpoint's own classifier.
-    pub fn own_head(&self) -> Option<&OwnHead> {
-        match self {
-            Backbone::Vit(found) => found.head.as_ref(),
-            Backbone::Module(found) => found.head.as_ref(),
-            Backbone::Encoder(found) => found.head.as_ref(),
-            Backbone::Language(_) | Backbone::Llava(_) => None,
-        }
+    fn naming(&self) -> &'static str {
+        "module"
     }
 
-    /// Checks that the network computes in the type `kind`.
-    ///
-    /// # Errors
-    /// Fails for a module and any type but f32.
-    pub fn check_kind(&self, kind: Kind) -> Result<()> {
+    fn own_head(&self) -> Option<&OwnHead> {
+        self.head.as_ref()
+    }
+
+    fn check_kind(&self, kind: Kind) -> Result<()> {
         ensure!(
-            !matches!(self, Backbone::Module(_)) || kind == Kind::Float,
+            kind == Kind::Float,
             "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
         );
         Ok(())
     }
 
-    /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
-    pub fn naming(&self) -> &'static str {
-        match self {
-            Backbone::Vit(found) => found.naming.key,
-            Backbone::Module(_) => "module",
-            Backbone::Encoder(_) | Backbone::Language(_) | Backbone::Llava(_) => "transformers",
-        }
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
     }
 
-    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
-    pub fn names(&self) -> StoredNames {
-        match self {
-            Backbone::Vit(found) => found.names.clone(),
-            Backbone::Module(_) => StoredNames::default(),
-            Backbone::Encoder(found) => found.names.clone(),
-            Backbone::Language(found) => found.names.clone(),
-            Backbone::Llava(found) => found.names.clone(),
+    fn announce(&self) -> Option<f64> {
+        let (module, parameters) = (&self.module, self.base.count());
+        let head = match &self.head {
+            Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
+            None => "its last operation is no linear layer, so its output counts as features".to_string(),
+        };
+        let taken = match module.intake() {
+            Intake::Images(size) => format!("{size} px"),
+            Intake::Texts(texts) => format!("texts of at most {} tokens", texts.tokens),
+        };
+        tracing::info!(
+            "checkpoint: a module of {parameters} parameters, {taken}, features {} wide; {head}",
+            module.feature_width()
+        );
+        if self.running_statistics {
+            tracing::info!("checkpoint: normalisation with running statistics stays in evaluation mode");
         }
+        match module.kept_bytes() {
+            0 => tracing::warn!(
+                "checkpoint: this system does not tell how much memory the module takes, so none is planned"
+            ),
+            bytes => tracing::debug!(
+                "checkpoint: a graph keeps {:.1} MiB per {}",
+                bytes as f64 / f64::from(1 << 20),
+                module.intake().sample()
+            ),
+        }
+        None
     }
 
-    /// Reads the parameters, and the classifier if there is one, of another folder or file of such a network: they are the
-    /// same ones where it is a fine-tuned copy of the checkpoint.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read, and for a module.
-    pub fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        match self {
-            Backbone::Vit(_) => folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head)),
-            Backbone::Module(_) => {
-                bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
-            }
-            Backbone::Encoder(_) => encoder::parameters(path),
-            Backbone::Language(_) => language::parameters(path).map(|found| (found, None)),
-            Backbone::Llava(_) => llava::parameters(path).map(|found| (found, None)),
-        }
+    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
+        let preparation: Box<dyn Preparation> = match (self.module.intake(), self.tokenizer) {
+            (Intake::Images(size), _) => images(*size)?,
+            (Intake::Texts(_), Some(tokenizer)) => tokenizer,
+            (Intake::Texts(_), None) => Box::new(AsStored),
+        };
+        Ok(Parts { network: Box::new(self.module), base: self.base, preparation })
+    }
+}
+
+/// A text encoder that bella runs itself.
+impl Backbone for encoder::Opened {
+    fn network(&self) -> &dyn Network {
+        &self.encoder
+    }
+
+    fn base(&self) -> &Parameters {
+        &self.base
+    }
+
+    fn names(&self) -> StoredNames {
+        self.names.clone()
+    }
+
+    fn own_head(&self) -> Option<&OwnHead> {
+        self.head.as_ref()
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        encoder::parameters(path)
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (geometry, tokens) = (&self.encoder.geometry, self.encoder.tokens);
+        tracing::info!(
+            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads, texts of at most {tokens} tokens",
+            geometry.family.model_type,
+            geometry.family.about,
+            self.base.count(),
+            geometry.width,
+            geometry.blocks,
+            geometry.heads
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.encoder), base: self.base, preparation: self.tokenizer })
+    }
+}
+
+/// A language network that bella runs itself.
+impl Backbone for language::Opened {
+    fn network(&self) -> &dyn Network {
+        &self.language
+    }
+
+    fn base(&self) -> &Parameters {
+        &self.base
+    }
+
+    fn names(&self) -> StoredNames {
+        self.names.clone()
+    }
+
+    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
+        Some((&self.tokenizer, &self.base))
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        language::parameters(path).map(|found| (found, None))
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (geometry, tokens) = (&self.language.geometry, self.language.tokens);
+        tracing::info!(
+            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads ({} of keys), prompts of at most {tokens} tokens",
+            geometry.family.model_type,
+            geometry.family.about,
+            self.base.count(),
+            geometry.width,
+            geometry.blocks,
+            geometry.heads,
+            geometry.key_heads
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.language), base: self.base, preparation: Box::new(self.tokenizer) })
+    }
+}
+
+/// A language network that sees an image, which bella runs itself.
+impl Backbone for llava::Opened {
+    fn network(&self) -> &dyn Network {
+        &self.llava
+    }
+
+    fn base(&self) -> &Parameters {
+        &self.base
+    }
+
+    fn names(&self) -> StoredNames {
+        self.names.clone()
+    }
+
+    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
+        Some((&self.tokenizer.tokenizer, &self.base))
+    }
+
+    fn read(&mut self, rows: Rows) {
+        self.llava.reads = rows;
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        llava::parameters(path).map(|found| (found, None))
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (language, sight) = (&self.llava.language, &self.llava.sight);
+        tracing::info!(
+            "checkpoint: llava on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
+            language.geometry.family.model_type,
+            language.geometry.family.about,
+            self.base.count(),
+            language.geometry.width,
+            language.geometry.blocks,
+            sight.eyes.image_size,
+            sight.patches(),
+            language.tokens
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.llava), base: self.base, preparation: Box::new(self.tokenizer) })
     }
 }

@@ -12,7 +12,6 @@ pub mod llava;
 pub mod module;
 pub mod network;
 mod preparation;
-mod preprocess;
 pub mod recognition;
 mod spec;
 pub mod stored;
@@ -27,17 +26,16 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
-use crate::model::archive::Archive;
-use crate::model::head::{Checkpoint, Head, HeadContext, HeadSpec};
-use crate::model::network::{Graph, Network, Parameters, Weights};
-use crate::model::recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
-use crate::model::vit::Traits;
+use archive::Archive;
+use backbone::Parts;
+use head::{Checkpoint, Head, HeadContext, HeadSpec};
+use network::{Graph, Network, Parameters, Weights};
+use recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
+use spec::IMAGE_SIDES;
+use vit::Traits;
 
 pub use backbone::Backbone;
-use backbone::Parts;
-pub use preparation::{AsStored, Example, Preparation, Texts, Wording};
-pub use preprocess::{Normalize, Preprocess};
-use spec::IMAGE_SIDES;
+pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 
 /// A network with its weights and its head, on one device and in one compute type.
@@ -53,7 +51,7 @@ pub struct Model {
 
 /// A checkpoint that has been read, self-checked and given a head. It is still in f32 on the CPU.
 pub struct Loaded {
-    pub tower: Backbone,
+    pub tower: Box<dyn Backbone>,
     pub head: Head,
     normalize: Option<Normalize>,
     interpolation: Interpolation,
@@ -133,42 +131,19 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        let bare = |tower| Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
-        let path = checkpoint.local()?;
-        let limit =
-            module::Limit { tokens: checkpoint.max_tokens, truncate: checkpoint.truncate, ..module::Limit::default() };
-        match (checkpoint.kind, checkpoint.image_size, &checkpoint.tokenizer) {
-            (CheckpointKind::Module, _, Some(tokenizer)) => {
-                let wanted = module::Wanted::Texts { tokenizer, limit };
-                return bare(Backbone::Module(module::open(path, &wanted)?));
-            }
-            (CheckpointKind::Module, Some(size), None) => {
-                return bare(Backbone::Module(module::open(path, &module::Wanted::Images(size))?));
-            }
-            (CheckpointKind::Encoder, _, tokenizer) => {
-                let tokenizer = tokenizer.clone().unwrap_or_else(|| folder::home(path));
-                let opened = encoder::open(path, &tokenizer, limit)?;
-                return bare(Backbone::Encoder(Box::new(opened)));
-            }
-            (CheckpointKind::Language, ..) => {
-                let opened = language::open(path, checkpoint.max_tokens)?;
-                return bare(Backbone::Language(Box::new(opened)));
-            }
-            (CheckpointKind::VisionLanguage, ..) => {
-                let opened = llava::open(path, checkpoint.max_tokens, checkpoint.normalization()?)?;
-                return bare(Backbone::Llava(Box::new(opened)));
-            }
-            _ => {}
+        if !checkpoint.kind.is_image_tower() {
+            let tower = backbone::open(checkpoint)?;
+            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
         }
         let opened = open_checkpoint(checkpoint)?;
         let OpenedCheckpoint { path, fixed, archive, identified } = opened;
         let traits = identified.vit.traits;
         let text = || text_of((path, &fixed), archive.as_ref(), traits);
-        Loaded::with_head(Backbone::Vit(identified), checkpoint, head, classes, device, &text)
+        Loaded::with_head(Box::new(identified), checkpoint, head, classes, device, &text)
     }
 
     fn with_head(
-        mut tower: Backbone,
+        mut tower: Box<dyn Backbone>,
         checkpoint: &CheckpointSpec,
         head: &dyn HeadSpec,
         classes: &[String],
@@ -194,7 +169,7 @@ impl Loaded {
             let normalize = self.normalize.context("checkpoint.normalize: must be set for a network of images")?;
             Ok(Box::new(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
-        let Parts { network, base, preparation } = self.tower.into_parts(images)?;
+        let Parts { network, base, preparation } = self.tower.into_parts(&images)?;
         Ok(Model {
             network,
             base: base.into_kind(device, kind),

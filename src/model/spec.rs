@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::encoder::is_encoder;
-use super::folder::{Preprocessing, TOKENIZER, content, home};
-use super::module::tokens;
-use super::preprocess::Normalize;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
+use crate::model::encoder::is_encoder;
+use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
+use crate::model::module::tokens;
+use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
 use crate::schema::{Reader, hint, settings, words};
 
@@ -52,6 +52,21 @@ words! {
 }
 
 impl Kind {
+    /// Returns whether the checkpoint computes by its own code rather than by a pass of bella.
+    pub fn runs_own_code(self) -> bool {
+        self == Kind::Module
+    }
+
+    /// Returns whether packages load the folder of the checkpoint's file rather than the file.
+    pub fn is_folder(self) -> bool {
+        matches!(self, Kind::Encoder | Kind::Language | Kind::VisionLanguage)
+    }
+
+    /// Returns whether the network is a vision transformer.
+    pub fn is_image_tower(self) -> bool {
+        self == Kind::Native
+    }
+
     /// Returns the forward pass of a checkpoint that does not name one.
     fn of(path: &Path) -> Kind {
         match path {

@@ -13,8 +13,7 @@ use crate::machine::memory;
 use crate::machine::parallel::ProcessGroup;
 use crate::model::Input;
 use crate::model::head::token_log_probabilities;
-use crate::model::network::autoregressive::Memory;
-use crate::model::network::{Autoregressive, Graph, Weights};
+use crate::model::network::{Autoregressive, Graph, Memory, Weights};
 
 /// A token that was written.
 #[derive(Clone, Debug, PartialEq)]

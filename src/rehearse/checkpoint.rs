@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::clip::Clip;
-use super::folder::Folder;
-use super::language::{LanguageFolder, Size};
-use super::models::{Model, Shape};
-use super::{Options, Scale, WeightsFrom};
 use crate::experiment::{Experiment, Training};
 use crate::model::CheckpointKind;
+use crate::rehearse::clip::Clip;
+use crate::rehearse::language::{LanguageFolder, Size};
+use crate::rehearse::models::{Model, Shape};
+use crate::rehearse::{Folder, Options, Scale, WeightsFrom};
 
 /// A stand-in of a checkpoint.
 pub enum StandIn {

@@ -3,11 +3,10 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::Scale;
-use super::folder::Folder;
-use super::sizes::{CORRUPTIONS, MadeSet, classes_of, official};
 use crate::data::{Dataset, Sizes, SplitName};
 use crate::experiment::{DataSpec, Experiment, load_config};
+use crate::rehearse::sizes::{CORRUPTIONS, MadeSet, classes_of, official};
+use crate::rehearse::{Folder, Scale};
 use crate::schema::Tree;
 
 /// The commands on a run that can be rehearsed.

@@ -4,15 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::checkpoint::Checkpoint;
-use super::evaluations::{self, Evaluation};
-use super::folder::Folder;
-use super::sizes::{CORRUPTIONS, MadeSet, TrainingPart, classes_of, training_part};
-use super::{Options, Scale};
 use crate::base::small::shortened;
 use crate::data::{Medium, Sizes};
 use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Origin;
+use crate::rehearse::checkpoint::Checkpoint;
+use crate::rehearse::evaluations::Evaluation;
+use crate::rehearse::sizes::{CORRUPTIONS, MadeSet, TrainingPart, classes_of, training_part};
+use crate::rehearse::{Folder, Options, Scale, evaluations};
 
 /// The minutes between resume files: less than a step takes, so that the first step writes one.
 const SAVE_MINUTES: f64 = 1e-9;

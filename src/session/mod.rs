@@ -1,6 +1,5 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
-mod announcement;
 mod opened;
 mod posterior;
 
@@ -102,7 +101,7 @@ impl Session {
         loaded.tower.check_kind(kind)?;
         let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());
         deviations.iter().for_each(|deviation| tracing::warn!("{deviation}"));
-        let self_check_difference = announcement::report(&loaded.tower);
+        let self_check_difference = loaded.tower.announce();
         let (network, base) = (loaded.tower.network(), loaded.tower.base());
         let subspace = match &experiment.training {
             Some(training) => Some(training.subspace.spec.build(network, base, &loaded.head)?),

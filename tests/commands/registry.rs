@@ -26,6 +26,10 @@ fn every_file_of_a_registry_is_an_entry() {
         "src/evaluate/attacks/entries",
         &bella::evaluate::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
     );
+    check(
+        "src/exchange/formats",
+        &bella::exchange::formats::FORMATS.iter().map(|format| format.key).collect::<Vec<_>>(),
+    );
     check("src/data/sets", &bella::data::DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>());
     check(
         "src/model/recognition/namings",

@@ -3,9 +3,8 @@
 use anyhow::{Context, Result};
 use tch::Device;
 
-use super::lengths::Lengths;
-use super::machine::{Machine, Part};
-use super::network::{Counted, Sized};
+use crate::bench::estimate::lengths::{Lengths, Machine, Part};
+use crate::bench::estimate::network::{Counted, Sized};
 use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};

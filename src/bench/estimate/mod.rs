@@ -6,7 +6,6 @@
 
 mod case;
 mod lengths;
-mod machine;
 mod network;
 
 use anyhow::{Context, Result, bail};
@@ -20,8 +19,9 @@ use crate::methods::Origin;
 use crate::rehearse::sizes::{Real, is_there, official};
 use case::Case;
 use lengths::Lengths;
-pub use machine::{Machine, Part, SHARE};
 use network::Sized;
+
+pub use lengths::{Machine, Part, SHARE};
 
 /// The expected cost of an experiment.
 #[derive(Clone, Debug)]

@@ -144,9 +144,9 @@ fn adaptation(layout: &Layout, name: &str) -> Option<Adaptation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::vit::architecture::sizes;
     use crate::model::vit::forward::Vit;
     use crate::model::vit::parts::Parts;
-    use crate::model::vit::shapes::sizes;
     use crate::model::vit::{Activation, Geometry, Traits};
     use crate::subspace::Shape;
 

@@ -21,8 +21,7 @@ use crate::model::network::Parameters;
 use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
-use crate::model::vit::parts::Parts;
-use crate::model::vit::rope::Rope;
+use crate::model::vit::parts::{Parts, Rope};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
 

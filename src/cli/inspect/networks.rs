@@ -9,7 +9,7 @@ use crate::base::small::Usage;
 use crate::machine::device::precision_name;
 use crate::model::archive::Archive;
 use crate::model::families::decoders::Decoder;
-use crate::model::folder::class_names::class_names;
+use crate::model::folder::texts::class_names;
 use crate::model::folder::{Preprocessing, TOKENIZER, has_weights, home};
 use crate::model::language::Geometry;
 use crate::model::language::rope::Scaling;

@@ -2,14 +2,12 @@
 //! `[members, B, C]` of every member, their mean probabilities `[B, C]` and their mutual information `[B]` out.
 
 pub mod members;
-pub mod samples;
 
 use tch::Kind;
 
-use self::members::{Leaving, predict};
-use self::samples::Taken;
 use crate::model::network::ops::graph::{Graph, Value};
 use crate::model::network::ops::{Writer, Written};
+use members::{Leaving, Taken, predict};
 
 /// The graph of a posterior.
 pub struct Built {

@@ -5,7 +5,6 @@
 //! [`ProcessGroup`] is the set of these processes, or this process alone. They communicate through a [`Network`]; MPI (feature
 //! `mpi`) is one.
 
-mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod network;
@@ -19,11 +18,10 @@ use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{first_line, host_f32};
-
-pub use launch::{launch_rank, processes};
-pub use network::Network;
 use network::gather_rows;
 use shard::cut;
+
+pub use network::{Network, launch_rank, processes};
 pub use shard::{Shard, Sharding};
 
 /// The time that other processes wait before they print their own error; rank 0 has usually printed the same one by

@@ -14,11 +14,10 @@ use anyhow::{Context, Result, anyhow};
 use sha2::{Digest, Sha256};
 use tch::{CModule, Device, IValue};
 
-use super::container::Container;
-use super::plain::Writer;
 use crate::base::hash::hex;
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
+use crate::model::archive::container::{Container, Writer};
 
 const CPU: &str = "torch.device(\"cpu\")";
 const FIRST_GPU: &str = "torch.device(\"cuda:0\")";

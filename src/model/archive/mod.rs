@@ -10,10 +10,7 @@ mod container;
 mod directory;
 mod listing;
 mod operators;
-mod plain;
-mod signature;
-pub mod state_dict;
-mod stored;
+pub mod stored;
 mod tokens;
 pub mod trial;
 mod types;
@@ -30,11 +27,12 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
 use clean::Parts;
-pub use clean::call;
 use container::Container;
 use listing::Listed;
-pub use stored::Stored;
 use trial::Call;
+
+pub use clean::call;
+pub use stored::Stored;
 
 /// Whether archives are loaded whatever their code calls.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
@@ -88,7 +86,7 @@ impl Archive {
             "{shown}: an archive of a version before PyTorch 1.2, which bella does not read: save the model anew"
         );
         let listed = listing::listed(&container, &files)?;
-        let inputs = listed.class.as_deref().map_or_else(Vec::new, |class| signature::inputs(&files, class));
+        let inputs = listed.class.as_deref().map_or_else(Vec::new, |class| code::inputs(&files, class));
         let (tried, written, module) = (RefCell::default(), RefCell::default(), OnceCell::new());
         Ok(Archive { path: path.to_path_buf(), container, listed, inputs, files, tried, written, module })
     }

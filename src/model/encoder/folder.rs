@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config::check_classifier;
-use super::{Encoder, Geometry};
 use crate::base::files::read_json;
+use crate::model::encoder::forward::check_classifier;
+use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
 use crate::model::families::encoders::encoder;
 use crate::model::folder::{Place, config_file, home};

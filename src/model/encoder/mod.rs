@@ -6,10 +6,8 @@
 //! tokens, 1 in the second text of a pair. The features are those of the first token: the outputs of the layer on it where the folder
 //! has one (`tanh` of a linear layer), else its hidden state.
 
-mod config;
 mod folder;
 mod forward;
 
-pub use config::Geometry;
 pub use folder::{Opened, is_encoder, open, parameters, sizes};
-pub use forward::{Encoder, POOLER};
+pub use forward::{Encoder, Geometry, POOLER};

@@ -1,7 +1,13 @@
 //! The classes in which transformers loads exported networks, and the names of their layers (transformers 4.57 and 5.23).
 
-use super::names::Names;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::model::families::names::Names;
 use crate::model::network::Slot;
+use crate::model::values::Values;
 
 /// The component of the paths of an image tower's layers inside of a network that writes texts.
 pub(super) const SIGHT: &str = "vision_tower";
@@ -148,5 +154,34 @@ impl Class {
     pub fn stranger(&self, slot: &Slot) -> &'static str {
         let inside = self.inner.is_some_and(|inner| slot.name.starts_with(inner.part));
         if self.writes && !inside { SIGHT } else { "text_model" }
+    }
+}
+
+/// A published network.
+#[derive(Debug)]
+pub struct Published {
+    pub key: &'static str,
+    pub about: &'static str,
+    /// Parts of the names of its folders, in lower case. Where a name has parts of several networks, the first one counts.
+    pub files: &'static [&'static str],
+    /// The keys of `config.json` that tell sizes, without their defaults.
+    pub config: &'static str,
+}
+
+impl Published {
+    /// Returns the publisher's `config.json`, without keys whose values are the defaults.
+    ///
+    /// # Errors
+    /// Fails if the entry is no JSON.
+    pub fn config(&self) -> Result<Value> {
+        Ok(serde_json::from_str(self.config)?)
+    }
+
+    /// Returns the values of that config.
+    ///
+    /// # Errors
+    /// Fails as [`config`](Self::config) does.
+    pub fn values(&self) -> Result<Values> {
+        Ok(Values::new(Path::new(self.key), self.config()?))
     }
 }

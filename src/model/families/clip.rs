@@ -1,11 +1,11 @@
 //! CLIP.
 
-use super::class::{self, Class, reading};
-use super::family::{Family, USUAL};
-use super::tower_names::{TOWER, TowerNames};
+use crate::model::families::class::{self, Class, reading};
+use crate::model::families::family::{Family, USUAL};
+use crate::model::families::tower_names::{TOWER, TowerNames};
 use crate::model::stored::Form;
+use crate::model::vit::architecture::Shape;
 use crate::model::vit::required::{Projection, Required};
-use crate::model::vit::shapes::Shape;
 use crate::model::vit::text::TextStyle;
 use crate::model::vit::{Activation, Geometry, Traits};
 

@@ -3,13 +3,13 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::class::Class;
-use super::tower_names::{TOWER, TowerNames};
+use crate::model::families::class::Class;
+use crate::model::families::tower_names::{TOWER, TowerNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::Geometry;
+use crate::model::vit::architecture::Shape;
 use crate::model::vit::parts::Resize;
 use crate::model::vit::required::Required;
-use crate::model::vit::shapes::Shape;
 use crate::model::vit::text::TextStyle;
 
 /// A family of image towers, a class of transformers.
@@ -61,6 +61,9 @@ pub struct Family {
 
 /// The default of `image_size` in every family, in pixels.
 pub const IMAGE_SIZE: i64 = 224;
+
+/// The default of `num_hidden_layers` in every family.
+pub const BLOCKS: i64 = 12;
 
 /// The facts that most families share.
 pub(super) const USUAL: Family = Family {
@@ -264,7 +267,7 @@ impl TowerConfig<'_> {
         let (hidden_key, hidden) = (family.hidden)(self)?;
         let mut stated = vec![
             ("hidden_size", values.integer("hidden_size", family.width)?, geometry.width),
-            ("num_hidden_layers", values.integer("num_hidden_layers", 12)?, geometry.blocks as i64),
+            ("num_hidden_layers", values.integer("num_hidden_layers", BLOCKS)?, geometry.blocks as i64),
             ("patch_size", values.side("patch_size", family.patch)?, geometry.patch),
             ("image_size", values.side("image_size", IMAGE_SIZE)?, geometry.image_size()),
             (hidden_key, hidden, geometry.mlp),

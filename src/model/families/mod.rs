@@ -13,7 +13,6 @@ mod dino;
 pub mod encoders;
 mod family;
 mod names;
-mod published;
 mod siglip;
 mod text;
 mod tower_names;
@@ -22,13 +21,12 @@ mod vit;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::stored::StoredNames;
-use super::vit::shapes::Shape;
+use crate::model::stored::StoredNames;
+use crate::model::vit::architecture::Shape;
 
-pub use class::{Class, Layers, Style};
-pub use family::{Family, HARMLESS_ANYWHERE, IMAGE_SIZE, TowerConfig};
+pub use class::{Class, Layers, Published, Style};
+pub use family::{BLOCKS, Family, HARMLESS_ANYWHERE, IMAGE_SIZE, TowerConfig};
 pub use names::{EMBEDDING, Names, OUTPUT};
-pub use published::Published;
 pub use tower_names::TowerNames;
 
 /// Every known family.

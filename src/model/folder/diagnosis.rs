@@ -3,12 +3,12 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use super::weights::Place;
 use crate::model::families::{IMAGE_SIZE, decoders};
+use crate::model::folder::weights::Place;
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::vit::architecture::{EXPORT, of_sizes};
 use crate::model::vit::arguments::Arguments;
-use crate::model::vit::rope::Rope;
+use crate::model::vit::parts::Rope;
 
 /// The most architectures that a message names.
 const NAMED: usize = 4;

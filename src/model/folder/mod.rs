@@ -7,17 +7,15 @@
 //! in the native network and every place a tensor. If there is a file `reference.safetensors` (`pixels` and `features`)
 //! beside the weights, the native features must agree with it.
 
-pub mod class_names;
 mod config;
 mod diagnosis;
 mod open_clip;
 mod preprocessing;
 mod processors;
+pub mod texts;
 mod timm;
-pub mod tokenizer;
 mod traits;
 mod wanted;
-
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -41,10 +39,9 @@ use config::Config;
 use weights::REFERENCE;
 
 pub use preprocessing::FILE as PREPARATION;
-pub use tokenizer::TOKENIZER;
+pub use texts::TOKENIZER;
 pub use wanted::Preprocessing;
-pub use weights::file as config_file;
-pub use weights::{Place, has_weights, home};
+pub use weights::{Place, file as config_file, has_weights, home};
 
 /// Advice for weights that are no whole vision transformer's of a known kind.
 const OTHERS: &str = "download the weights again if they should be whole; scripts/export_torchscript.py exports other \

@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::config::{Config, Kind};
-use super::timm;
 use crate::model::families::Family;
+use crate::model::folder::config::{Config, Kind};
+use crate::model::folder::timm;
 use crate::model::network::Parameters;
 use crate::model::recognition::Named;
 use crate::model::recognition::complete::table_heads;
@@ -13,8 +13,7 @@ use crate::model::recognition::identify::{Fixed, Source, Sources};
 use crate::model::recognition::text::TextExpected;
 use crate::model::vit::architecture::Pool;
 use crate::model::vit::arguments::Arguments;
-use crate::model::vit::parts::{Parts, Readout};
-use crate::model::vit::rope::Rope;
+use crate::model::vit::parts::{Parts, Readout, Rope};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Geometry, Traits, heads_fit};
 

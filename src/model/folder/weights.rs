@@ -12,7 +12,7 @@ use tch::{Kind, Tensor};
 use crate::base::files::{is_there, open_file, read_json};
 use crate::base::tensor::first_line;
 use crate::hub::{INDEX, lead};
-use crate::model::archive::state_dict;
+use crate::model::archive::stored;
 
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
@@ -45,7 +45,7 @@ pub struct Place {
 pub fn has_weights(path: &Path) -> Result<bool> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let by_name = name.ends_with(INDEX) || path.extension().is_some_and(|end| end == SAFETENSORS);
-    Ok(path.is_dir() || (path.is_file() && (by_name || state_dict::is_state_dict(path)?)))
+    Ok(path.is_dir() || (path.is_file() && (by_name || stored::is_state_dict(path)?)))
 }
 
 /// Says what to do about a folder without weights of a known name.
@@ -177,9 +177,9 @@ fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
         return of_safetensors(path);
     }
     let shown = path.display();
-    let whole = state_dict::is_state_dict(path)?;
+    let whole = stored::is_state_dict(path)?;
     ensure!(whole, "{shown}: is no file of tensors that torch wrote, or a truncated one: fetch it again");
-    let tensors = state_dict::read(path)?;
+    let tensors = stored::read(path)?;
     for (name, tensor) in &tensors {
         let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind());
         ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));

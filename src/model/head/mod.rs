@@ -1,11 +1,8 @@
 //! Heads turn features `[p, B, d]` into logits `[p, B, C]`. Each has one file and is registered in [`HEADS`].
 
-mod answers;
-mod cache;
 mod entries;
-mod names;
+pub mod names;
 pub mod prompts;
-pub mod templates;
 pub mod tokenizer;
 pub mod tokens;
 
@@ -22,8 +19,8 @@ use crate::model::recognition::identify::IdentifiedText;
 use crate::model::vit::OwnHead;
 use crate::schema::{Reader, Resolved};
 
-pub use answers::{token_log_probabilities, tokens_of_answers};
 pub use entries::HEADS;
+pub use entries::answers::{token_log_probabilities, tokens_of_answers};
 
 /// The way in which a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,21 @@
 //! A zero-shot head from class names and prompt templates. Each row is the mean of the templates' normalised text
 //! embeddings, normalised again, times exp(logit scale) (Radford et al. 2021, arXiv 2103.00020, section 3.1.4).
+//!
+//! Built heads are cached in the user's cache folder. Each file is written atomically and named by the hash of the content it was
+//! built from, so processes may share the cache. Without such a folder there is no cache.
 
-use anyhow::{Context, Result};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
-use super::cache::TextHead;
-use super::names::ClassNames;
-use super::tokenizer::{Tokenizer, Tokens};
-use super::{Checkpoint, Texts, cache, templates, tokens};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
+use crate::base::tensor_file::State;
 use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
+use crate::model::head::names::ClassNames;
+use crate::model::head::tokenizer::{Tokenizer, Tokens};
+use crate::model::head::{Checkpoint, Texts, names, tokens};
 use crate::model::recognition::identify::{Evidence, IdentifiedText};
 use crate::schema::Reader;
 
@@ -39,7 +44,7 @@ impl Prompts {
     /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
     pub fn settled(self, data: &str) -> Prompts {
         let templates = match self.templates {
-            Templates::Usual => Templates::Known(templates::of_data(data).to_string()),
+            Templates::Usual => Templates::Known(names::of_data(data).to_string()),
             said => said,
         };
         Prompts { templates, names: self.names.settled(data) }
@@ -51,7 +56,7 @@ impl Prompts {
 
     pub fn resolved(&self) -> toml::Table {
         let templates = match &self.templates {
-            Templates::Usual => templates::GENERIC.into(),
+            Templates::Usual => names::GENERIC.into(),
             Templates::Known(key) => toml::Value::from(key.clone()),
             Templates::Listed(list) => list.clone().into(),
         };
@@ -66,7 +71,7 @@ impl Prompts {
     pub fn head(&self, checkpoint: &Checkpoint, classes: &[String]) -> Result<TextHead> {
         let texts = self.texts(classes)?;
         let key = cache_key(&(checkpoint.hash)()?, &texts);
-        if let Some(head) = cache::read(&key, classes.len()) {
+        if let Some(head) = read(&key, classes.len()) {
             tracing::info!("zero-shot head: {} classes, from the cache", classes.len());
             return Ok(head);
         }
@@ -80,20 +85,20 @@ impl Prompts {
         report(&text, &texts);
         let tokenizer = Tokenizer::of(&text.tower.geometry, checkpoint.path)?;
         let head = guarded("zero-shot head", ROOM_ELSEWHERE, || embed(&text, &tokenizer, &texts, checkpoint.device))?;
-        cache::write(&key, &head);
+        write(&key, &head);
         Ok(head)
     }
 
     /// Returns the prompts of each class.
     fn texts(&self, classes: &[String]) -> Result<Vec<Vec<String>>> {
         let templates = match &self.templates {
-            Templates::Usual => templates::templates(templates::GENERIC),
-            Templates::Known(key) => templates::templates(key),
+            Templates::Usual => names::templates(names::GENERIC),
+            Templates::Known(key) => names::templates(key),
             Templates::Listed(list) => Some(list.as_slice()),
         };
         let templates = templates.context("head.zero-shot.templates: no such templates")?;
         let names = self.names.of(classes)?;
-        let fill = |name: &String| templates.iter().map(|t| t.replace(templates::PLACE, name)).collect();
+        let fill = |name: &String| templates.iter().map(|t| t.replace(names::PLACE, name)).collect();
         Ok(names.iter().map(fill).collect())
     }
 }
@@ -104,17 +109,17 @@ impl Templates {
             return Templates::Usual;
         }
         if !reader.is_list("templates") {
-            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| templates::GENERIC.to_string());
-            if templates::templates(&key).is_none() {
-                let known = templates::keys().join(", ");
+            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| names::GENERIC.to_string());
+            if names::templates(&key).is_none() {
+                let known = names::keys().join(", ");
                 let example = "a list of your own such as [\"a photo of a {}.\"]";
                 reader.problem("templates", format!("must be {example}, or one of {known}"));
             }
             return Templates::Known(key);
         }
         let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
-        if let Some(without) = list.iter().find(|template| !template.contains(templates::PLACE)) {
-            let place = templates::PLACE;
+        if let Some(without) = list.iter().find(|template| !template.contains(names::PLACE)) {
+            let place = names::PLACE;
             reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));
         }
         Templates::Listed(list)
@@ -221,4 +226,71 @@ fn cache_key(checkpoint: &str, texts: &[Vec<String>]) -> String {
         hash.update(prompt);
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The version in each file name. It changes whenever heads are built differently.
+const VERSION: u32 = 3;
+
+/// A head made of texts.
+pub struct TextHead {
+    /// The weight, `[C, d]`, in f32 on the CPU.
+    pub weight: Tensor,
+    /// The bias, `[C]`, likewise: the same for all classes.
+    pub bias: Tensor,
+    /// The texts in front of the projection, likewise.
+    pub texts: Texts,
+}
+
+/// Reads a cached head. A damaged file gives a warning and counts as missing.
+pub fn read(key: &str, classes: usize) -> Option<TextHead> {
+    let path = path(key)?;
+    if !path.is_file() {
+        return None;
+    }
+    match checked(&path, classes) {
+        Ok(head) => Some(head),
+        Err(error) => {
+            tracing::warn!("{}: built again, for the cached head is damaged ({error:#})", path.display());
+            None
+        }
+    }
+}
+
+fn checked(path: &std::path::Path, classes: usize) -> Result<TextHead> {
+    let state = State::read(path)?;
+    let read = |name: &str, axes: usize| -> Result<Tensor> {
+        let tensor = state.get(name)?;
+        let of_classes = name == "projection" || tensor.size().first() == Some(&(classes as i64));
+        let fits = tensor.dim() == axes && of_classes;
+        ensure!(tensor.kind() == Kind::Float && fits, "its {name} is another one");
+        ensure!(tensor.isfinite().all().int64_value(&[]) == 1, "its {name} is not finite");
+        Ok(tensor.copy())
+    };
+    let texts = Texts { inputs: read("inputs", 2)?, offsets: read("offsets", 2)?, projection: read("projection", 2)? };
+    Ok(TextHead { weight: read("weight", 2)?, bias: read("bias", 1)?, texts })
+}
+
+/// Stores a head. If the folder cannot be written to, this only warns, since it only costs the next run some time.
+pub fn write(key: &str, head: &TextHead) {
+    let Some(path) = path(key) else { return };
+    let mut state = State::default();
+    state.put("weight", &head.weight);
+    state.put("bias", &head.bias);
+    state.put("inputs", &head.texts.inputs);
+    state.put("offsets", &head.texts.offsets);
+    state.put("projection", &head.texts.projection);
+    let folder = path.parent().map_or_else(PathBuf::new, |parent| parent.to_path_buf());
+    let written = std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot create {}", folder.display()))
+        .and_then(|()| state.write(&path));
+    if let Err(error) = written {
+        tracing::warn!(
+            "the zero-shot head is not cached: {error:#}; set BELLA_CACHE to a folder that can be written to"
+        );
+    }
+}
+
+fn path(key: &str) -> Option<PathBuf> {
+    let folder = crate::base::small::folder()?;
+    Some(folder.join("heads").join(format!("v{VERSION}-{key}.safetensors")))
 }

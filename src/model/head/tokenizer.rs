@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationParams};
 
-use super::tokens::{self, Package};
 use crate::base::files::read_json;
-use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, StoredTokenizer};
 use crate::model::folder::{self, TOKENIZER};
+use crate::model::head::tokens::{self, Package};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 
 /// Turns texts into tokens.

@@ -10,17 +10,13 @@
 mod block;
 pub mod config;
 mod folder;
-mod footprint;
 pub mod forward;
 pub mod rope;
 pub mod tokens;
-mod writing;
-
-pub use block::{Rows, Texts};
-pub use config::Geometry;
-pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
-pub use footprint::Pass;
-pub use forward::Language;
-pub use tokens::Tokenizer;
 
 pub use crate::model::families::{EMBEDDING, OUTPUT};
+pub use block::{Pass, Rows, Texts};
+pub use config::Geometry;
+pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
+pub use forward::Language;
+pub use tokens::Tokenizer;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::data::{Prompts, Tokens};
 use crate::model::folder::TOKENIZER;
-use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, StoredTokenizer};
 use crate::model::preparation::{Example, Preparation, Texts, Wording};
 
 /// A tokenizer that turns prompts into tokens.

@@ -62,17 +62,17 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
         class == "clip_vision_model",
         "{shown}: vision_config.model_type = \"{class}\" is no tower that bella computes in LLaVA; known: clip_vision_model"
     );
-    if let Some(family) = families::family(class) {
-        families::TowerConfig { family, values: vision, outer: Some(values) }.check_keys().context("vision_config")?;
-    }
+    let family = families::family(class).with_context(|| format!("{shown}: vision_config.model_type is unknown"))?;
+    let tower = families::TowerConfig { family, values: vision, outer: Some(values) };
+    tower.check_keys().context("vision_config")?;
     let activation = values.text("projector_hidden_act").unwrap_or("gelu");
     ensure!(
         activation == "gelu",
         "{shown}: projector_hidden_act = \"{activation}\" is none that bella computes; known: gelu"
     );
-    let all = vision.integer("num_hidden_layers", 12)?;
-    let width = vision.integer("hidden_size", 768)?;
-    let heads = vision.integer("num_attention_heads", 12)?;
+    let all = vision.integer("num_hidden_layers", families::BLOCKS)?;
+    let width = vision.integer("hidden_size", family.width)?;
+    let heads = vision.integer("num_attention_heads", family.heads)?;
     ensure!(heads_fit(heads, width), "{shown}: vision_config: {heads} heads do not divide the width {width}");
     let token = ["image_token_index", "image_token_id"].into_iter().find(|key| values.has(key));
     let token = values.integer(token.unwrap_or("image_token_index"), 32_000)?;
@@ -91,13 +91,13 @@ fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionC
         },
         traits: Traits {
             heads,
-            activation: vision.activation("quick_gelu")?,
-            eps: vision.number("layer_norm_eps", 1e-5)?,
+            activation: vision.activation(family.activation)?,
+            eps: vision.number("layer_norm_eps", family.eps)?,
         },
-        image_size: vision.side("image_size", 224)?,
-        patch: vision.side("patch_size", 32)?,
+        image_size: vision.side("image_size", families::IMAGE_SIZE)?,
+        patch: vision.side("patch_size", family.patch)?,
         width,
-        mlp: vision.integer("intermediate_size", 3072)?,
+        mlp: (family.hidden)(&tower)?.1,
         bias: values.get("multimodal_projector_bias").and_then(Value::as_bool).unwrap_or(true),
     })
 }

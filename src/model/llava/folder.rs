@@ -9,21 +9,20 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::config::{self, VisionConfig};
-use super::vision_tower::VisionTower;
-use super::{Llava, PROJECTOR, QuestionTokenizer, TOWER};
 use crate::base::files::read_json;
-use crate::model::Normalize;
 use crate::model::families::decoders::LLAVA;
 use crate::model::folder::{Place, check_preparation, config_file, home};
-use crate::model::language::{self, Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::language::{Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::llava::config::VisionConfig;
+use crate::model::llava::forward::VisionTower;
+use crate::model::llava::{Llava, PROJECTOR, QuestionTokenizer, TOWER, config};
 use crate::model::network::{Parameters, block_of};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::StoredNames;
 use crate::model::values::{Values, agree};
-use crate::model::vit;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
+use crate::model::{Normalize, language, vit};
 
 /// The start of the names of a tower that stands alone, by which CLIP's is recognised.
 const TOWER_NAMES: &str = "vision_model.";
@@ -114,7 +113,7 @@ pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> 
 pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
     let VisionTower { eyes, tower, .. } = &llava.sight;
     let geometry = &llava.language.geometry;
-    let seen = vit::shapes::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
+    let seen = vit::architecture::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
     let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{TOWER}{name}"), shape)).collect();
     all.extend(projector_sizes(tower.geometry.width, geometry.width, eyes));
     all.extend(language::sizes(geometry));

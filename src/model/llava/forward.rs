@@ -6,15 +6,18 @@
 
 use tch::{Kind, Tensor};
 
-use super::vision_tower::VisionTower;
-use super::{PROJECTOR, TOWER};
 use crate::data::Fields;
 use crate::data::fields::{IDS, MASK, PIXELS};
 use crate::machine::memory::MemoryEstimate;
+use crate::model::Normalize;
 use crate::model::language::{Language, Rows, Texts};
-use crate::model::network::autoregressive::Memory;
-use crate::model::network::ops::{Count, Counter, Eager, Forward, Ops, Reads};
-use crate::model::network::{Autoregressive, Graph, Network, Parameters, Slot, SlotKind, Weights, runs_its_pass};
+use crate::model::llava::{PROJECTOR, TOWER, VisionConfig};
+use crate::model::network::ops::{Activation, Count, Counter, Eager, Forward, Ops, Reads};
+use crate::model::network::{
+    Autoregressive, Graph, Memory, Network, Parameters, Slot, SlotKind, Weights, runs_its_pass,
+};
+use crate::model::vit::footprint::Pass;
+use crate::model::vit::forward::Vit;
 
 /// The number of tokens of an answer for which memory is planned.
 const ANSWER: u64 = 8;
@@ -182,5 +185,45 @@ impl Autoregressive for Llava {
 
     fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64 {
         self.language.kept_bytes(tokens, kind)
+    }
+}
+
+/// The image tower and the projector.
+#[derive(Debug)]
+pub struct VisionTower {
+    pub eyes: VisionConfig,
+    /// CLIP's tower. It counts one block more than are run, so that none of these reads the class token alone.
+    pub tower: Vit,
+    pub normalize: Normalize,
+}
+
+impl VisionTower {
+    /// Returns the number of patches of an image, P.
+    pub fn patches(&self) -> i64 {
+        self.tower.tokens() - i64::from(!self.eyes.keeps_class)
+    }
+
+    /// Returns the memory of a pass of the tower.
+    pub fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
+        let (network, geometry, blocks) = (&self.tower, &self.tower.geometry, self.eyes.blocks);
+        Pass { network, geometry, part: TOWER, blocks, base, kind, graph }.need()
+    }
+
+    /// Returns the number of values of an image.
+    pub fn pixels(&self) -> i64 {
+        3 * self.eyes.image_size * self.eyes.image_size
+    }
+
+    /// Returns the embeddings of the patches, `[p', B, P, d]`, from bytes `[p, B, 3, S, S]` in f32.
+    pub fn patch_embeddings<O: Ops>(&self, ops: &O, bytes: &O::Value) -> O::Value {
+        let own = ops.within(TOWER);
+        let Normalize { mean, std } = self.normalize;
+        let images = ops.cast(ops.normalised(ops.again(bytes), mean, std));
+        let entered = self.tower.embedded(&own, &images);
+        let seen = (0..self.eyes.blocks).fold(entered, |x, block| self.tower.block(&own, block, x));
+        let first = i64::from(!self.eyes.keeps_class);
+        let patches = ops.slice(&seen, 2, first, self.patches());
+        let hidden = ops.activation(Activation::Gelu, ops.linear(PROJECTOR[0], &patches));
+        ops.linear(PROJECTOR[1], &hidden)
     }
 }

@@ -8,7 +8,6 @@ mod config;
 mod folder;
 mod forward;
 mod prompts;
-mod vision_tower;
 
 pub use config::VisionConfig;
 pub use folder::{Opened, described, is_llava, open, parameters, sizes};

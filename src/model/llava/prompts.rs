@@ -9,8 +9,7 @@ use crate::data::fields::{Fields, IDS, MASK, PIXELS};
 use crate::data::read::vqa::IMAGE;
 use crate::data::{Interpolation, Learnt, Questions, Spelled, Tokens};
 use crate::model::language::Tokenizer;
-use crate::model::preparation::{Example, Preparation, Texts, Wording};
-use crate::model::preprocess::{Normalize, Preprocess};
+use crate::model::preparation::{Example, Normalize, Preparation, Preprocess, Texts, Wording};
 
 /// The tokenizer of a network that sees images.
 pub struct QuestionTokenizer {

@@ -4,7 +4,6 @@
 //! the module computes with the identity in its place, so that it returns the features that enter the classifier.
 //! [`open`] proves this by comparing the classifier on these features with the module's own output.
 
-mod copies;
 mod intake;
 mod open;
 pub mod tokens;
@@ -17,7 +16,7 @@ use tch::{Kind, Tensor};
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Trained, Weights};
-use copies::Copies;
+use intake::Copies;
 
 pub use intake::{Intake, Texts};
 pub use open::{Opened, Wanted, open, trained_as};

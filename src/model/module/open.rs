@@ -6,12 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::copies::{Copies, stored};
-use super::intake::Intake;
-use super::tokens::Limit;
-use super::trial::{Named, Samples, Trial};
-use super::{Module, Texts, Tokenizer};
 use crate::model::archive::Archive;
+use crate::model::module::intake::{Copies, Intake, stored};
+use crate::model::module::tokens::Limit;
+use crate::model::module::trial::{Named, Samples, Trial};
+use crate::model::module::{Module, Texts, Tokenizer};
 use crate::model::network::{HEAD, Parameters};
 use crate::model::recognition::identify::check_images;
 use crate::model::vit::OwnHead;

@@ -9,10 +9,10 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams, truncate_encodings};
 
-use super::intake::{Padding, Side};
 use crate::data::fields::{Fields, IDS, KINDS, MASK};
 use crate::data::{Prompts, Tokens};
-use crate::model::folder::tokenizer::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, StoredTokenizer};
+use crate::model::module::intake::{Padding, Side};
 use crate::model::preparation::{Example, Preparation, Texts};
 
 /// The most tokens of a text unless the config or the tokenizer says otherwise.

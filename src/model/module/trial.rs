@@ -4,10 +4,10 @@ use anyhow::{Context, Result, ensure};
 use rand::RngExt;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::copies::{Copies, Source, frozen};
-use super::{Texts, Tokenizer};
 use crate::base::random::{Purpose, stream};
 use crate::machine::memory::allocated_bytes;
+use crate::model::module::intake::{Copies, Source, frozen};
+use crate::model::module::{Texts, Tokenizer};
 use crate::model::network::{Parameters, Weights};
 use crate::model::recognition::identify::compare;
 use crate::model::vit::OwnHead;

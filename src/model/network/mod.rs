@@ -12,26 +12,19 @@
 //! A new network implements the trait and lists the layers that can be adapted as [`Slot`]s. One that writes its pass over
 //! [operations](ops) is exported, planned and counted by it; any other reads its weights by name through [`Weights`].
 
-pub mod autoregressive;
-pub mod kept;
 mod layers;
 pub mod low_rank;
 pub mod ops;
-mod parameters;
-mod tape;
 mod weights;
 
 use tch::{Kind, Tensor};
 
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
+use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 
-pub use autoregressive::Autoregressive;
-pub use layers::{Linear, Norm, Param, RmsNorm};
-use ops::Written;
-pub use parameters::Parameters;
-pub use tape::{Tap, Tape};
-pub use weights::Weights;
+pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
+pub use weights::{Parameters, Weights};
 
 /// The name of what travels between the stages of a network that has one value there.
 pub const HIDDEN: &str = "hidden";
@@ -229,5 +222,74 @@ pub trait Network {
     fn first_stage(&self, trained: &dyn Trained) -> usize {
         let stage = |name: &&str| if name.starts_with(HEAD) { self.stages() } else { self.stage_of(name) };
         trained.names().iter().map(stage).min().unwrap_or(self.stages())
+    }
+}
+
+/// A network that reads a text token by token and says which token comes next.
+pub trait Autoregressive {
+    /// Returns the most tokens of a text.
+    fn context(&self) -> i64;
+
+    /// Returns the most tokens of a prompt.
+    fn longest_prompt(&self) -> i64;
+
+    /// Reads prepared prompts `[p, B, …]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room
+    /// for `more` tokens.
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory);
+
+    /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
+    fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;
+
+    /// Counts one more token of a text that then has so many, up to its features.
+    fn count_append(&self, counter: &Counter, tokens: i64) -> Count;
+
+    /// Returns the logits of all tokens, `[p', B, V]`, from features `[p, B, d]`.
+    fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor;
+
+    /// Returns the bytes that are kept for one text of `tokens` tokens, for one member.
+    fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64;
+}
+
+/// The keys and values that a network keeps of the texts that it has read.
+pub struct Memory {
+    /// The keys and the values of each block, `[p', B, heads, T + more, D]`.
+    pub blocks: Vec<[Tensor; 2]>,
+    /// 1 where there is a token, `[p, B, T + more]`.
+    pub mask: Tensor,
+    /// The number of tokens of each text, `[p, B]`.
+    pub lengths: Tensor,
+    /// The number of places that are taken.
+    pub taken: i64,
+}
+
+/// A pass of one sample of one particle through the first stages of a network, whose values are counted.
+pub struct KeptPass<'a> {
+    pub network: &'a dyn Written,
+    pub stages: usize,
+    /// The beginning of the names of its parameters in `base`.
+    pub part: &'static str,
+    pub base: &'a Parameters,
+    pub kind: Kind,
+    pub graph: Graph<'a>,
+}
+
+impl KeptPass<'_> {
+    /// Returns the number of entries that the pass keeps, and uses in its widest operation. `enter` counts the input of stage 0,
+    /// of which nothing is kept.
+    pub fn entries(&self, enter: impl FnOnce(&Counter) -> Fields<Count>) -> u64 {
+        let (trained, recompute) = match self.graph {
+            Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
+            Graph::None | Graph::Samples { .. } => (None, false),
+        };
+        let reached = |layer: &str| trained.filter(|trained| trained.reaches_layer(layer)).map(|_| Adaptation::Whole);
+        let graph = !matches!(self.graph, Graph::None);
+        let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
+        let counter = Counter::new(counted).within(self.part);
+        let entered = enter(&counter);
+        counter.take_kept();
+        let stages = self.network.stages_kept(&counter, 0..self.stages, entered);
+        // A stage below the first trained one keeps nothing, also where activations are computed again.
+        let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
+        Kept::of_all(&stages[first..], recompute) + counter.widest()
     }
 }

@@ -4,16 +4,15 @@ use anyhow::{Context, Result, anyhow, ensure};
 use rand::RngExt;
 use tch::{Kind, Tensor};
 
-use super::complete::{check_readout, table_heads};
-use super::hints::Hints;
-use super::infer::{Candidates, SelfCheck};
-use super::naming::Naming;
-use super::recognise::{Expected, Named, recognise};
-use super::text::TextWeights;
 use crate::base::random::{Purpose, stream};
 use crate::data::fields::{Fields, PIXELS};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
+use crate::model::recognition::complete::{Hints, check_readout, table_heads};
+use crate::model::recognition::infer::{Candidates, SelfCheck};
+use crate::model::recognition::naming::Naming;
+use crate::model::recognition::recognise::{Expected, Named, recognise};
+use crate::model::recognition::text::TextWeights;
 use crate::model::stored::StoredNames;
 use crate::model::vit::architecture::architecture;
 use crate::model::vit::arguments::Arguments;
@@ -21,7 +20,7 @@ use crate::model::vit::forward::Vit;
 use crate::model::vit::text::TextTower;
 use crate::model::vit::{OwnHead, Traits, heads_fit};
 
-pub use super::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
+pub use crate::model::recognition::infer::{Difference, Evidence, Fixed, Source, Sources, compare};
 
 /// Advice for an archive that the native forward pass does not serve.
 const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";

@@ -4,9 +4,9 @@
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
 
-use super::hints::Hints;
 use crate::base::small::push_new;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
+use crate::model::recognition::complete::Hints;
 use crate::model::vit::{Activation, Traits};
 use crate::schema::{settings, words};
 

@@ -3,7 +3,6 @@
 
 pub mod complete;
 mod fuse;
-mod hints;
 pub mod identify;
 pub mod infer;
 pub mod naming;

@@ -4,11 +4,11 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::Activation;
-use super::architecture::{Architecture, Class, Pool};
-use super::required::{Projection, QkvBias, Required};
-use super::rope::Rope;
 use crate::model::values::widened;
+use crate::model::vit::Activation;
+use crate::model::vit::architecture::{Architecture, Class, Pool};
+use crate::model::vit::parts::Rope;
+use crate::model::vit::required::{Projection, QkvBias, Required};
 
 /// The arguments that are read here.
 const READ: [&str; 34] = [

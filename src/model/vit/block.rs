@@ -1,10 +1,9 @@
 //! The pre-norm transformer block that the image tower and the text tower share, batched over particles.
 
-use super::Traits;
-use super::parts::BlockParts;
-use super::relative::Distances;
-use super::rope::Angles;
 use crate::model::network::ops::{Layer, Mask, Ops};
+use crate::model::vit::Traits;
+use crate::model::vit::parts::{Angles, BlockParts};
+use crate::model::vit::relative::Distances;
 
 /// The tokens that each token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

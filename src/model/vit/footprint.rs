@@ -2,13 +2,12 @@
 
 use tch::Kind;
 
-use super::Geometry;
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::kept::KeptPass;
 use crate::model::network::ops::{Count, Written};
-use crate::model::network::{Graph, Parameters};
+use crate::model::network::{Graph, KeptPass, Parameters};
+use crate::model::vit::Geometry;
 
 /// A pass through the first blocks of a vision transformer in a compute type.
 pub struct Pass<'a> {

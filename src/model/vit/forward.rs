@@ -6,17 +6,16 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::block::{Attention, Blocks, Places, Rows};
-use super::footprint::Pass;
-use super::parts::{Parts, Readout, Resize};
-use super::relative::{self, Distances};
-use super::rope::Angles;
-use super::{Geometry, Traits};
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Forward, Mask, Ops};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, block_of, runs_its_pass};
+use crate::model::vit::block::{Attention, Blocks, Places, Rows};
+use crate::model::vit::footprint::Pass;
+use crate::model::vit::parts::{Angles, Parts, Readout, Resize};
+use crate::model::vit::relative::Distances;
+use crate::model::vit::{Geometry, Traits, relative};
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]

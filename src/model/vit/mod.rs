@@ -13,14 +13,12 @@ pub mod forward;
 pub mod parts;
 pub mod relative;
 pub mod required;
-pub mod rope;
-pub mod shapes;
 pub mod text;
 
 use serde::Serialize;
 use tch::Tensor;
 
-pub use super::network::ops::Activation;
+pub use crate::model::network::ops::Activation;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {

@@ -4,7 +4,6 @@
 //! Tensors are asked for one by one and written at once, so that an archive needs only the memory of its largest
 //! tensor.
 
-mod class;
 mod pickle;
 
 use std::fs::File;
@@ -16,7 +15,7 @@ use tch::{Kind, Tensor};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-pub use class::{Class, Module, Parameter, number};
+pub use pickle::{Class, Module, Parameter, number};
 
 /// Tensors start at multiples of this number of bytes in the file, so that they can be memory-mapped.
 const ALIGNMENT: u16 = 64;

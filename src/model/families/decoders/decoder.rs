@@ -3,9 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::model::families::class::{Class, Layers, Outer, TOWER, reading};
+use crate::model::families::class::{Class, Layers, Outer, Published, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, OUTPUT, Pair};
-use crate::model::families::published::Published;
 use crate::model::network::ops::Activation;
 use crate::model::values::Values;
 

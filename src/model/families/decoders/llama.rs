@@ -1,7 +1,7 @@
 //! Llama 2 and 3, and networks of their form.
 
-use super::decoder::{Biases, Decoder, Traits, USUAL};
-use crate::model::families::published::Published;
+use crate::model::families::class::Published;
+use crate::model::families::decoders::decoder::{Biases, Decoder, Traits, USUAL};
 
 pub static LLAMA: Decoder = Decoder {
     model_type: "llama",

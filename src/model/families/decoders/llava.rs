@@ -1,8 +1,7 @@
 //! LLaVA, a decoder that sees an image. How the image enters is in `model/llava`.
 
-use super::decoder::{CLASS, OUTPUT_LAYER};
-use crate::model::families::class::{self, Class, Inner, Outer, TOWER};
-use crate::model::families::published::Published;
+use crate::model::families::class::{self, Class, Inner, Outer, Published, TOWER};
+use crate::model::families::decoders::decoder::{CLASS, OUTPUT_LAYER};
 
 /// The model type of transformers.
 pub const MODEL_TYPE: &str = "llava";

@@ -1,7 +1,7 @@
 //! Mistral.
 
-use super::decoder::{Decoder, Sizes, Traits, USUAL, window};
-use crate::model::families::published::Published;
+use crate::model::families::class::Published;
+use crate::model::families::decoders::decoder::{Decoder, Sizes, Traits, USUAL, window};
 
 pub static MISTRAL: Decoder = Decoder {
     model_type: "mistral",

@@ -15,8 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::class::Class;
-use super::published::Published;
+use crate::model::families::class::{Class, Published};
 use crate::model::values::Values;
 
 pub use decoder::{Biases, Decoder, Sizes, Traits};

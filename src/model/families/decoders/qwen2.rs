@@ -1,7 +1,7 @@
 //! Qwen 2 and 2.5, whose queries, keys and values always have biases.
 
-use super::decoder::{Biases, Decoder, Sizes, Traits, USUAL, window_if_asked};
-use crate::model::families::published::Published;
+use crate::model::families::class::Published;
+use crate::model::families::decoders::decoder::{Biases, Decoder, Sizes, Traits, USUAL, window_if_asked};
 
 pub static QWEN2: Decoder = Decoder {
     model_type: "qwen2",

@@ -1,9 +1,10 @@
 //! Qwen 3, which normalises queries and keys, each head by itself.
 
-use super::decoder::{BLOCK, Biases, CLASS, Decoder, NAMES, Sizes, Traits, USUAL, window_if_asked};
-use crate::model::families::class::{Class, Layers};
+use crate::model::families::class::{Class, Layers, Published};
+use crate::model::families::decoders::decoder::{
+    BLOCK, Biases, CLASS, Decoder, NAMES, Sizes, Traits, USUAL, window_if_asked,
+};
 use crate::model::families::names::{Names, Pair};
-use crate::model::families::published::Published;
 
 const LAYERS: [Pair; 11] = {
     let [ln_1, q, k, v, proj, ln_2, gate, fc, down] = BLOCK;

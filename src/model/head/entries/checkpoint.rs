@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::tensor::snapshot;
-use crate::model::folder::class_names::{Agreement, class_names};
+use crate::model::folder::texts::{Agreement, class_names};
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 

@@ -17,20 +17,15 @@
 //!
 //! Operations consume what a pass does not read again, so that its memory is free for the next one.
 
-mod activation;
-mod constant;
 pub mod counter;
 mod eager;
 mod forward;
 pub mod graph;
-pub mod members;
 mod operations;
 mod writer;
 
-pub use activation::Activation;
-pub use constant::Constant;
 pub use counter::{Adaptation, Count, Counted, Counter, Work};
 pub use eager::Eager;
 pub use forward::{Forward, Kept, Reads, Written};
-pub use operations::{Layer, Mask, Ops, Pairs};
+pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs};
 pub use writer::Writer;

@@ -1,8 +1,11 @@
 //! The interface of operations.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use tch::{Device, Kind, Tensor};
 
-use super::{Activation, Constant};
+use crate::schema::words;
 
 /// A linear layer, whole or in part.
 #[derive(Clone, Copy)]
@@ -144,4 +147,62 @@ pub trait Ops: Sized {
     /// Returns the embeddings `words: [p, B, T, d]` with the rows of `patches: [p, B, P, d]`, one after the other, in place of those of
     /// the token `id`. Ids and mask are `[p, B, T]`.
     fn filled(&self, words: Self::Value, patches: Self::Value, text: &[Self::Value; 2], id: i64) -> Self::Value;
+}
+
+words! {
+    /// The activation behind a layer, such as the first one of an MLP.
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu", Tanh = "tanh" }
+}
+
+impl Activation {
+    /// Applies the activation elementwise.
+    pub fn apply(self, x: &Tensor) -> Tensor {
+        match self {
+            Activation::Gelu => x.gelu("none"),
+            Activation::GeluTanh => x.gelu("tanh"),
+            Activation::QuickGelu => x * (x * 1.702).sigmoid(),
+            Activation::Silu => x.silu(),
+            Activation::Tanh => x.tanh(),
+        }
+    }
+
+    /// Returns the activation of an expression as a TorchScript expression.
+    pub fn script(self, x: &str) -> String {
+        match self {
+            Activation::Gelu => format!("torch.gelu({x})"),
+            Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
+            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
+            Activation::Silu => format!("torch.silu({x})"),
+            Activation::Tanh => format!("torch.tanh({x})"),
+        }
+    }
+}
+
+/// A tensor that a network computes from a few numbers. The latest one is kept, and all blocks share it.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    /// The name under which a graph holds the tensor.
+    pub name: &'static str,
+    latest: Rc<RefCell<Option<Made>>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    of: Vec<i64>,
+    options: (Kind, Device),
+    tensor: Tensor,
+}
+
+impl Constant {
+    pub fn new(name: &'static str) -> Constant {
+        Constant { name, latest: Rc::default() }
+    }
+
+    /// Returns the tensor that follows from `of`, which is made only if the latest one was made of other numbers or for other options.
+    pub fn get(&self, of: &[i64], options: (Kind, Device), make: impl Fn((Kind, Device)) -> Tensor) -> Tensor {
+        let mut latest = self.latest.borrow_mut();
+        let known = latest.take().filter(|made| made.of == of && made.options == options);
+        let made = known.unwrap_or_else(|| Made { of: of.to_vec(), options, tensor: make(options) });
+        latest.insert(made).tensor.shallow_clone()
+    }
 }

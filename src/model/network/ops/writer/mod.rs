@@ -7,9 +7,8 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
-use super::Mask;
-use super::graph::{Graph, Masked, Operation, SAMPLES, Value};
-use super::members::{Factors, Members};
+use crate::model::network::ops::Mask;
+use crate::model::network::ops::graph::{Factors, Graph, Masked, Members, Operation, SAMPLES, Value};
 
 /// Writes the pass of some members into a graph.
 pub struct Writer<'a> {

@@ -14,31 +14,47 @@ use tch::{Kind, Tensor};
 
 use self::nodes::{Nodes, axes, element_of};
 use self::proto::{Entry, Model, OperatorSet, ValueInfo, element};
-use super::graph::Built;
+use crate::exchange::format::{Described, Format, Leaves, Together};
+use crate::exchange::graph::Built;
 use crate::model::network::ops::graph::{Input, SAMPLES, Value};
 
+pub static FORMAT: Format =
+    Format { key: "onnx", about: "all models as one graph", leaves: Leaves::Together(Together { write, lines }) };
+
 /// The name of the file.
-pub const FILE: &str = "posterior.onnx";
+const FILE: &str = "posterior.onnx";
 
 /// The name of the file beside it that holds large tensors.
 const DATA: &str = "posterior.onnx.data";
 
 /// The operator set, and the version of the file format that came with it.
-pub const OPSET: i64 = 20;
+const OPSET: i64 = 20;
 const IR_VERSION: i64 = 9;
 
 /// The bytes of tensors that a file holds itself. A message of protocol buffers must be smaller than 2 GiB.
-pub const MOST_INSIDE: u64 = 1 << 30;
+const MOST_INSIDE: u64 = 1 << 30;
 
 /// Where external tensors start: at multiples of a page, so that they can be memory-mapped.
 const ALIGNMENT: u64 = 4096;
 
+fn write(built: &Built, described: &Described, folder: &Path) -> Result<()> {
+    write_parted(built, described, MOST_INSIDE, folder)
+}
+
+fn lines(at: &str, names: &[&str]) -> String {
+    let inputs: Vec<String> = names.iter().map(|name| format!("\"{name}\": expected[\"{name}\"]")).collect();
+    format!(
+        "import onnxruntime\nfrom safetensors.numpy import load_file\n\
+         model = onnxruntime.InferenceSession(\"{at}/{FILE}\")\nexpected = load_file(\"{at}/expected.safetensors\")\n\
+         logits, probabilities, mutual_information = model.run(None, {{{}}})\n\
+         print(abs(logits - expected[\"logits\"]).max() / abs(expected[\"logits\"]).max())\n",
+        inputs.join(", ")
+    )
+}
+
 /// Writes a graph into an existing folder. `described` are entries of the file's metadata. Above `most_inside` bytes, the
 /// tensors are in a file beside it.
-///
-/// # Errors
-/// Fails if a file cannot be written.
-pub fn write(built: &Built, described: &[(&str, String)], most_inside: u64, folder: &Path) -> Result<()> {
+fn write_parted(built: &Built, described: &[(&str, String)], most_inside: u64, folder: &Path) -> Result<()> {
     let mut nodes = Nodes::of(&built.graph);
     for (value, name) in built.outputs.iter().zip(OUTPUTS) {
         nodes.rename(value, name);
@@ -165,7 +181,7 @@ mod tests {
         let mean = graph.mean(&y, 0);
         let last = graph.keep(Operation::Negate, &[&mean]);
         let built = Built { graph, outputs: [y, mean, last] };
-        write(&built, &[("classes", "[]".to_string())], most_inside, folder).unwrap();
+        write_parted(&built, &[("classes", "[]".to_string())], most_inside, folder).unwrap();
         Model::decode(std::fs::read(folder.join(FILE)).unwrap().as_slice()).unwrap()
     }
 

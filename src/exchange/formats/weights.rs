@@ -1,23 +1,36 @@
 //! Whole models: the folder of the checkpoint again, with merged weights and the new head under the same names.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tch::{Kind, Tensor};
 
-use super::config;
-use super::outgoing::Outgoing;
-use super::peft::{HeadPlace, head_place};
-use super::target::Target;
-use super::tensors;
 use crate::base::files::is_there;
+use crate::base::tensor_file::State;
 use crate::data::{Interpolation, Medium, Resize};
+use crate::exchange::modules::{HeadPlace, Target, head_place};
+use crate::exchange::outgoing::{ARCHIVE, Outgoing};
+use crate::exchange::python::{Loading, lines};
+use crate::exchange::{config, module};
 use crate::model::archive::Archive;
-use crate::model::folder::{PREPARATION, config_file};
+use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
+use crate::model::folder::{PREPARATION, Place, config_file};
 use crate::model::recognition::Package;
 
-/// The name of an archive that is written again.
-pub const ARCHIVE: &str = "model.pt";
+use crate::exchange::format::{Apart, Format, Leaves, Modules};
+
+pub static FORMAT: Format = Format {
+    key: "weights",
+    about: "the checkpoint's own folder or archive with merged weights",
+    leaves: Leaves::Apart(Apart {
+        check: |_, _| Ok(()),
+        write,
+        lines: python,
+        modules: Some(Modules { write: module::write, lines: module::lines }),
+    }),
+};
 
 /// Endings of the files that hold weights, which are not copied.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "onnx"];
@@ -27,7 +40,7 @@ const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "on
 /// # Errors
 /// Fails if the checkpoint is no folder, if a layer is stored in a way that cannot hold the trained one, or if a file
 /// cannot be written.
-pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
+fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
     let (source, is_text) = (&*outgoing.source(), outgoing.experiment.checkpoint.medium() != Medium::Images);
     let place = place(outgoing, target, model)?;
     if outgoing.is_archive()? {
@@ -38,7 +51,7 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
         "{}: is a file of weights without the config of a folder: make the publisher's folder checkpoint.path, or export --to peft",
         source.display()
     );
-    tensors::write(outgoing, target, model, (folder, &place))?;
+    write_tensors(outgoing, target, model, (folder, &place))?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
     match target.writer() {
@@ -55,6 +68,14 @@ pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) 
         outgoing.write_head(model, folder)?;
     }
     Ok(())
+}
+
+/// Returns the Python that loads a model by its package, or the archive.
+fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
+    let at = outgoing.folder(folder, 0).display().to_string();
+    let head = place(outgoing, target, 0)?;
+    let loading = Loading { head, from: at.clone(), at, is_whole: true, import: "", wrap: String::new() };
+    lines(outgoing, target, &loading)
 }
 
 /// Writes the checkpoint's archive again, with its own code, and the head beside it if it has no place in the archive.
@@ -84,7 +105,7 @@ fn write_archive(outgoing: &Outgoing, (model, place): (usize, &HeadPlace), folde
 ///
 /// # Errors
 /// Fails as [`head_place`] does.
-pub fn place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
+fn place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
     let head = outgoing.head(model);
     if outgoing.is_archive()? && outgoing.session.names.name_of("head.weight").is_none() {
         // Its own code computes features.
@@ -214,4 +235,124 @@ fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Resul
     values["image_mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
     values["image_std"] = json!(spec.normalize.map(|pixels| pixels.std));
     config::write(&folder.join(PREPARATION), &values)
+}
+
+/// The file that timm, transformers and open_clip look for.
+const FILES: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
+
+/// The index of several files.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Writes all tensors in their stored types, into as many files as the checkpoint has.
+fn write_tensors(
+    outgoing: &Outgoing,
+    target: &Target,
+    model: usize,
+    (folder, place): (&Path, &HeadPlace),
+) -> Result<()> {
+    let names = &outgoing.session.names;
+    let new = |name: &str| match (name, place) {
+        ("head.weight", HeadPlace::Saved(_, head)) => Some(head.weight.shallow_clone()),
+        ("head.bias", HeadPlace::Saved(_, head)) => Some(head.bias.shallow_clone()),
+        ("position", _) => outgoing.value(model, name).or_else(|| outgoing.session.model.base.get(name).map(to_host)),
+        _ => {
+            outgoing.value(model, name).or_else(|| outgoing.value(model, outgoing.session.model.base.first_name(name)))
+        }
+    };
+    let added = Added::of(outgoing, target, model, place);
+    let stored = Place::of(outgoing.checkpoint())?;
+    let mut files = Files { folder, indexed: stored.is_indexed(), map: BTreeMap::new(), bytes: 0 };
+    let mut shards = stored.shards().peekable();
+    while let Some(shard) = shards.next() {
+        let (path, tensors) = shard?;
+        let mut state = State::default();
+        let mut kind = Kind::Float;
+        for (name, old) in tensors {
+            let value = names.restored(&name, &old, &new).unwrap_or_else(|| old.shallow_clone());
+            kind = old.kind();
+            let full = if name.starts_with(added.prefix) { name } else { format!("{}{name}", added.prefix) };
+            state.put(&full, &value);
+        }
+        if shards.peek().is_none() {
+            added.tensors.iter().for_each(|(name, value)| state.put(name, &value.to_kind(kind).contiguous()));
+        }
+        files.write(state, &file_name(path, target))?;
+    }
+    files.finish()
+}
+
+/// Tensors that the checkpoint does not have.
+#[derive(Default)]
+struct Added {
+    tensors: Vec<(String, Tensor)>,
+    /// The prefix that all other names get beside them, where the checkpoint is only a part of the class that has them.
+    prefix: &'static str,
+}
+
+impl Added {
+    fn of(outgoing: &Outgoing, target: &Target, model: usize, place: &HeadPlace) -> Added {
+        let names = &outgoing.session.names;
+        let prefix = target.class.map_or("", |class| class.prefix[0]);
+        if let (HeadPlace::Saved(module, head), None) = (place, names.name_of("head.weight")) {
+            let tensors = [("weight", &head.weight), ("bias", &head.bias)];
+            let tensors = tensors.map(|(part, tensor)| (format!("{module}.{part}"), tensor.contiguous()));
+            return Added { tensors: tensors.into(), prefix };
+        }
+        let output = format!("{OUTPUT}.weight");
+        if names.name_of(&output).is_some() || !outgoing.unties(model) {
+            return Added::default();
+        }
+        let embedding = names.name_of(&format!("{EMBEDDING}.weight")).unwrap_or_default().to_string();
+        let prefix = if embedding.starts_with("embed") { prefix } else { "" };
+        let published = |Class { layers, .. }: &Class| match layers {
+            Layers::Named(names) => names.published(&output, &[embedding]),
+            Layers::Styles(_) => output.clone(),
+        };
+        let tensor = target.class.map(published).zip(outgoing.value(model, &output));
+        Added { tensors: tensor.into_iter().collect(), prefix }
+    }
+}
+
+/// Returns the name of a file of weights, as the target's package looks for it.
+fn file_name(path: &Path, target: &Target) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    match stem.contains("-of-") {
+        true => format!("{}.safetensors", stem.replace("pytorch_model", "model")),
+        false => FILES[usize::from(target.package == Package::OpenClip)].to_string(),
+    }
+}
+
+/// Files of weights that are written one by one.
+struct Files<'a> {
+    folder: &'a Path,
+    indexed: bool,
+    /// The file of each tensor.
+    map: BTreeMap<String, String>,
+    /// The size of all tensors in bytes.
+    bytes: usize,
+}
+
+impl Files<'_> {
+    fn write(&mut self, mut state: State, name: &str) -> Result<()> {
+        for tensor in state.names() {
+            let stored = state.get(&tensor)?;
+            self.bytes += stored.numel() * stored.kind().elt_size_in_bytes();
+            self.map.insert(tensor, name.to_string());
+        }
+        state.describe("format", "pt".to_string());
+        state.write(&self.folder.join(name))
+    }
+
+    /// Writes the index, if there is to be one.
+    fn finish(self) -> Result<()> {
+        if !self.indexed {
+            return Ok(());
+        }
+        let index = json!({ "metadata": { "total_size": self.bytes }, "weight_map": self.map });
+        config::write(&self.folder.join(INDEX), &index)
+    }
+}
+
+fn to_host(tensor: &Tensor) -> Tensor {
+    tensor.to_device(tch::Device::Cpu)
 }

@@ -7,19 +7,34 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tch::{Kind, Tensor};
 
-use super::graph::Built;
 use crate::data::Interpolation;
+use crate::exchange::format::{Described, Format, Leaves, Together};
+use crate::exchange::graph::Built;
 use crate::model::archive::write::{Blueprint, Class, Module, number, write as write_archive};
 use crate::model::network::ops::graph::{Graph, Masked, Node, Operation, Value};
 
-/// The name of the archive.
-pub const FILE: &str = "posterior.pt";
+pub static FORMAT: Format = Format {
+    key: "torchscript",
+    about: "all models as one archive that needs no bella",
+    leaves: Leaves::Together(Together { write, lines }),
+};
 
-/// Writes a graph as an archive into an existing folder.
-///
-/// # Errors
-/// Fails if the archive cannot be written.
-pub fn write(Built { graph, outputs }: &Built, folder: &Path) -> Result<()> {
+/// The name of the archive.
+const FILE: &str = "posterior.pt";
+
+fn lines(at: &str, names: &[&str]) -> String {
+    let inputs: Vec<String> = names.iter().map(|name| format!("expected[\"{name}\"]")).collect();
+    format!(
+        "import torch\nfrom safetensors.torch import load_file\nmodel = torch.jit.load(\"{at}/{FILE}\")\n\
+         expected = load_file(\"{at}/expected.safetensors\")\nwith torch.no_grad():\n    \
+         logits, probabilities, mutual_information = model({})\n    \
+         print((logits - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n",
+        inputs.join(", ")
+    )
+}
+
+/// Writes a graph as an archive into an existing folder. An archive has no metadata.
+fn write(Built { graph, outputs }: &Built, _: &Described, folder: &Path) -> Result<()> {
     let tensors: std::collections::BTreeMap<String, &Tensor> =
         graph.stored.values().map(|(name, tensor)| (attribute(name), tensor)).collect();
     let inputs: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();

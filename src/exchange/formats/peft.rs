@@ -4,18 +4,26 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tch::Tensor;
 
-use super::config;
-use super::lora::{Lora, updates};
-use super::modules::{self, OUT_PROJ, Part};
-use super::outgoing::{HeadOf, Outgoing};
-use super::target::Target;
 use crate::base::small::push_new;
 use crate::base::tensor_file::State;
+use crate::exchange::lora::{Lora, updates};
+use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
+use crate::exchange::outgoing::{HeadOf, Outgoing};
+use crate::exchange::python::{Loading, lines};
+use crate::exchange::{config, modules};
 use crate::posterior::description::alpha;
+
+use crate::exchange::format::{Apart, Format, Leaves};
+
+pub static FORMAT: Format = Format {
+    key: "peft",
+    about: "an adapter in a folder",
+    leaves: Leaves::Apart(Apart { check, write, lines: python, modules: None }),
+};
 
 /// The names of an adapter's files.
 pub const CONFIG: &str = "adapter_config.json";
@@ -27,48 +35,6 @@ pub const ROOT: &str = "base_model.model.";
 /// The entry of the weights' metadata that holds the SHA-256 of the checkpoint.
 pub const CHECKPOINT: &str = "checkpoint_sha256";
 
-/// The place of the head of an exported adapter.
-pub enum HeadPlace {
-    /// In the package's model as it is loaded.
-    Own,
-    /// In the adapter, as the trained layer of this name.
-    Saved(&'static str, HeadOf),
-    /// In `head.safetensors`, for features.
-    Beside { normalised: bool },
-}
-
-/// Returns where the head of a model is.
-///
-/// # Errors
-/// Fails if it has no place: the package's model neither has such a classifier nor returns features.
-pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<HeadPlace> {
-    let head = outgoing.head(model);
-    let (width, read) = (outgoing.width(), head.weight.size()[1]);
-    if outgoing.head_is_output(&head) {
-        return Ok(HeadPlace::Own);
-    }
-    match target.classifier() {
-        Some(classifier) if head.trained && !head.normalised => {
-            let wanted = target.class.map_or(read, |class| class.reads * width);
-            ensure!(
-                read <= wanted,
-                "the head reads {read} features, but {} has a classifier of {wanted}: export it by --to weights",
-                target.class.map_or("timm's model", |class| class.name)
-            );
-            // The classifier of DINOv2 also reads the mean of the patches, which this head does not.
-            let weight = head.weight.constant_pad_nd([0, wanted - read]);
-            Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
-        }
-        Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
-        Some(_) if target.class.is_some() => bail!(
-            "the head [head.{}] has no place in {}, which does not return its features: export to another package",
-            outgoing.experiment.head.key,
-            target.class.map_or("", |class| class.name)
-        ),
-        _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
-    }
-}
-
 /// An adapter as its files hold it.
 #[derive(Default)]
 struct Adapter {
@@ -78,11 +44,29 @@ struct Adapter {
     targets: Vec<String>,
 }
 
+fn check(outgoing: &Outgoing, target: &Target) -> Result<()> {
+    target.expect_adapters(&outgoing.session.names)
+}
+
+/// Returns the Python that loads the checkpoint by its package and puts the adapter on it.
+fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
+    let at = outgoing.folder(folder, 0).display().to_string();
+    let loading = Loading {
+        head: head_place(outgoing, target, 0)?,
+        from: outgoing.source().display().to_string(),
+        is_whole: false,
+        import: "from peft import PeftModel\n",
+        wrap: format!("model = PeftModel.from_pretrained(model, {at:?})\n"),
+        at,
+    };
+    lines(outgoing, target, &loading)
+}
+
 /// Writes one model as an adapter into an existing folder.
 ///
 /// # Errors
 /// Fails if the model is no low-rank update, if its layers have no names in the target, or if a file cannot be written.
-pub fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
+fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> Result<()> {
     ensure!(
         outgoing.session.names.name_of("head_dist.weight").is_none(),
         "the checkpoint is a distilled DeiT with two classifiers, for which PEFT has no place in an adapter: export it by --to weights"
