@@ -1,12 +1,16 @@
 //! The tables of one split in a folder of the Hub: those that the card (`README.md`) names, or those whose names say so:
 //! `data/train-00000-of-00002.parquet`, `<config>/<split>/0000.parquet`, `train.parquet`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::files::read_text;
+use crate::hub::{data_files, data_folder};
+
+/// The card of a repository.
+const CARD: &str = "README.md";
 
 /// The ending of tables.
 const ENDING: &str = ".parquet";
@@ -17,20 +21,69 @@ const USUAL: [&str; 3] = ["", "data", "default"];
 /// The name of a configuration that has none.
 const DEFAULT: &str = "default";
 
-/// Returns the tables of each split of a configuration, by the name of the split; `None` if the folder has no tables of it.
-/// Without a name, the configuration is the default one, or the only one.
+/// A folder of tables, or the names of the files of a repository.
+enum Place {
+    Folder(PathBuf),
+    Names(Vec<String>),
+}
+
+impl Place {
+    /// Returns the names of the files and of the folders in a folder below the root, sorted.
+    fn entries(&self, below: &str) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut files, mut folders) = (BTreeSet::new(), BTreeSet::new());
+        match self {
+            Place::Folder(root) => {
+                let folder = root.join(below);
+                if !folder.is_dir() {
+                    return Ok((Vec::new(), Vec::new()));
+                }
+                let failed = || format!("{}: cannot list the folder", folder.display());
+                for entry in std::fs::read_dir(&folder).with_context(failed)? {
+                    let path = entry.with_context(failed)?.path();
+                    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+                    let _ =
+                        if path.is_dir() { folders.insert(name.to_string()) } else { files.insert(name.to_string()) };
+                }
+            }
+            Place::Names(names) => {
+                let start = if below.is_empty() { String::new() } else { format!("{below}/") };
+                for name in names.iter().filter_map(|name| name.strip_prefix(&start)) {
+                    let _ = match name.split_once('/') {
+                        Some((folder, _)) => folders.insert(folder.to_string()),
+                        None => files.insert(name.to_string()),
+                    };
+                }
+            }
+        }
+        Ok((files.into_iter().collect(), folders.into_iter().collect()))
+    }
+}
+
+fn joined(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_string() } else { format!("{folder}/{name}") }
+}
+
+/// Returns the tables of each split of a configuration below the root, by the name of the split; `None` if the folder or the
+/// repository of the Hub has no tables of it. Without a name, the configuration is the default one, or the only one. Of a repository,
+/// the card alone is downloaded.
 ///
 /// # Errors
 /// Fails if the folder cannot be read, or if a table of several is missing.
-pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<PathBuf>>>> {
-    let found = match of_card(root, config)? {
+pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+    let (place, card) = match data_files(root)? {
+        Some(names) => {
+            let card = |files: &[String]| files.iter().filter(|file| *file == CARD).cloned().collect();
+            (Place::Names(names), data_folder(root, &card)?.join(CARD))
+        }
+        None => (Place::Folder(root.to_path_buf()), root.join(CARD)),
+    };
+    let found = match of_card(&place, &card, config)? {
         Some(found) => found,
         None => {
-            let folders: Vec<&str> = config.into_iter().chain(USUAL).collect();
             let mut found = BTreeMap::new();
-            for folder in folders.into_iter().map(|folder| root.join(folder)) {
-                if found.is_empty() && folder.is_dir() {
-                    found = of_names(&folder)?;
+            for folder in config.into_iter().chain(USUAL) {
+                if found.is_empty() {
+                    found = of_names(&place, folder)?;
                 }
             }
             found
@@ -42,38 +95,29 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
     Ok((!found.is_empty()).then_some(found))
 }
 
-/// Returns the entries of a folder, sorted.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let failed = || format!("{}: cannot list the folder", folder.display());
-    let listed = std::fs::read_dir(folder).with_context(failed)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut listed: Vec<PathBuf> = listed.collect::<std::io::Result<_>>().with_context(failed)?;
-    listed.sort();
-    Ok(listed)
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
-fn name_of(path: &Path) -> &str {
-    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-}
-
-/// Returns the tables in a folder, and in its folders one level down, by the split that their names say.
-fn of_names(folder: &Path) -> Result<BTreeMap<String, Vec<PathBuf>>> {
-    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    let mut folders = Vec::new();
-    for path in entries(folder)? {
-        match name_of(&path).strip_suffix(ENDING) {
-            Some(stem) if path.is_file() => found.entry(split_of(stem).to_string()).or_default().push(path),
-            _ if path.is_dir() && !name_of(&path).starts_with('.') => folders.push(path),
-            _ => {}
+/// Returns the tables in a folder, or else in its folders one level down, by the split that their names say.
+fn of_names(place: &Place, folder: &str) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (files, folders) = place.entries(folder)?;
+    for file in files {
+        if let Some(stem) = file.strip_suffix(ENDING) {
+            found.entry(split_of(stem).to_string()).or_default().push(joined(folder, &file));
         }
     }
     if found.is_empty() {
-        for inside in folders {
-            let is_numbered = |path: &&PathBuf| {
-                name_of(path).strip_suffix(ENDING).is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()))
-            };
-            let tables: Vec<PathBuf> = entries(&inside)?.iter().filter(is_numbered).cloned().collect();
+        let is_numbered = |file: &&String| {
+            file.strip_suffix(ENDING).is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        for split in folders {
+            let inside = joined(folder, &split);
+            let (files, _) = place.entries(&inside)?;
+            let tables: Vec<String> = files.iter().filter(is_numbered).map(|file| joined(&inside, file)).collect();
             if !tables.is_empty() {
-                found.insert(name_of(&inside).to_string(), tables);
+                found.insert(split, tables);
             }
         }
     }
@@ -95,9 +139,9 @@ fn split_of(stem: &str) -> &str {
 }
 
 /// Checks that no table of a split is missing, and none is there twice.
-fn check_whole(root: &Path, split: &str, tables: &[PathBuf]) -> Result<()> {
+fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
     let shown = root.display();
-    let stem = |path: &PathBuf| name_of(path).strip_suffix(ENDING).unwrap_or_default().to_string();
+    let stem = |path: &String| name_of(path).strip_suffix(ENDING).unwrap_or_default().to_string();
     let stems: Vec<String> = tables.iter().map(stem).collect();
     let numbers: Option<Vec<(usize, usize)>> =
         stems.iter().map(|stem| numbered(stem).map(|(_, number, of)| (number, of))).collect();
@@ -143,13 +187,12 @@ struct Config {
     files: Vec<(String, Vec<String>)>,
 }
 
-/// Returns the tables that the card of a folder names; `None` if there is no card, or if it names no tables.
-fn of_card(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<PathBuf>>>> {
-    let card = root.join("README.md");
+/// Returns the tables that a card names; `None` if there is no card, or if it names no tables.
+fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
     if !card.is_file() {
         return Ok(None);
     }
-    let text = read_text(&card).with_context(|| format!("{}: cannot read", card.display()))?;
+    let text = read_text(card).with_context(|| format!("{}: cannot read", card.display()))?;
     let configs = configs(&text);
     if configs.is_empty() {
         return Ok(None);
@@ -174,9 +217,9 @@ fn of_card(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, 
     for (split, patterns) in &chosen.files {
         let mut tables = Vec::new();
         for pattern in patterns {
-            matching(root, &pattern.split('/').collect::<Vec<_>>(), &mut tables)?;
+            matching(place, "", &pattern.split('/').collect::<Vec<_>>(), &mut tables)?;
         }
-        tables.retain(|path: &PathBuf| name_of(path).ends_with(ENDING));
+        tables.retain(|path: &String| path.ends_with(ENDING));
         if !tables.is_empty() {
             found.insert(split.clone(), tables);
         }
@@ -186,26 +229,19 @@ fn of_card(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, 
 
 /// Appends the files below a folder whose path has these parts, in each of which `*` stands for any characters; `**` stands for
 /// any folders.
-fn matching(folder: &Path, parts: &[&str], into: &mut Vec<PathBuf>) -> Result<()> {
-    let Some((first, rest)) = parts.split_first() else { return Ok(()) };
-    if *first == ".." || !folder.is_dir() {
+fn matching(place: &Place, folder: &str, parts: &[&str], into: &mut Vec<String>) -> Result<()> {
+    let Some((first, rest)) = parts.split_first().filter(|(first, _)| **first != "..") else { return Ok(()) };
+    let (files, folders) = place.entries(folder)?;
+    if *first == "**" {
+        matching(place, folder, rest, into)?;
+        return folders.iter().try_for_each(|inside| matching(place, &joined(folder, inside), parts, into));
+    }
+    if rest.is_empty() {
+        into.extend(files.iter().filter(|file| fits(file, first)).map(|file| joined(folder, file)));
         return Ok(());
     }
-    if *first == "**" {
-        matching(folder, rest, into)?;
-    }
-    for path in entries(folder)? {
-        if path.is_dir() && *first == "**" && !path.is_symlink() {
-            matching(&path, parts, into)?;
-        } else if fits(name_of(&path), first) {
-            if rest.is_empty() && path.is_file() {
-                into.push(path);
-            } else if !rest.is_empty() && path.is_dir() {
-                matching(&path, rest, into)?;
-            }
-        }
-    }
-    Ok(())
+    let mut fitting = folders.iter().filter(|inside| fits(inside, first));
+    fitting.try_for_each(|inside| matching(place, &joined(folder, inside), rest, into))
 }
 
 /// Returns whether a name fits a pattern in which `*` stands for any characters.

@@ -13,6 +13,7 @@ use crate::data::lines::{Line, read_lines};
 use crate::data::stored::{Member, Members};
 use crate::data::table::{Rows, Table};
 use crate::data::{Groups, Hub, Inputs, Request, Resize, Split, SplitName, Subset};
+use crate::hub::data_folder;
 use crate::schema::Choice;
 
 /// The tables of one split, in order.
@@ -95,9 +96,19 @@ impl Tables {
         let wrong = || format!("{}: has no table of the split `{name}`; its splits: {}", root.display(), known());
         ensure!(found.contains_key(name), wrong());
         let paths = found.remove(name).unwrap_or_default();
-        let tables: Vec<Table> = paths.iter().map(|path| Table::open(path)).collect::<Result<_>>()?;
+        let folder = data_folder(root, &|_| paths.clone())?;
+        let tables: Vec<Table> = paths.iter().map(|path| Table::open(&folder.join(path))).collect::<Result<_>>()?;
         ensure!(tables.iter().any(|table| table.rows() > 0), "{}: the split `{name}` has no row", root.display());
         Ok(Some(Tables(tables)))
+    }
+
+    /// Returns a name for each row: that of its table, and its number.
+    pub fn row_names(&self) -> Vec<PathBuf> {
+        let of = |table: &Table| {
+            let name = table.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (0..table.rows()).map(move |row| PathBuf::from(format!("{name}:{}", row + 1))).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
     }
 
     /// Returns the values of some columns, a line a row.

@@ -1,7 +1,7 @@
 //! Any images or texts in Parquet, as a repository of the Hub or any other folder has them: a column with images or with texts,
 //! one with labels, perhaps one with groups.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
@@ -99,9 +99,12 @@ impl Parquet {
         })
     }
 
-    /// Returns the numbers of the rows that belong to a split, of which the others are drawn for another one.
-    fn drawn(&self, listing: &Listing, split: SplitName, share: Option<f64>) -> Option<Vec<u32>> {
-        let (test, train) = draw(listing, &self.root, share?, self.split_seed as u64);
+    /// Returns the numbers of the rows that belong to a split, of which the others are drawn for another one. A row is known by the
+    /// name of its table and its number, wherever the tables lie.
+    fn drawn(&self, tables: &Tables, labels: &[u32], split: SplitName) -> Option<Vec<u32>> {
+        let share = self.part(split).1?;
+        let rows = Listing { paths: tables.row_names(), labels: labels.to_vec(), ..Listing::default() };
+        let (test, train) = draw(&rows, Path::new(""), share, self.split_seed as u64);
         Some(if split == SplitName::Test { test } else { train })
     }
 
@@ -177,22 +180,21 @@ impl Dataset for Parquet {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
-        let (name, share) = self.part(split);
-        let tables = self.open(name)?;
+        let tables = self.open(self.part(split).0)?;
         let labels = tables.labels(&self.label, Numbers::Named(&self.classes()?))?;
         let of = self.group.as_ref().map(|column| tables.words(column)).transpose()?;
         let groups = of.map(|of| groups(&of));
+        let drawn = self.drawn(&tables, &labels, split);
         let Some(column) = &self.text else {
             let column = self.image.as_deref().unwrap_or_default();
             let mut listing = Listing { groups, ..tables.listing(column, labels)? };
-            if let Some(kept) = self.drawn(&listing, split, share) {
+            if let Some(kept) = drawn {
                 listing.select(&kept);
             }
             return self.files.turned(self.exif_orientation).load(listing, (split, split.word()), request);
         };
         let mut all = Split { groups, ..self.texts(&tables, column, &labels, split)? };
-        let paths = (0..labels.len()).map(|row| self.root.join(row.to_string())).collect();
-        if let Some(kept) = self.drawn(&Listing { paths, labels, ..Listing::default() }, split, share) {
+        if let Some(kept) = drawn {
             all = all.select(&kept);
         }
         let kept = chosen(self.files.subset(), split, &all.labels).context("data.parquet")?;
