@@ -3,7 +3,7 @@
 
 mod common;
 
-use bella::analysis::merge::fisher::squared_gradients;
+use bella::analysis::merge::squared_gradients;
 use bella::data::batches::{Batch, SampleSet, in_order};
 use bella::data::fields::{Fields, PIXELS};
 use bella::data::{Inputs, Packed, Split};

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
 
 use bella::base::random::{Purpose, stream};
@@ -21,6 +22,7 @@ use bella::predict::{Members, Predictor};
 use bella::schema::Tree;
 use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
+use bella::tasks::Recipe;
 use bella::train::{Learner, Likelihood, Passes, Shared};
 use common::{Place, assert_has, error_line, model, questions, tiny};
 use indicatif::ProgressBar;
@@ -162,9 +164,31 @@ struct Setting {
     bytes: Tensor,
     labels: Tensor,
     orders: usize,
+    /// Weights of the classes, if they have any.
+    recipe: Option<Recipe>,
 }
 
 impl Setting {
+    fn weighted(particles: usize, orders: usize) -> Setting {
+        let weights = (0..10).map(|class| 0.3 + f64::from(class)).collect();
+        Setting { recipe: Some(Recipe::new(Some(weights), 0.1)), ..Setting::new(particles, orders) }
+    }
+
+    fn learner(&self) -> Learner<'_> {
+        let plain = Learner::of_classes(&self.model, self.subspace.as_ref());
+        let Some(recipe) = &self.recipe else { return plain };
+        Learner { loss: recipe, ..plain }
+    }
+
+    /// The same likelihood with the factors of these orders, which follow from their whole batches.
+    fn scaled<'a>(&'a self, likelihood: Likelihood<'a>, orders: Range<usize>) -> Likelihood<'a> {
+        let Some(recipe) = &self.recipe else { return likelihood };
+        let labels: Vec<i64> = Vec::try_from(&self.labels).unwrap();
+        let own = |order: usize| labels[order * BATCH..][..BATCH].iter().map(|label| *label as u32);
+        let factors: Vec<f32> = orders.map(|order| recipe.scale(own(order)).unwrap() as f32).collect();
+        likelihood.scaled_by(&Tensor::from_slice(&factors))
+    }
+
     fn new(particles: usize, orders: usize) -> Setting {
         let (model, subspace) = model(&tiny(), Kind::Float);
         let columns = subspace.layout().parameters();
@@ -172,7 +196,7 @@ impl Setting {
         let images = (orders * BATCH) as i64;
         let bytes = (floats(images * 3 * 8 * 8, 2).abs() * 255.0).to_kind(Kind::Uint8).view([images, 3, 8, 8]);
         let labels = (floats(images, 3).abs() * 9.9).to_kind(Kind::Int64);
-        Setting { model, subspace, theta, bytes, labels, orders }
+        Setting { model, subspace, theta, bytes, labels, orders, recipe: None }
     }
 
     fn batch(&self, indices: &[i64]) -> Batch {
@@ -185,12 +209,8 @@ impl Setting {
 
     fn whole(&self, cut: Passes) -> Likelihood<'_> {
         let all: Vec<i64> = (0..(self.orders * BATCH) as i64).collect();
-        Likelihood::new(
-            Learner::of_classes(&self.model, self.subspace.as_ref()),
-            cut,
-            &self.batch(&all),
-            self.orders as i64,
-        )
+        let whole = Likelihood::new(self.learner(), cut, &self.batch(&all), self.orders as i64);
+        self.scaled(whole, 0..self.orders)
     }
 
     /// With the images of a share alone.
@@ -198,19 +218,17 @@ impl Setting {
         let share = sharding.share();
         let orders = if self.orders == 1 { 0..1 } else { share.rows.clone() };
         let samples: Vec<usize> = cut.samples(share, BATCH).into_iter().flatten().collect();
-        let own: Vec<i64> =
-            orders.flat_map(|order| samples.iter().map(move |sample| (order * BATCH + sample) as i64)).collect();
+        let own: Vec<i64> = orders
+            .clone()
+            .flat_map(|order| samples.iter().map(move |sample| (order * BATCH + sample) as i64))
+            .collect();
         let Batch { samples: bytes, labels } = self.batch(&own);
         let size = [labels.size()[0] / samples.len().max(1) as i64, samples.len() as i64];
         // A process may have no sample of a small batch.
         let size = if samples.is_empty() { [1, 0] } else { size };
         let (images, labels) = (bytes.map(|bytes| bytes.unflatten(0, size.as_slice())), labels.view(size));
-        let own = Likelihood::on(
-            Learner::of_classes(&self.model, self.subspace.as_ref()),
-            cut,
-            Input::Stored(images),
-            labels,
-        );
+        let orders = if samples.is_empty() { 0..1 } else { orders };
+        let own = self.scaled(Likelihood::on(self.learner(), cut, Input::Stored(images), labels), orders);
         Shared { own: own.of_share(share, BATCH), sharding }
     }
 
@@ -263,12 +281,14 @@ fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
 fn shared_objective_equals_that_of_one_process() {
     // Fewer processes than particles, as many, more, and more than a particle has samples in a part.
     for (particles, processes) in [(3, 2), (2, 2), (2, 5), (1, 4)] {
-        for (orders, accumulate, particle_chunk) in [(particles, 1, 0), (1, 2, 1)] {
+        let cuts = [(particles, 1, 0, false), (1, 2, 1, false), (particles, 2, 0, true)];
+        for (orders, accumulate, particle_chunk, is_weighted) in cuts {
             let cut = Passes { particle_chunk, accumulate, recompute: false };
-            let setting = Setting::new(particles, orders);
+            let new = if is_weighted { Setting::weighted } else { Setting::new };
+            let setting = new(particles, orders);
             let expected = results(&setting, &mut setting.whole(cut));
             let everybody = together(processes, |group| {
-                let (setting, sharding) = (Setting::new(particles, orders), group.sharding(particles));
+                let (setting, sharding) = (new(particles, orders), group.sharding(particles));
                 results(&setting, &mut setting.shared(&sharding, cut))
             });
             for (rank, found) in everybody.iter().enumerate() {

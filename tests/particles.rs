@@ -6,14 +6,17 @@ use bella::analysis::similarity::similarities;
 use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
+use bella::experiment::Experiment;
 use bella::methods::{Evaluation, Extra, FactorNoise, Objective, Output, Outputs, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
-use bella::subspace::combine::mean;
+use bella::schema::Tree;
 use bella::subspace::geometry::Geometry;
+use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
-use bella::train::{Learner, Likelihood, Passes};
+use bella::tasks::Recipe;
+use bella::train::{Learner, Likelihood, Passes, rate_factors};
 use common::{fixture, model};
 use tch::{Kind, Tensor};
 
@@ -432,6 +435,86 @@ fn squared_gradients_are_those_of_single_images() {
                 near(&found, &squares, 1e-5, &format!("squares of particle {particle}, orders {orders}"));
             }
         }
+    }
+}
+
+/// Returns the factors of the learning rates that a table `[train]` with these keys gives the columns, by name.
+fn factors(setting: &Setting, keys: &str) -> Result<Vec<(String, f64)>, String> {
+    let text = format!("{}\n{keys}\n", common::tiny());
+    let experiment = Experiment::read(&Tree::parse("tiny.toml", &text).unwrap()).unwrap();
+    let (spec, layout) = (&experiment.training.as_ref().unwrap().train, setting.subspace.layout());
+    let found = rate_factors(spec, &*setting.model.network, layout).map_err(|error| error.to_string())?;
+    let Some(found) = found else { return Ok(Vec::new()) };
+    let of = |column: &bella::subspace::Column| {
+        let own = found.narrow(0, column.start, column.count());
+        assert_eq!(own.min().double_value(&[]), own.max().double_value(&[]));
+        (column.name.clone(), own.double_value(&[0]))
+    };
+    Ok(layout.columns.iter().map(of).collect())
+}
+
+// scripts/make_rate_goldens.py, timm 1.0.31 and peft 0.21.2
+#[test]
+fn rates_by_group_are_those_of_timm_and_peft() {
+    let full = Setting::timm("[subspace.full]");
+    assert_eq!(full.model.network.blocks(), 2);
+    let expected = |name: &str| match name {
+        _ if name.starts_with("blocks.0.") => 0.48999999999999994,
+        _ if name.starts_with("blocks.1.") || name.starts_with("ln_post.") => 0.7,
+        _ if name.starts_with("head.") => 3.0,
+        _ => 0.3429999999999999,
+    };
+    let found = factors(&full, "layer_decay = 0.7\nhead_rate = 3.0").unwrap();
+    for group in ["blocks.0.", "blocks.1.", "ln_post.", "head.", "patch", "pos"] {
+        assert!(found.iter().any(|(name, _)| name.starts_with(group)), "{group}: {found:?}");
+    }
+    for (name, factor) in found {
+        assert!((factor - expected(&name)).abs() < 1e-12, "{name}: {factor}");
+    }
+    let low = Setting::clip(&low_rank());
+    for (name, factor) in factors(&low, "b_rate = 16.0").unwrap() {
+        assert_eq!(factor, if name.ends_with(".B") { 16.0 } else { 1.0 }, "{name}");
+    }
+    assert_eq!(factors(&low, "").unwrap(), []);
+    assert!(factors(&full, "b_rate = 16.0").unwrap_err().contains("train.b_rate = 16: no low-rank update is trained"));
+    assert!(factors(&low, "head_rate = 2.0").unwrap_err().contains("no head is trained"));
+}
+
+/// With weights of the classes, the loss is the weighted mean of the whole batch, Σ w_y l / Σ w_y, for each particle's own images, however
+/// the batch is cut.
+#[test]
+fn weighted_losses_do_not_depend_on_how_a_batch_is_cut() {
+    let setting = Setting::clip(&low_rank());
+    let weights: Vec<f64> = (0..10).map(|class| 0.2 + f64::from(class)).collect();
+    let recipe = Recipe::new(Some(weights.clone()), 0.1);
+    let learner = Learner { model: &setting.model, subspace: setting.subspace.as_ref(), loss: &recipe };
+    let theta = setting.apart();
+    for orders in [1, PARTICLES] {
+        let batch = setting.batch(orders);
+        let labels: Vec<i64> = Vec::try_from(&batch.labels).unwrap();
+        let scales: Vec<f64> = labels
+            .chunks_exact(BATCH as usize)
+            .map(|own| recipe.scale(own.iter().map(|label| *label as u32)).unwrap())
+            .collect();
+        let scales = Tensor::from_slice(&scales).to_kind(Kind::Float);
+        let on = |cut| Likelihood::new(learner, cut, &batch, orders).scaled_by(&scales);
+        let outputs = on(Passes::WHOLE).outputs(&theta, Output::Logits).unwrap();
+        let sums = Tensor::from_slice(&weights).index_select(0, &outputs.labels.reshape([-1])).view_as(&outputs.labels);
+        let sums = sums.sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        let each = recipe.of_logits(&outputs.values.to_kind(Kind::Double), &outputs.labels);
+        let expected = each.sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / sums;
+        let whole = on(Passes::WHOLE).losses(&theta).unwrap();
+        near(&whole.losses, &expected.to_kind(Kind::Float), 1e-5, "the weighted mean");
+        for (particle_chunk, accumulate, recompute) in [(2, 1, false), (1, 3, false), (0, 3, true)] {
+            let cut = Passes { particle_chunk, accumulate, recompute };
+            let what = format!("orders {orders}, {cut:?}");
+            let found = on(cut).losses(&theta).unwrap();
+            near(&found.losses, &whole.losses, 1e-5, &what);
+            near(&found.gradients, &whole.gradients, 1e-5, &what);
+        }
+        let request = Request::losses(&theta).with(Extra::Squares);
+        let squared = on(Passes::WHOLE).evaluate(&request).unwrap().extended().unwrap();
+        near(&squared.own.gradients, &whole.gradients, 1e-5, "with squares");
     }
 }
 

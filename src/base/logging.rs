@@ -237,7 +237,7 @@ struct Narrower {
 }
 
 /// Returns the target of all bars: standard error, or nothing if that is no terminal.
-pub fn target() -> ProgressDrawTarget {
+fn target() -> ProgressDrawTarget {
     let term = Term::buffered_stderr();
     match term.features().is_attended() {
         true => {

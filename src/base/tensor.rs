@@ -164,6 +164,11 @@ impl Tile {
     pub fn rows_of(&self, tensor: &Tensor) -> Tensor {
         tensor.narrow(0, self.rows.0, self.rows.1)
     }
+
+    /// Returns a view of this part of `[n, P]`, or of these rows of a column `[n, 1]`.
+    pub fn broadcast(&self, tensor: &Tensor) -> Tensor {
+        if tensor.size()[1] == 1 { self.rows_of(tensor) } else { self.of(tensor) }
+    }
 }
 
 /// Returns parts of `[n, P]` for many elementwise operations, one part after the other. On a CPU, a part and its

@@ -22,7 +22,7 @@ use crate::optimizers::Optimizer;
 use crate::subspace::Subspace;
 use crate::subspace::geometry::Geometry;
 use crate::train::chunks::Step;
-use crate::train::{Learner, Likelihood, Passes};
+use crate::train::{Learner, Likelihood, Passes, rate_factors};
 
 impl Setup<'_> {
     /// Times training steps as the plan says.
@@ -31,7 +31,8 @@ impl Setup<'_> {
     /// Fails if a step cannot be computed.
     pub(super) fn train(&self, theta: &mut Tensor, found: &mut Measured) -> Result<()> {
         let optimizer_spent = nothing_spent();
-        let inner = self.training.optimizer.spec.build(theta);
+        let factors = rate_factors(&self.training.train, &*self.model.network, self.subspace.layout())?;
+        let inner = self.training.optimizer.spec.build(theta, factors.as_ref());
         let mut method = self.training.method.spec.build(Parts {
             theta: theta.shallow_clone(),
             seed: 1,

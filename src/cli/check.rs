@@ -69,7 +69,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         if let Err(error) = check(files, args)
             && let Some(earlier) = failed.replace(error)
         {
-            super::failure::fail(&earlier);
+            super::ending::fail(&earlier);
         }
     }
     if failed.is_none() && !args.deep {

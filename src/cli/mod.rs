@@ -7,9 +7,9 @@ mod compare;
 mod completions;
 mod conformal;
 mod data;
+mod ending;
 mod eval;
 mod export;
-mod failure;
 mod head;
 mod images;
 mod import;
@@ -25,7 +25,6 @@ mod report;
 mod runs;
 mod score;
 mod sensitivity;
-mod signals;
 mod similarity;
 mod soup;
 mod sweep;
@@ -49,7 +48,7 @@ use crate::base::small::Usage;
 use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
 use crate::machine::{Wait, wait};
 use crate::model::archive::trial;
-use failure::{Stopped, fail};
+use ending::{Stopped, fail};
 use options::ComputeArgs;
 
 /// Bayesian fine-tuning of pretrained networks.
@@ -168,7 +167,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Lets Ctrl-C and SIGTERM end the process with a line. Of processes that were started together, the launcher does so.
 fn end_on_signals() {
     if processes() == 1
-        && let Err(error) = signals::end_at_once("stopped; what was finished before is saved", || {})
+        && let Err(error) = ending::end_at_once("stopped; what was finished before is saved", || {})
     {
         tracing::debug!("signals are not caught: {error:#}");
     }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use anyhow::Result;
 use clap::Args;
 
-use super::failure::Stopped;
+use super::ending;
+use super::ending::Stopped;
 use super::options::ComputeArgs;
-use super::signals;
 use super::train::{self, TrainArgs};
 use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
@@ -106,7 +106,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         share.threads,
         search.ledger.trials().display()
     );
-    let stop = signals::stop(&ProcessGroup::alone())?;
+    let stop = ending::stop(&ProcessGroup::alone())?;
     let outcome = search.run(&share, &stop);
     print_table(&search);
     match outcome? {

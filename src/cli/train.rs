@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use super::failure::Stopped;
+use super::ending;
+use super::ending::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
-use super::signals;
 use crate::base::files::create_folder;
 use crate::base::small::Usage;
 use crate::evaluate::{after_training, stored_rows};
@@ -162,7 +162,7 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
     if group.size() == 1 {
         let unused = is_new.then(|| run.clone());
         let saved = if is_new { "stopped before the first step: nothing was trained" } else { NOTHING_LOST };
-        signals::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
+        ending::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
     }
     tracing::info!("run: {}", run.path().display());
     if let Some(other) = run.of_another_commit(experiment).filter(|_| is_new) {
@@ -230,9 +230,9 @@ fn train(
     let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, group)?;
     let material = Material::read(experiment, &session)?;
     let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
-    let stop = signals::stop(&session.group)?;
+    let stop = ending::stop(&session.group)?;
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
-    let trained = || signals::end(saved.clone(), session.group.is_main());
+    let trained = || ending::end(saved.clone(), session.group.is_main());
     let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
     let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
     let job = train::Run { experiment, session: &session, material, folder: run, state };

@@ -52,7 +52,7 @@ pub fn run(args: &WatchArgs) -> Result<()> {
         print!("{}", draw(&runs, &args.columns, room(None)));
         return Ok(());
     }
-    super::signals::end_at_once("stopped watching; runs that train go on", || {})?;
+    super::ending::end_at_once("stopped watching; runs that train go on", || {})?;
     let terminal = Term::stdout();
     let mut shown = String::new();
     loop {

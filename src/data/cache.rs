@@ -15,8 +15,9 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::decode::{Decode, decode_all};
+use super::decode::decode_all;
 use super::request::Request;
+use super::stored::{Member, Stored};
 use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;
 use crate::base::mapped::Mapped;
@@ -42,12 +43,12 @@ struct Expected {
     image_bytes: usize,
 }
 
-/// Opens the cache in `folder` of the images in `paths`. If there is none, or if it is damaged, it is created first.
+/// Opens the cache in `folder` of images. If there is none, or if it is damaged, it is created first.
 ///
 /// # Errors
 /// Fails if an image file is missing, or if the folder or disk cannot be written.
-pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request) -> Result<Store> {
-    let expected = Expected::of(paths, decode)?;
+pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> {
+    let expected = Expected::of(stored)?;
     create_folder(folder)?;
     let name = hex(&expected.key[..16]);
     let path = folder.join(name).with_extension("pixels");
@@ -64,13 +65,14 @@ pub fn open(folder: &Path, paths: &[PathBuf], decode: Decode, request: &Request)
         }
         let bytes = expected.bytes()?;
         tracing::info!("{}: packing {} images ({} MB)", path.display(), expected.images, bytes >> 20);
-        write(&path, (paths, decode), &expected, request)?;
+        write(&path, stored, &expected, request)?;
         Store::open(&path, &expected)
     })
 }
 
 impl Expected {
-    fn of(paths: &[PathBuf], decode: Decode) -> Result<Expected> {
+    fn of(stored: &Stored) -> Result<Expected> {
+        let (decode, paths) = (stored.decode, stored.paths);
         let mut hash = Sha256::new();
         hash.update(MAGIC);
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
@@ -80,7 +82,8 @@ impl Expected {
         if decode.turns {
             hash.update(" turned");
         }
-        for path in paths {
+        let of_disk = stored.members.as_ref().map_or(paths, |members| &members.archives[..]);
+        for path in of_disk {
             let failed = || format!("{}: cannot read", path.display());
             let meta = path.metadata().with_context(failed)?;
             let modified = meta.modified().with_context(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -89,6 +92,13 @@ impl Expected {
             hash.update([0]);
             hash.update(meta.len().to_le_bytes());
             hash.update(modified.as_nanos().to_le_bytes());
+        }
+        for (path, Member { archive, at, size }) in
+            paths.iter().zip(stored.members.iter().flat_map(|members| &members.of))
+        {
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+            [u64::from(*archive), *at, *size].iter().for_each(|number| hash.update(number.to_le_bytes()));
         }
         Ok(Expected { key: hash.finalize().into(), images: paths.len(), image_bytes: decode.image_bytes() })
     }
@@ -110,19 +120,24 @@ impl Expected {
 }
 
 /// Decodes every file and writes a new cache file.
-fn write(path: &Path, (paths, decode): (&[PathBuf], Decode), expected: &Expected, request: &Request) -> Result<()> {
+fn write(path: &Path, stored: &Stored, expected: &Expected, request: &Request) -> Result<()> {
     write_atomic(path, |writer| {
         let out = Mutex::new((writer.get_ref(), vec![0u64; expected.images], Ok(())));
-        let image = |i: usize| decode.file(&paths[i]);
-        decode_all(paths.len(), image, request.workers, request.progress, |i, pixels| {
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            let (file, entries, written) = &mut *out;
-            entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));
-            let at = SeekFrom::Start((expected.start() + i * expected.image_bytes) as u64);
-            if let Err(error) = file.seek(at).and_then(|_| file.write_all(&pixels)) {
-                *written = Err(error);
-            }
-        })?;
+        decode_all(
+            stored.paths.len(),
+            |i| stored.decoded(i),
+            request.workers,
+            request.progress,
+            |i, pixels| {
+                let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+                let (file, entries, written) = &mut *out;
+                entries[i] = PRESENT | u64::from(crc32fast::hash(&pixels));
+                let at = SeekFrom::Start((expected.start() + i * expected.image_bytes) as u64);
+                if let Err(error) = file.seek(at).and_then(|_| file.write_all(&pixels)) {
+                    *written = Err(error);
+                }
+            },
+        )?;
         let (mut file, entries, written) = out.into_inner().unwrap_or_else(PoisonError::into_inner);
         written?;
         let entries: Vec<u8> = entries.into_iter().flat_map(u64::to_le_bytes).collect();
@@ -165,4 +180,122 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use image::{Rgb, RgbImage};
+
+    use super::*;
+    use crate::data::decode::{Decode, Resize};
+    use crate::data::images::Files;
+    use crate::data::resize::Interpolation;
+
+    /// Returns five image files, of which the fourth is damaged.
+    fn files(folder: &Path) -> Files {
+        let path = |i: u8| folder.join(format!("{i}.png"));
+        for i in 0..5u8 {
+            RgbImage::from_fn(9, 7, |x, y| Rgb([20 * i, x as u8, y as u8])).save(path(i)).unwrap();
+        }
+        std::fs::write(path(3), "damaged").unwrap();
+        let decode = Decode {
+            resize: Resize::Stretch,
+            interpolation: Interpolation::Bicubic,
+            height: 4,
+            width: 6,
+            shorter_side: 6,
+            turns: false,
+        };
+        Files::new((0..5).map(path).collect(), decode)
+    }
+
+    fn request(cache: &Path) -> Request<'_> {
+        let (interpolation, progress) = (Interpolation::Bicubic, &|_, _| ());
+        Request {
+            image_size: 4,
+            interpolation,
+            crop_pct: 1.0,
+            cache: Some(cache),
+            memory_bytes: 0,
+            workers: 2,
+            progress,
+        }
+    }
+
+    fn packed(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "pixels")).collect()
+    }
+
+    #[test]
+    fn cached_images_are_the_decoded_ones() {
+        let (images, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = files(images.path());
+        let cached = files.clone().with_cache(&request(folder.path())).unwrap();
+        for i in [4, 0, 2, 1] {
+            assert_eq!(cached.image(i).unwrap(), files.image(i).unwrap());
+        }
+        assert!(format!("{:#}", cached.image(3).unwrap_err()).contains("3.png"));
+        // The pixels no longer come from the files.
+        let expected = files.image(2).unwrap();
+        let time = files.paths[2].metadata().unwrap().modified().unwrap();
+        let bytes = std::fs::metadata(&files.paths[2]).unwrap().len() as usize;
+        std::fs::write(&files.paths[2], vec![0; bytes]).unwrap();
+        File::options().write(true).open(&files.paths[2]).unwrap().set_modified(time).unwrap();
+        let again = files.with_cache(&request(folder.path())).unwrap();
+        assert_eq!(again.image(2).unwrap(), expected);
+        assert_eq!(packed(folder.path()).len(), 1);
+    }
+
+    #[test]
+    fn other_files_or_settings_make_another_cache() {
+        let (images, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = files(images.path());
+        let count = |files: &Files| {
+            files.clone().with_cache(&request(folder.path())).unwrap();
+            packed(folder.path()).len()
+        };
+        assert_eq!(count(&files), 1);
+        let bilinear = Decode { interpolation: Interpolation::Bilinear, ..files.decode };
+        assert_eq!(count(&Files::new(files.paths.clone(), bilinear)), 2);
+        let turned = Decode { turns: true, ..files.decode };
+        assert_eq!(count(&Files::new(files.paths.clone(), turned)), 3);
+        assert_eq!(count(&Files::new(files.paths[..4].to_vec(), files.decode)), 4);
+        RgbImage::from_pixel(2, 2, Rgb([200; 3])).save(&files.paths[0]).unwrap();
+        assert_eq!(count(&files), 5);
+    }
+
+    #[test]
+    fn damage_is_noticed() {
+        let (images, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = files(images.path());
+        let expected = files.image(1).unwrap();
+        files.clone().with_cache(&request(folder.path())).unwrap();
+        let path = packed(folder.path()).remove(0);
+        let whole = std::fs::read(&path).unwrap();
+        let mut flipped = whole.clone();
+        flipped[HEADER_BYTES + 5 * ENTRY_BYTES + 72 + 9] ^= 1;
+        std::fs::write(&path, flipped).unwrap();
+        let damaged = files.clone().with_cache(&request(folder.path())).unwrap();
+        assert!(damaged.image(0).is_ok());
+        let error = damaged.image(1).unwrap_err().to_string();
+        assert!(error.contains("image 1 is damaged: delete the file"), "{error}");
+        drop(damaged);
+        // A file of another length is recreated at once.
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert_eq!(files.with_cache(&request(folder.path())).unwrap().image(1).unwrap(), expected);
+    }
+
+    #[test]
+    fn runs_at_the_same_time_share_one_cache() {
+        let (images, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let files = files(images.path());
+        let expected = files.image(4).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let cached = files.clone().with_cache(&request(folder.path())).unwrap();
+                    assert_eq!(cached.image(4).unwrap(), expected);
+                });
+            }
+        });
+        assert_eq!(packed(folder.path()).len(), 1);
+    }
+}

@@ -5,11 +5,11 @@ use anyhow::{Context, Result, bail};
 use super::decode::Resize;
 use super::inputs::Medium;
 use super::lines::Line;
-use super::published::Published;
 use super::request::Request;
 use super::small::SmallSet;
 use super::split::{Split, SplitName};
 use super::versions::Version;
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, Resolved, Tree};
 
 /// The reading of a table for the writer of a small set.
@@ -23,6 +23,10 @@ pub struct Entry {
     pub about: &'static str,
     /// The source of the files, and the places below `root` where they must lie.
     pub fetch: &'static str,
+    /// The form in which the Hub has the set, if bella reads that, too.
+    pub hub: Option<Hub>,
+    /// The files that `bella data fetch` downloads, or why it does not.
+    pub originals: Originals,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.
     pub read: fn(&Reader) -> Box<dyn Dataset>,
     /// Reads the same table for the writer of a small set in this layout. `None` if nothing writes one; the set is then not
@@ -30,7 +34,29 @@ pub struct Entry {
     pub sample: Option<ReadSmall>,
 }
 
+/// The form in which a repository of the Hub has a data set: tables with a column for each property of a sample.
+#[derive(Clone, Copy)]
+pub struct Hub {
+    pub repository: &'static str,
+    /// The name of the configuration, which is that of a folder. Sets of several tasks choose among several.
+    pub config: &'static str,
+    /// The names of the splits that are not called as here.
+    pub splits: &'static [(SplitName, &'static str)],
+    /// The column with the images; empty for texts.
+    pub image: &'static str,
+    /// The column with the labels.
+    pub label: &'static str,
+}
+
 impl Entry {
+    /// Returns the form on the Hub.
+    ///
+    /// # Errors
+    /// Fails if there is none.
+    pub fn hub(&self) -> Result<&Hub> {
+        self.hub.as_ref().with_context(|| format!("{} is not read from the Hub", self.key))
+    }
+
     /// Returns the data set of a table.
     ///
     /// # Errors
@@ -171,5 +197,26 @@ pub trait Dataset: Resolved + Send + Sync {
     /// Fails if the set does not have the version, files are missing or malformed, or a label is out of range.
     fn load_version(&self, version: &Version, _request: &Request) -> Result<Split> {
         bail!("{} has no corrupted versions, so no `{version}`; bella makes its own with --corrupt", self.key())
+    }
+}
+
+/// The published sizes of a data set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The number of classes.
+    pub classes: Option<usize>,
+    /// The number of images of each published split.
+    pub images: Vec<(SplitName, usize)>,
+}
+
+impl Published {
+    /// Returns the sizes of a data set for which they are known.
+    pub fn new(classes: usize, images: &[(SplitName, usize)]) -> Published {
+        Published { classes: Some(classes), images: images.to_vec() }
+    }
+
+    /// Returns the number of images of a split. `None` if it is not published.
+    pub fn images_of(&self, split: SplitName) -> Option<usize> {
+        self.images.iter().find(|(name, _)| *name == split).map(|(_, count)| *count)
     }
 }

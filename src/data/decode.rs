@@ -3,7 +3,7 @@
 
 mod pixels;
 
-use std::io::BufReader;
+use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::request::Request;
 use super::resize::{Interpolation, Window, resize};
-use crate::base::files::{open_file, read_file};
+use crate::base::files::read_file;
 use crate::schema::words;
 
 words! {
@@ -69,15 +69,30 @@ impl Decode {
     /// # Errors
     /// Fails with [`Resize::None`] if the size of `first` cannot be read.
     pub fn new(resize: Resize, turns: bool, request: &Request, first: &Path) -> Result<Decode> {
+        let read = || read_file(first).with_context(|| format!("{}: cannot read", first.display()));
+        Decode::of(resize, turns, request, (first, &read))
+    }
+
+    /// Creates a decoder as [`Decode::new`] does, where `first` is the name of an image and the function that reads its bytes.
+    ///
+    /// # Errors
+    /// Fails as [`Decode::new`] does.
+    pub fn of(
+        resize: Resize,
+        turns: bool,
+        request: &Request,
+        (first, read): (&Path, &dyn Fn() -> Result<Vec<u8>>),
+    ) -> Result<Decode> {
         let (height, width) = match resize {
             Resize::ShorterSideCrop | Resize::Stretch | Resize::Pad => (request.image_size, request.image_size),
             Resize::None if turns => {
-                let (width, height) = rgb(first, turns)?.dimensions();
+                let (width, height) = rgb_of(&read()?, first, turns)?.dimensions();
                 (height as usize, width as usize)
             }
             Resize::None => {
+                let bytes = read()?;
                 let (width, height) = contained(|| {
-                    let reader = ImageReader::new(BufReader::new(open_file(first)?)).with_guessed_format()?;
+                    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
                     Ok(reader.into_dimensions()?)
                 })
                 .with_context(|| format!("{}: cannot read the size of the image", first.display()))?;
@@ -100,7 +115,15 @@ impl Decode {
     /// Fails if the file cannot be read, is damaged or cut off, or has another size than [`Resize::None`] needs. The
     /// message names the file.
     pub fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        let image = rgb(path, self.turns)?;
+        self.bytes(&read_file(path).with_context(|| format!("{}: cannot read", path.display()))?, path)
+    }
+
+    /// Returns the image whose file has these bytes as `[3, height, width]` bytes. `path` is its name in messages.
+    ///
+    /// # Errors
+    /// Fails as [`Decode::file`] does.
+    pub fn bytes(&self, bytes: &[u8], path: &Path) -> Result<Vec<u8>> {
+        let image = rgb_of(bytes, path, self.turns)?;
         contained(|| Ok(planar(&self.sized(image)?))).with_context(|| path.display().to_string())
     }
 
@@ -145,13 +168,13 @@ fn padded(image: &RgbImage) -> RgbImage {
     square
 }
 
-/// Returns the image in `path` in RGB, at its stored size; `turns` says whether it is turned by its EXIF orientation.
+/// Returns the image whose file has these bytes in RGB, at its stored size. `path` is its name in messages; `turns`
+/// says whether it is turned by its EXIF orientation.
 ///
 /// # Errors
-/// Fails if the file cannot be read, is damaged or cut off, or is too large. The message names the file.
-pub fn rgb(path: &Path, turns: bool) -> Result<RgbImage> {
-    let bytes = read_file(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    contained(|| pixels::decode(&bytes, turns)).with_context(|| path.display().to_string())
+/// Fails if the file is damaged or cut off, or too large. The message names it.
+pub fn rgb_of(bytes: &[u8], path: &Path, turns: bool) -> Result<RgbImage> {
+    contained(|| pixels::decode(bytes, turns)).with_context(|| path.display().to_string())
 }
 
 /// Returns whether the image whose file starts with `bytes` is turned where images are turned by their EXIF orientation.

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use image::RgbImage;
 use rayon::prelude::*;
 
 use super::cache;
 use super::corruptions::Applied;
-use super::decode::{Decode, decode_all};
+use super::decode::{Decode, decode_all, rgb_of};
 use super::request::Request;
+use super::stored::{Members, Stored};
 
 /// Images in memory or on disk.
 #[derive(Clone, Debug)]
@@ -44,6 +46,8 @@ pub struct Packed {
 pub struct Files {
     /// The files, one for each image.
     pub paths: Vec<PathBuf>,
+    /// The members of archives that the images are, where they are no files of their own; the paths then name them.
+    pub members: Option<Members>,
     /// The settings by which a file becomes `[3, height, width]`.
     pub decode: Decode,
     /// A corruption applied to each decoded image, if any, with the index of each image in the uncorrupted split.
@@ -101,7 +105,12 @@ impl Packed {
 impl Files {
     /// Creates image files without corruption or cache, one for each image.
     pub fn new(paths: Vec<PathBuf>, decode: Decode) -> Files {
-        Files { paths, decode, corruption: None, cached: None }
+        Files { paths, members: None, decode, corruption: None, cached: None }
+    }
+
+    /// Returns the same images as members of archives, which the paths name, if they are.
+    pub fn within(self, members: Option<Members>) -> Files {
+        Files { members, ..self }
     }
 
     /// Returns the same images, read from the cache that `request` names. The cache is created first if it does not
@@ -111,7 +120,7 @@ impl Files {
     /// Fails if the cache folder cannot be written or the disk is full.
     pub fn with_cache(self, request: &Request) -> Result<Files> {
         let Some(folder) = request.cache else { return Ok(self) };
-        let store = Arc::new(cache::open(folder, &self.paths, self.decode, request)?);
+        let store = Arc::new(cache::open(folder, &self.stored(), request)?);
         let cached = Some(Cached { store, places: (0..self.paths.len() as u32).collect() });
         Ok(Files { cached, ..self })
     }
@@ -125,6 +134,20 @@ impl Files {
         self.paths.get(i).with_context(|| format!("image {i} is asked of a split of {}", self.paths.len()))
     }
 
+    fn stored(&self) -> Stored<'_> {
+        Stored { paths: &self.paths, members: self.members.as_ref(), decode: self.decode }
+    }
+
+    /// Returns the bytes of the file of image i.
+    pub(super) fn bytes(&self, i: usize) -> Result<Vec<u8>> {
+        self.stored().bytes(i)
+    }
+
+    /// Returns image i in RGB at its stored size.
+    pub(super) fn rgb(&self, i: usize) -> Result<RgbImage> {
+        rgb_of(&self.stored().bytes(i)?, self.path(i)?, self.decode.turns)
+    }
+
     /// Returns image i, `[3, H, W]`: decoded and resized, or read from the cache, and corrupted if there is a
     /// corruption.
     ///
@@ -132,14 +155,14 @@ impl Files {
     /// Fails if the file cannot be read or decoded, if `resize = "none"` and it has another size than required, or if
     /// the cache is damaged.
     pub fn image(&self, i: usize) -> Result<Vec<u8>> {
-        let path = self.path(i)?;
+        self.path(i)?;
         let packed = match &self.cached {
             Some(cached) => cached.store.image(cached.places[i] as usize)?,
             None => None,
         };
         let mut pixels = match packed {
             Some(pixels) => pixels.to_vec(),
-            None => self.decode.file(path)?,
+            None => self.stored().decoded(i)?,
         };
         if let Some((applied, index)) = &self.corruption {
             applied.apply(&mut pixels, self.decode.height, self.decode.width, index[i])?;
@@ -160,7 +183,8 @@ impl Files {
             places: indices.iter().map(|&i| cached.places[i as usize]).collect(),
         });
         let paths = indices.iter().map(|&i| self.paths[i as usize].clone()).collect();
-        Files { paths, decode: self.decode, corruption, cached }
+        let members = self.members.as_ref().map(|members| members.select(indices));
+        Files { paths, members, decode: self.decode, corruption, cached }
     }
 
     /// Decodes every file on `workers` threads and passes each result to `keep`, in any order. Returns the failures,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::augment::Views;
 use super::corruptions::Applied;
-use super::decode::{interleaved, planar, rgb};
+use super::decode::{interleaved, planar};
 use super::images::{Files, Images, Packed};
 use super::questions::Questions;
 use super::texts::Texts;
@@ -92,9 +92,10 @@ impl Inputs {
     pub fn describe(&self, take: &mut dyn FnMut(&[u8])) {
         match self {
             Inputs::Packed(packed) => take(&packed.pixels),
-            Inputs::Files(files) => files.paths.iter().for_each(|path| {
+            Inputs::Files(files) => files.paths.iter().enumerate().for_each(|(i, path)| {
                 take(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
-                take(&path.metadata().map_or(0, |meta| meta.len()).to_le_bytes());
+                let of_file = || path.metadata().map_or(0, |meta| meta.len());
+                take(&files.members.as_ref().map_or_else(of_file, |members| members.of[i].size).to_le_bytes());
             }),
             Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
                 take(&(text.len() as u64).to_le_bytes());
@@ -148,7 +149,7 @@ impl Inputs {
     pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {
-            Inputs::Files(files) if views.augment.crops() => rgb(files.path(i)?, files.decode.turns)?,
+            Inputs::Files(files) if views.augment.crops() => files.rgb(i)?,
             _ => {
                 let image = interleaved(&self.image(i)?, height, width);
                 image.context("an image of another size than its split's")?

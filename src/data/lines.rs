@@ -59,6 +59,11 @@ impl std::fmt::Display for Line {
 }
 
 impl Line {
+    /// Returns the line that a row of a table is; rows count from 0.
+    pub(super) fn of_row(path: &Path, row: usize, table: Value) -> Line {
+        Line { path: path.to_path_buf(), number: row + 1, table }
+    }
+
     /// Returns the value at a key; `None` if it is absent or null. Dots lead into tables: `question.stem`.
     pub fn find(&self, key: &str) -> Option<&Value> {
         let start = self.table.get(key).or_else(|| key.split('.').try_fold(&self.table, |table, part| table.get(part)));

@@ -11,6 +11,29 @@ pub fn epoch_order(seed: u64, epoch: u64, particle: u64, samples: usize) -> Vec<
     permutation(&mut stream(seed, Purpose::Order, &[epoch, particle]), samples)
 }
 
+/// Returns the images that `particle` sees in `epoch` where all classes are as likely, given the labels of all images: as many draws
+/// with replacement as there are images, each with a probability inverse to the number of images of its class, as torch's
+/// `WeightedRandomSampler` draws them with these weights.
+pub fn balanced_order(seed: u64, epoch: u64, particle: u64, labels: &[u32]) -> Vec<u32> {
+    let members: Vec<Vec<u32>> = by_class(labels).into_iter().filter(|members| !members.is_empty()).collect();
+    let mut rng = stream(seed, Purpose::Order, &[epoch, particle]);
+    let mut draw = || {
+        let of_class = &members[below(&mut rng, members.len() as u64) as usize];
+        of_class[below(&mut rng, of_class.len() as u64) as usize]
+    };
+    labels.iter().map(|_| draw()).collect()
+}
+
+/// Returns the indices of the images of each class.
+fn by_class(labels: &[u32]) -> Vec<Vec<u32>> {
+    let classes = labels.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut members = vec![Vec::new(); classes];
+    for (i, &label) in labels.iter().enumerate() {
+        members[label as usize].push(i as u32);
+    }
+    members
+}
+
 /// A training set split in two. Both lists are sorted, and together they hold every index once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdout {
@@ -23,11 +46,7 @@ pub struct Holdout {
 /// Holds out `round(fraction * n)` of the n images of each class at random. `labels` has shape `[N]`. `fraction` is
 /// clamped to `[0, 1]`.
 pub fn stratified_validation_split(seed: u64, labels: &[u32], fraction: f64) -> Holdout {
-    let classes = labels.iter().max().map_or(0, |&last| last as usize + 1);
-    let mut members = vec![Vec::new(); classes];
-    for (i, &label) in labels.iter().enumerate() {
-        members[label as usize].push(i as u32);
-    }
+    let members = by_class(labels);
     let (mut train, mut validation) = (Vec::new(), Vec::new());
     for (class, of_class) in members.iter().enumerate() {
         let mut rng = stream(seed, Purpose::Validation, &[class as u64]);
@@ -100,6 +119,24 @@ mod tests {
             assert!(is_permutation(&other, 100));
             assert_ne!(base, other);
         }
+    }
+
+    /// Among images of which one in ten is of the rare class, half of the draws are of it, and all its images are as likely.
+    #[test]
+    fn balanced_draws_are_as_likely_for_every_class() {
+        let labels: Vec<u32> = (0..2000).map(|i| u32::from(i % 10 == 0) * 2).collect();
+        let order = balanced_order(1, 0, 0, &labels);
+        assert_eq!((order.len(), &order), (2000, &balanced_order(1, 0, 0, &labels)));
+        assert_ne!(order, balanced_order(1, 1, 0, &labels));
+        let draws: Vec<u32> = (0..20).flat_map(|epoch| balanced_order(1, epoch, 0, &labels)).collect();
+        let rare = draws.iter().filter(|&&i| labels[i as usize] == 2).count() as f64 / draws.len() as f64;
+        assert!((rare - 0.5).abs() < 4.0 * (0.25f64 / draws.len() as f64).sqrt(), "{rare}");
+        let mut counts = vec![0u32; 2000];
+        draws.iter().for_each(|&i| counts[i as usize] += 1);
+        // Each of the 200 rare images is drawn 100 times on average, each other one 11 times.
+        let of = |label: u32| (0..2000).filter(move |i| labels[*i] == label).map(|i| f64::from(counts[i]));
+        let chi: f64 = of(2).map(|count| (count - 100.0).powi(2) / 100.0).sum();
+        assert!((chi - 200.0).abs() < 5.0 * 400f64.sqrt(), "{chi}");
     }
 
     #[test]

@@ -1,19 +1,6 @@
 //! Turns members and an image set into saved predictions, metrics, and rows of the results.
 
-mod after;
-mod attacked;
-pub mod attacks;
-pub mod comparison;
-mod condition;
-mod conformal;
-mod files;
-mod finished;
-mod ood;
-mod row;
-pub mod score;
-mod sets;
-mod suite;
-
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -24,6 +11,7 @@ use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
 use crate::metrics;
+use crate::metrics::conformal::Calibrated;
 use crate::metrics::temperature::scaled_columns;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
@@ -35,15 +23,24 @@ use crate::run::{Record, RunFolder};
 use crate::session::Session;
 use crate::tasks::{Batched, Classes, Outcome};
 
+mod after;
+mod attacked;
+pub mod attacks;
+pub mod comparison;
+mod condition;
+mod row;
+pub mod score;
+mod suite;
+mod uncertainty;
+
 pub use after::after_training;
+pub use after::stored_rows;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
-pub use conformal::Conformal;
-pub use files::IMAGES;
-pub use finished::stored_rows;
-pub use ood::Inside;
+pub use row::IMAGES;
 pub use row::shown;
 pub use suite::{Suite, Tested, in_own_classes};
+pub use uncertainty::Inside;
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =
@@ -71,6 +68,15 @@ pub struct Evaluation<'a> {
     pub validation: Option<Predictions>,
     /// The thresholds of conformal sets, and what was measured of them.
     pub conformal: Option<Conformal>,
+}
+
+/// Makes the results file of an experiment anew if another program has changed it. Reading it takes a while, so this is done
+/// once before the rows of an evaluation are stored.
+fn mend_results(experiment: &Experiment, session: &Session, run: &RunFolder) -> Result<()> {
+    if session.group.is_main() && run.trial().is_none() {
+        mend(&session.settings.out, &experiment.name)?;
+    }
+    Ok(())
 }
 
 impl Evaluation<'_> {
@@ -133,7 +139,7 @@ impl Evaluation<'_> {
         Ok(Kept { row, file })
     }
 
-    /// Stores a row. Only the first process writes.
+    /// Stores a row. Only the first process writes. The results file is as bella wrote it, see [`mend_results`].
     fn store(&self, row: &Row) -> Result<()> {
         if !self.session.group.is_main() {
             return Ok(());
@@ -149,7 +155,6 @@ impl Evaluation<'_> {
         }
         let (out, name) = (&self.session.settings.out, &self.experiment.name);
         let csv = experiment_csv(out, name);
-        mend(out, name)?;
         if let Some(loss) = upsert_measurement(&csv, row, &ROW)?.and_then(|old| loss(&old, row)) {
             tracing::warn!(
                 "{}: the row of {}, {}: {loss}",
@@ -236,6 +241,30 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
         (true, 0) => None,
         (true, _) => Some("the temperatures of the replaced row are gone; --calibrate fits them again".to_string()),
         (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
+    }
+}
+
+/// Thresholds, and the rows that were measured with them.
+pub struct Conformal {
+    pub calibrated: Vec<Calibrated>,
+    /// The fingerprint of the calibration images.
+    pub images: Fingerprint,
+    measured: RefCell<Vec<Row>>,
+}
+
+impl Conformal {
+    pub fn new(calibrated: Vec<Calibrated>, images: Fingerprint) -> Conformal {
+        Conformal { calibrated, images, measured: RefCell::default() }
+    }
+
+    /// Returns the rows that were measured so far, in order.
+    pub fn measured(&self) -> Vec<Row> {
+        self.measured.borrow().clone()
+    }
+
+    /// Adds rows that were measured.
+    pub(super) fn add(&self, rows: Vec<Row>) {
+        self.measured.borrow_mut().extend(rows);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside};
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside, mend_results};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
@@ -71,6 +71,7 @@ impl Suite {
         if !opened.is_of_training(self.split) {
             opened.check_trial()?;
         }
+        mend_results(experiment, session, run)?;
         let mut testing = Testing { opened, suite: self, evaluation, ood: Vec::new() };
         testing.calibrate()?;
         let rows = testing.on_sets()?;

@@ -19,7 +19,7 @@ use crate::machine::Precision;
 use crate::model::recognition::Package;
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::session::{Computing, Opened};
-use crate::subspace::combine::mean;
+use crate::subspace::updates::mean;
 use crate::subspace::{Combined, Space, Subspace};
 
 /// The name of a model card beside a model, under which hubs show it.

@@ -6,16 +6,14 @@ mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
-mod selected;
-mod short;
 mod train_table;
 mod training;
-mod warnings;
 
 use std::cell::OnceCell;
 
 use crate::machine::Chunk;
 use crate::methods::PostHoc;
+use crate::metrics::NLL;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
@@ -24,14 +22,14 @@ use crate::tasks::{self, Task};
 
 pub use data::{DataSpec, Validation};
 pub use identity::{Group, digest_in, digest_of};
+pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use selected::Selected;
-use selected::choose;
-pub use short::{CHOICE_TABLES, full_key, may_be_short};
-pub use train_table::{Batches, LogFormat, PrefixCache, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, Criterion, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 use training::Images;
+pub use training::Selected;
 pub use training::Training;
+use training::choose;
 
 /// The checked settings of a run.
 pub struct Experiment {
@@ -106,6 +104,13 @@ fn check_answers(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpe
     }
     if training.subspace.key == "last-layer" {
         root.problem("subspace", "last-layer trains a head of classes: use low-rank with targets = [\"lm_head\"]");
+    }
+    if training.train.select_by != Criterion(&NLL) {
+        root.problem("train", "select_by: free answers have no metric of classes: leave it out, which means nll");
+    }
+    let balanced = (training.train.sampling == Sampling::Balanced).then_some("sampling");
+    if let Some(key) = training.train.changed_loss().or(balanced) {
+        root.problem("train", format!("{key}: free answers have no classes: leave it out"));
     }
     if training.train.loo_samples > 0 {
         root.problem("train", "loo_samples: leave-one-out losses are those of classes: leave it out");

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::short::full_key;
+use super::layers::full_key;
 use super::{Experiment, load_config};
-use crate::base::paths::expanded;
 use crate::base::small::Usage;
+use crate::base::small::absolute;
 use crate::data::entry;
 use crate::machine::Precision;
 use crate::schema::{Node, Origin, Problems, Tree, Value};
@@ -125,8 +125,7 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     if root.is_empty() {
         return Err(Usage(format!("{data}: names no folder behind `=`")).into());
     }
-    let root = expanded(root).map_err(|why| Usage(format!("{data}: {why}")))?;
-    let root = std::path::absolute(root).with_context(|| format!("{data}: no path"))?;
+    let root = absolute(root).map_err(|why| Usage(format!("{data}: {why}")))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
     Ok(load_config(&[], &sets)?)
 }

@@ -2,11 +2,13 @@
 
 use std::ops::RangeInclusive;
 
+use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
 use super::data::Validation;
 use crate::machine::{Chunk, Precision};
-use crate::schema::{CommandLine, Field, Reader, Setting, settings, words};
+use crate::metrics::{Average, Better, METRICS, Metric, NLL};
+use crate::schema::{Bounds, CommandLine, Field, Reader, Setting, settings, words};
 
 settings! {
     /// The table `[train]`; `batches` and `select` are the defaults of these keys.
@@ -19,13 +21,28 @@ settings! {
         pub warmup_steps: usize = 0, in 0..=1_000_000_000;
         /// Learning rate after the warm-up.
         pub schedule: Schedule = Schedule::Cosine;
+        /// Factor of the learning rate of a trained head.
+        pub head_rate: f64 = 1.0, in above(0.0), omit 1.0;
+        /// Factor of the learning rate from each block to the one below it, as in timm: the head has 1, the last block, with what follows
+        /// it, this factor, and what comes before the blocks one more than the first.
+        pub layer_decay: f64 = 1.0, in above(0.0), omit 1.0;
+        /// Factor of the learning rate of the factors B of low-rank updates (LoRA+).
+        pub b_rate: f64 = 1.0, in above(0.0), omit 1.0;
         /// Number type of forward and backward; masters, kernels and optimizer state are f32.
         pub precision: Precision = Precision::F32;
         /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`.
         pub batches: Batches = batches;
-        /// Epoch whose posterior is kept; `best-epoch`, by validation NLL, where images are held out and the method
+        /// Epoch whose posterior is kept; `best-epoch`, by `select_by`, where images are held out and the method
         /// does not gather its posterior along the training, as `swag` and the samplers do.
         pub select: Selection = select;
+        /// Metric of the held-out images, of averaged logits, by which `best-epoch` and `early_stop` compare epochs.
+        pub select_by: Criterion = Criterion(&NLL), omit Criterion(&NLL);
+        /// Weights of the classes in the loss, `balanced` or one number each, as in torch's cross-entropy; equal if nothing is set.
+        pub class_weights: Option<ClassWeights>, in above(0.0);
+        /// Share of the loss in which every class is the label, as in torch's cross-entropy.
+        pub label_smoothing: f64 = 0.0, in from_below(0.0, 1.0), omit 0.0;
+        /// Order of the images in an epoch: each once, or drawn with replacement so that all classes are as likely.
+        pub sampling: Sampling = Sampling::Shuffled, omit Sampling::Shuffled;
         /// Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.
         pub particle_chunk: Chunk = Chunk::Auto, in 0..=1_000_000;
         /// Parts that a batch is split into, whose gradients are added; `auto` for one part, cut into as many passes as
@@ -43,7 +60,7 @@ settings! {
         pub loo_samples: usize = 0, in 0..=u32::MAX as usize, omit 0;
         /// Minutes between two writings of the resume file within an epoch.
         pub save_minutes: f64 = 10.0, in above(0.0);
-        /// Epochs without a lower validation NLL after which training ends before its last epoch.
+        /// Epochs without a gain in `select_by` after which training ends before its last epoch.
         pub early_stop: Option<usize>, in 1..=1_000_000;
         /// Formats in which training is logged in the run's folder, beside `train.csv`.
         pub log: Vec<LogFormat>, unset Vec::new(), omit Vec::new();
@@ -94,6 +111,75 @@ impl Serialize for Accumulate {
     }
 }
 
+/// The weights of the classes in the loss.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClassWeights {
+    /// N / (C N_c) for the N_c of N training images that are of class c.
+    Balanced,
+    /// One number for each class.
+    Numbers(Vec<f64>),
+}
+
+impl ClassWeights {
+    /// Returns the weights, given the number of training images of each class.
+    ///
+    /// # Errors
+    /// Fails if there are not as many numbers as classes, or if a class has no image by which to balance it.
+    pub fn numbers(&self, images: &[usize]) -> Result<Vec<f64>> {
+        let classes = images.len();
+        let all: usize = images.iter().sum();
+        match self {
+            ClassWeights::Numbers(numbers) => {
+                let given = numbers.len();
+                ensure!(
+                    given == classes,
+                    "train.class_weights: has {given} numbers for {classes} classes: give one a class"
+                );
+                Ok(numbers.clone())
+            }
+            ClassWeights::Balanced => {
+                if let Some(class) = images.iter().position(|images| *images == 0) {
+                    bail!("train.class_weights = \"balanced\": class {class} has no training image: give numbers");
+                }
+                Ok(images.iter().map(|images| all as f64 / (classes * images) as f64).collect())
+            }
+        }
+    }
+}
+
+impl Setting for ClassWeights {
+    type Range = Bounds;
+
+    fn field(reader: &Reader, key: &str, range: Bounds) -> Field<ClassWeights> {
+        let named = |numbers: Option<Vec<f64>>| numbers.map_or(ClassWeights::Balanced, ClassWeights::Numbers);
+        reader.floats_or_word(key, "balanced", range).map(named)
+    }
+
+    fn stand_in() -> ClassWeights {
+        ClassWeights::Balanced
+    }
+}
+
+impl Serialize for ClassWeights {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            ClassWeights::Balanced => serializer.serialize_str("balanced"),
+            ClassWeights::Numbers(numbers) => numbers.serialize(serializer),
+        }
+    }
+}
+
+words! {
+    /// The order of the training images in an epoch.
+    pub enum Sampling {
+        /// Each image once.
+        Shuffled = "shuffled",
+        /// As many draws with replacement as there are images, each with a probability inverse to the number of images of its
+        /// class.
+        Balanced = "balanced",
+    }
+}
+
 words! {
     /// The learning rate over time, after a linear warm-up.
     pub enum Schedule { Cosine = "cosine", Linear = "linear", Constant = "constant" }
@@ -121,12 +207,83 @@ words! {
 words! {
     /// The epoch whose particles become the posterior.
     pub enum Selection {
-        /// The epoch with the lowest validation NLL of the averaged logits.
+        /// The best epoch by a metric of the held-out images.
         Best = "best-epoch",
         Last = "last-epoch",
     }
 }
+
+/// The metric of the held-out images by which epochs are compared, with its direction. Logits are averaged.
+#[derive(Clone, Copy)]
+pub struct Criterion(pub &'static Metric);
+
+impl Criterion {
+    /// Returns the metrics that have a direction.
+    fn all() -> impl Iterator<Item = &'static Metric> {
+        METRICS.iter().copied().filter(|metric| metric.better != Better::Neither)
+    }
+
+    /// Returns the column of `train.csv` that has it.
+    pub fn column(self) -> String {
+        let columns = self.0.columns();
+        let of_logits = columns.iter().find(|(_, average)| *average == Average::Logit).or(columns.first());
+        format!("validation_{}", of_logits.map_or(self.0.key, |(column, _)| column))
+    }
+
+    /// Returns whether `value` is strictly better than `than`. A value that is not a number never is.
+    pub fn gains(self, value: f64, than: f64) -> bool {
+        if self.0.better == Better::Higher { value > than } else { value < than }
+    }
+
+    /// Returns the adjective of a better value.
+    pub fn better(self) -> &'static str {
+        if self.0.better == Better::Higher { "higher" } else { "lower" }
+    }
+
+    /// Returns the adjective of the best value.
+    pub fn best(self) -> &'static str {
+        if self.0.better == Better::Higher { "highest" } else { "lowest" }
+    }
+}
+
+impl PartialEq for Criterion {
+    fn eq(&self, other: &Criterion) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Setting for Criterion {
+    type Range = ();
+
+    fn field(reader: &Reader, key: &str, (): ()) -> Field<Criterion> {
+        let named = |key: &str| Criterion(Criterion::all().find(|metric| metric.key == key).unwrap_or(&NLL));
+        reader.word_of(key, Criterion::all().map(|metric| metric.key).collect()).map(named)
+    }
+
+    fn stand_in() -> Criterion {
+        Criterion(&NLL)
+    }
+}
+
+impl Serialize for Criterion {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.key)
+    }
+}
+
 impl TrainSpec {
+    /// Returns the first key whose value gives columns a learning rate of their own.
+    pub fn changed_rate(&self) -> Option<&'static str> {
+        let keys = [("head_rate", self.head_rate), ("layer_decay", self.layer_decay), ("b_rate", self.b_rate)];
+        keys.into_iter().find(|(_, factor)| *factor != 1.0).map(|(key, _)| key)
+    }
+
+    /// Returns the first key whose value changes the loss of a label.
+    pub(super) fn changed_loss(&self) -> Option<&'static str> {
+        let smoothed = (self.label_smoothing > 0.0).then_some("label_smoothing");
+        self.class_weights.as_ref().map(|_| "class_weights").or(smoothed)
+    }
+
     /// Reports what is wrong with several keys together, in a config that trains.
     pub(super) fn check(&self, reader: &Reader, validation: Validation) {
         if self.select == Selection::Best && validation.is_none() {
@@ -134,6 +291,9 @@ impl TrainSpec {
         }
         if self.early_stop.is_some() && validation.is_none() {
             reader.problem("early_stop", "needs validation images: set data.*.validation, say to 0.2");
+        }
+        if self.select_by != Criterion(&NLL) && self.select != Selection::Best && self.early_stop.is_none() {
+            reader.problem("select_by", "has no meaning without select = \"best-epoch\" or early_stop");
         }
         if self.on_epoch_seconds.is_some() && self.on_epoch.is_none() {
             reader.problem("on_epoch_seconds", "has no meaning without on_epoch");

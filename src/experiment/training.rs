@@ -2,8 +2,7 @@
 //! them.
 
 use super::data::{DataSpec, Validation};
-use super::selected::{Selected, choose};
-use super::train_table::{Batches, Schedule, Selection, TrainSpec};
+use super::train_table::{Batches, Sampling, Schedule, Selection, TrainSpec};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -120,6 +119,7 @@ impl Training {
             );
             root.problem("train", why);
         }
+        self.check_loss(root);
         let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
         if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
@@ -132,6 +132,26 @@ impl Training {
                 self.method.key
             );
             root.problem("train", why);
+        }
+    }
+
+    /// Checks that the method follows the loss and the images that `[train]` asks for.
+    fn check_loss(&self, root: &Reader) {
+        let (method, post_hoc) = (&self.method.key, self.method.spec.post_hoc().is_some());
+        let sampled = (self.train.sampling != Sampling::Shuffled).then_some("sampling");
+        let changed = self.train.changed_loss();
+        if let Some(key) = changed.or(sampled).filter(|_| post_hoc) {
+            let why = format!(
+                "{key}: method.{method} is fitted to the plain likelihood of every image once, which the particles would not \
+                 maximise: leave it out"
+            );
+            root.problem("train", why);
+        } else if let Some(key) = changed.filter(|_| self.method.spec.needs_classes()) {
+            let why = format!("{key}: method.{method} has a loss of its own, of the plain likelihood: leave it out");
+            root.problem("train", why);
+        }
+        if let Some(key) = changed.filter(|_| self.train.loo_samples > 0) {
+            root.problem("train", format!("{key}: loo_samples is of the plain likelihood: leave one of them out"));
         }
     }
 
@@ -170,6 +190,11 @@ impl Training {
             }
             _ => {}
         }
+        if let Some(key) = self.train.changed_rate().filter(|_| own_update) {
+            let why =
+                format!("{key}: method.{method} is its own optimizer, with one rate for all columns: leave it out");
+            root.problem("train", why);
+        }
         if own_update && self.train.clip_norm.is_some() {
             root.problem("train", format!("clip_norm: method.{method} has its own update; leave it out"));
         }
@@ -193,4 +218,26 @@ impl Training {
             root.problem("train", why);
         }
     }
+}
+
+/// The selected entry of a registry.
+pub struct Selected<T: ?Sized> {
+    pub key: String,
+    pub spec: Box<T>,
+}
+
+/// Reads one of the choice tables with the entries of its registry.
+pub fn choose<F: Copy, T: ?Sized>(
+    root: &Reader,
+    key: &str,
+    entries: impl Iterator<Item = (&'static str, F)>,
+    read: impl Fn(F, &Reader) -> Box<T>,
+) -> Option<Selected<T>> {
+    let entries: Vec<(&'static str, F)> = entries.collect();
+    let known: Vec<&str> = entries.iter().map(|(key, _)| *key).collect();
+    let (key, reader) = root.one_of(key, &known)?;
+    let (_, entry) = entries.into_iter().find(|(known, _)| *known == key)?;
+    let spec = read(entry, &reader);
+    reader.finish();
+    Some(Selected { key, spec })
 }

@@ -1,4 +1,4 @@
-//! The cache of the Hub as its Python package lays it out: `models--org--name` with `refs/<revision>` (a commit),
+//! The cache of the Hub as its Python package lays it out: `models--org--name` or `datasets--org--name` with `refs/<revision>` (a commit),
 //! `blobs/<hash>` (the files), `snapshots/<commit>/<file>` (relative links to them), `.no_exist/<commit>/<file>` (files
 //! that a commit does not have), and locks in `.locks` beside it.
 
@@ -20,7 +20,7 @@ pub struct Folder {
 
 impl Folder {
     pub fn of(cache: &Path, name: &HubName) -> Folder {
-        let folder = format!("models--{}", name.repository.replace('/', "--"));
+        let folder = format!("{}--{}", name.kind.word(), name.repository.replace('/', "--"));
         Folder { path: cache.join(&folder), locks: cache.join(".locks").join(folder) }
     }
 
@@ -83,7 +83,8 @@ impl Folder {
         if link.symlink_metadata().is_ok() {
             fs::remove_file(&link).with_context(|| unwritable(&link))?;
         }
-        match make_link(&self.blob(hash), &Path::new("../../blobs").join(hash), &link) {
+        let up = "../".repeat(2 + file.matches('/').count());
+        match make_link(&self.blob(hash), &Path::new(&up).join("blobs").join(hash), &link) {
             // Another process was faster.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
             made => made.with_context(|| unwritable(&link)),

@@ -39,11 +39,26 @@ pub enum Fault {
     Lasting(Error),
 }
 
-/// The checkpoint that messages name, and the page on which its terms are.
+/// What is asked for, as messages name it, and the page on which its terms are.
 pub struct Subject {
     pub name: String,
     pub page: String,
+    pub ways: &'static Ways,
 }
+
+/// The ways out that messages name.
+#[derive(Debug, PartialEq)]
+pub struct Ways {
+    /// The variable that names a mirror.
+    pub mirror: &'static str,
+    /// How another folder is named.
+    pub folder: &'static str,
+    /// Whether a token opens what is closed.
+    pub takes_token: bool,
+}
+
+/// The ways out of the Hub's checkpoints and of OpenAI's archives.
+pub static OF_HUB: Ways = Ways { mirror: "HF_ENDPOINT", folder: "set HF_HOME to a folder", takes_token: true };
 
 /// The answer to a request: its status is 200, 206, 416 or, where it leads to another host and is not followed, 302.
 pub struct Answer {
@@ -81,7 +96,8 @@ impl Client<'_> {
     /// # Errors
     /// Fails if the address is none, or if the certificates that the environment names cannot be read.
     pub fn new<'a>(settings: &'a Settings, endpoint: &str, subject: Subject) -> Result<Client<'a>> {
-        let rule = || format!("HF_ENDPOINT = {endpoint}: must be an address such as https://huggingface.co");
+        let mirror = subject.ways.mirror;
+        let rule = || format!("{mirror} = {endpoint}: must be an address that begins with https:// or http://");
         let uri: Uri = endpoint.parse().with_context(rule)?;
         anyhow::ensure!(matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some(), rule());
         let patience = Some(settings.patience);
@@ -155,12 +171,14 @@ impl Client<'_> {
             let (shown, server) = (&self.subject.name, plain(url));
             anyhow::ensure!(
                 pause <= LONGEST_PAUSE,
-                "{shown}: {server}: {why}, and asks to wait {} s: try again then; with HF_TOKEN the limits are wider",
-                pause.as_secs()
+                "{shown}: {server}: {why}, and asks to wait {} s: try again then{}",
+                pause.as_secs(),
+                if self.subject.ways.takes_token { "; with HF_TOKEN the limits are wider" } else { "" }
             );
             anyhow::ensure!(
                 tries < TRIES,
-                "{shown}: {server}: {why}, {tries} times: try again later (what has come is kept), or name a mirror by HF_ENDPOINT"
+                "{shown}: {server}: {why}, {tries} times: try again later (what has come is kept), or name a mirror by {}",
+                self.subject.ways.mirror
             );
             tracing::debug!("{shown}: {why}; again in {} s", pause.as_secs_f32());
             sleep(pause);
@@ -212,13 +230,14 @@ impl Client<'_> {
         let (shown, address) = (&self.subject.name, at.to_string());
         let address = plain(&address);
         Err(lasting(anyhow!(
-            "{shown}: is sent on to {address}, which is not encrypted: refused; set HF_ENDPOINT to another mirror"
+            "{shown}: is sent on to {address}, which is not encrypted: refused; set {} to another mirror",
+            self.subject.ways.mirror
         )))
     }
 
     /// Returns an answer with content, and the fault that any other status is.
     fn checked(&self, at: &Uri, answer: Answer) -> Result<Answer, Fault> {
-        let (Subject { name, page }, host) = (&self.subject, at.host().unwrap_or_default());
+        let (Subject { name, page, ways }, host) = (&self.subject, at.host().unwrap_or_default());
         let (status, code) = (answer.status, answer.header("x-error-code").unwrap_or_default());
         let token =
             if self.settings.token.is_some() { "the token that was sent may not read it" } else { "no token was sent" };
@@ -228,6 +247,11 @@ impl Client<'_> {
                 "{name}: is gated, and {token} ({status}): accept its terms at {page}, and set HF_TOKEN to a token of that account"
             ),
             (_, "RevisionNotFound") => format!("{name}: has no such revision: see the branches and tags at {page}"),
+            (400..=407 | 409..=424 | 426..=428, _) if !ways.takes_token => format!(
+                "{name}: {host} answers {status} for {}: get it as {page} says, or name a mirror by {}",
+                at.path(),
+                ways.mirror
+            ),
             (401, _) => format!(
                 "{name}: {host} answers 401, and {token}: there is no repository of this name, or it is private: check the name, \
                  or set HF_TOKEN to a token that may read it"
@@ -241,7 +265,7 @@ impl Client<'_> {
                     answer.header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
                 return Err(Fault::Passing { why: format!("answers {status}"), pause });
             }
-            _ => format!("{name}: {host} answers {status}: is HF_ENDPOINT one of the Hub?"),
+            _ => format!("{name}: {host} answers {status}: is {} a mirror?", ways.mirror),
         };
         Err(lasting(Error::msg(why)))
     }
@@ -265,9 +289,10 @@ impl Client<'_> {
 
     fn no_way_to(&self, host: &str) -> Fault {
         lasting(anyhow!(
-            "{}: there is no way to {host}: connect to the network, set HTTPS_PROXY or HF_ENDPOINT, or work with what is in the \
-             cache by --offline",
-            self.subject.name
+            "{}: there is no way to {host}: connect to the network, set HTTPS_PROXY or {}{}",
+            self.subject.name,
+            self.subject.ways.mirror,
+            if self.subject.ways.takes_token { ", or work with what is in the cache by --offline" } else { "" }
         ))
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::ProgressBar;
 use sha1::{Digest, Sha1};
 
-use super::client::{Answer, Ask, Client, Fault};
+use super::client::{Answer, Ask, Client, Fault, Ways};
 use crate::base::files::{behind_links, sync_folder};
 use crate::base::hash::{file_sha256, hex};
 
@@ -67,6 +67,7 @@ pub struct Download {
     pub part: PathBuf,
     /// The file that it becomes.
     pub target: PathBuf,
+    pub ways: &'static Ways,
 }
 
 impl Download {
@@ -96,9 +97,10 @@ impl Download {
             ensure!(
                 std::mem::take(&mut continued),
                 "{}: what came has the hash {found}, not {}: it is not the published file and was removed: try again, or set \
-                 HF_ENDPOINT to another mirror",
+                 {} to another mirror",
                 self.url,
-                self.hash.digits()
+                self.hash.digits(),
+                self.ways.mirror
             );
         }
         self.name_it().with_context(|| format!("cannot write {}", self.target.display()))
@@ -164,21 +166,23 @@ impl Download {
 
     fn of_another_size(&self, size: u64) -> Fault {
         Fault::Lasting(anyhow!(
-            "{}: has {size} bytes, not the {} that were promised: it is not the published file: try again, or set HF_ENDPOINT to \
-             another mirror",
+            "{}: has {size} bytes, not the {} that were promised: it is not the published file: try again, or set {} to another \
+             mirror",
             self.url,
-            self.size
+            self.size,
+            self.ways.mirror
         ))
     }
 
     fn unwritten(&self, error: std::io::Error) -> anyhow::Error {
+        let folder = self.ways.folder;
         let way_out = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                ": make room, or set HF_HOME to a folder on a larger disk; what has come is kept"
+                format!("make room, or {folder} on a larger disk; what has come is kept")
             }
-            _ => ": set HF_HOME to a folder that you may write to",
+            _ => format!("{folder} that you may write to"),
         };
-        anyhow!("{}: cannot write: {error}{way_out}", self.part.display())
+        anyhow!("{}: cannot write: {error}: {way_out}", self.part.display())
     }
 
     fn remove_part(&self) {
@@ -207,16 +211,18 @@ fn starts_at(answer: &Answer, from: u64) -> bool {
 /// # Errors
 /// Fails with what is missing if they do not.
 pub fn check_space(folder: &Path, downloads: &[Download], name: &str) -> Result<()> {
+    let Some(ways) = downloads.first().map(|one| one.ways) else { return Ok(()) };
     let coming: u64 = downloads.iter().map(|one| one.size.saturating_sub(one.started())).sum();
     let place = behind_links(folder).unwrap_or_else(|_| folder.to_path_buf());
     // Where the system does not tell, writing will.
     let Ok(free) = fs4::available_space(&place) else { return Ok(()) };
     if coming > free {
         bail!(
-            "{name}: {} are still to come, and {} has room for {}: make room, or set HF_HOME to a folder on a larger disk",
+            "{name}: {} are still to come, and {} has room for {}: make room, or {} on a larger disk",
             megabytes(coming),
             folder.display(),
-            megabytes(free)
+            megabytes(free),
+            ways.folder
         );
     }
     Ok(())

@@ -6,7 +6,7 @@ mod client;
 mod download;
 mod files;
 mod name;
-mod openai;
+pub mod originals;
 mod repository;
 mod settings;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use crate::base::hash::file_sha256;
 use crate::base::logging::bar_of_bytes;
 use crate::schema::{Field, Reader, Setting};
 use cache::{create_beside, with_lock_of};
-use client::{Ask, Client, Subject};
+use client::{Ask, Client, OF_HUB, Subject};
 use download::{Download, Hash, check_space, megabytes};
+use name::Archive;
 use name::{HubName, Name};
-use openai::Archive;
 use repository::Repository;
 
 pub use files::{INDEX, lead};
@@ -155,6 +155,31 @@ pub fn local(path: &Path) -> Result<PathBuf> {
     Place::of(path, &settings)?.fetch(&settings).map(Path::to_path_buf)
 }
 
+/// Returns the folder that the root of a data set is, or means by `hf://datasets/org/name`. Of a repository, those of its files that
+/// `choose` takes from the names of all are in the folder afterwards.
+///
+/// # Errors
+/// Fails if a name is none, or if its files cannot be had.
+pub fn data_folder(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>) -> Result<PathBuf> {
+    data_folder_by(root, choose, &Settings::of_environment())
+}
+
+fn data_folder_by(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>, settings: &Settings) -> Result<PathBuf> {
+    match HubName::of_data(root)? {
+        Some(name) => Repository::new(settings, &name).fetch_chosen(choose),
+        None => Ok(root.to_path_buf()),
+    }
+}
+
+/// Returns the names of the files of the repository that the root of a data set means; `None` for a folder.
+///
+/// # Errors
+/// Fails if a name is none, or if the Hub or the cache does not know it.
+pub fn data_files(root: &Path) -> Result<Option<Vec<String>>> {
+    let settings = Settings::of_environment();
+    HubName::of_data(root)?.map(|name| Repository::new(&settings, &name).names()).transpose()
+}
+
 /// Returns the last part of a path, or of the repository that a name means.
 pub fn last_part(path: &Path) -> OsString {
     match Name::of(path) {
@@ -192,7 +217,7 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
     create_beside(target)?;
     // No token is for this server.
     let settings = Settings { token: None, ..settings.clone() };
-    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into() };
+    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into(), ways: &OF_HUB };
     let client = Client::new(&settings, &settings.openai, subject)?;
     let url = format!("{}/{}/{}", settings.openai, archive.sha256, archive.file());
     let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
@@ -200,7 +225,7 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
     let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
     let part = target.with_extension("pt.incomplete");
     let hash = Hash::Sha256(archive.sha256.into());
-    let plan = Download { url, size, hash, part, target: target.to_path_buf() };
+    let plan = Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_HUB };
     let folder = target.parent().unwrap_or(Path::new("."));
     with_lock_of(&folder.join(format!("{}.lock", archive.name)), &archive.to_string(), || {
         if target.is_file() && is_whole()? {

@@ -1,17 +1,17 @@
 //! A repository of the Hub: what is in the cache is used, what is missing is downloaded into it.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::cache::Folder;
-use super::client::{Ask, Client, Subject};
+use super::client::{Ask, Client, OF_HUB, Subject};
 use super::download::{Download, Hash, check_space, megabytes};
 use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, needed, no_weights, shards};
-use super::name::{HubName, is_commit, is_safe};
+use super::name::{HubName, is_commit, is_safe_path};
 use super::settings::Settings;
 use crate::base::logging::bar_of_bytes;
 
@@ -97,6 +97,51 @@ impl Repository<'_> {
         Ok(folder)
     }
 
+    /// Returns the folder of a data set, with those of its files that `choose` takes from the names of all.
+    ///
+    /// # Errors
+    /// Fails if they cannot be had.
+    pub fn fetch_chosen(&self, choose: &dyn Fn(&[String]) -> Vec<String>) -> Result<PathBuf> {
+        let known = self.folder.commit(self.name);
+        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
+        if self.settings.offline {
+            return here.with_context(|| self.missing());
+        }
+        match (self.list(known.as_deref()), here) {
+            (Ok(list), _) => {
+                self.download(&list.commit, &choose(&list.files))?;
+                self.folder.set_commit(self.name, &list.commit)?;
+                Ok(self.folder.snapshot(&list.commit))
+            }
+            // What is here is enough without the Hub.
+            (Err(error), Some(folder)) => {
+                tracing::debug!("{error:#}");
+                Ok(folder)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Returns the names of the files of a data set: of those in the cache where the Hub may not or cannot be asked.
+    ///
+    /// # Errors
+    /// Fails if the Hub does not know the name, or if the cache has nothing of it.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let known = self.folder.commit(self.name);
+        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
+        if !self.settings.offline {
+            match (self.list(known.as_deref()), &here) {
+                (Ok(list), _) => return Ok(list.files.clone()),
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(_)) => tracing::debug!("{error:#}"),
+            }
+        }
+        let folder = here.with_context(|| self.missing())?;
+        let mut names = Vec::new();
+        below(&folder, "", &mut names);
+        Ok(names)
+    }
+
     /// Says that the cache has nothing of this name.
     pub fn missing(&self) -> String {
         format!(
@@ -124,9 +169,12 @@ impl Repository<'_> {
 
     /// Returns the files of a commit, or of the one that the name means.
     fn list(&self, commit: Option<&str>) -> Result<Arc<List>> {
-        let HubName { repository, revision } = self.name;
-        let revision = commit.unwrap_or(revision).replace('/', "%2F");
-        let url = format!("{}/api/models/{repository}/revision/{revision}", self.settings.endpoint);
+        let HubName { kind, repository, revision } = self.name;
+        let at = |revision: &str| {
+            let revision = revision.replace('/', "%2F");
+            format!("{}/api/{}/{repository}/revision/{revision}", self.settings.endpoint, kind.word())
+        };
+        let url = at(commit.unwrap_or(revision));
         let lists = || LISTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(list) = lists().get(&url) {
             return Ok(list.clone());
@@ -142,13 +190,17 @@ impl Repository<'_> {
             "{shown}: the Hub answers with another commit ({found}): use another mirror as HF_ENDPOINT"
         );
         let list = Arc::new(List { commit: found.to_string(), files: listed(&json, &shown.to_string())? });
-        lists().insert(url, list.clone());
+        lists().extend([(at(found), list.clone()), (url, list.clone())]);
         Ok(list)
     }
 
     fn client(&self) -> Result<Client<'_>> {
         let (endpoint, repository) = (&self.settings.endpoint, &self.name.repository);
-        let subject = Subject { name: self.name.to_string(), page: format!("{endpoint}/{repository}") };
+        let subject = Subject {
+            name: self.name.to_string(),
+            page: format!("{endpoint}/{}{repository}", self.name.kind.start()),
+            ways: &OF_HUB,
+        };
         Client::new(self.settings, endpoint, subject)
     }
 
@@ -180,8 +232,13 @@ impl Repository<'_> {
     /// Asks what a file is: its size and its hash, by which the cache names it.
     fn plan(&self, client: &Client, commit: &str, file: &str) -> Result<Download> {
         let shown = self.name;
-        ensure!(is_safe(file), "{shown}: {file:?} is no plain name of a file: refused");
-        let url = format!("{}/{}/resolve/{commit}/{file}", self.settings.endpoint, self.name.repository);
+        ensure!(is_safe_path(file), "{shown}: {file:?} is no plain name of a file: refused");
+        let url = format!(
+            "{}/{}{}/resolve/{commit}/{file}",
+            self.settings.endpoint,
+            self.name.kind.start(),
+            self.name.repository
+        );
         let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
         let hash = answer.header("x-linked-etag").or_else(|| answer.header("etag")).and_then(Hash::of_etag);
         let hash = hash.with_context(|| {
@@ -199,7 +256,7 @@ impl Repository<'_> {
             megabytes(size)
         );
         let (part, target) = (self.folder.part(hash.digits()), self.folder.blob(hash.digits()));
-        Ok(Download { url, size, hash, part, target })
+        Ok(Download { url, size, hash, part, target, ways: &OF_HUB })
     }
 
     fn obtain(&self, client: &Client, commit: &str, (file, plan): (&str, &Download), bar: &ProgressBar) -> Result<()> {
@@ -211,5 +268,16 @@ impl Repository<'_> {
             }
             self.folder.link(commit, file, hash)
         })
+    }
+}
+
+/// Adds the names of the files below a folder, with the folders before them.
+fn below(folder: &Path, before: &str, names: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = format!("{before}{}", entry.file_name().to_string_lossy());
+        match entry.path().is_dir() {
+            true => below(&entry.path(), &format!("{name}/"), names),
+            false => names.push(name),
+        }
     }
 }

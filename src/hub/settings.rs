@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::openai;
+use super::name::ADDRESS;
 use crate::base::files::read_text;
-use crate::base::paths::expanded;
+use crate::base::small::expanded;
 
 /// The Hub itself, where no mirror is set.
 const HUB: &str = "https://huggingface.co";
+
+/// The variable that names a mirror of the servers of data sets.
+pub const DATA_MIRROR: &str = "BELLA_DATA_MIRROR";
 
 /// Seconds without a byte after which a transfer counts as stalled.
 const PATIENCE: u64 = 10;
@@ -37,6 +40,8 @@ pub struct Settings {
     pub endpoint: String,
     /// The start of the addresses of OpenAI's archives.
     pub openai: String,
+    /// The mirror of the servers of data sets, which has their files below `<host>/<path>`.
+    pub data_mirror: Option<String>,
     pub token: Option<Token>,
     pub offline: bool,
     /// The time for which a connection, an answer or a byte is waited for.
@@ -70,7 +75,8 @@ impl Settings {
             cache: cache.unwrap_or_else(|| home.join("hub")),
             archives: caches.join("clip"),
             endpoint: variable("HF_ENDPOINT").unwrap_or(HUB.into()).trim_end_matches('/').to_string(),
-            openai: openai::ADDRESS.to_string(),
+            openai: ADDRESS.to_string(),
+            data_mirror: variable(DATA_MIRROR).map(|text| text.trim_end_matches('/').to_string()),
             token: token.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()).map(Token),
             offline: OFFLINE.load(Ordering::Relaxed) || is_set(offline),
             patience: Duration::from_secs(seconds.max(1)),

@@ -1,16 +1,16 @@
 //! Downloads from a server of their own on the loopback, and everything that goes wrong on the way.
 
 #[path = "../../tests/common/hub.rs"]
-mod server;
+pub mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::openai::Archive;
+use super::name::Archive;
 use super::settings::Token;
-use super::{Place, Settings, fetch_archive};
+use super::{Place, Settings, data_folder_by, fetch_archive};
 use server::{COMMIT, Fault, Hub};
 
 const CONFIG: &[u8] = br#"{"model_type": "vit", "image_size": 8}"#;
@@ -22,10 +22,10 @@ fn weights() -> Vec<u8> {
     (0..3u32 << 20).map(|at| (at.wrapping_mul(2654435761) >> 13) as u8).collect()
 }
 
-struct Case {
-    hub: Hub,
-    folder: TempDir,
-    settings: Settings,
+pub struct Case {
+    pub hub: Hub,
+    pub folder: TempDir,
+    pub settings: Settings,
 }
 
 impl Case {
@@ -41,13 +41,14 @@ impl Case {
         Case::of(&files)
     }
 
-    fn of(files: &[(&str, &[u8])]) -> Case {
+    pub fn of(files: &[(&str, &[u8])]) -> Case {
         let (hub, folder) = (Hub::of("org/tiny", files), tempfile::tempdir().unwrap());
         let settings = Settings {
             cache: folder.path().join("hub"),
             archives: folder.path().join("clip"),
             endpoint: hub.address.clone(),
             openai: format!("{}/org/tiny/resolve/main", hub.address),
+            data_mirror: None,
             token: None,
             offline: false,
             patience: Duration::from_millis(700),
@@ -421,4 +422,48 @@ fn an_archive_of_openais_has_the_hash_of_its_address() {
     fetch_archive(&archive, &target, &settings).unwrap();
     fetch_archive(&archive, &target, &offline).unwrap();
     assert_eq!(case.hub.seen(), []);
+}
+
+#[test]
+fn the_files_of_a_data_set_that_are_chosen_have_the_layout_of_the_python_package() {
+    let case = Case::new();
+    case.hub.put_data(
+        "org/set",
+        &[
+            ("data/train-00000-of-00001.parquet", b"train"),
+            ("data/test-00000-of-00001.parquet", b"test"),
+            ("README.md", b"# set"),
+        ],
+    );
+    let root = Path::new("hf://datasets/org/set");
+    let tables = |split: &'static str| {
+        move |files: &[String]| {
+            files.iter().filter(|file| file.contains(split) || *file == "README.md").cloned().collect()
+        }
+    };
+    let folder = data_folder_by(root, &tables("test"), &case.settings).unwrap();
+    assert_eq!(folder, case.path(&SNAPSHOT.replace("models--org--tiny", "datasets--org--set")));
+    let test = folder.join("data/test-00000-of-00001.parquet");
+    assert!(std::fs::read_link(&test).unwrap().starts_with("../../../blobs"), "{test:?}");
+    assert_eq!(std::fs::read(&test).unwrap(), b"test");
+    assert_eq!(std::fs::read(folder.join("README.md")).unwrap(), b"# set");
+    assert!(!folder.join("data/train-00000-of-00001.parquet").exists(), "another split was downloaded");
+    case.hub.seen();
+    data_folder_by(Path::new("hf://org/set"), &tables("test"), &case.settings).unwrap();
+    assert_eq!(case.hub.seen(), [], "what is there is asked for again");
+    data_folder_by(root, &tables("train"), &case.settings).unwrap();
+    assert_eq!(std::fs::read(folder.join("data/train-00000-of-00001.parquet")).unwrap(), b"train");
+    let offline = Settings { offline: true, ..case.settings.clone() };
+    assert_eq!(data_folder_by(root, &tables("test"), &offline).unwrap(), folder);
+    let error = |root: &str, settings: &Settings| {
+        format!("{:#}", data_folder_by(Path::new(root), &tables("test"), settings).unwrap_err())
+    };
+    assert!(error("hf://datasets/org/other", &offline).contains("hf://datasets/org/other: is not in"));
+    assert!(error("hf://datasets/org/other", &case.settings).contains("hf://datasets/org/other: "));
+    assert!(error("hf://datasets/a/b/c", &case.settings).contains("must be hf://datasets/ORG/NAME"));
+    case.hub.fail("GET", "/api/datasets/", 1, Fault::Status(403, "x-error-code: GatedRepo"));
+    case.hub.put_data("org/gated", &[("a.parquet", b"x")]);
+    let gated = error("hf://datasets/org/gated", &case.settings);
+    assert!(gated.contains("is gated") && gated.contains("/datasets/org/gated, and set HF_TOKEN"), "{gated}");
+    assert_eq!(data_folder_by(Path::new("/plain"), &tables("test"), &case.settings).unwrap(), Path::new("/plain"));
 }

@@ -2,13 +2,10 @@
 
 mod extremes;
 mod images;
-mod questions;
 mod sets;
 mod texts;
-mod written;
 
 pub use extremes::Extremes;
 pub use images::{Predicted, Wanted, predict as predict_images};
-pub use questions::run as predict_questions;
 pub use sets::run as predict_set;
-pub use texts::{Asked, run as predict_texts};
+pub use texts::{Asked, predict_questions, predict_texts};

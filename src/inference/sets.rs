@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use super::extremes::Extremes;
-use crate::data::{Split, SplitName};
+use crate::data::SplitName;
 use crate::evaluate::{in_own_classes, labelled};
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
@@ -34,12 +34,10 @@ pub fn run(
     if !opened.is_of_training(split) {
         opened.check_trial()?;
     }
-    let sets = if split == SplitName::Test { experiment.data.test_sets() } else { Vec::new() };
-    let mut splits: Vec<Split> =
-        sets.iter().map(|(_, set)| session.load_test(experiment, &**set)).collect::<Result<_>>()?;
-    if splits.is_empty() {
-        splits.push(opened.split(split)?);
-    }
+    let splits = match split {
+        SplitName::Test => experiment.data.each_test_set(|_, set| session.load_test(experiment, set))?,
+        split => vec![opened.split(split)?],
+    };
     let prepared = opened.prepare(experiment.predictive())?;
     let predictor = Predictor::new(&session.model, prepared.members(), opened.chunk());
     let (classes, mut done) = (&session.classes, 0);

@@ -4,15 +4,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 
-use super::written::Texts;
+use crate::base::outside::{printed_cell, printed_json};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::data::lines::read_lines;
+use crate::data::batches::SampleSet;
+use crate::data::lines::{Line, read_lines};
 use crate::data::{Prompts, Tokens};
+use crate::evaluate::labelled;
 use crate::metrics::Uncertainty;
 use crate::model::{Input, Wording};
 use crate::predict::Predictor;
-use crate::predict::generate::Stop;
+use crate::predict::generate::{Stop, Written};
 use crate::predict::inputs::{Columns, Format, Prediction, Record, Writer};
 use crate::predictions::Predictions;
 use crate::session::Opened;
@@ -34,7 +37,7 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 /// Fails if a line cannot be read, if the run cannot predict it, or if a record cannot be written.
-pub fn run(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
+pub fn predict_texts(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
     let dataset = &opened.experiment.data.dataset;
     let (mut names, mut prompts) = (Vec::new(), Prompts::default());
     for path in args.paths {
@@ -132,4 +135,147 @@ pub fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
         "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
     );
     Ok(())
+}
+
+/// Writes a record for each text.
+pub struct Texts<'t> {
+    words: &'t dyn Wording,
+    out: Box<dyn Write>,
+    /// The records in CSV; `None` for JSON lines, which are written at once.
+    table: Option<csv::Writer<Vec<u8>>>,
+}
+
+impl<'t> Texts<'t> {
+    pub fn new(words: &'t dyn Wording, format: Format, out: Box<dyn Write>) -> Texts<'t> {
+        let table = (format == Format::Csv).then(|| csv::Writer::from_writer(Vec::new()));
+        Texts { words, out, table }
+    }
+
+    /// Takes the text that follows the prompt `path`.
+    ///
+    /// # Errors
+    /// Fails if a token is unknown, or if the record cannot be written.
+    pub fn push(&mut self, path: &str, written: &[Written]) -> Result<()> {
+        let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
+        let text = self.words.text(&ids)?;
+        if let Some(table) = &mut self.table {
+            return Ok(table.serialize(Summary::of(&printed_cell(path), &printed_cell(&text), written))?);
+        }
+        let tokens = written.iter().map(|one| token(self.words, one)).collect::<Result<_>>()?;
+        let line = serde_json::to_string(&Whole { path, text: &text, tokens })?;
+        writeln!(self.out, "{}", printed_json(&line)).context("cannot write the record")
+    }
+
+    /// Writes what has not been written yet.
+    ///
+    /// # Errors
+    /// Fails if the records cannot be written.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(table) = self.table {
+            self.out.write_all(&table.into_inner()?).context("cannot write the records")?;
+        }
+        self.out.flush().context("cannot write the records")
+    }
+}
+
+/// A text that was written, in CSV.
+#[derive(Serialize)]
+struct Summary<'a> {
+    path: &'a str,
+    text: &'a str,
+    tokens: usize,
+    mean_entropy: Option<f64>,
+    mean_mutual_information: Option<f64>,
+}
+
+/// A text that was written, in JSON lines.
+#[derive(Serialize)]
+struct Whole<'a> {
+    path: &'a str,
+    text: &'a str,
+    tokens: Vec<Token>,
+}
+
+#[derive(Serialize)]
+struct Token {
+    token: String,
+    id: u32,
+    probability: f64,
+    entropy: f64,
+    mutual_information: f64,
+}
+
+impl<'a> Summary<'a> {
+    fn of(path: &'a str, text: &'a str, written: &[Written]) -> Summary<'a> {
+        let mean = |of: fn(&Written) -> f64| {
+            (!written.is_empty()).then(|| written.iter().map(of).sum::<f64>() / written.len() as f64)
+        };
+        Summary {
+            path,
+            text,
+            tokens: written.len(),
+            mean_entropy: mean(|one| one.entropy),
+            mean_mutual_information: mean(|one| one.mutual_information),
+        }
+    }
+}
+
+fn token(words: &dyn Wording, written: &Written) -> Result<Token> {
+    let Written { id, probability, entropy, mutual_information, .. } = *written;
+    Ok(Token { token: words.text(&[id])?, id, probability, entropy, mutual_information })
+}
+
+/// Writes a record for each line of the files of JSON lines, whose keys `image` and `question` are read.
+///
+/// # Errors
+/// Fails if a line cannot be read, if the run cannot predict it, or if a record cannot be written.
+pub fn predict_questions(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Result<()> {
+    let mut lines: Vec<Line> = Vec::new();
+    for path in args.paths {
+        lines.extend(read_lines(path)?);
+    }
+    let names: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    let set = opened.session.asked(&opened.experiment, &lines)?;
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
+    let usual = opened.experiment.task.written();
+    match args.generate.map(|tokens| tokens as usize).or(usual) {
+        Some(tokens) => answer(args, opened, &predictor, (&names, &set, tokens), out),
+        None => classify_questions(args, opened, &predictor, (&names, &set), out),
+    }
+}
+
+/// Writes the answer to each question.
+fn answer(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, set, tokens): (&[String], &SampleSet, usize),
+    out: Box<dyn Write>,
+) -> Result<()> {
+    let words = opened.session.model.preparation.wording();
+    let words = words.context("this network answers no questions about images")?;
+    check_writes(opened, predictor)?;
+    let stop = Stop { tokens, end: words.end() };
+    let all: Vec<u32> = (0..names.len() as u32).collect();
+    let batch = opened.batch_size(args.batch_size).min(names.len());
+    let bar = crate::base::logging::bar(all.len() as u64, "answering");
+    let found = predictor.shared_texts(&opened.session.group, (set, &all), (batch, stop), &bar)?;
+    bar.finish_and_clear();
+    let mut texts = Texts::new(words, args.format, out);
+    names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
+    texts.finish()
+}
+
+/// Writes the predicted class of the answer to each question.
+fn classify_questions(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, set): (&[String], &SampleSet),
+    out: Box<dyn Write>,
+) -> Result<()> {
+    let batch = opened.batch_size(args.batch_size).min(names.len());
+    let predictions = labelled(&opened.session, predictor, set, batch)?;
+    write_classes(&mut Writer::new(out, args.format, args.columns.clone()), &predictions, names, opened)
 }

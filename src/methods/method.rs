@@ -6,7 +6,7 @@ use tch::Tensor;
 
 use super::objective::Objective;
 use crate::base::tensor_file::State;
-use crate::optimizers::{Optimizer, clip_rows, curvature};
+use crate::optimizers::{Optimizer, clip_rows, hessian_diagonal};
 use crate::posterior::Posterior;
 use crate::subspace::geometry::Geometry;
 
@@ -85,7 +85,7 @@ impl Parts {
     ) -> Result<()> {
         if let Some(step) = self.optimizer.probe() {
             let gradients = |at: &Tensor| Ok(objective.losses(at)?.gradients);
-            self.optimizer.observe(&curvature::diagonal(gradients, theta, self.seed, step)?);
+            self.optimizer.observe(&hessian_diagonal(gradients, theta, self.seed, step)?);
         }
         match self.clip_norm {
             Some(norm) => self.optimizer.step(theta, &clip_rows(direction, norm), factor),

@@ -8,7 +8,6 @@ pub mod diversity;
 #[cfg(test)]
 mod doubles;
 mod entries;
-mod gaussians;
 pub mod kernel;
 mod method;
 mod objective;

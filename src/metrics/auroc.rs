@@ -1,9 +1,22 @@
-//! The quality of an uncertainty score as a detector of errors. It is the area under the ROC curve: the probability
-//! that a wrongly classified sample has a higher score than a correctly classified one, where a tie counts half
-//! (midranks).
+//! Areas under the ROC curve: the probability that a positive sample has a higher score than a negative one, where a tie counts
+//! half (midranks). Of two classes the second is the positive one; as a detector of errors, an uncertainty has the wrongly
+//! classified samples as positives.
 
 use super::ranking::Ranking;
 use super::{Average, Better, Metric, Scope, Scores, Shown, Unit};
+
+pub static AUROC: Metric = Metric {
+    key: "auroc",
+    short: "AUROC",
+    about: "AUROC of the probability of the second of two classes, which is the positive one",
+    definition: "P(p_1 of a sample of class 1 > p_1 of one of class 0), ties half; empty unless there are two classes with samples",
+    unit: Unit::One,
+    better: Better::Higher,
+    scope: Scope::PerAverage,
+    shown: Shown::IN_FILES,
+    resampled: None,
+    eval: separates,
+};
 
 pub static MI_ERROR: Metric = Metric {
     key: "auroc_mi_error",
@@ -35,4 +48,45 @@ fn spots_errors(scores: &Scores, average: Average, uncertainty: &[f64]) -> Optio
     let correct = &scores.averaged(average).correct;
     let ranking = Ranking::new(uncertainty.iter().copied().zip(correct.iter().map(|correct| !correct)))?;
     Some(ranking.auroc())
+}
+
+fn separates(scores: &Scores, average: Average) -> Option<f64> {
+    if scores.uncertainty.shape.classes != 2 {
+        return None;
+    }
+    // p_1 − ½, which is exact, orders samples as p_1 does.
+    let guesses = scores.labels_with_guesses(average).into_iter().zip(scores.confidence(average));
+    let margin = |confidence: f64, predicted: u32| if predicted == 1 { confidence } else { -confidence };
+    let samples = guesses.map(|([label, predicted], confidence)| (margin(confidence - 0.5, predicted), label == 1));
+    Some(Ranking::new(samples)?.auroc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predictions::{Predictions, Shape};
+
+    // scripts/make_class_goldens.py, scikit-learn 1.9.1: roc_auc_score of the softmax of these logits
+    #[test]
+    fn two_classes_are_separated_as_scikit_learn_says() {
+        let labels: Vec<u32> = (0..40).map(|i: u32| i * i % 7 % 2).collect();
+        let logit = |i: u32| ((i * 5 % 11) as f32 - 5.0 + 2.0 * labels[i as usize] as f32) / 3.0;
+        let logits: Vec<f32> = (0..40).flat_map(|i| [0.25, logit(i)]).collect();
+        let shape = Shape { members: 1, samples: 40, classes: 2 };
+        let scores = Scores::compute(&Predictions::new(shape, logits, labels.clone()).unwrap()).unwrap();
+        for average in Average::ALL {
+            let found = separates(&scores, average).unwrap();
+            assert!((found - 0.6410658307210031).abs() < 1e-12, "{found}");
+        }
+    }
+
+    #[test]
+    fn three_classes_and_one_class_have_none() {
+        let of = |classes, labels: Vec<u32>| {
+            let shape = Shape { members: 1, samples: 2, classes };
+            let logits = (0..2 * classes).map(|i| i as f32).collect();
+            separates(&Scores::compute(&Predictions::new(shape, logits, labels).unwrap()).unwrap(), Average::Logit)
+        };
+        assert_eq!((of(3, vec![0, 1]), of(2, vec![1, 1])), (None, None));
+    }
 }

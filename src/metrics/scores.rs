@@ -4,10 +4,9 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::average::{Average, PerAverage, UNSCALED};
-use super::sample::{Outcome, each_sample};
-use super::uncertainty::Uncertainty;
-use crate::predictions::Predictions;
+use super::metric::{Average, PerAverage, UNSCALED};
+use super::sample::{Outcome, Sample, Scratch, each_sample};
+use crate::predictions::{Predictions, Shape};
 
 /// The scores of one averaged prediction against the labels, each `[N]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,4 +114,126 @@ impl Averaged {
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.into_iter().fold((0usize, 0.0), |(n, sum), value| (n + 1, sum + value));
     (count > 0).then(|| sum / count as f64)
+}
+
+/// The classes and confidences of the averaged predictions, each `[N]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guesses {
+    /// The class with the largest probability. Of equal ones, the first counts.
+    pub predicted: Vec<u32>,
+    /// The largest probability.
+    pub confidence: Vec<f64>,
+}
+
+/// The disagreement between at least two members for each sample, `[N]`. All but `disagreement` are in nats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spread {
+    /// `H[p̄] − mean_k H[p_k]`.
+    pub mutual_information: Vec<f64>,
+    /// mean_k KL(p̄ ‖ p_k).
+    pub diversity_kl: Vec<f64>,
+    /// The mean of KL(p_k ‖ p_l) over ordered pairs k ≠ l.
+    pub pairwise_kl: Vec<f64>,
+    /// The share of member pairs whose predicted classes differ.
+    pub disagreement: Vec<f64>,
+}
+
+/// The per-sample quantities that need no label. Each vector has one entry per sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Uncertainty {
+    /// The sizes m, N and C of the predictions.
+    pub shape: Shape,
+    pub guesses: PerAverage<Guesses>,
+    /// The entropy `H[p̄]` in nats.
+    pub predictive_entropy: Vec<f64>,
+    /// The mean entropy `mean_k H[p_k]` in nats.
+    pub expected_entropy: Vec<f64>,
+    /// `None` for a single member, which cannot disagree.
+    pub spread: Option<Spread>,
+    /// −log Σ_c exp z_c of the mean logits z. It is high if no class has a large logit.
+    pub energy: Vec<f64>,
+}
+
+impl Uncertainty {
+    /// Computes the quantities in one parallel pass over the samples.
+    ///
+    /// # Errors
+    /// Fails if a logit is NaN or infinite; the message names the member and the sample.
+    pub fn compute(predictions: &Predictions) -> Result<Self> {
+        let samples = each_sample(predictions, UNSCALED, |scratch, i| scratch.read(predictions, i))?;
+        Ok(Self::gather(predictions.shape(), &samples, |sample| sample))
+    }
+
+    /// Gathers the quantities of all rows. `of` returns the label-free part of a row.
+    pub(super) fn gather<T>(shape: Shape, rows: &[T], of: impl Fn(&T) -> &Sample) -> Self {
+        let column = |get: fn(&Sample) -> f64| rows.iter().map(|row| get(of(row))).collect::<Vec<_>>();
+        let guesses = |average| Guesses {
+            predicted: rows.iter().map(|row| of(row).guess.of(average).predicted).collect(),
+            confidence: rows.iter().map(|row| of(row).guess.of(average).confidence).collect(),
+        };
+        Self {
+            shape,
+            guesses: PerAverage::each(guesses),
+            predictive_entropy: column(|s| s.predictive_entropy),
+            expected_entropy: column(|s| s.expected_entropy),
+            spread: (shape.members > 1).then(|| Spread {
+                mutual_information: column(|s| s.mutual_information),
+                diversity_kl: column(|s| s.diversity_kl),
+                pairwise_kl: column(|s| s.pairwise_kl),
+                disagreement: column(|s| s.disagreement),
+            }),
+            energy: column(|s| s.energy),
+        }
+    }
+}
+
+/// Returns the class probabilities of one sample, `[C]`.
+///
+/// # Errors
+/// Fails if there is no such sample or one of its logits is NaN or infinite.
+pub fn distribution(predictions: &Predictions, sample: usize, average: Average) -> Result<Vec<f64>> {
+    let samples = predictions.samples();
+    ensure!(sample < samples, "predictions: sample {sample}: must be below {samples}, the number of samples");
+    let mut scratch = Scratch::new(predictions.classes(), UNSCALED);
+    scratch.read(predictions, sample)?;
+    Ok(scratch.probabilities(average).to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_members() -> Predictions {
+        let logits = [0.8, 0.2, 0.3, 0.7, 0.6, 0.4, 0.9, 0.1].map(|p: f64| p.ln() as f32);
+        Predictions::unlabelled(Shape { members: 2, samples: 2, classes: 2 }, logits.to_vec()).unwrap()
+    }
+
+    // Worked by hand: members (.8, .2), (.6, .4) on sample 0 and (.3, .7), (.9, .1) on sample 1. The mean probabilities
+    // are (.7, .3) and (.6, .4); the mean logits are half of log .48, log .08 and half of log .27, log .07.
+    #[test]
+    fn unlabelled_samples_by_hand() {
+        let found = Uncertainty::compute(&two_members()).unwrap();
+        let close = |got: &[f64], want: [f64; 2]| {
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-7), "{got:?}, not {want:?}");
+        };
+        let energies = [[0.48f64, 0.08], [0.27, 0.07]].map(|[a, b]| -(a.sqrt() + b.sqrt()).ln());
+        close(&found.energy, energies);
+        close(&found.guesses.probability.confidence, [0.7, 0.6]);
+        close(&found.guesses.logit.confidence, [1.0 / (1.0 + 6f64.sqrt().recip()), 1.0 / (1.0 + (7f64 / 27.0).sqrt())]);
+        assert_eq!((found.guesses.logit.predicted, found.guesses.probability.predicted), (vec![0, 0], vec![0, 0]));
+        assert_eq!(found.spread.unwrap().disagreement, [0.0, 1.0]);
+        for (sample, want) in [(0, [0.7, 0.3]), (1, [0.6, 0.4])] {
+            close(&distribution(&two_members(), sample, Average::Probability).unwrap(), want);
+        }
+        let logit_mean = distribution(&two_members(), 1, Average::Logit).unwrap();
+        assert_eq!(logit_mean[0], found.guesses.logit.confidence[1]);
+    }
+
+    #[test]
+    fn one_member_has_no_spread_and_a_sample_must_exist() {
+        let one = Predictions::unlabelled(Shape { members: 1, samples: 1, classes: 2 }, vec![1.0, 2.0]).unwrap();
+        assert!(Uncertainty::compute(&one).unwrap().spread.is_none());
+        let message = distribution(&one, 1, Average::Logit).unwrap_err().to_string();
+        assert!(message.contains("sample 1: must be below 1"), "{message}");
+    }
 }

@@ -1,14 +1,14 @@
 //! Optimizers that update the whole matrix `theta: [n, P]`. Each has a file of its own and is registered in
 //! [`OPTIMIZERS`].
 
-pub mod curvature;
 mod entries;
-pub mod moments;
-use anyhow::Result;
-use tch::Tensor;
 
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
-use crate::schema::{Reader, Resolved};
+use crate::schema::{Reader, Resolved, limits};
 
 pub use entries::{OPTIMIZERS, adam};
 
@@ -59,8 +59,9 @@ pub trait OptimizerSpec: Resolved {
         false
     }
 
-    /// Creates the optimizer with zero moments for `theta: [n, P]`.
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer>;
+    /// Creates the optimizer with zero moments for `theta: [n, P]`. The learning rates of the columns are multiplied by
+    /// `factors: [P]`.
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer>;
 }
 
 /// A registered optimizer.
@@ -76,6 +77,15 @@ pub(crate) fn rate_column(rates: &[f64], theta: &Tensor) -> Tensor {
     rates.view([-1, 1]).expand([theta.size()[0], 1], false)
 }
 
+/// Returns the learning rates of `theta: [n, P]` from one or n rates: a column `[n, 1]`, or `[n, P]` if columns have factors `[P]`.
+fn rates_of(rates: &[f64], theta: &Tensor, factors: Option<&Tensor>) -> Tensor {
+    let column = rate_column(rates, theta);
+    match factors {
+        Some(factors) => column * factors.to_kind(theta.kind()).to_device(theta.device()),
+        None => column,
+    }
+}
+
 /// Scales each row (particle) of `gradient: [n, P]` to an L2 norm of at most `max_norm`.
 pub fn clip_rows(gradient: &Tensor, max_norm: f64) -> Tensor {
     let norms = gradient.norm_scalaropt_dim(2.0, [1], true);
@@ -83,8 +93,95 @@ pub fn clip_rows(gradient: &Tensor, max_norm: f64) -> Tensor {
     gradient * scale
 }
 
+/// Reads the decay of the gradient's running mean, `beta1`; methods that step by themselves have it, too.
+pub fn beta1(reader: &Reader) -> f64 {
+    reader.float("beta1", limits::from_below(0.0, 1.0)).about("Decay of the gradient's running mean.").or(0.9)
+}
+
+/// Two running means and the number of steps that are in them.
+struct Moments {
+    /// The name of the optimizer, with which the names of its tensors begin.
+    key: &'static str,
+    /// The first moment m, `[n, P]`.
+    pub first: Tensor,
+    /// The second moment v, `[n, P]`.
+    pub second: Tensor,
+    pub steps: i64,
+}
+
+impl Moments {
+    /// Creates the moments of no step for `theta: [n, P]`.
+    pub fn new(key: &'static str, theta: &Tensor) -> Moments {
+        Moments { key, first: theta.zeros_like(), second: theta.zeros_like(), steps: 0 }
+    }
+
+    /// Returns 1 − β^t after t steps, by which a running mean that began at 0 is divided.
+    pub fn correction(&self, beta: f64) -> f64 {
+        1.0 - beta.powi(self.steps.min(i64::from(i32::MAX)) as i32)
+    }
+
+    fn names(&self) -> [String; 3] {
+        ["first", "second", "steps"].map(|name| format!("{}.{name}", self.key))
+    }
+
+    pub fn save(&self, state: &mut State) {
+        let [first, second, steps] = self.names();
+        state.put(&first, &self.first);
+        state.put(&second, &self.second);
+        state.put_count(&steps, self.steps);
+    }
+
+    pub fn load(&mut self, state: &State) -> Result<()> {
+        let [first, second, steps] = self.names();
+        state.copy_into(&first, &mut self.first)?;
+        state.copy_into(&second, &mut self.second)?;
+        self.steps = state.count(&steps)?;
+        Ok(())
+    }
+}
+
+/// The part of a step's noise that probes the Hessian; the methods' own parts are not negative.
+const PROBE: i64 = -1;
+
+/// Returns Hutchinson's estimate z ∘ (H z) of the diagonal of the Hessian of each particle's loss, `[n, P]`, with signs z that
+/// are a pure function of (seed, step). `gradients` returns ∇L at a place, `[n, P]`.
+///
+/// H z is the central difference (∇L(θ + h z) − ∇L(θ − h z)) / (2 h), exact for quadratics, and two gradients: libtorch's fused
+/// attention has no second derivative. The step h balances the rounding of a gradient against the third derivative; its size
+/// relative to the parameters keeps θ ± h z different from θ.
+///
+/// # Errors
+/// Fails if `gradients` fails.
+pub fn hessian_diagonal(
+    gradients: impl FnMut(&Tensor) -> Result<Tensor>,
+    theta: &Tensor,
+    seed: u64,
+    step: i64,
+) -> Result<Tensor> {
+    let at = At { step, sample: 0, part: PROBE };
+    let signs = Noise::new(seed, Purpose::Noise).draw(at, theta).sign();
+    along(gradients, theta, &signs)
+}
+
+/// Returns z ∘ (H z) for the given signs z, `[n, P]`.
+fn along(mut gradients: impl FnMut(&Tensor) -> Result<Tensor>, theta: &Tensor, signs: &Tensor) -> Result<Tensor> {
+    let moved = signs * spacing(theta);
+    let mut difference = gradients(&(theta + &moved))?;
+    difference -= gradients(&(theta - &moved))?;
+    Ok(difference * &moved / (moved.square() * 2.0))
+}
+
+/// Returns h for each particle, `[n, 1]`: the cube root of the rounding error, times the root mean square of its parameters.
+fn spacing(theta: &Tensor) -> Tensor {
+    let rounding: f64 = if theta.kind() == Kind::Double { f64::EPSILON } else { f32::EPSILON.into() };
+    let size = theta.square().mean_dim([1i64].as_slice(), true, theta.kind()).sqrt();
+    size.clamp_min(1e-3) * rounding.cbrt()
+}
+
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::*;
 
     #[test]
@@ -93,5 +190,24 @@ mod tests {
         let clipped = Vec::<f64>::try_from(clip_rows(&gradient, 1.0).view(-1)).unwrap();
         let expected = [0.6, 0.8, 0.3, 0.4];
         assert!(clipped.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{clipped:?}");
+    }
+
+    /// On L = Σ θ⁴ / 12 + θᵀ A θ / 2 for each particle, the mean over many signs is the diagonal; one estimate is z ∘ (H z) with the H of its particle.
+    #[test]
+    fn the_estimate_is_that_of_hutchinson() {
+        let a = Tensor::from_slice(&[3.0f64, 1.0, 1.0, 2.0]).view([2, 2]);
+        let theta = Tensor::from_slice(&[0.5f64, -1.0, 2.0, 0.1]).view([2, 2]);
+        let gradients = |theta: &Tensor| Ok(theta.pow_tensor_scalar(3.0) / 3.0 + theta.matmul(&a));
+        let diagonals = theta.square() + a.diagonal(0, 0, 1);
+        let mut sum = Tensor::zeros([2, 2], (Kind::Double, Device::Cpu));
+        for step in 0..200 {
+            let found = hessian_diagonal(gradients, &theta, 3, step).unwrap();
+            // The off-diagonal entry is 1, so an estimate is the diagonal plus or minus 1.
+            let away = ((&found - &diagonals).abs() - 1.0).abs().max().double_value(&[]);
+            assert!(away < 1e-6, "{found}");
+            sum += found;
+        }
+        let error = (sum / 200.0 - diagonals).abs().max().double_value(&[]);
+        assert!(error < 0.25, "{error}");
     }
 }

@@ -2,13 +2,18 @@
 //! a posterior predicts one distribution and not as many texts as it has members; the most probable token is written.
 
 use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
 use tch::{Kind, Tensor, no_grad};
 
-use crate::base::tensor::{host_f64, upload};
+use super::{Predictor, in_parts, joined};
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f64, upload};
+use crate::data::batches::{SampleSet, in_order};
 use crate::data::fields::{Fields, IDS};
 use crate::machine::memory;
+use crate::machine::parallel::ProcessGroup;
+use crate::model::Input;
+use crate::model::head::token_log_probabilities;
 use crate::model::network::{Autoregressive, Graph, Memory, Weights};
-use crate::predict::{Predictor, in_parts};
 
 /// A token that was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,5 +149,169 @@ impl Predictor<'_> {
             Written { id, probability, entropy: entropies[i], mutual_information: mutual[i], top }
         };
         Ok((0..entropies.len()).map(one).collect())
+    }
+}
+
+impl Predictor<'_> {
+    /// Returns, in every process of `group`, what is written after the prompts of the questions `indices` in batches of at most
+    /// `batch_size`, in order. Each process writes its share of the batches.
+    ///
+    /// # Errors
+    /// Fails if images cannot be read, if the network writes no texts, or if memory does not suffice, here or in another process.
+    pub fn shared_texts(
+        &self,
+        group: &ProcessGroup,
+        (set, indices): (&SampleSet, &[u32]),
+        (batch_size, stop): (usize, Stop),
+        bar: &ProgressBar,
+    ) -> Result<Vec<Vec<Written>>> {
+        // All processes must cut the questions into the same batches.
+        let at_once = group.least(self.texts_at_once(stop.tokens, batch_size)?);
+        let own = group.own(&in_order(indices, at_once));
+        bar.set_length(own.iter().map(Vec::len).sum::<usize>() as u64);
+        let mut texts = Vec::new();
+        for batch in set.prompts(own)? {
+            let samples = batch?.samples;
+            let found = guarded("generation", ROOM_TO_PREDICT, || self.generate(&samples, stop))?;
+            bar.inc(found.len() as u64);
+            texts.extend(found);
+        }
+        gathered(group, texts)
+    }
+}
+
+/// Returns, in every process, the texts that all processes have written, in the order of ranks.
+fn gathered(group: &ProcessGroup, own: Vec<Vec<Written>>) -> Result<Vec<Vec<Written>>> {
+    if group.size() == 1 {
+        return Ok(own);
+    }
+    let mut all = Vec::new();
+    for bytes in group.gather_bytes(&encoded(&own))? {
+        let mut reader = Bytes(&bytes);
+        while !reader.0.is_empty() {
+            all.push(reader.text()?);
+        }
+    }
+    Ok(all)
+}
+
+/// Returns texts as bytes: for each the number of its tokens, then the tokens.
+fn encoded(texts: &[Vec<Written>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for text in texts {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        for Written { id, probability, entropy, mutual_information, top } in text {
+            bytes.extend(u64::from(*id).to_le_bytes());
+            [probability, entropy, mutual_information].iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            bytes.extend((top.len() as u64).to_le_bytes());
+            for (id, probability) in top {
+                bytes.extend(u64::from(*id).to_le_bytes());
+                bytes.extend(probability.to_le_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+/// The bytes that are still to be read.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn eight(&mut self) -> Result<[u8; 8]> {
+        let (first, rest) = self.0.split_first_chunk().context("a message between processes is too short")?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.eight()?))
+    }
+
+    fn id(&mut self) -> Result<u32> {
+        u32::try_from(self.number()?).context("a message between processes is damaged")
+    }
+
+    fn float(&mut self) -> Result<f64> {
+        Ok(f64::from_le_bytes(self.eight()?))
+    }
+
+    fn text(&mut self) -> Result<Vec<Written>> {
+        let tokens = self.number()?;
+        (0..tokens).map(|_| self.written()).collect()
+    }
+
+    fn written(&mut self) -> Result<Written> {
+        let id = self.id()?;
+        let (probability, entropy, mutual_information) = (self.float()?, self.float()?, self.float()?);
+        let most = self.number()?;
+        let top = (0..most).map(|_| Ok((self.id()?, self.float()?))).collect::<Result<_>>()?;
+        Ok(Written { id, probability, entropy, mutual_information, top })
+    }
+}
+
+/// Returns the numbers of all processes, in the order of ranks.
+fn all_totals(group: &ProcessGroup, own: &[f64]) -> Result<Vec<f64>> {
+    let bytes: Vec<u8> = own.iter().flat_map(|total| total.to_le_bytes()).collect();
+    let all = group.gather_bytes(&bytes)?.concat();
+    Ok(all.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+}
+
+impl Predictor<'_> {
+    /// Returns, in every process of `group`, the mean over some questions of −log p(answer | prompt), where the members'
+    /// probabilities are averaged at every token, as they are when answers are written. Each process computes its share of the
+    /// batches.
+    ///
+    /// # Errors
+    /// Fails if images cannot be read, if the members have no weights, or if memory does not suffice, here or in another process.
+    pub fn answer_loss(
+        &self,
+        group: &ProcessGroup,
+        set: &SampleSet,
+        indices: &[u32],
+        batch_size: usize,
+    ) -> Result<f64> {
+        let batch_size = batch_size.min(indices.len()).max(1);
+        self.decide_keeping(Graph::None, batch_size, 0);
+        let chunker = self.plan_pass("validation", Graph::None, batch_size, 0)?;
+        let mut totals = Vec::new();
+        for batch in set.batches(group.own(&in_order(indices, batch_size))) {
+            let batch = batch?;
+            let (samples, targets) = (batch.samples.for_all(), batch.labels.unsqueeze(0));
+            let found = chunker.run(|cut| {
+                let parts = in_parts(0..targets.size()[1] as usize, cut.images).map(|part| {
+                    let (start, length) = (part.start as i64, part.len() as i64);
+                    let samples = samples.narrow(1, start, length);
+                    self.token_scores(cut.members, &samples, &targets.narrow(1, start, length))
+                });
+                Ok(joined(parts.collect::<Result<Vec<_>>>()?, 1))
+            })?;
+            totals.push(-host_f64(&self.averaged(&found).sum(Kind::Double).reshape([1]))?[0]);
+        }
+        self.made.borrow_mut().clear();
+        // Summed batch by batch, as one process does it.
+        Ok(all_totals(group, &totals)?.iter().sum::<f64>() / indices.len().max(1) as f64)
+    }
+
+    /// Returns the log-probabilities of the tokens of answers under each member, `[m, B, A]`.
+    fn token_scores(&self, at_once: usize, samples: &Fields, targets: &Tensor) -> Result<Tensor> {
+        let members = in_parts(0..self.members(), at_once).map(|members| {
+            let (weights, count) = (self.weights(members.clone())?, members.len() as i64);
+            let found = no_grad(|| -> Result<Tensor> {
+                let hidden = self.model.features_of(&weights, &Input::Stored(samples.again()))?;
+                Ok(token_log_probabilities(&weights, &hidden, targets))
+            })?;
+            Ok(found.to_kind(Kind::Double).expand([count, -1, -1], false))
+        });
+        Ok(joined(members.collect::<Result<Vec<_>>>()?, 0))
+    }
+
+    /// Returns the log of the members' averaged probabilities, `[B, A]`, from their logs `[m, B, A]`.
+    fn averaged(&self, scores: &Tensor) -> Tensor {
+        let members = scores.size()[0];
+        let share = match self.averaging_weights() {
+            Some(weights) => (Tensor::from_slice(weights) / weights.iter().sum::<f64>()).to_device(scores.device()),
+            None => Tensor::full([members], 1.0 / members as f64, (Kind::Double, scores.device())),
+        };
+        (scores + share.log().view([-1, 1, 1])).logsumexp([0i64].as_slice(), false)
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::base::outside::{printed_cell, printed_json};
 use crate::data::Decode;
 use crate::data::read::class_folders::collect as collect_images;
-use crate::metrics::uncertainty::distribution;
+use crate::metrics::scores::distribution;
 use crate::metrics::{Average, Uncertainty};
 use crate::predictions::Predictions;
 use crate::schema::words;

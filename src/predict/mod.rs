@@ -1,11 +1,9 @@
 //! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
 //! fit in memory.
 
-mod answers;
 pub mod generate;
 pub mod inputs;
 mod members;
-pub mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::small::shortened;
 use crate::data::{Medium, Sizes};
 use crate::experiment::{Experiment, Training, Validation};
 use crate::methods::Origin;
@@ -40,8 +41,7 @@ impl std::fmt::Display for Override {
 
 /// Returns a value as one line, shortened if it is long.
 fn short(value: &toml::Value) -> String {
-    let text = value.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-    if text.chars().count() <= 60 { text } else { text.chars().take(59).chain(['…']).collect() }
+    shortened(&value.to_string().split_whitespace().collect::<Vec<_>>().join(" "), 60)
 }
 
 /// The random weights of a zero-shot head, if the config reads the head from a file.

@@ -60,11 +60,7 @@ fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
         workers: cores(),
         progress: &|_, _| (),
     };
-    let sets = experiment.data.test_sets();
-    match sets.is_empty() {
-        true => Ok(vec![experiment.data.dataset.load(SplitName::Test, &request)?]),
-        false => sets.iter().map(|(_, set)| set.load(SplitName::Test, &request)).collect(),
-    }
+    experiment.data.each_test_set(|_, set| set.load(SplitName::Test, &request))
 }
 
 fn offer(split: &Split, file: &Path, extremes: &mut Extremes) -> Result<()> {

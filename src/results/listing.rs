@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::runs::Summary;
 use crate::base::outside::printable;
-use crate::base::small::grouped;
+use crate::base::small::{grouped, shortened};
 use crate::run::settings::{Settings, distinction, fits, value};
 use crate::schema::hint;
 
@@ -141,7 +141,7 @@ pub fn text(lines: &[Line], result: &str, width: usize) -> String {
     let several = experiments.len() > 1;
     let mut columns = vec![
         column("run", &|line| line.run.short.clone()),
-        column("experiment", &|line| if several { cut(&line.run.experiment, EXPERIMENT) } else { String::new() }),
+        column("experiment", &|line| if several { shortened(&line.run.experiment, EXPERIMENT) } else { String::new() }),
         column("method", &|line| line.run.method().to_string()),
         column("settings", &settings),
         column("state", &|line| line.state.clone()),
@@ -156,7 +156,7 @@ pub fn text(lines: &[Line], result: &str, width: usize) -> String {
         .map(|w| w + 2)
         .sum();
     let room = width.saturating_sub(used).max(SETTINGS);
-    columns[3].iter_mut().skip(1).for_each(|cell| *cell = cut(cell, room));
+    columns[3].iter_mut().skip(1).for_each(|cell| *cell = shortened(cell, room));
     columns.retain(|cells| widest(cells) > 0);
     let mut text = match experiments.first() {
         Some((name, _)) if !several => format!("experiment: {}\n", printable(name)),
@@ -178,14 +178,6 @@ fn widest(cells: &[String]) -> usize {
     let length = |cell: &String| cell.chars().count();
     let inner = cells[1..].iter().map(length).max().unwrap_or(0);
     if inner == 0 { 0 } else { inner.max(length(&cells[0])) }
-}
-
-/// Returns a text of at most `most` characters, the last of which says that something is cut off.
-fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() <= most {
-        true => text.to_string(),
-        false => text.chars().take(most - 1).chain(['…']).collect(),
-    }
 }
 
 /// Returns the time since a change, in its largest unit.

@@ -1,14 +1,13 @@
 //! Result rows: one CSV file per experiment, which several processes may extend, and the tables rendered from it.
 
-pub mod conformal;
 pub mod images;
 pub mod listing;
-pub mod ood;
 pub mod rebuild;
 pub mod runs;
 pub mod series;
 pub mod store;
 pub mod table;
+pub mod uncertainty;
 pub mod verify;
 
 use std::path::{Path, PathBuf};
@@ -23,18 +22,18 @@ pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
 /// Returns the path of the file that collects the out-of-distribution detection of all runs of an experiment; a trial of a
 /// sweep has its own.
 pub fn ood_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "ood")
+    own_or_shared(run, run.ood(), out, name)
 }
 
 /// Returns the path of the file that collects the conformal sets of all runs of an experiment; a trial of a sweep has its
 /// own.
 pub fn conformal_csv(run: &RunFolder, out: &Path, name: &str) -> PathBuf {
-    own_or_shared(run, out, name, "conformal")
+    own_or_shared(run, run.conformal(), out, name)
 }
 
-fn own_or_shared(run: &RunFolder, out: &Path, name: &str, what: &str) -> PathBuf {
+fn own_or_shared(run: &RunFolder, own: PathBuf, out: &Path, name: &str) -> PathBuf {
     match run.trial() {
-        Some(_) => run.path().join(format!("{what}.csv")),
-        None => out.join(format!("{name}-{what}.csv")),
+        Some(_) => own,
+        None => out.join(format!("{name}-{}", own.file_name().unwrap_or_default().display())),
     }
 }

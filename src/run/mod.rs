@@ -1,8 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
-mod belonging;
 mod find;
-mod record;
 pub mod settings;
 
 use std::fs::{File, TryLockError};
@@ -17,9 +15,9 @@ use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
-pub use belonging::{open_answers, open_outcome, open_predictions};
 pub use find::Ambiguous;
-pub use record::Record;
+pub use find::{open_answers, open_outcome, open_predictions};
+pub use settings::Record;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255
 /// bytes that file systems allow.
@@ -257,7 +255,7 @@ impl RunFolder {
     /// Removes the files that a repeated run writes again.
     pub fn clear(&self) -> Result<()> {
         let predictions = std::fs::read_dir(self.path.join("predictions")).into_iter().flatten().flatten();
-        let own = ["ood.csv", "conformal.csv"].map(|name| self.path.join(name));
+        let own = [self.ood(), self.conformal()];
         let files = [self.resume_file(), self.posterior(), self.history(), self.metrics(), self.record()];
         let files = files.into_iter().chain(own);
         let logs = self.event_files().into_iter().chain([self.hook_log()]);
@@ -273,6 +271,16 @@ impl RunFolder {
             let around = self.path.ancestors().skip(1).take(2);
             around.take_while(|folder| std::fs::remove_dir(folder).is_ok()).for_each(drop);
         }
+    }
+
+    /// Returns the path of the out-of-distribution rows of a trial, which has a file of its own.
+    pub fn ood(&self) -> PathBuf {
+        self.path.join("ood.csv")
+    }
+
+    /// Returns the path of the rows of conformal sets of a trial, which has a file of its own.
+    pub fn conformal(&self) -> PathBuf {
+        self.path.join("conformal.csv")
     }
 
     /// Returns the path of run.json.

@@ -4,10 +4,8 @@
 mod bounds;
 mod choice;
 mod node;
-mod problems;
 mod reader;
 mod settings;
-mod suggest;
 mod survey;
 mod syntax;
 mod tree;
@@ -15,11 +13,11 @@ mod tree;
 pub use bounds::{Bounds, limits};
 pub(crate) use choice::words;
 pub use choice::{Choice, UnknownWord, possible_value};
+pub use choice::{hint, suggest};
 pub use node::{Node, Origin, SET, Table, Value};
-pub use problems::{Problem, Problems, one_line};
+pub use node::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
 #[doc(hidden)]
 pub use settings::{Resolved, Setting, outside, put, read_by, settings, table};
-pub use suggest::{hint, suggest};
 pub use survey::{Absence, Asked, Given, Survey};
 pub use tree::Tree;

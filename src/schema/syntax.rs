@@ -3,7 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::node::{Node, Origin, SET, Table, Value};
-use super::problems::{Problems, excerpt, one_line};
+use super::node::{Problems, excerpt, one_line};
 
 /// The text being converted and the origin of its values.
 struct Source<'a> {

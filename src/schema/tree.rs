@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::node::Problems;
 use super::node::{Node, Origin, SET, Table, Value, merge_root};
-use super::problems::Problems;
 use super::syntax;
 use crate::base::files::read_file;
 use crate::base::hash::check_toml_of_anyone;

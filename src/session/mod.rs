@@ -1,8 +1,7 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
 mod opened;
-mod prepared;
-mod stored;
+mod posterior;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,7 +25,7 @@ use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
 pub use opened::{Computing, Opened};
-pub use prepared::{Prepared, prepare};
+pub use posterior::{Prepared, prepare};
 
 /// The memory in bytes up to which all images of a set of image files are decoded once. It is not a share of the free
 /// memory, because a resumed run must see the images in the same form.
@@ -150,14 +149,8 @@ impl Session {
 
     /// Returns the images of every test set, each with its label in results.
     pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, TestImages)>> {
-        let sets = experiment.data.test_sets();
         let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
-        if sets.is_empty() {
-            let images = serve(self.load(experiment, SplitName::Test)?)?;
-            return Ok(vec![(experiment.data.label.clone(), images)]);
-        }
-        let images = |(label, set): (String, Box<dyn Dataset>)| Ok((label, serve(self.load_test(experiment, &*set)?)?));
-        sets.into_iter().map(images).collect()
+        experiment.data.each_test_set(|label, set| Ok((label.to_string(), serve(self.load_test(experiment, set)?)?)))
     }
 
     /// Reads the test split of one of several test sets.

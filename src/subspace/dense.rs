@@ -128,7 +128,7 @@ impl Subspace for Dense {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        super::combine::check(theta, coefficients)?;
+        super::updates::check(theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta: coefficients.matmul(theta) })
     }
 

@@ -1,12 +1,11 @@
 //! Subspaces give the P columns of `theta` `[n, P]` their meaning. Each has one file and is registered in
 //! [`SUBSPACES`].
 
-pub mod combine;
 mod dense;
 mod entries;
 pub mod geometry;
 pub mod layout;
-pub mod spectral;
+pub mod updates;
 
 use anyhow::Result;
 use tch::Tensor;
@@ -15,10 +14,10 @@ use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::schema::{Reader, Resolved};
 
-pub use combine::Space;
 pub use dense::Dense;
 pub use entries::{SUBSPACES, low_rank};
-pub use layout::{Block, Layout, Shape};
+pub use layout::{Block, Column, Layout, Shape};
+pub use updates::Space;
 
 /// A subspace laid out for one network.
 pub trait Subspace {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGTERM;
 
-use super::claims::{Claim, Claims};
 use super::trial::{Base, Trial};
+use super::trial::{Claim, Claims};
 use crate::machine::Wait;
 use crate::machine::child::{self, ask_to_end, end_with_parent};
 use crate::machine::cores;

@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, bail};
 use tch::Tensor;
 
-use super::{About, Batched, Outcome, Task, Validated};
+use super::{About, Batched, Loss, Outcome, Task, Validated};
 use crate::base::logging;
 use crate::data::batches::SampleSet;
+use crate::metrics::Metric;
 use crate::model::head::{Head, tokens_of_answers};
 use crate::model::network::Weights;
 use crate::model::{Input, Wording};
@@ -23,6 +24,13 @@ pub struct Answers {
     pub tokens: usize,
 }
 
+impl Loss for Answers {
+    /// Returns −log p(answer | question) for answers `[q, B, A, 2]`, from hidden states `[p, B, T, d]`.
+    fn losses(&self, _: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        tokens_of_answers(weights, features, labels)
+    }
+}
+
 impl Task for Answers {
     fn learnt(&self, _: usize) -> String {
         "free answers".to_string()
@@ -32,16 +40,11 @@ impl Task for Answers {
         "none: it writes answers".to_string()
     }
 
-    /// Returns −log p(answer | question) for answers `[q, B, A, 2]`, from hidden states `[p, B, T, d]`.
-    fn losses(&self, _: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
-        tokens_of_answers(weights, features, labels)
-    }
-
-    /// Returns the NLL of averaged probabilities alone.
-    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated> {
+    /// Returns the NLL of averaged probabilities alone, which is all that compares epochs of answers.
+    fn validate(&self, predictor: &Predictor, held_out: &Batched, _: &Metric) -> Result<Validated> {
         let Batched { group, set, indices, batch_size } = *held_out;
         let nll = predictor.answer_loss(group, set, indices, batch_size)?;
-        Ok(Validated { nll: Some(nll), ..Validated::default() })
+        Ok(Validated { nll: Some(nll), criterion: Some(nll), ..Validated::default() })
     }
 
     fn predict(&self, predictor: &Predictor, tests: &Batched, about: About) -> Result<Box<dyn Outcome>> {

@@ -4,11 +4,11 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
-use super::{About, Batched, Outcome, Task, Validated};
+use super::{About, Batched, Loss, Outcome, Task, Validated};
 use crate::base::logging;
-use crate::base::tensor::label_log_probabilities;
+use crate::base::tensor::{label_log_probabilities, upload};
 use crate::data::batches::SplitFacts;
-use crate::metrics::{Average, Scores, value};
+use crate::metrics::{Average, Metric, Scores, value};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
@@ -54,6 +54,59 @@ fn shared(predictor: &Predictor, samples: &Batched, bar: &ProgressBar) -> Result
     predictor.shared_logits(group, set, indices, batch_size, bar)
 }
 
+impl Loss for Classes {
+    /// Returns the cross-entropies of labels `[q, B]` from features `[p, B, d]`.
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        let logits = head.logits(weights, features);
+        -label_log_probabilities(&logits, &labels.expand([logits.size()[0], -1], false), logits.kind())
+    }
+}
+
+/// The cross-entropy of labels with weights w of the classes and smoothing ε, as torch's `CrossEntropyLoss` has it:
+/// (1 − ε) w_y (−log p_y) + (ε / C) Σ_c w_c (−log p_c). The mean over a batch is the sum divided by Σ w_y, for which
+/// [`Recipe::scale`] gives the factor.
+pub struct Recipe {
+    /// The weights of the classes, `[C]` in f64 on the host; `None` if they are equal.
+    weights: Option<Vec<f64>>,
+    smoothing: f64,
+}
+
+impl Recipe {
+    pub fn new(weights: Option<Vec<f64>>, smoothing: f64) -> Recipe {
+        Recipe { weights, smoothing }
+    }
+
+    /// Returns the factor of the losses of a batch with these labels, B / Σ w_y, whose mean over the B samples is then the weighted
+    /// mean; `None` if classes weigh the same.
+    pub fn scale(&self, labels: impl Iterator<Item = u32>) -> Option<f64> {
+        let weights = self.weights.as_ref()?;
+        let (count, sum) = labels.fold((0, 0.0), |(count, sum), label| (count + 1, sum + weights[label as usize]));
+        Some(f64::from(count) / sum)
+    }
+
+    /// Returns the losses `[p, B]` of labels `[p, B]`, given logits `[p, B, C]`.
+    pub fn of_logits(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
+        let log_p = logits.log_softmax(-1, logits.kind());
+        let own = |values: &Tensor| -values.gather(-1, &labels.unsqueeze(-1), false).squeeze_dim(-1);
+        let log_p = match &self.weights {
+            None => log_p,
+            Some(weights) => log_p * upload(&Tensor::from_slice(weights).to_kind(logits.kind()), logits.device()),
+        };
+        if self.smoothing == 0.0 {
+            return own(&log_p);
+        }
+        let of_all = -log_p.mean_dim([-1i64].as_slice(), false, logits.kind());
+        own(&log_p) * (1.0 - self.smoothing) + of_all * self.smoothing
+    }
+}
+
+impl Loss for Recipe {
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        let logits = head.logits(weights, features);
+        self.of_logits(&logits, &labels.expand([logits.size()[0], -1], false))
+    }
+}
+
 impl Task for Classes {
     fn learnt(&self, classes: usize) -> String {
         format!("{classes} classes")
@@ -63,19 +116,14 @@ impl Task for Classes {
         classes.join(", ")
     }
 
-    /// Returns the cross-entropies of labels `[q, B]` from features `[p, B, d]`.
-    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
-        let logits = head.logits(weights, features);
-        -label_log_probabilities(&logits, &labels.expand([logits.size()[0], -1], false), logits.kind())
-    }
-
-    /// Returns the NLL, the accuracy and the ECE of the averaged logits.
-    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated> {
+    /// Returns the NLL, the accuracy, the ECE and another metric of the averaged logits.
+    fn validate(&self, predictor: &Predictor, held_out: &Batched, by: &Metric) -> Result<Validated> {
         let logits = shared(predictor, held_out, &ProgressBar::hidden())?;
         let labels = held_out.indices.iter().map(|i| held_out.set.split.labels[*i as usize]).collect();
         let scores = Scores::compute(&predictor.predictions(logits, Some(labels))?)?;
         let of = |key: &str| Some(value(&scores, key, Average::Logit).unwrap_or(f64::NAN));
-        Ok(Validated { nll: of("nll"), accuracy: of("accuracy"), ece: of("ece") })
+        let criterion = (by.eval)(&scores, Average::Logit);
+        Ok(Validated { nll: of("nll"), accuracy: of("accuracy"), ece: of("ece"), criterion })
     }
 
     fn predict(&self, predictor: &Predictor, tests: &Batched, about: About) -> Result<Box<dyn Outcome>> {
@@ -95,5 +143,34 @@ impl Task for Classes {
 
     fn saved_bytes(&self, members: u64, classes: u64) -> u64 {
         members * classes * Kind::Float.elt_size_in_bytes() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // scripts/make_loss_goldens.py, torch 2.11.0
+    const GOLDENS: [(bool, f64, f64, [f64; 3]); 3] = [
+        (true, 0.0, 1.1574260113707697, [0.052642353866191025, -0.16408621787544775, 0.1114438640092567]),
+        (false, 0.1, 1.074501180642984, [0.02950335850799147, -0.10127030243131141, 0.07176694392331992]),
+        (true, 0.1, 1.1590313389852565, [0.04776971487157118, -0.1477880571688866, 0.10001834229731538]),
+    ];
+
+    /// The mean of the scaled losses and its gradient at the first sample.
+    #[test]
+    fn losses_are_those_of_torch() {
+        for (weighted, smoothing, expected, gradient) in GOLDENS {
+            let recipe = Recipe::new(weighted.then(|| vec![0.5, 2.0, 1.25]), smoothing);
+            let numbers: Vec<f64> = (0..12).map(|i| f64::from(i * i * 5 % 17) / 4.0 - 2.0).collect();
+            let logits = Tensor::from_slice(&numbers).view([1, 4, 3]).set_requires_grad(true);
+            let scale = recipe.scale([1, 0, 2, 1].into_iter()).unwrap_or(1.0);
+            let labels = Tensor::from_slice(&[1i64, 0, 2, 1]).view([1, 4]);
+            let loss = (recipe.of_logits(&logits, &labels) * scale).mean(Kind::Double);
+            let found = Tensor::run_backward(&[&loss], &[&logits], false, false);
+            let first = Vec::<f64>::try_from(found[0].get(0).get(0)).unwrap();
+            assert!((loss.double_value(&[]) - expected).abs() < 1e-12, "{loss:?} {expected}");
+            assert!(first.iter().zip(gradient).all(|(a, b)| (a - b).abs() < 1e-12), "{first:?} {gradient:?}");
+        }
     }
 }

@@ -3,15 +3,13 @@
 
 mod answers;
 mod classes;
-mod outcome;
 mod task;
 
 use crate::model::head::HeadSpec;
 
 pub use answers::Answers;
-pub use classes::Classes;
-pub use outcome::{Outcome, is_answers, open};
-pub use task::{About, Batched, Task, Validated};
+pub use classes::{Classes, Recipe};
+pub use task::{About, Batched, Loss, Outcome, Task, Validated, is_answers, open};
 
 /// Returns the task of a head.
 pub fn of(head: &dyn HeadSpec) -> Box<dyn Task> {

@@ -1,34 +1,40 @@
 //! The interface of tasks.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::Result;
 use tch::Tensor;
 
-use super::outcome::Outcome;
 use crate::data::batches::SampleSet;
 use crate::machine::parallel::ProcessGroup;
+use crate::metrics::{Metric, Scores, answers, evaluate};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
 use crate::predict::Predictor;
+use crate::predictions::answers::ENDING;
+use crate::predictions::{Answers, Predictions};
+
+/// The loss of labels.
+pub trait Loss {
+    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
+}
 
 /// The thing that a model learns from labels.
-pub trait Task {
+pub trait Task: Loss {
     /// Returns what is learnt, in words, where there are this many classes.
     fn learnt(&self, classes: usize) -> String;
 
     /// Returns the names of what is predicted, in words, given those of the classes.
     fn names(&self, classes: &[String]) -> String;
 
-    /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
-    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
-
-    /// Returns the numbers of held-out samples in the row of an epoch.
+    /// Returns the numbers of held-out samples in the row of an epoch, `by` the metric that compares epochs.
     ///
     /// # Errors
     /// Fails if samples cannot be read, if memory does not suffice, or if a number is not finite.
-    fn validate(&self, predictor: &Predictor, held_out: &Batched) -> Result<Validated>;
+    fn validate(&self, predictor: &Predictor, held_out: &Batched, by: &Metric) -> Result<Validated>;
 
     /// Predicts a test set.
     ///
@@ -74,10 +80,100 @@ pub struct About {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The numbers of held-out samples; all are `None` if no sample is held out, the last two if samples have no classes.
+/// The numbers of held-out samples; all are `None` if no sample is held out, accuracy and ECE if samples have no classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Validated {
     pub nll: Option<f64>,
     pub accuracy: Option<f64>,
     pub ece: Option<f64>,
+    /// The metric by which epochs are compared; `None` also if it is not defined for these samples.
+    pub criterion: Option<f64>,
+}
+
+/// The predictions of members for the samples of a test set.
+pub trait Outcome {
+    fn members(&self) -> usize;
+
+    fn samples(&self) -> usize;
+
+    /// Returns the facts that say of what they are.
+    fn metadata(&self) -> &BTreeMap<String, String>;
+
+    /// Returns the columns of the metrics and their values. Undefined values are `None`.
+    ///
+    /// # Errors
+    /// Fails if a number of theirs is not finite.
+    fn metrics(&self) -> Result<Vec<(String, Option<f64>)>>;
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    fn save(&self, path: &Path) -> Result<()>;
+
+    /// Returns the logits of classes, if there are any: of these, probabilities are calibrated.
+    fn logits(&self) -> Option<&Predictions> {
+        None
+    }
+}
+
+impl Outcome for Predictions {
+    fn members(&self) -> usize {
+        self.members()
+    }
+
+    fn samples(&self) -> usize {
+        self.samples()
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        self.metadata()
+    }
+
+    fn metrics(&self) -> Result<Vec<(String, Option<f64>)>> {
+        Ok(evaluate(&Scores::compute(self)?))
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        self.save(path)
+    }
+
+    fn logits(&self) -> Option<&Predictions> {
+        Some(self)
+    }
+}
+
+impl Outcome for Answers {
+    fn members(&self) -> usize {
+        self.members
+    }
+
+    fn samples(&self) -> usize {
+        self.replies.len()
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    fn metrics(&self) -> Result<Vec<(String, Option<f64>)>> {
+        Ok(answers::evaluate(&answers::Scored::of_all(self)))
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        self.save(path)
+    }
+}
+
+/// Returns whether a file holds answers in words instead of logits.
+pub fn is_answers(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == ENDING)
+}
+
+/// Reads a saved file.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub fn open(path: &Path) -> Result<Box<dyn Outcome>> {
+    Ok(if is_answers(path) { Box::new(Answers::open(path)?) } else { Box::new(Predictions::open(path)?) })
 }

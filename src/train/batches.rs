@@ -6,13 +6,13 @@ use std::rc::Rc;
 use anyhow::Result;
 use tch::Tensor;
 
-use super::context::Context;
+use super::context::{Context, Material};
 use super::gradient::Passes;
-use super::material::Material;
 use super::particles::Progress;
 use super::prefix::Prefix;
-use crate::data::order::epoch_order;
-use crate::experiment::{self, TrainSpec};
+use crate::base::tensor::upload;
+use crate::data::order::{balanced_order, epoch_order};
+use crate::experiment::{self, Sampling, TrainSpec};
 use crate::machine::parallel::Shard;
 use crate::model::Input;
 
@@ -22,8 +22,19 @@ pub(super) struct TrainBatch {
     pub input: Input,
     /// The labels, `[p, b, …]`.
     pub labels: Tensor,
+    /// The factors of the losses, `[p]`, if classes have weights.
+    pub scale: Option<Tensor>,
     /// The number of samples in the whole batch, B.
     pub size: usize,
+}
+
+/// The samples of a batch that this process computes, those of all its orders one after the other.
+struct Planned {
+    indices: Vec<u32>,
+    /// The factor of the losses of each order, which follows from the whole batch.
+    scale: Option<Vec<f32>>,
+    /// The number of samples in the whole batch, B.
+    size: usize,
 }
 
 /// The samples of all steps.
@@ -45,25 +56,25 @@ impl<'a> Batches<'a> {
     /// Returns the batches of the current epoch that are left.
     pub fn left_in_epoch(&self, progress: &Progress) -> Box<dyn Iterator<Item = Result<TrainBatch>> + 'a> {
         let steps = progress.step..self.material.batches(self.spec.batch_size);
-        let sizes: Vec<usize> = steps.clone().map(|step| self.range(step).len()).collect();
         let (plan, set, orders) = (self.plan(progress.epoch, steps), &self.material.train, self.orders());
         let count = orders.len() as i64;
         let several = move |t: &Tensor| t.unflatten(0, [count, t.size()[0] / count].as_slice());
+        let made = move |input, labels: &Tensor, scale: Option<Vec<f32>>, size| {
+            let scale = scale.map(|factors| upload(&Tensor::from_slice(&factors), labels.device()));
+            TrainBatch { input, labels: several(labels), scale, size }
+        };
         match self.prefix.clone() {
-            Some(prefix) => Box::new(plan.into_iter().zip(sizes).map(move |(indices, size)| {
-                let labels = several(&set.labels(&indices));
-                Ok(TrainBatch {
-                    input: Input::Entering(prefix.values(&indices)?.of_particles(count), prefix.stage),
-                    labels,
-                    size,
-                })
+            Some(prefix) => Box::new(plan.into_iter().map(move |Planned { indices, scale, size }| {
+                let input = Input::Entering(prefix.values(&indices)?.of_particles(count), prefix.stage);
+                Ok(made(input, &set.labels(&indices), scale, size))
             })),
             None => {
-                let batches = set.training_batches(plan, progress.epoch as u64, orders);
-                Box::new(batches.zip(sizes).map(move |(batch, size)| {
+                let (indices, rest): (Vec<_>, Vec<_>) =
+                    plan.into_iter().map(|planned| (planned.indices, (planned.scale, planned.size))).unzip();
+                let batches = set.training_batches(indices, progress.epoch as u64, orders);
+                Box::new(batches.zip(rest).map(move |(batch, (scale, size))| {
                     let batch = batch?;
-                    let (input, labels) = (Input::Stored(batch.samples.of_particles(count)), several(&batch.labels));
-                    Ok(TrainBatch { input, labels, size })
+                    Ok(made(Input::Stored(batch.samples.of_particles(count)), &batch.labels, scale, size))
                 }))
             }
         }
@@ -83,20 +94,35 @@ impl<'a> Batches<'a> {
         step * self.spec.batch_size..((step + 1) * self.spec.batch_size).min(self.material.holdout.train.len())
     }
 
-    /// Returns this process's share of the batches of some steps of an epoch, with the samples of all its orders one after
-    /// the other.
-    fn plan(&self, epoch: usize, steps: Range<usize>) -> Vec<Vec<u32>> {
-        let train = &self.material.holdout.train;
-        let order = |particle| epoch_order(self.seed, epoch as u64, particle as u64, train.len());
+    /// Returns this process's share of the batches of some steps of an epoch.
+    fn plan(&self, epoch: usize, steps: Range<usize>) -> Vec<Planned> {
+        let (train, labels) = (&self.material.holdout.train, &self.material.train.split.labels);
+        let of_train: Vec<u32> = match self.spec.sampling {
+            Sampling::Shuffled => Vec::new(),
+            Sampling::Balanced => train.iter().map(|index| labels[*index as usize]).collect(),
+        };
+        let order = |particle| match self.spec.sampling {
+            Sampling::Shuffled => epoch_order(self.seed, epoch as u64, particle as u64, train.len()),
+            Sampling::Balanced => balanced_order(self.seed, epoch as u64, particle as u64, &of_train),
+        };
         let orders: Vec<Vec<u32>> = self.orders().map(order).collect();
         let batch = |step: usize| {
             let range = self.range(step);
             let samples = Passes::of(self.spec).samples(self.share, range.len());
             let samples: Vec<usize> = samples.into_iter().flatten().collect();
+            let at = |order: &Vec<u32>, place: usize| train[order[place] as usize];
             let of = |order: &Vec<u32>| -> Vec<u32> {
-                samples.iter().map(|sample| train[order[range.start + sample] as usize]).collect()
+                samples.iter().map(|sample| at(order, range.start + sample)).collect()
             };
-            orders.iter().flat_map(of).collect()
+            let scale = |order: &Vec<u32>| {
+                let labels = range.clone().map(|place| labels[at(order, place) as usize]);
+                self.material.recipe.as_ref()?.scale(labels).map(|factor| factor as f32)
+            };
+            Planned {
+                indices: orders.iter().flat_map(of).collect(),
+                scale: orders.iter().map(scale).collect(),
+                size: range.len(),
+            }
         };
         steps.map(batch).collect()
     }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tch::{Device, Kind};
 
 use super::context::Context;
-use super::material::Material;
+use super::context::Material;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
@@ -41,7 +41,8 @@ pub struct Step<'a> {
 /// Returns the bytes of theta `[n, P]`, and of what method and optimizer keep from step to step.
 pub fn state_bytes(training: &Training, layout: &Layout) -> u64 {
     let spec = &*training.method.spec;
-    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices();
+    let rates = u64::from(training.train.changed_rate().is_some());
+    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices() + rates;
     bytes(spec, layout, matrices, head_numbers(spec, layout, training.train.batch_size).kept)
 }
 

@@ -1,18 +1,22 @@
-//! The inputs of a training, which stay the same from its first step to its last.
+//! The inputs of a training, which stay the same from its first step to its last, and its images for training and validation.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use tch::Tensor;
 
 use super::likelihood::Learner;
-use super::material::Material;
-use super::schedule::Rates;
+use super::schedule::{Rates, rate_factors};
 use crate::base::small;
-use crate::experiment::{Experiment, TrainSpec, Training};
+use crate::data::Split;
+use crate::data::batches::SampleSet;
+use crate::data::order::Holdout;
+use crate::experiment::{Experiment, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
 use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
 use crate::session::Session;
 use crate::subspace::Subspace;
+use crate::tasks::{Loss, Recipe};
 
 /// The config, the model and the images of a training.
 pub(super) struct Context<'a> {
@@ -42,7 +46,11 @@ impl<'a> Context<'a> {
     }
 
     pub fn learner(&self) -> Learner<'a> {
-        Learner { model: self.model(), subspace: self.subspace, task: &*self.experiment.task }
+        let loss: &dyn Loss = match &self.material.recipe {
+            Some(recipe) => recipe,
+            None => &*self.experiment.task,
+        };
+        Learner { model: self.model(), subspace: self.subspace, loss }
     }
 
     pub fn group(&self) -> &'a ProcessGroup {
@@ -68,6 +76,14 @@ impl<'a> Context<'a> {
     pub fn rates(&self) -> Rates {
         let TrainSpec { schedule, warmup_steps, .. } = *self.spec();
         Rates { schedule, warmup_steps, steps: self.steps() }
+    }
+
+    /// Returns the factors of the learning rates of the columns, `[P]`; `None` if all are 1.
+    ///
+    /// # Errors
+    /// Fails if a factor is asked for of columns that are not trained.
+    pub fn rate_factors(&self) -> Result<Option<Tensor>> {
+        rate_factors(self.spec(), &*self.model().network, self.subspace.layout())
     }
 
     /// Checks the method against the number of steps and of classes.
@@ -119,4 +135,81 @@ impl<'a> Context<'a> {
         }
         self.experiment.warnings(holdout.train.len()).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
+}
+
+/// The training images, and the images for validation.
+pub struct Material {
+    pub train: SampleSet,
+    /// The published validation split, if the config asks for it.
+    published: Option<SampleSet>,
+    pub holdout: Holdout,
+    /// The loss of classes, where `[train]` changes it.
+    pub recipe: Option<Recipe>,
+    /// The fingerprint of the images: a resumed run must see the same ones.
+    pub fingerprint: String,
+}
+
+impl Material {
+    /// Reads the splits and holds out what the config asks for.
+    ///
+    /// # Errors
+    /// Fails if images cannot be read, or if a held-out share leaves no image for training or for validation.
+    pub fn read(experiment: &Experiment, session: &Session) -> Result<Material> {
+        let (train, fingerprint) = session.training_images(experiment)?;
+        let published = session.published_validation(experiment)?;
+        let fingerprint = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
+        session.group.agree("the training data", &fingerprint)?;
+        let workers = session.settings.workers;
+        let published = published.map(|split| SampleSet::new(split, session.device, workers)).transpose()?;
+        let holdout = hold_out(experiment, &train, published.as_ref())?;
+        let recipe = match &experiment.training {
+            Some(training) => recipe(&training.train, session, &train.split.labels, &holdout.train)?,
+            None => None,
+        };
+        Ok(Material { train, published, holdout, recipe, fingerprint })
+    }
+
+    /// Creates material from given images with the task's own loss; `holdout` selects the validation images.
+    pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
+        Material { train, published: None, holdout, recipe: None, fingerprint }
+    }
+
+    /// Returns the number of training batches of an epoch, the last of which may be smaller.
+    pub fn batches(&self, batch_size: usize) -> usize {
+        self.holdout.train.len().div_ceil(batch_size)
+    }
+
+    /// Returns the set of images that `holdout.validation` indexes.
+    pub fn validation(&self) -> &SampleSet {
+        self.published.as_ref().unwrap_or(&self.train)
+    }
+}
+
+/// Returns the loss that `[train]` asks for instead of the plain one.
+fn recipe(spec: &TrainSpec, session: &Session, labels: &[u32], train: &[u32]) -> Result<Option<Recipe>> {
+    if spec.class_weights.is_none() && spec.label_smoothing == 0.0 {
+        return Ok(None);
+    }
+    let mut images = vec![0; session.model.head.classes() as usize];
+    train.iter().for_each(|index| images[labels[*index as usize] as usize] += 1);
+    let weights = spec.class_weights.as_ref().map(|weights| weights.numbers(&images)).transpose()?;
+    Ok(Some(Recipe::new(weights, spec.label_smoothing)))
+}
+
+fn hold_out(experiment: &Experiment, images: &SampleSet, published: Option<&SampleSet>) -> Result<Holdout> {
+    let validation = experiment.data.validation;
+    let mut holdout = validation.holdout(experiment.seed, &images.split.labels);
+    if let Some(published) = published {
+        holdout.validation = (0..published.samples() as u32).collect();
+    }
+    let (key, count) = (&experiment.data.key, images.samples());
+    if let Validation::HeldOut(share) = validation {
+        if holdout.train.is_empty() {
+            bail!("data.{key}.validation = {share}: leaves no image to train on");
+        }
+        if share > 0.0 && holdout.validation.is_empty() {
+            bail!("data.{key}.validation = {share}: holds out no image of {count}: raise it");
+        }
+    }
+    Ok(holdout)
 }

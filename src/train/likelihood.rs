@@ -1,37 +1,39 @@
-//! The likelihood of a batch as the methods see it. [`super::shared`] splits it over several processes.
+//! The likelihood of a batch as the methods see it. [`super::shared`] splits it over several processes. For squared gradients of
+//! single images, each image is passed through its own copy of the particle, so that one backward pass yields the gradients of several.
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Result, ensure};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use super::gradient::{Passes, Root};
+use super::gradient::{Backward, Passes, Plain, Root, scaled};
 use super::mixing::Mixing;
 use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::batches::Batch;
 use crate::machine::memory::{ChunkSize, Chunker};
 use crate::machine::parallel::Shard;
-use crate::methods::{Answer, Extra, Objective, Request, Target};
+use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
 use crate::model::{Input, Model};
+use crate::predict::in_parts;
 use crate::subspace::Subspace;
-use crate::tasks::{Classes, Task};
+use crate::tasks::{Classes, Loss};
 
 const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
     does not show it";
 
-/// The model with its trained columns and its task: the part that learns.
+/// The model with its trained columns and its loss: the part that learns.
 #[derive(Clone, Copy)]
 pub struct Learner<'a> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
-    pub task: &'a dyn Task,
+    pub loss: &'a dyn Loss,
 }
 
 impl<'a> Learner<'a> {
     /// Returns what learns classes.
     pub fn of_classes(model: &'a Model, subspace: &'a dyn Subspace) -> Learner<'a> {
-        Learner { model, subspace, task: &Classes }
+        Learner { model, subspace, loss: &Classes }
     }
 }
 
@@ -39,7 +41,7 @@ impl<'a> Learner<'a> {
 pub struct Likelihood<'a> {
     pub(super) model: &'a Model,
     pub(super) subspace: &'a dyn Subspace,
-    pub(super) task: &'a dyn Task,
+    pub(super) loss: &'a dyn Loss,
     pub(super) passes: Passes,
     /// The number of particles and images that go through the network at once.
     pub(super) chunker: Rc<Chunker>,
@@ -47,6 +49,8 @@ pub struct Likelihood<'a> {
     pub(super) input: Input,
     /// The labels, `[p, b]`; for answers the places and tokens, `[p, b, A, 2]`.
     pub(super) labels: Tensor,
+    /// The factors of the samples' losses, `[p, b]`; `None` if they are 1.
+    pub(super) scale: Option<Tensor>,
     /// The range of these b samples in each part of the batch.
     pub(super) parts: Vec<Range<usize>>,
     /// The numbers of these b samples in the batch.
@@ -66,19 +70,27 @@ impl<'a> Likelihood<'a> {
 
     /// Returns the likelihood of labels `[p, B]`, or of answers `[p, B, A, 2]`.
     pub fn on(learner: Learner<'a>, passes: Passes, input: Input, labels: Tensor) -> Likelihood<'a> {
-        let Learner { model, subspace, task } = learner;
+        let Learner { model, subspace, loss } = learner;
         let (orders, batch) = (labels.size()[0] as usize, labels.size()[1] as usize);
         let members = if passes.particle_chunk == 0 { usize::MAX } else { passes.particle_chunk };
         let at_once = ChunkSize { members, images: batch.max(1) };
         let chunker = Rc::new(Chunker::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
-        let whole = Likelihood { model, subspace, task, passes, chunker, input, labels, parts, numbers, batch, first };
+        let scale = None;
+        let whole =
+            Likelihood { model, subspace, loss, passes, chunker, input, labels, scale, parts, numbers, batch, first };
         whole.of_share(&Shard::whole(orders), batch)
     }
 
     /// Returns the same likelihood, split as `chunker` has planned or learnt from earlier steps.
     pub fn chunked_by(self, chunker: Rc<Chunker>) -> Likelihood<'a> {
         Likelihood { chunker, ..self }
+    }
+
+    /// Returns the same likelihood, with factors of the losses of its samples, one for each order `[p]`.
+    pub fn scaled_by(self, factors: &Tensor) -> Likelihood<'a> {
+        let scale = factors.unsqueeze(1).expand(&self.labels.size()[..2], false);
+        Likelihood { scale: Some(scale), ..self }
     }
 
     /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
@@ -144,5 +156,61 @@ impl Objective for Likelihood<'_> {
     fn share(&self, part: usize) -> f64 {
         let size = self.batch.div_ceil(self.passes.accumulate);
         size.min(self.batch - part * size) as f64 / self.batch as f64
+    }
+}
+
+/// One particle, and the rows to which its gradients are added.
+struct Particle {
+    /// The row of the particle among those in this process.
+    row: i64,
+    /// The particle, `[1, P]`.
+    theta: Tensor,
+    /// The gradient, `[1, P]`.
+    gradient: Tensor,
+    /// The squared gradients of single images over the size of the batch, `[1, P]`.
+    squares: Tensor,
+}
+
+impl Likelihood<'_> {
+    /// Returns the losses and gradients of rows of theta over some parts, and the sum of squared gradients of their single
+    /// images over the size of the batch.
+    pub(super) fn squared(&self, theta: &Tensor, parts: Range<usize>) -> Result<Extended> {
+        let (gradients, squares) = (theta.zeros_like(), theta.zeros_like());
+        let mut losses = Vec::new();
+        for row in 0..theta.size()[0] {
+            let of = |all: &Tensor| all.narrow(0, row, 1);
+            let particle = Particle { row, theta: of(theta), gradient: of(&gradients), squares: of(&squares) };
+            losses.push(self.squares_of(&particle, parts.clone())?);
+        }
+        Ok(Extended { own: Evaluation { losses: Tensor::stack(&losses, 0), gradients }, extra: squares })
+    }
+
+    /// Returns the loss of a particle, and adds its gradients.
+    fn squares_of(&self, particle: &Particle, parts: Range<usize>) -> Result<Tensor> {
+        let Particle { row, theta, gradient, squares } = particle;
+        let (layout, batch) = (self.subspace.layout(), self.batch as f64);
+        let at_once = layout.copies_at_once().min(self.chunker.cut().images);
+        let mut total = Tensor::zeros([0i64; 0], (Kind::Float, theta.device()));
+        for samples in self.parts[parts].iter().flat_map(|part| in_parts(part.clone(), at_once)) {
+            let count = samples.len() as i64;
+            let own = |t: &Tensor| {
+                let rows = if t.size()[0] == 1 { t.shallow_clone() } else { t.narrow(0, *row, 1) };
+                rows.narrow(1, samples.start as i64, count).transpose(0, 1)
+            };
+            let (input, labels) = (self.input.map(own), own(&self.labels));
+            let leaves = layout.leaves(&theta.expand([count, -1], false), self.model.kind, true);
+            let weights = self.subspace.weights(&self.model.base, &leaves);
+            let features = self.model.features_of(&weights, &input)?;
+            let losses = self.loss.losses(&self.model.head, &weights, &features, &labels);
+            let losses = scaled(losses, self.scale.as_ref().map(own).as_ref());
+            let loss = losses.sum(losses.kind());
+            let each = Tensor::zeros([count, layout.parameters()], (theta.kind(), theta.device()));
+            layout.gather(&Plain.run(&loss, &leaves.iter().collect::<Vec<_>>())?, &each);
+            let sum = |rows: &Tensor| rows.sum_dim_intlist([0i64].as_slice(), true, rows.kind()) / batch;
+            let _ = gradient.shallow_clone().g_add_(&sum(&each));
+            let _ = squares.shallow_clone().g_add_(&sum(&each.square()));
+            total += loss.detach() / batch;
+        }
+        Ok(total)
     }
 }

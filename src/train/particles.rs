@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use super::context::Context;
+use super::record::values;
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
+use crate::experiment::Criterion;
 use crate::methods::{Method, Parts, Step};
 use crate::posterior::Posterior;
 use crate::subspace::geometry::Geometry;
@@ -33,10 +35,11 @@ impl Particles {
     pub fn at_start(context: &Context) -> Result<Particles> {
         let (training, seed) = (context.training, context.experiment.seed);
         let theta = context.session.initial_theta(seed, context.particles())?;
+        let factors = context.rate_factors()?;
         let method = training.method.spec.build(Parts {
             theta: theta.shallow_clone(),
             seed,
-            optimizer: training.optimizer.spec.build(&theta),
+            optimizer: training.optimizer.spec.build(&theta, factors.as_ref()),
             geometry: Geometry::new(context.subspace.layout()),
             clip_norm: training.train.clip_norm,
         });
@@ -84,6 +87,9 @@ pub struct EpochRow {
     pub validation_nll: Option<f64>,
     pub validation_accuracy: Option<f64>,
     pub validation_ece: Option<f64>,
+    /// The metric by which epochs are compared, with its column, if it is none of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_other: Option<(String, f64)>,
     /// The name of each diagnostic and its mean over the steps of the epoch.
     pub diagnostics: Vec<(String, f64)>,
     pub wall_seconds: f64,
@@ -91,10 +97,19 @@ pub struct EpochRow {
     pub images_per_second: Option<f64>,
 }
 
+impl EpochRow {
+    /// Returns the value of the metric by which epochs are compared.
+    pub fn criterion(&self, by: Criterion) -> Option<f64> {
+        let column = by.column();
+        values(self).into_iter().find(|(name, _)| *name == column).and_then(|(_, value)| value)
+    }
+}
+
 /// The best epoch so far.
 pub struct Best {
     pub epoch: usize,
-    pub nll: f64,
+    /// The value of the metric by which it is the best.
+    pub value: f64,
     pub posterior: Posterior,
 }
 
@@ -172,25 +187,25 @@ impl Progress {
         let _ = self.diagnostic_sum.zero_();
     }
 
-    /// Returns the number of epochs since that with the lowest validation NLL; 0 if it is the last one.
-    pub fn epochs_without_gain(&self) -> usize {
-        let mut best = f64::INFINITY;
+    /// Returns the number of epochs since the best one; 0 if it is the last one.
+    pub fn epochs_without_gain(&self, by: Criterion) -> usize {
+        let mut best = None;
         let mut since = 0;
         for row in &self.rows {
-            match row.validation_nll {
-                Some(nll) if nll < best => (best, since) = (nll, 0),
+            match row.criterion(by).filter(|value| !value.is_nan()) {
+                Some(value) if best.is_none_or(|best| by.gains(value, best)) => (best, since) = (Some(value), 0),
                 _ => since += 1,
             }
         }
         since
     }
 
-    /// Keeps the posterior if its validation NLL is the lowest so far.
-    pub fn offer(&mut self, nll: f64, posterior: impl FnOnce() -> Posterior) {
-        if self.best.as_ref().is_none_or(|best| nll < best.nll) {
+    /// Keeps the posterior if its value is the best so far.
+    pub fn offer(&mut self, by: Criterion, value: f64, posterior: impl FnOnce() -> Posterior) {
+        if self.best.as_ref().is_none_or(|best| by.gains(value, best.value)) {
             // The previous one is dropped first, so that two are never held.
             self.best = None;
-            self.best = Some(Best { epoch: self.epoch + 1, nll, posterior: posterior().snapshot() });
+            self.best = Some(Best { epoch: self.epoch + 1, value, posterior: posterior().snapshot() });
         }
     }
 
@@ -205,7 +220,7 @@ impl Progress {
             step: self.step,
             steps: self.steps,
             rows: self.rows.clone(),
-            best: self.best.as_ref().map(|best| (best.epoch, best.nll)),
+            best: self.best.as_ref().map(|best| (best.epoch, best.value)),
             wall_seconds: self.wall_seconds(),
         };
         state.put_text("progress", &serde_json::to_string(&counters).context("cannot write the progress")?);
@@ -228,7 +243,7 @@ impl Progress {
         }
         let device = self.loss_sum.device();
         self.best = match counters.best {
-            Some((epoch, nll)) => Some(Best { epoch, nll, posterior: Posterior::load(BEST, state, device)? }),
+            Some((epoch, value)) => Some(Best { epoch, value, posterior: Posterior::load(BEST, state, device)? }),
             None => None,
         };
         (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);

@@ -7,10 +7,10 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
+use super::gradient::Segments;
 use super::gradient::{Backward, Gradient, Pass, Plain, Root, Slice};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
-use super::recompute::Segments;
 use crate::machine::memory::ChunkSize;
 use crate::methods::{Evaluation, Output, Outputs};
 use crate::model::Input;
@@ -102,7 +102,8 @@ impl Likelihood<'_> {
         let forward = mixing.map(|mixing| mixing.forward(&mut weights, slice));
         let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
         let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
-        let pass = Pass { model: self.model, task: self.task, weights, input, labels, root, slice };
+        let scale = self.scale.as_ref().map(|scale| slice.of(scale));
+        let pass = Pass { model: self.model, loss: self.loss, weights, input, labels, scale, root, slice };
         if self.passes.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
             return Segments { pass: &pass, backward, leaves, first }.gradient();

@@ -1,4 +1,5 @@
-//! A whole training run: from its first step, or from where it was interrupted, to the posterior on disk.
+//! A whole training run: from its first step, or from where it was interrupted, to the posterior on disk; and everything that
+//! training needs, opened without training.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,24 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 
 use super::batches::Batches;
-use super::context::Context;
-use super::material::Material;
+use super::chunks::plan_alone;
+use super::context::{Context, Material};
 use super::meter::Meter;
 use super::observers::Observers;
 use super::particles::Particles;
-use super::record::{self, Finished};
+use super::record::Finished;
 use super::saver::Saver;
-use super::selection::Selector;
 use super::shared::Objectives;
-use super::validation::Validator;
-use super::{chunks, history, prefix};
+use super::validation::{Selector, Validator};
+use super::{chunks, prefix, record};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
+use crate::machine::memory::ChunkSize;
 use crate::methods::Origin;
 use crate::posterior::Posterior;
 use crate::run::RunFolder;
-use crate::session::Session;
+use crate::session::{Session, Settings};
 
 /// A run that is to be trained.
 pub struct Run<'a> {
@@ -186,7 +187,7 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
         group.align(&mut particles.theta)?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
-        history::announce(&row, epochs, &particles.warnings(&row));
+        record::announce(&row, epochs, &particles.warnings(&row));
         observers.epoch(&row);
         particles.progress.finish_epoch(row);
         saver.write_history(&particles.progress)?;
@@ -197,4 +198,30 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
         }
     }
     Ok(true)
+}
+
+/// The work of a training step, known before training.
+pub struct Opening {
+    /// The number of images that are trained on.
+    pub trained: usize,
+    /// The number of images that are held out.
+    pub held_out: usize,
+    /// The particles and images that go through the network at once.
+    pub cut: ChunkSize,
+}
+
+/// Opens everything that training or evaluation would open, in their order, and plans a training step; `None` if the config
+/// trains nothing.
+///
+/// # Errors
+/// Fails as training would before its first step.
+pub fn open(experiment: &Experiment, settings: Settings) -> Result<Option<Opening>> {
+    let device = settings.device.open()?;
+    let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
+    let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
+    session.test_images(experiment)?;
+    let Some(material) = material else { return Ok(None) };
+    let cut = plan_alone(experiment, &session, &material)?;
+    let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
+    Ok(Some(Opening { trained, held_out, cut }))
 }

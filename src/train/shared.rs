@@ -40,6 +40,10 @@ impl<'a> Objectives<'a> {
     pub fn on(&self, batch: &TrainBatch) -> Shared<'a> {
         let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
         let own = Likelihood::on(self.learner, self.passes, input, labels);
+        let own = match &batch.scale {
+            Some(factors) => own.scaled_by(factors),
+            None => own,
+        };
         let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
         Shared { own, sharding: self.sharding }
     }

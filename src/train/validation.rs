@@ -1,17 +1,18 @@
-//! The row of an epoch: its losses, and the predictions on the held-out samples.
+//! The row of an epoch with the predictions on the held-out samples, the epoch that gives the posterior, and the end of a training
+//! that no longer gains.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
-use super::context::Context;
-use super::material::Material;
-use super::particles::{EpochRow, Particles};
+use super::context::{Context, Material};
+use super::particles::{EpochRow, Particles, Progress};
 use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
-use crate::experiment::TrainSpec;
+use crate::experiment::{Criterion, Selection, TrainSpec};
 use crate::machine::parallel::ProcessGroup;
 use crate::model::Model;
+use crate::posterior::Posterior;
 use crate::predict::{Members, Predictor};
 use crate::subspace::Subspace;
 use crate::tasks::{Batched, Task, Validated};
@@ -47,7 +48,7 @@ impl<'a> Validator<'a> {
     pub fn row(&self, particles: &Particles, images_per_second: Option<f64>) -> Result<EpochRow> {
         let Particles { method, progress, .. } = particles;
         let (train_loss, diagnostics) = progress.means()?;
-        let Validated { nll, accuracy, ece } = self.validated(particles)?;
+        let Validated { nll, accuracy, ece, criterion } = self.validated(particles)?;
         let names = method.diagnostics().iter().map(|name| name.to_string());
         let mut row = EpochRow {
             epoch: progress.epoch + 1,
@@ -57,10 +58,15 @@ impl<'a> Validator<'a> {
             validation_nll: nll,
             validation_accuracy: accuracy,
             validation_ece: ece,
+            validation_other: None,
             diagnostics: names.zip(diagnostics).collect(),
             wall_seconds: progress.wall_seconds(),
             images_per_second,
         };
+        let by = self.spec.select_by;
+        if let Some(value) = criterion.filter(|_| row.criterion(by).is_none()) {
+            row.validation_other = Some((by.column(), value));
+        }
         row.diagnostics.extend(self.leave_one_out(particles)?.map(|loss| ("loo_loss".to_string(), loss)));
         Ok(row)
     }
@@ -77,7 +83,14 @@ impl<'a> Validator<'a> {
         let members = Members::Rows { subspace: self.subspace, rows: &&posterior };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let held_out = Batched { group: self.group, set, indices, batch_size: self.spec.eval_batch_size };
-        self.task.validate(&predictor, &held_out).context("validation")
+        let Criterion(metric) = self.spec.select_by;
+        let found = self.task.validate(&predictor, &held_out, metric).context("validation")?;
+        let (key, definition) = (metric.key, metric.definition);
+        ensure!(
+            found.criterion.is_some(),
+            "train.select_by = \"{key}\": has no value for the held-out images and this posterior ({definition}): choose another metric"
+        );
+        Ok(found)
     }
 
     /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.
@@ -92,5 +105,80 @@ impl<'a> Validator<'a> {
         let found = sensitivities(self.model, self.subspace, &posterior, images, &ProgressBar::hidden())
             .context("train.loo_samples")?;
         Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))
+    }
+}
+
+/// The rules by which an epoch is selected and training ends.
+#[derive(Clone, Copy)]
+pub(super) struct Selector {
+    select: Selection,
+    by: Criterion,
+    early_stop: Option<usize>,
+    epochs: usize,
+}
+
+impl Selector {
+    pub fn new(spec: &TrainSpec) -> Selector {
+        Selector { select: spec.select, by: spec.select_by, early_stop: spec.early_stop, epochs: spec.epochs }
+    }
+
+    /// Returns whether epochs have not become better for so many epochs that training ends. It is a function of the
+    /// epochs so far, so that a resumed run ends where an uninterrupted one does. A method that has no posterior yet goes
+    /// on.
+    pub fn has_stalled(&self, particles: &Particles) -> bool {
+        let stalled = |patience| particles.progress.epochs_without_gain(self.by) >= patience;
+        self.early_stop.is_some_and(stalled) && particles.method.has_posterior()
+    }
+
+    /// Keeps the posterior of the epoch that has just ended, if the best one is to be selected and it is the best so far.
+    pub fn offer(&self, row: &EpochRow, particles: &mut Particles) {
+        let Particles { theta, method, progress } = particles;
+        if let Some(value) = row.criterion(self.by)
+            && self.select == Selection::Best
+            && method.has_posterior()
+        {
+            progress.offer(self.by, value, || method.posterior(theta));
+        }
+    }
+
+    /// Returns a sentence that says which epoch was selected and why, and why training ended.
+    pub fn choice(&self, progress: &Progress) -> String {
+        let Progress { epoch, best, .. } = progress;
+        let selected = match (best, self.select) {
+            (Some(best), Selection::Best) => {
+                let (value, short, extreme) = (best.value, self.by.0.short, self.by.best());
+                format!(
+                    "epoch {} of {epoch} gives the posterior: its validation {short} {value:.4} is the {extreme}",
+                    best.epoch
+                )
+            }
+            _ => format!("epoch {epoch}, the last one, gives the posterior"),
+        };
+        let stale = progress.epochs_without_gain(self.by);
+        match *epoch < self.epochs {
+            true => {
+                format!(
+                    "{selected}; training ended early, after {stale} epochs without a {} one (train.early_stop)",
+                    self.by.better()
+                )
+            }
+            false => selected,
+        }
+    }
+
+    /// Returns the number of the epoch whose posterior was selected.
+    pub fn epoch(&self, progress: &Progress) -> usize {
+        match (&progress.best, self.select) {
+            (Some(best), Selection::Best) => best.epoch,
+            _ => progress.epoch,
+        }
+    }
+
+    /// Returns the selected posterior.
+    pub fn posterior(&self, particles: Particles) -> Posterior {
+        match (particles.progress.best, self.select) {
+            (Some(best), Selection::Best) => best.posterior,
+            _ => particles.method.posterior(&particles.theta),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Data sets end to end: `bella data check` on good and bad folders, a published validation split, several test domains.
 
 use crate::common::{Place, assert_has, bella, cells, done, error_line, messages, printed};
+use crate::hub_server::{Fault, Hub};
 
 /// An image of the network's size for each of the ten classes, below `folder`; lines of `<path><separator><class>`.
 fn classes(place: &Place, folder: &str, separator: &str) -> String {
@@ -163,4 +164,34 @@ fn every_test_domain_has_a_row() {
     shifted.args(["--corrupt", "contrast:1"]);
     done(shifted);
     assert_eq!(cells(&place.results(), "set")[2..], ["toons-photo", "toons-cartoon"]);
+}
+
+#[test]
+fn a_set_is_fetched_by_name_or_the_message_says_what_to_do() {
+    let place = Place::new();
+    let hub = Hub::of("org/none", &[("www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", b"no archive")]);
+    let fetch = |words: &[&str]| {
+        let mut command = bella(&["data", "fetch"]);
+        command.current_dir(place.path("")).args(words);
+        command.env("BELLA_DATA_MIRROR", format!("{}/direct", hub.address)).output().unwrap()
+    };
+    for (words, code, contains) in [
+        (&["cifr10"][..], 2, &["unknown data set `cifr10`"][..]),
+        (&["imagenet"], 1, &["imagenet: is not downloaded by bella, since its terms must be accepted", "ILSVRC2012"]),
+        (&["list"], 1, &["these are your own files"]),
+        (&["glue"], 1, &["data.glue.task"]),
+        (&["glue", "--set", "data.glue.task=mrpc"], 1, &["glue: none of its archives has this part", "MRPC"]),
+        (&["cifar10", "--set", "seed=1"], 2, &["only keys of data.*"]),
+        (&["cifar10", "--offline"], 1, &["cifar10: is to be downloaded", "--offline"]),
+        (&["svhn"], 1, &["svhn: 127.0.0.1 answers 404", "BELLA_DATA_MIRROR"]),
+        (&["cifar10"], 1, &["has 10 bytes, not the 170052171 that were promised"]),
+    ] {
+        let output = fetch(words);
+        assert!([code, 2].contains(&output.status.code().unwrap()), "{words:?}: {}", messages(&output));
+        assert_has(&messages(&output), contains);
+    }
+    hub.fail("GET", "cifar-10", 1, Fault::Header("content-length", "170052171".into()));
+    assert_has(&messages(&fetch(&["cifar10"])), &["cifar10: no licence is stated"]);
+    let output = check(&place, &["glue=glue data", "--set", "data.glue.task=rte"]).output().unwrap();
+    assert_has(&printed(&output), &["to get it: bella data fetch glue --root ", "glue data' --set data.glue.task=rte"]);
 }

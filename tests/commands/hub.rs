@@ -5,7 +5,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Place, assert_has, bella, fixture, messages, printed};
-use crate::hub_server::{COMMIT, Fault, Hub};
+use crate::hub_server::{COMMIT, Fault, Hub, sha256};
 
 /// `bella` in the folder of a test, with a cache of its own.
 fn run(place: &Place, hub: &Hub, words: &[&str]) -> Output {
@@ -98,7 +98,7 @@ fn a_killed_download_is_continued() {
     command.args(["inspect", "hf://org/tiny-vit"]).env("HF_HOME", place.path("home")).env("HF_ENDPOINT", &hub.address);
     command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    wait_for_part(&place, half, &mut child);
+    wait_for_part(&place, ("models--org--tiny-vit", half), &mut child);
     child.kill().unwrap();
     child.wait().unwrap();
     hub.seen();
@@ -107,11 +107,11 @@ fn a_killed_download_is_continued() {
     assert_eq!(ranges.iter().map(|request| request.from).collect::<Vec<_>>(), [Some(half)]);
 }
 
-fn wait_for_part(place: &Place, size: usize, child: &mut Child) {
+fn wait_for_part(place: &Place, (repository, size): (&str, usize), child: &mut Child) {
     let began = Instant::now();
     loop {
         let blobs =
-            std::fs::read_dir(place.path("home/hub/models--org--tiny-vit/blobs")).into_iter().flatten().flatten();
+            std::fs::read_dir(place.path(&format!("home/hub/{repository}/blobs"))).into_iter().flatten().flatten();
         let mut parts = blobs.filter(|blob| blob.file_name().to_string_lossy().ends_with(".incomplete"));
         if parts.any(|part| part.metadata().is_ok_and(|about| about.len() == size as u64)) {
             return;
@@ -148,4 +148,70 @@ fn mistakes_are_said_at_the_key_and_nothing_is_left_over() {
     hub.fail("GET", "/api/", 9, Fault::Status(403, "x-error-code: GatedRepo"));
     refused(&["inspect", "hf://org/tiny-vit"], &["is gated", "accept its terms", "HF_TOKEN"]);
     assert!(!place.path("home/hub/models--org--tiny-vit/snapshots").exists());
+}
+
+/// The tar archives of a small set, as clip-benchmark has them, with images of the network's size.
+fn archives() -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![("classnames.txt".to_string(), b"cat\ndog".to_vec())];
+    for (split, count) in [("train", 20usize), ("test", 6)] {
+        let mut members = Vec::new();
+        for i in 0..count {
+            let mut bytes = std::io::Cursor::new(Vec::new());
+            let shade = |x: u32, y: u32| image::Rgb([(40 * (i % 2) as u32 + 3 * x + y) as u8; 3]);
+            image::RgbImage::from_fn(64, 64, shade).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+            members.push((format!("s{i:04}.png"), bytes.into_inner()));
+            members.push((format!("s{i:04}.cls"), (i % 2).to_string().into_bytes()));
+        }
+        let members = members.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        files.push((format!("{split}/0.tar"), bella::base::tar::packed(members)));
+        files.push((format!("{split}/nshards.txt"), b"1".to_vec()));
+    }
+    files
+}
+
+/// Checkpoint and data by name, from an empty folder: the download of the data is cut in the middle and goes on, and everything
+/// works offline afterwards.
+#[test]
+fn checkpoint_and_data_by_name_are_trained_attacked_and_reported_and_again_offline() {
+    let (place, hub) = (Place::new(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));
+    let files = archives();
+    hub.put_data("org/tiny-set", &files.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect::<Vec<_>>());
+    let init = ["init", "--checkpoint", "hf://org/tiny-vit", "--data", "hf://org/tiny-set", "--output", "mine.toml"];
+    // The first time ends in the middle of an archive.
+    let train_tar = &files.iter().find(|(name, _)| name == "train/0.tar").unwrap().1;
+    let (half, blob) = (train_tar.len() / 2, &*format!("/blob/{}", sha256(train_tar)).leak());
+    hub.fail("GET", blob, 1, Fault::Stall(half));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+    command.args(init).current_dir(place.path("")).env("HF_HOME", place.path("home")).env("HF_ENDPOINT", &hub.address);
+    command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_for_part(&place, ("datasets--org--tiny-set", half), &mut child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!place.path("mine.toml").exists());
+    hub.seen();
+    assert_has(
+        &messages(&succeeds(&place, &hub, &init)),
+        &["images: webdataset, 2 classes, 16 training, 4 validation and 6 test"],
+    );
+    assert_has(
+        &std::fs::read_to_string(place.path("mine.toml")).unwrap(),
+        &["[data.webdataset]", "root = \"hf://org/tiny-set\""],
+    );
+    let resumed: Vec<_> = hub.seen().into_iter().filter(|request| request.path.starts_with(blob)).collect();
+    assert_eq!(resumed.iter().map(|request| request.from).collect::<Vec<_>>(), [Some(half)]);
+    let sets = ["--set", "train.epochs=1", "--set", "particles=2", "--set", "batch_size=4", "--set", "warmup_steps=0"];
+    let train = with_device(&[&["train", "mine.toml"], &sets[..]].concat());
+    succeeds(&place, &hub, &train);
+    let attack = with_device(&["eval", "--attack", "fgsm", "--epsilon", "0.01"]);
+    succeeds(&place, &hub, &attack);
+    assert_has(&printed(&succeeds(&place, &hub, &["report"])), &["fgsm", "tiny-set"]);
+    hub.stop();
+    let offline = |words: &[&str]| succeeds(&place, &hub, &[words, &["--offline"]].concat());
+    assert_has(&messages(&offline(&train)), &["this run is finished"]);
+    std::fs::remove_dir_all(place.path("results")).unwrap();
+    offline(&train);
+    offline(&attack);
+    assert_has(&printed(&offline(&["report"])), &["fgsm", "tiny-set"]);
+    offline(&["data", "check", "webdataset=hf://datasets/org/tiny-set"]);
 }

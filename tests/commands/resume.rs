@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Place, assert_has, error_line, messages, tensor_bytes};
+use crate::common::{Place, assert_has, done, error_line, messages, tensor_bytes, tiny};
 use bella::base::tensor_file::State;
 use bella::results::store::read;
 
@@ -240,4 +240,93 @@ fn training_ends_where_the_validation_nll_no_longer_falls() {
     assert_eq!(posterior(&paused), posterior(&place));
     let line = error_line(place.train(&["train.early_stop=2", "data.digits.validation=0"]), 2);
     assert_has(&line, &["train.early_stop", "needs validation images"]);
+}
+
+/// Weights, smoothing and balanced draws train, and a paused run goes on with the same draws; what does not follow them is named.
+#[test]
+fn classes_are_weighted_and_balanced() {
+    // The images of this set are balanced already, so that weights that balance them would all be 1.
+    let sets =
+        ["train.class_weights=[1, 2, 1, 1, 1, 1, 1, 1, 1, 4]", "train.label_smoothing=0.1", "train.sampling=balanced"];
+    let posterior = |sets: &[&str], legs: &[&[&str]]| {
+        let place = Place::with_tiny();
+        for more in legs {
+            let output = place.train(sets).args(*more).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        }
+        tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
+    };
+    let whole = posterior(&sets, &[&["--no-eval"]]);
+    assert!(posterior(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]) == whole, "a paused run");
+    let plain = posterior(&[], &[&["--no-eval"]]);
+    assert!(posterior(&["train.class_weights=balanced"], &[&["--no-eval"]]) == plain, "all weights are 1");
+    for fewer in [&sets[1..], &sets[..2]] {
+        assert!(posterior(fewer, &[&["--no-eval"]]) != whole, "{fewer:?}");
+    }
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["train.class_weights=[1.0, 2.0]"]), 1);
+    assert_has(&line, &["train.class_weights", "2 numbers for 10 classes"]);
+    let line = error_line(place.train(&["train.class_weights=even"]), 2);
+    assert_has(&line, &["train.class_weights", "must be \"balanced\", or a list"]);
+    let ibdr = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", "[method.ibdr]\nparticles = 2\nstd = 0.01");
+    place.write("tiny.toml", ibdr.as_bytes());
+    let line = error_line(place.train(&["train.label_smoothing=0.1"]), 2);
+    assert_has(&line, &["label_smoothing", "method.ibdr has a loss of its own"]);
+    let laplace = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", "[method.laplace]\nparticles = 2");
+    place.write("tiny.toml", laplace.as_bytes());
+    let line = error_line(place.train(&["train.sampling=balanced"]), 2);
+    assert_has(&line, &["sampling", "method.laplace is fitted to the plain likelihood"]);
+}
+
+/// Layers with ranks and scales of their own train, make soups and leave as an adapter; patterns that fit nothing are named.
+#[test]
+fn layers_have_ranks_of_their_own() {
+    let place = Place::with_tiny();
+    let sets = ["subspace.low-rank.rslora=true", "subspace.low-rank.rank_pattern=[\"0.mlp.fc=3\", \"mlp.proj=1\"]"];
+    done(place.train(&sets));
+    done(place.command("soup", &[]));
+    let state = State::read(&place.run().join("posterior.safetensors")).unwrap();
+    // Four blocks of width 64 with MLPs of 128: three layers without a pattern keep the rank 2.
+    let of = |rank: i64| rank * (64 + 128);
+    assert_eq!(state.get("theta").unwrap().size()[1], of(3) + 3 * of(2) + 4 * of(1));
+    let line = error_line(place.train(&["subspace.low-rank.rank_pattern=[\"mlp.gate=3\"]"]), 1);
+    assert_has(&line, &["subspace.low-rank.rank_pattern", "`mlp.gate=3` fits no layer"]);
+    for bad in ["mlp.fc", "mlp.fc=0", "mlp.fc=1.5"] {
+        let line = error_line(place.train(&[&format!("subspace.low-rank.rank_pattern=[\"{bad}\"]")]), 2);
+        assert_has(&line, &["subspace.low-rank.rank_pattern", "LAYER=VALUE"]);
+    }
+    let line = error_line(place.train(&["subspace.low-rank.rank_pattern=[\"mlp.fc=4000\"]"]), 1);
+    assert_has(&line, &["subspace.low-rank.rank_pattern = 4000", "cannot exceed"]);
+}
+
+/// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.
+#[test]
+fn epochs_are_chosen_by_any_metric() {
+    for (by, is_higher) in [("balanced_accuracy", true), ("brier", false)] {
+        let place = Place::with_tiny();
+        let key = format!("train.select_by={by}");
+        let sets = ["train.epochs=12", "train.early_stop=2", "optimizer.adamw.lr=5e-2", key.as_str()];
+        let output = place.train(&sets).arg("--no-eval").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        let history = read(&place.run().join("train.csv")).unwrap();
+        let column = crate::common::cells(&history, &format!("validation_{by}_lm"));
+        let values: Vec<f64> = column.iter().map(|value| value.parse().unwrap()).collect();
+        let better = |a: f64, b: f64| if is_higher { a > b } else { a < b };
+        let best =
+            (0..values.len()).reduce(|best, at| if better(values[at], values[best]) { at } else { best }).unwrap();
+        assert_eq!(values.len(), (best + 3).min(12), "{values:?}");
+        assert_has(
+            &messages(&output),
+            &[&format!("epoch {} of", best + 1), if is_higher { "highest" } else { "lowest" }],
+        );
+    }
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["train.select_by=acuracy"]), 2);
+    assert_has(&line, &["train.select_by", "did you mean `accuracy`?"]);
+    let line = error_line(place.train(&["train.select_by=mi"]), 2);
+    assert_has(&line, &["train.select_by", "must be one of"]);
+    let line = error_line(place.train(&["train.select_by=auroc"]), 1);
+    assert_has(&line, &["train.select_by = \"auroc\"", "has no value for the held-out images"]);
+    let line = error_line(place.train(&["train.select_by=ece", "train.select=last-epoch"]), 2);
+    assert_has(&line, &["train.select_by", "has no meaning without"]);
 }

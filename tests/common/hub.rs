@@ -47,6 +47,8 @@ struct State {
     repository: String,
     commit: String,
     files: BTreeMap<String, Vec<u8>>,
+    /// The name and the files of a data set.
+    data: (String, BTreeMap<String, Vec<u8>>),
     /// Faults of requests whose method and path contain these texts, as many times as said.
     faults: Vec<(&'static str, &'static str, usize, Fault)>,
     seen: Vec<Request>,
@@ -61,7 +63,7 @@ pub struct Hub {
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest;
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -75,7 +77,7 @@ fn git_hash(bytes: &[u8]) -> String {
 }
 
 fn is_large(file: &str) -> bool {
-    [".safetensors", ".bin", ".pt"].iter().any(|end| file.ends_with(end))
+    [".safetensors", ".bin", ".pt", ".parquet", ".tar"].iter().any(|end| file.ends_with(end))
 }
 
 impl Hub {
@@ -83,7 +85,14 @@ impl Hub {
     pub fn of(repository: &str, files: &[(&str, &[u8])]) -> Hub {
         let files = files.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
         let (repository, commit) = (repository.to_string(), COMMIT.to_string());
-        let state = Arc::new(Mutex::new(State { repository, commit, files, faults: vec![], seen: vec![] }));
+        let state = Arc::new(Mutex::new(State {
+            repository,
+            commit,
+            files,
+            data: Default::default(),
+            faults: vec![],
+            seen: vec![],
+        }));
         let stops = Arc::new(AtomicBool::new(false));
         let [own, large] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let address = format!("http://{}", own.local_addr().unwrap());
@@ -126,6 +135,12 @@ impl Hub {
     /// Lets everything go well from now on.
     pub fn heal(&self) {
         self.state().faults.clear();
+    }
+
+    /// Adds a data set.
+    pub fn put_data(&self, repository: &str, files: &[(&str, &[u8])]) {
+        let files = files.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+        self.state().data = (repository.to_string(), files);
     }
 
     pub fn set_commit(&self, commit: &str) {
@@ -256,35 +271,47 @@ fn usual(state: &State, request: &Request, elsewhere: &str) -> Answer {
     };
     if let Some(hash) = request.path.strip_prefix("/blob/") {
         let hash = hash.split('?').next().unwrap();
-        return match state.files.values().find(|bytes| sha256(bytes) == hash) {
+        return match state.files.values().chain(state.data.1.values()).find(|bytes| sha256(bytes) == hash) {
             Some(bytes) => part(bytes, &[]),
             None => not_found(""),
         };
     }
-    if let Some(rest) = request.path.strip_prefix(&format!("/api/models/{repository}/revision/")) {
+    let of_data = request.path.starts_with("/api/datasets/") || request.path.starts_with("/datasets/");
+    let (repository, files) = if of_data { (&state.data.0, &state.data.1) } else { (repository, &state.files) };
+    let kind = if of_data { "datasets" } else { "models" };
+    if let Some(rest) = request.path.strip_prefix(&format!("/api/{kind}/{repository}/revision/")) {
         if rest != "main" && rest != commit {
             return not_found("RevisionNotFound");
         }
-        let siblings: Vec<_> = state.files.keys().map(|file| json!({ "rfilename": file })).collect();
+        let siblings: Vec<_> = files.keys().map(|file| json!({ "rfilename": file })).collect();
         return Answer::of(200, &[], json!({ "sha": commit, "siblings": siblings }).to_string().into_bytes());
     }
-    if let Some(file) = request.path.strip_prefix("/cached/").and_then(|file| state.files.get_key_value(file)) {
-        let headers = [("etag", format!("\"{}\"", git_hash(file.1))), ("x-repo-commit", commit.clone())];
-        return part(file.1, &headers);
+    let either = |file: &str| match file.strip_prefix("datasets/") {
+        Some(file) => state.data.1.get(file),
+        None => state.files.get(file),
+    };
+    if let Some(bytes) = request.path.strip_prefix("/cached/").and_then(either) {
+        let headers = [("etag", format!("\"{}\"", git_hash(bytes))), ("x-repo-commit", commit.clone())];
+        return part(bytes, &headers);
     }
     if let Some(bytes) = request.path.strip_prefix("/direct/").and_then(|file| state.files.get(file)) {
         return part(bytes, &[]);
     }
-    let resolved = request.path.strip_prefix(&format!("/{repository}/resolve/"));
+    let start = if of_data { "/datasets" } else { "" };
+    let resolved = request.path.strip_prefix(&format!("{start}/{repository}/resolve/"));
     let Some((revision, file)) = resolved.and_then(|rest| rest.split_once('/')) else {
         return not_found("RepoNotFound");
     };
-    let Some(bytes) = state.files.get(file).filter(|_| revision == commit || revision == "main") else {
+    let Some(bytes) = files.get(file).filter(|_| revision == commit || revision == "main") else {
         return not_found("EntryNotFound");
     };
     // The Hub sends small files on to another path of its own, and large ones to another host.
     if !is_large(file) {
-        return Answer::of(307, &[("location", format!("/cached/{file}")), ("x-repo-commit", commit.clone())], vec![]);
+        return Answer::of(
+            307,
+            &[("location", format!("/cached{start}/{file}")), ("x-repo-commit", commit.clone())],
+            vec![],
+        );
     }
     let hash = sha256(bytes);
     let headers = [

@@ -114,6 +114,19 @@ fn data_sets(place: &Place) -> Vec<Target> {
             vec![place.write(&at("list.csv"), format!("path,label,group\n{rows}").as_bytes())]
         }),
         images(place),
+        set(place, "webdataset", "train = \"a.tar\"\ntest = \"b{0..1}.tar\"\nlabel = \"json\"", &|at| {
+            let tar = |name: &str, to: &str| copied(place, &data("webdataset/shards").join(name), &at(to));
+            let classes = place.write(&at("classnames.txt"), b"cat\ndog\ntench, Tinca tinca\n");
+            let [a, b, c] =
+                [("train-000000.tar", "a.tar"), ("train-000000.tar", "b0.tar"), ("train-000001.tar", "b1.tar")]
+                    .map(|(name, to)| tar(name, to));
+            vec![a, b, c, classes]
+        }),
+        set(place, "parquet", "image = \"image\"\ngroup = \"group\"\ntest = \"snappy\"\nval = \"zstd\"", &|at| {
+            let forms = [("gzip-dictionary", "train"), ("snappy-plain", "snappy"), ("zstd-dictionary", "zstd")];
+            let table = |form: &str| data("parquet/forms").join(form).join("train.parquet");
+            forms.map(|(form, to)| copied(place, &table(form), &at(&format!("{to}.parquet")))).into()
+        }),
         set(place, "camelyon17", "", &|at| {
             let mut table = ",patient,node,x_coord,y_coord,tumor,slide,center,split\n".to_string();
             for (i, (center, split)) in [(0, 0), (3, 0), (4, 1), (1, 0), (2, 1)].iter().enumerate() {

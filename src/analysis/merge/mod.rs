@@ -12,7 +12,6 @@
 //!
 //! Low-rank runs are merged in ΔW, because factors with different starting points span different spaces.
 
-pub mod fisher;
 mod runs;
 
 use anyhow::{Context, Result, ensure};
@@ -22,7 +21,7 @@ use crate::posterior::Posterior;
 use crate::schema::words;
 use crate::subspace::{Combined, Dense, Space, Subspace};
 
-pub use runs::{Merge, Merged};
+pub use runs::{Merge, Merged, squared_gradients};
 
 words! {
     /// The source of the models' precisions.

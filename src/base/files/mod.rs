@@ -2,7 +2,6 @@
 //! advisory locks, and a check that output folders are writable before work starts.
 
 mod target;
-mod temporary;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -12,8 +11,8 @@ use anyhow::{Context, Result};
 
 use target::Target;
 pub use target::behind_links;
-pub use temporary::{Staging, remove_leftovers, sync_folder};
-use temporary::{Temporary, folder_of};
+pub use target::{Staging, remove_leftovers, sync_folder};
+use target::{Temporary, folder_of};
 
 /// Replaces the file at `path` with the output of `write`, or leaves it unchanged.
 ///

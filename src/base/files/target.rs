@@ -1,13 +1,17 @@
 //! What lies at a path that is to be written: a file that can be replaced, or a device, a pipe or an open descriptor, which
 //! can only be written to.
+//!
+//! Temporary files and folders lie beside those that they will replace. Each is locked by the process that writes it, so that
+//! the next one can tell which are abandoned.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, process};
 
-use anyhow::{Result, bail};
-
-use super::temporary::folder_of;
+use anyhow::{Context, Result, bail};
 
 /// The most links that lead to a file.
 const MOST_LINKS: usize = 40;
@@ -112,4 +116,142 @@ fn duplicate(number: i32) -> Result<File> {
 #[cfg(not(unix))]
 fn duplicate(number: i32) -> Result<File> {
     bail!("descriptor {number} cannot be written to on this system")
+}
+
+/// A temporary file may not be locked yet until it is this old.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// Age after which a temporary file counts as abandoned where locks are not supported.
+const OLD: Duration = Duration::from_secs(600);
+
+/// The path of a temporary file or folder, which is removed on drop. After a successful rename there is nothing to remove.
+pub struct Temporary {
+    pub path: PathBuf,
+}
+
+impl Temporary {
+    /// Returns the path `.<name>.<pid>-<time>-<count>.tmp` in the folder of `path`. The count distinguishes threads of
+    /// one process.
+    pub fn beside(path: &Path) -> Result<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let Some(name) = path.file_name() else { bail!("the path ends in no file name") };
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        // The time distinguishes processes with the same id, as in containers.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let name = format!(".{}.{}-{now:x}-{count}.tmp", name.to_string_lossy(), process::id());
+        Ok(Self { path: folder_of(path).join(name) })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if fs::remove_file(&self.path).is_err() {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// An empty folder beside the one whose place it will take, which is removed on drop unless it was put there.
+pub struct Staging {
+    temporary: Temporary,
+    /// Held while the folder is filled. A folder cannot be locked on every file system; age tells there.
+    _lock: Option<File>,
+}
+
+impl Staging {
+    /// Creates the folder, and removes those that killed processes left beside it.
+    ///
+    /// # Errors
+    /// Fails if the folder of `target` cannot be written to.
+    pub fn beside(target: &Path) -> Result<Staging> {
+        remove_leftovers(folder_of(target));
+        let temporary = Temporary::beside(target)?;
+        fs::create_dir(&temporary.path)?;
+        let lock = File::open(&temporary.path).ok().filter(|folder| folder.try_lock().is_ok());
+        Ok(Staging { temporary, _lock: lock })
+    }
+
+    pub fn path(&self) -> &PathBuf {
+        &self.temporary.path
+    }
+
+    /// Renames the folder to `target`, which must not exist or be an empty folder.
+    ///
+    /// # Errors
+    /// Fails if it cannot be renamed.
+    pub fn put(self, target: &Path) -> Result<()> {
+        fs::rename(self.path(), target)?;
+        sync_folder(folder_of(target))
+    }
+}
+
+/// Removes temporary files and folders in `folder` of processes that were killed while they wrote.
+pub fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if is_temporary(&name) && is_leftover(&entry) {
+            let path = entry.path();
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            tracing::debug!("{}: left by a process that was killed; removed: {removed:?}", path.display());
+        }
+    }
+}
+
+/// Returns whether a name has the form `.<name>.<pid>-<time>-<count>.tmp` of [`Temporary::beside`]. Other programs'
+/// files must stay.
+fn is_temporary(name: &str) -> bool {
+    let numbers =
+        name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).and_then(|name| name.rsplit_once('.'));
+    let Some((_, numbers)) = numbers else { return false };
+    let [pid, time, count] = numbers.split('-').collect::<Vec<_>>()[..] else { return false };
+    let is_number = |text: &str, base: u32| !text.is_empty() && text.chars().all(|digit| digit.is_digit(base));
+    is_number(pid, 10) && is_number(time, 16) && is_number(count, 10)
+}
+
+/// Returns whether no process writes a temporary file or folder any more: its lock is free, or it is old where locks are
+/// not supported.
+fn is_leftover(entry: &fs::DirEntry) -> bool {
+    let path = entry.path();
+    let Ok(kind) = entry.file_type() else { return false };
+    let Some(age) = age(&path) else { return false };
+    // A file has no owner between its creation and its lock.
+    if age < YOUNG {
+        return false;
+    }
+    let opened = match kind.is_dir() {
+        true => File::open(&path),
+        false => OpenOptions::new().write(true).open(&path),
+    };
+    match opened.map(|file| file.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock)) => false,
+        Ok(Err(TryLockError::Error(_))) | Err(_) => youngest(&path).is_none_or(|age| age > OLD),
+    }
+}
+
+/// Returns the time since a file or folder was changed.
+fn age(path: &Path) -> Option<Duration> {
+    fs::symlink_metadata(path).and_then(|meta| meta.modified()).ok()?.elapsed().ok()
+}
+
+/// Returns the time since the last change of a file, or of a folder and what is directly in it.
+fn youngest(path: &Path) -> Option<Duration> {
+    let inner = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    std::iter::once(path.to_path_buf()).chain(inner).filter_map(|path| age(&path)).min()
+}
+
+/// Returns the folder that holds `path`; `.` for a bare file name.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a rename inside `folder` survive a power failure. Only Unix can open a folder as a file.
+pub fn sync_folder(folder: &Path) -> Result<()> {
+    if cfg!(unix) {
+        File::open(folder).and_then(|folder| folder.sync_all()).context("cannot sync the folder")?;
+    }
+    Ok(())
 }

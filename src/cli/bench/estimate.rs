@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tch::{Device, Kind};
 
 use super::BenchArgs;
-use super::cases::cases;
+use super::options::cases;
 use crate::base::outside::print_drawn;
 use crate::base::small::{Usage, counted, particles};
 use crate::bench::case::Choices;

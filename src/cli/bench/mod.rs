@@ -1,6 +1,5 @@
 //! `bella bench`: the cost of training and prediction on this machine, case by case.
 
-mod cases;
 mod estimate;
 mod options;
 mod process;
@@ -18,8 +17,8 @@ use crate::bench::row::{self, KEYS, Label};
 use crate::machine::{Precision, wait};
 use crate::results::store::{Row, Table, upsert_row};
 use crate::results::table::{Spec, Surface, render};
-use cases::cases;
 pub use options::BenchArgs;
+use options::cases;
 use process::{Outcome, alone, child, joined};
 
 pub fn run(args: &BenchArgs) -> Result<()> {

@@ -1,13 +1,13 @@
 //! `bella inspect`: prints what a checkpoint is, and how it was checked.
 
-mod language;
-mod module;
+mod networks;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use clap::Args;
 
+use self::networks::Said;
 use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
@@ -24,7 +24,6 @@ use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::{Parts, Rope};
 use crate::schema::{Reader, Tree};
 use crate::subspace::low_rank;
-use module::Said;
 
 /// Print the architecture, parameters and check of a checkpoint.
 #[derive(Args, Clone)]
@@ -84,8 +83,8 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     let args = &InspectArgs { file: hub::local(&args.file)?, ..args.clone() };
     let InspectArgs { file, module, image_size, tokenizer, .. } = args;
     let said = Said { file, module: *module, image_size: *image_size, tokenizer: tokenizer.as_deref() };
-    if let Some(taken) = module::taken(&said)? {
-        let base = module::print(file, &taken)?;
+    if let Some(taken) = networks::taken(&said)? {
+        let base = networks::print_module(file, &taken)?;
         if args.parameters {
             print_parameters(&base);
         }
@@ -122,7 +121,7 @@ fn print_network(file: &Path, identified: &Identified) {
     println!("positions     {} ({})", positions(vit, base), sources.rope);
     println!("readout       {} ({})", vit.parts.readout, sources.readout);
     println!("features      {}", geometry.output);
-    language::print_own_head(file, head.as_ref());
+    networks::print_own_head(file, head.as_ref());
     println!("parameters    {} in the image tower, stored as {}", base.count(), precision_name(*stored));
     print_evidence(evidence);
     print_parts(vit);
@@ -137,9 +136,9 @@ fn print_language(args: &InspectArgs) -> Result<()> {
         args.file.display()
     );
     let base = match &args.file {
-        file if is_llava(file) => language::print_seeing(file, args.rank)?,
-        file if is_encoder(file) => language::print_encoder(file, args.rank)?,
-        file => language::print(file, args.rank)?,
+        file if is_llava(file) => networks::print_seeing(file, args.rank)?,
+        file if is_encoder(file) => networks::print_encoder(file, args.rank)?,
+        file => networks::print(file, args.rank)?,
     };
     if args.parameters {
         print_parameters(&base);

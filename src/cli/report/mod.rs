@@ -1,6 +1,5 @@
 //! `bella report`: shows the content of a results folder as tables and figures, beside the numbers of the papers.
 
-mod classes;
 mod printed;
 
 use std::path::{Path, PathBuf};
@@ -88,7 +87,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     }
     let shows = !args.writes() && !args.seeds && args.tables.is_empty();
     if run.is_some() && shows && args.format == Format::Terminal {
-        classes::print(&sources, &args.table);
+        printed::print_classes(&sources, &args.table);
     }
     if let Some(picture) = &args.picture {
         crate::report::picture::draw(&sources.results, picture)?;

@@ -1,22 +1,21 @@
-//! Tables of rows of results on standard output.
+//! Tables of rows of results, and of the classes of a run, on standard output.
 
 use std::borrow::Cow;
 
 use anyhow::Result;
 
 use crate::base::outside::{csv_cell, print_drawn, printable};
-use crate::base::small::Usage;
-use crate::base::small::{push_new, wrapped};
+use crate::base::small::{Usage, push_new, wrapped};
 use crate::cli::options::TableArgs;
 use crate::metrics::{Average, of_column};
-use crate::report::Sources;
-use crate::report::tables::{
-    self, conformal_columns, of_all_images, ood_columns, overview, overview_labels, result_columns,
-};
+use crate::report::figures::Material;
+use crate::report::tables::classes::{rows_of_classes, rows_of_matrix, rows_of_mistakes};
+use crate::report::tables::{conformal_columns, of_all_images, ood_columns, overview, overview_labels, result_columns};
+use crate::report::{Sources, tables};
 use crate::results::images::distinguish;
 use crate::results::series::{CONFORMAL_KEYS, OOD_KEYS, RESULT_KEYS};
 use crate::results::store::{Row, Table};
-use crate::results::table::{Rest, Spec, Surface, render_with};
+use crate::results::table::{Rest, Spec, Surface, render, render_with};
 use crate::schema::hint;
 
 /// The number of rows up to which results are sorted by method and named as in the literature.
@@ -233,4 +232,51 @@ pub fn print_csv(table: &Table) -> Result<()> {
         .iter()
         .try_for_each(|row| writer.write_record(row.iter().map(|cell| csv_cell(&printable(cell)).into_owned())))?;
     Ok(writer.flush()?)
+}
+
+/// The number of classes that are printed, the worst ones, unless all are asked for.
+const MOST_CLASSES: usize = 20;
+
+/// Prints the classes of a run on each of its clean test sets.
+pub fn print_classes(sources: &Sources, how: &TableArgs) {
+    let experiments = sources.by_experiment();
+    let surface = surface(how);
+    for one in Material::of(&experiments).iter().flat_map(Material::confusions) {
+        let mut classes = rows_of_classes(&one);
+        let count = classes.rows.len();
+        if !how.wide {
+            classes.rows.truncate(MOST_CLASSES);
+        }
+        println!("\nclasses of {}, the least accurate first", one.set);
+        draw_all(&classes, surface);
+        if classes.rows.len() < count {
+            println!("{} more classes with --wide", count - classes.rows.len());
+        }
+        let matrix = rows_of_matrix(&one);
+        match fits(&matrix, surface) {
+            true => {
+                println!("\ntrue class (rows) and predicted class (columns), by number of images");
+                draw_all(&matrix, surface.without_limit());
+            }
+            false => {
+                println!("\nclasses taken for each other most often");
+                draw_all(&rows_of_mistakes(&one), surface);
+            }
+        }
+    }
+    println!("Matrix, figure and the most uncertain and wrong images: --out FOLDER, or --html FILE.html");
+}
+
+fn draw_all(table: &Table, surface: Surface) {
+    print_drawn(&render(table, &Spec { columns: table.columns.clone(), group_by: vec![], surface }));
+}
+
+/// Returns whether a table is as wide as the surface at most.
+fn fits(table: &Table, surface: Surface) -> bool {
+    let widest = |column: usize| {
+        let cells = table.rows.iter().map(|row| row[column].chars().count());
+        cells.chain([table.columns[column].chars().count()]).max().unwrap_or(0)
+    };
+    let width: usize = (0..table.columns.len()).map(|column| widest(column) + 3).sum();
+    surface.width.is_none_or(|most| width < usize::from(most))
 }

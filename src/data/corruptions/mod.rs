@@ -100,4 +100,79 @@ impl fmt::Debug for Applied {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::{Inputs, Packed};
+
+    const SIDE: usize = 32;
+
+    /// Returns four images with smooth colours.
+    fn images() -> Packed {
+        let value = |i: usize| (i % SIDE * 9 + i / SIDE % SIDE * 5 + i / (SIDE * SIDE) * 23) % 230 + 10;
+        Packed { pixels: (0..4 * 3 * SIDE * SIDE).map(|i| value(i) as u8).collect(), height: SIDE, width: SIDE }
+    }
+
+    fn corrupt(corruption: &'static Corruption, severity: usize, seed: u64) -> Packed {
+        let Inputs::Packed(packed) =
+            Inputs::Packed(images()).corrupted(corruption.at(severity, seed).unwrap()).unwrap()
+        else {
+            panic!("images in memory stay there")
+        };
+        packed
+    }
+
+    fn squared_difference(a: &Packed, b: &Packed) -> f64 {
+        let pairs = a.pixels.iter().zip(&b.pixels);
+        pairs.map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>() / a.pixels.len() as f64
+    }
+
+    #[test]
+    fn all_change_the_image_and_the_last_severity_more_than_the_first() {
+        for corruption in CORRUPTIONS {
+            let damage = [1, 5].map(|severity| squared_difference(&images(), &corrupt(corruption, severity, 1)));
+            assert!(damage[0] > 0.0 && damage[0] < damage[1], "{}: {damage:?}", corruption.key);
+        }
+    }
+
+    #[test]
+    fn noise_depends_on_seed_and_index_alone() {
+        for corruption in CORRUPTIONS {
+            let whole = corrupt(corruption, 3, 7);
+            let mut alone = images().image(2).to_vec();
+            corruption.at(3, 7).unwrap().apply(&mut alone, SIDE, SIDE, 2).unwrap();
+            assert_eq!(whole.image(2), alone, "{}", corruption.key);
+        }
+        assert_ne!(corrupt(&noise::GAUSSIAN, 3, 7), corrupt(&noise::GAUSSIAN, 3, 8));
+    }
+
+    #[test]
+    fn noise_has_its_stated_size() {
+        let gray = Packed { pixels: vec![128; 3 * 64 * 64], height: 64, width: 64 };
+        let deviation = |corruption: &'static Corruption| {
+            let mut pixels = gray.pixels.clone();
+            corruption.at(3, 1).unwrap().apply(&mut pixels, 64, 64, 0).unwrap();
+            (squared_difference(&Packed { pixels, ..gray }, &gray)).sqrt() / 255.0
+        };
+        // With x = 128 / 255, the expected deviations are 0.08; sqrt(x / 100); 0.12 x; sqrt(0.03 / 2 (x^2 + (1 - x)^2)).
+        for (corruption, expected) in
+            [(&noise::GAUSSIAN, 0.08), (&noise::SHOT, 0.07085), (&noise::SPECKLE, 0.06024), (&noise::IMPULSE, 0.08660)]
+        {
+            let found = deviation(corruption);
+            assert!((found / expected - 1.0).abs() < 0.08, "{}: {found} {expected}", corruption.key);
+        }
+    }
+
+    #[test]
+    fn names_are_parsed_or_explained() {
+        for corruption in CORRUPTIONS {
+            assert_eq!(
+                Applied::parse(&format!("{}:5", corruption.key), 1).unwrap().to_string(),
+                format!("{}:5", corruption.key)
+            );
+        }
+        let error = |text| Applied::parse(text, 1).unwrap_err().to_string();
+        assert!(error("fog:3").starts_with("unknown corruption `fog`; known: gaussian-noise, shot-noise,"));
+        assert_eq!(error("jpeg:6"), "corruption `jpeg:6`: the severity must be from 1 to 5");
+        assert_eq!(error("jpeg"), "corruption `jpeg`: write a name and a severity, such as gaussian-noise:3");
+    }
+}

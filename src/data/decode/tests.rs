@@ -4,6 +4,10 @@ use image::{DynamicImage, ImageBuffer, LumaA, Rgba};
 
 use super::*;
 
+fn rgb(path: &Path, turns: bool) -> Result<RgbImage> {
+    rgb_of(&read_file(path).with_context(|| format!("{}: cannot read", path.display()))?, path, turns)
+}
+
 const W: u32 = 20;
 const H: u32 = 12;
 

@@ -5,12 +5,13 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
-use crate::data::read::held_out;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, put};
 use crate::data::{Request, Resize, Split, SplitName};
-use crate::schema::{Reader, settings};
+use crate::schema::{Reader, limits, settings};
 
 settings! {
     /// The settings by which class folders become a split of the data set `key`.
@@ -54,7 +55,7 @@ impl ClassFolders {
         self.files.load(scan(folder, classes, self.key)?, (split, &part), request)
     }
 
-    /// Reads the images of the class folders in `folder` that belong to a split, as [`held_out::draw`] divides them into
+    /// Reads the images of the class folders in `folder` that belong to a split, as [`draw`] divides them into
     /// test images (`share`) and training images.
     ///
     /// # Errors
@@ -67,9 +68,29 @@ impl ClassFolders {
         (split, request): (SplitName, &Request),
     ) -> Result<Split> {
         let mut listing = scan(folder, classes, self.key)?;
-        let (test, train) = held_out::draw(&listing, folder, share, seed);
+        let (test, train) = draw(&listing, folder, share, seed);
         listing.select(if split == SplitName::Test { &test } else { &train });
         self.files.load(listing, (split, &split.to_string()), request)
+    }
+}
+
+/// The samples to report on.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum TestPart {
+    /// All samples of the split with this name.
+    Named(String),
+    /// A share of each class, which is not trained on.
+    Share(f64),
+}
+
+impl TestPart {
+    /// Reads `test`, a name or a share; `about` is its meaning.
+    pub fn read(reader: &Reader, about: &'static str) -> Option<TestPart> {
+        if reader.is_text("test") {
+            return reader.string("test").about(about).optional().map(TestPart::Named);
+        }
+        reader.float("test", limits::between(0.01, 0.9)).about(about).optional().map(TestPart::Share)
     }
 }
 
@@ -113,7 +134,7 @@ pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
         paths[before..].sort();
         labels.resize(paths.len(), label);
     }
-    Ok(Listing { paths, labels, groups: None })
+    Ok(Listing { paths, labels, groups: None, members: None })
 }
 
 /// Writes class folders of `count` made-up images, the first of which is picture `seed`.
@@ -194,4 +215,66 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let listed: std::io::Result<Vec<PathBuf>> =
         std::fs::read_dir(folder).with_context(failed)?.map(|entry| entry.map(|entry| entry.path())).collect();
     listed.with_context(failed)
+}
+
+/// Returns the positions of the test images and of all others, ascending. Of each class the share nearest to `share` is
+/// drawn, but at least one image, and one is left.
+///
+/// The draw depends on the seed and on the path of each file below `root`, with the folder of its class. So it is the same
+/// on every machine and in any order of files, and a file that is added changes the place of few others.
+pub fn draw(listing: &Listing, root: &Path, share: f64, seed: u64) -> (Vec<u32>, Vec<u32>) {
+    let classes = listing.labels.iter().copied().max().map_or(0, |last| last + 1);
+    let mut is_test = vec![false; listing.paths.len()];
+    for class in 0..classes {
+        let mut own: Vec<usize> = (0..is_test.len()).filter(|at| listing.labels[*at] == class).collect();
+        own.sort_by_cached_key(|at| draw_key(&listing.paths[*at], root, seed));
+        let wanted = (share * own.len() as f64).round() as usize;
+        let count = wanted.max(1).min(own.len().saturating_sub(1));
+        own[..count].iter().for_each(|at| is_test[*at] = true);
+    }
+    (0..is_test.len() as u32).partition(|at| is_test[*at as usize])
+}
+
+/// Returns the SHA-256 of the seed and of the parts of a file's path below `root`.
+fn draw_key(path: &Path, root: &Path, seed: u64) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_le_bytes());
+    for part in path.strip_prefix(root).unwrap_or(path) {
+        hash.update([0]);
+        hash.update(part.as_encoded_bytes());
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(root: &str, counts: &[usize]) -> Listing {
+        let files = counts.iter().enumerate().flat_map(|(class, count)| (0..*count).map(move |file| (class, file)));
+        let (paths, labels) =
+            files.map(|(class, file)| (format!("{root}/c{class}/{file}.png").into(), class as u32)).unzip();
+        Listing { paths, labels, groups: None, members: None }
+    }
+
+    #[test]
+    fn every_class_gives_its_share() {
+        let files = listing("a", &[10, 3, 2, 1]);
+        let (test, train) = draw(&files, Path::new("a"), 0.2, 0);
+        let count = |of: &[u32], class: u32| of.iter().filter(|at| files.labels[**at as usize] == class).count();
+        assert_eq!([0, 1, 2, 3].map(|class| count(&test, class)), [2, 1, 1, 0], "a single image stays in training");
+        assert_eq!([0, 1, 2, 3].map(|class| count(&train, class)), [8, 2, 1, 1]);
+    }
+
+    /// ```python
+    /// import hashlib
+    /// key = lambda f: hashlib.sha256((7).to_bytes(8, "little") + b"\0c0\0" + f"{f}.png".encode()).digest()
+    /// print(sorted(sorted(range(10), key=key)[:3]))
+    /// ```
+    #[test]
+    fn the_draw_is_that_of_the_formula_whatever_the_root() {
+        let drawn = |root: &str| draw(&listing(root, &[10]), Path::new(root), 0.3, 7).0;
+        assert_eq!(drawn("a"), [3, 5, 6]);
+        assert_eq!(drawn("/somewhere/else"), drawn("a"));
+    }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rayon::prelude::*;
 
+use crate::data::stored::{Members, read_image};
 use crate::data::subset::chosen;
 use crate::data::{Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
 use crate::schema::settings;
@@ -33,6 +34,8 @@ settings! {
 pub struct Listing {
     /// The files, one for each image.
     pub paths: Vec<PathBuf>,
+    /// The members of archives that the images are, where they are no files of their own.
+    pub members: Option<Members>,
     /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
     /// The groups that the images belong to, if any.
@@ -45,6 +48,7 @@ impl Listing {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
         self.paths = indices.iter().map(|&i| std::mem::take(&mut self.paths[i as usize])).collect();
         self.labels = pick(&self.labels);
+        self.members = self.members.as_ref().map(|members| members.select(indices));
         if let Some(groups) = &mut self.groups {
             groups.of = pick(&groups.of);
         }
@@ -57,16 +61,26 @@ impl ImageFiles {
         ImageFiles { resize, skip_corrupt: false, subset: None, turns: false, key }
     }
 
+    pub fn subset(&self) -> Option<Subset> {
+        self.subset
+    }
+
+    /// Returns the same settings for a part of the images.
+    pub fn with_subset(self, subset: Option<Subset>) -> ImageFiles {
+        ImageFiles { subset, ..self }
+    }
+
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
-    fn decode(&self, request: &Request, paths: &[PathBuf]) -> Result<Decode> {
-        let first = Decode::new(self.resize, self.turns, request, &paths[0]);
-        match (&first, self.skip_corrupt) {
-            (Err(_), true) => {
-                let mut others = paths[1..].iter().map(|path| Decode::new(self.resize, self.turns, request, path));
-                others.find_map(Result::ok).map_or(first, Ok)
-            }
-            _ => first,
+    fn decode(&self, request: &Request, listing: &Listing) -> Result<Decode> {
+        let by = |i: usize| {
+            let path = &listing.paths[i];
+            let read = || read_image(path, listing.members.as_ref().map(|members| (members, i)));
+            Decode::of(self.resize, self.turns, request, (path, &read))
+        };
+        match by(0) {
+            Err(why) if self.skip_corrupt => (1..listing.paths.len()).find_map(|i| by(i).ok()).ok_or(why),
+            first => first,
         }
     }
 
@@ -90,10 +104,10 @@ impl ImageFiles {
         if let Some(kept) = chosen(self.subset, split, &listing.labels).with_context(|| format!("data.{}", self.key))? {
             listing.select(&kept);
         }
-        self.check_files(&name, &listing.paths)?;
-        let Listing { paths, labels, groups } = listing;
-        let decode = self.decode(request, &paths)?;
-        let files = Files::new(paths, decode).with_cache(request)?;
+        self.check_files(&name, &listing)?;
+        let decode = self.decode(request, &listing)?;
+        let Listing { paths, members, labels, groups } = listing;
+        let files = Files::new(paths, decode).within(members).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
         let all = |inputs, decoded_from| Split { name, inputs, labels, groups, corrupt_skipped: 0, decoded_from };
         match (fits, self.skip_corrupt) {
@@ -112,7 +126,11 @@ impl ImageFiles {
 
     /// Checks that all files exist and are not empty, so that a fault is reported before the first batch and not in the
     /// middle of an epoch.
-    fn check_files(&self, name: &str, paths: &[PathBuf]) -> Result<()> {
+    fn check_files(&self, name: &str, Listing { paths, members, .. }: &Listing) -> Result<()> {
+        if let Some(members) = members {
+            let empty = paths.iter().zip(&members.of).find(|(_, member)| member.size == 0 && !self.skip_corrupt);
+            return empty.map_or(Ok(()), |(path, _)| Err(anyhow!("{name}: {} is empty", path.display())));
+        }
         let fault = |path: &PathBuf| match path.metadata() {
             Ok(file) if file.len() > 0 || self.skip_corrupt => None,
             Ok(_) => Some(format!("{} is empty", path.display())),

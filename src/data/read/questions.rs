@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::json_lines::{self, Sample};
+use super::tables::Tables;
 use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::small::{Sizes, text};
 use crate::data::{Published, Split, SplitName, Subset};
@@ -101,17 +102,24 @@ impl Question {
     }
 }
 
-/// Reads a split of questions from a file; `heading` stands over the choices.
+/// The published parts and their names on the Hub.
+const PARTS: [(&str, &str); 3] = [("Train", "train"), ("Dev", "validation"), ("Test", "test")];
+
+/// Reads a published part of questions from the Hub's tables of a configuration, if the root has them, or from a file; `heading` stands over the choices.
 ///
 /// # Errors
 /// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
 pub fn read_split(
     named: (&'static str, SplitName),
-    file: &Path,
+    (root, config, part, file): (&Path, &str, &str, &Path),
     (wording, heading): (Wording, &str),
     subset: Option<Subset>,
 ) -> Result<Split> {
-    let lines = read_lines(file)?;
+    let name = PARTS.iter().find(|(known, _)| *known == part).map_or(part, |(_, name)| name);
+    let lines = match Tables::open(root, Some(config), name)? {
+        Some(tables) => tables.all_lines()?,
+        None => read_lines(file)?,
+    };
     let sample = |line| Question::read(line)?.sample(wording, heading, line);
     let samples = lines.iter().map(sample).collect::<Result<_>>()?;
     json_lines::split(named, samples, false, subset)

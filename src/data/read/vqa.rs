@@ -14,7 +14,6 @@ use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, S
 use crate::schema::{Choice, Reader, settings};
 
 mod dataset;
-mod small;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -183,7 +182,7 @@ impl Vqa {
         files.dedup();
         let place = |path: &PathBuf| files.binary_search(path).map_or(0, |at| at as u32);
         let image_of = asking.paths.iter().map(place).collect();
-        let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None };
+        let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None, members: None };
         let loaded = files_as.load(listing, (split, split.word()), request)?;
         let images = match loaded.inputs {
             Inputs::Packed(packed) => Images::Packed(packed),

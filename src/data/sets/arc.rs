@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -15,6 +16,16 @@ pub static ENTRY: Entry = Entry {
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://ai2-datasets.s3-us-west-2.amazonaws.com/arc/ARC-V1-Feb2018.zip",
+            680_841_265,
+            "6d2d5ab50b2ceec6ba5f79c921be77cf2de712ea25a2b3f4fff3acc101cecfa0",
+        )
+        .stripped()],
+        terms: "Creative Commons Attribution-ShareAlike 4.0",
+    },
+    hub: Some(Hub { repository: "allenai/ai2_arc", config: "", splits: &[], image: "", label: "answerKey" }),
     read: |reader| Box::new(Arc::read(reader)),
     sample: Some(|reader| Box::new(Arc::read(reader))),
 };
@@ -36,12 +47,17 @@ settings! {
 }
 
 impl Arc {
-    /// Returns the file of a published part: Train, Dev or Test.
-    fn file(&self, part: &str) -> PathBuf {
-        let name = match self.part {
+    /// Returns the name of the part in files, which is that of its configuration on the Hub, too.
+    fn name(&self) -> &'static str {
+        match self.part {
             Part::Easy => "ARC-Easy",
             Part::Challenge => "ARC-Challenge",
-        };
+        }
+    }
+
+    /// Returns the file of a published part: Train, Dev or Test.
+    fn file(&self, part: &str) -> PathBuf {
+        let name = self.name();
         self.root.join(name).join(format!("{name}-{part}.jsonl"))
     }
 }
@@ -80,7 +96,8 @@ impl Dataset for Arc {
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let part = self.test_on.part(ENTRY.key, split)?;
-        read_split((ENTRY.key, split), &self.file(part), (self.prompts, "Choices"), self.subset)
+        let from = (&*self.root, self.name(), part, &*self.file(part));
+        read_split((ENTRY.key, split), from, (self.prompts, "Choices"), self.subset)
     }
 }
 
@@ -95,4 +112,59 @@ impl SmallSet for Arc {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::testing::{error, load, prompts, set, write};
+
+    const OWN: &str = "{\"question\": {\"stem\": \"Why?\", \"choices\": [{\"text\": \"so\", \"label\": \"1\"}, {\"text\": \"no\", \"label\": \"2\"}]}, \"answerKey\": \"2\"}\n";
+    const PACKAGED: &str = "{\"question\": \"Why?\", \"choices\": {\"text\": [\"so\", \"no\"], \"label\": [\"1\", \"2\"]}, \"answerKey\": \"2\"}\n";
+
+    /// The prompts are those of bayesian-peft's dataset/utils/dsets.py, where text and label are swapped.
+    #[test]
+    fn both_forms_give_the_published_prompts() {
+        let place = tempfile::tempdir().unwrap();
+        write(place.path(), "ARC-Easy/ARC-Easy-Train.jsonl", &[OWN, PACKAGED].concat());
+        write(place.path(), "ARC-Easy/ARC-Easy-Dev.jsonl", OWN);
+        write(place.path(), "ARC-Easy/ARC-Easy-Test.jsonl", &OWN.repeat(3));
+        let head = "Return the label of the correct answer for the question below.\n\nQuestion: Why?\nChoices:\n";
+        let published = format!("{head}so) 1\nno) 2\nAnswer:");
+        let own = set(&ENTRY, place.path(), "");
+        let split = load(&*own, SplitName::Train).unwrap();
+        assert_eq!((prompts(&split), &split.labels[..]), ((vec![published.as_str(); 2], false), &[1, 1][..]));
+        let corrected = set(&ENTRY, place.path(), "prompts = \"corrected\"");
+        let split = load(&*corrected, SplitName::Train).unwrap();
+        let text = format!("{head}A) so\nB) no\nAnswer:");
+        assert_eq!((prompts(&split), &split.labels[..]), ((vec![text.as_str(); 2], false), &[1, 1][..]));
+    }
+
+    #[test]
+    fn results_are_on_the_validation_set_unless_asked_otherwise() {
+        let place = tempfile::tempdir().unwrap();
+        write(place.path(), "ARC-Challenge/ARC-Challenge-Dev.jsonl", OWN);
+        write(place.path(), "ARC-Challenge/ARC-Challenge-Test.jsonl", &OWN.repeat(3));
+        let usual = set(&ENTRY, place.path(), "part = \"challenge\"");
+        assert_eq!(load(&*usual, SplitName::Test).unwrap().len(), 1);
+        assert_eq!(usual.published().images, [(SplitName::Train, 1119), (SplitName::Test, 299)]);
+        assert!(error(&*usual, SplitName::Val).contains("arc is tested on its validation set"));
+        let test = set(&ENTRY, place.path(), "part = \"challenge\"\ntest_on = \"test\"");
+        assert_eq!(load(&*test, SplitName::Test).unwrap().len(), 3);
+        assert_eq!(load(&*test, SplitName::Val).unwrap().len(), 1);
+        assert_eq!(test.published().images_of(SplitName::Test), Some(1172));
+    }
+
+    #[test]
+    fn malformed_questions_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let own = set(&ENTRY, place.path(), "");
+        for (line, rule) in [
+            (OWN.replace("Key\": \"2\"", "Key\": \"3\""), "answerKey = \"3\" is none of its choices"),
+            (OWN.replace("choices", "options"), "its choices are no list"),
+            (OWN.replace("\"2\"", "\"z\""), "must be a letter from A to E"),
+            (OWN.replace("stem", "text"), "`question` must be a text"),
+        ] {
+            write(place.path(), "ARC-Easy/ARC-Easy-Dev.jsonl", &line);
+            let found = error(&*own, SplitName::Test);
+            assert!(found.contains(rule) && found.contains("ARC-Easy-Dev.jsonl:1"), "{found}");
+        }
+    }
+}

@@ -6,17 +6,41 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::Wording;
+use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "boolq",
     about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
     fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://storage.googleapis.com/boolq/train.jsonl",
+                6_525_813,
+                "cc7a79d44479867e8323a7b0c5c1d82edf516ca34912201f9384c3a3d098d8db",
+            ),
+            Original::new(
+                "https://storage.googleapis.com/boolq/dev.jsonl",
+                2_238_726,
+                "ebc29ea3808c5c611672384b3de56e83349fe38fc1fe876fd29b674d81d0a80a",
+            ),
+        ],
+        terms: "Creative Commons Attribution-ShareAlike 3.0",
+    },
+    hub: Some(Hub {
+        repository: "google/boolq",
+        config: "default",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "answer",
+    }),
     read: |reader| Box::new(BoolQ::read(reader)),
     sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };
@@ -90,7 +114,9 @@ impl Dataset for BoolQ {
         if split == SplitName::Val {
             bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1");
         }
-        let lines = read_lines(&self.file(split))?;
+        let name = if split == SplitName::Train { "train" } else { "validation" };
+        let columns = (ENTRY.hub()?.config, name, &["question", "passage", "answer"][..]);
+        let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
@@ -113,4 +139,32 @@ impl SmallSet for BoolQ {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::testing::{error, load, prompts, set, write};
+
+    /// The prompt and the numbering are those of bayesian-peft's dataset/utils/dsets.py.
+    #[test]
+    fn a_true_answer_is_class_one_as_published() {
+        let place = tempfile::tempdir().unwrap();
+        let line = |answer: &str| {
+            let passage = "\u{e4}".repeat(1030);
+            format!("{{\"question\": \"is it\", \"title\": \"T\", \"answer\": {answer}, \"passage\": \"{passage}\"}}\n")
+        };
+        write(place.path(), "train.jsonl", &[line("true"), line("false")].concat());
+        let own = set(&ENTRY, place.path(), "");
+        let split = load(&*own, SplitName::Train).unwrap();
+        let text = format!(
+            "Read the passage below and answer the question with the words 'true' or 'false'.\n\nPassage: {}\nQuestion: is it\n\
+         Answer (true or false):",
+            "\u{e4}".repeat(1024)
+        );
+        assert_eq!((prompts(&split), &split.labels[..]), ((vec![text.as_str(); 2], true), &[1, 0][..]));
+        assert_eq!(own.classes().unwrap(), ["True", "False"]);
+        let corrected = set(&ENTRY, place.path(), "prompts = \"corrected\"");
+        let split = load(&*corrected, SplitName::Train).unwrap();
+        assert_eq!((prompts(&split).1, &split.labels[..]), (false, &[0, 1][..]));
+        write(place.path(), "dev.jsonl", &line("\"no\""));
+        assert!(error(&*own, SplitName::Test).contains("dev.jsonl:1: answer = \"no\": must be true or false"));
+    }
+}

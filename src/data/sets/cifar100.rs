@@ -7,7 +7,8 @@ use anyhow::Result;
 
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{settings, words};
 
 pub static ENTRY: Entry = Entry {
@@ -15,6 +16,21 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
     fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            168_513_733,
+            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        )],
+        terms: "no licence is stated; its author asks to cite his report of 2009, Learning Multiple Layers of Features from Tiny Images",
+    },
+    hub: Some(Hub {
+        repository: "uoft-cs/cifar100",
+        config: "cifar100",
+        splits: &[],
+        image: "img",
+        label: "fine_label",
+    }),
     read: |reader| Box::new(Cifar100::read(reader)),
     sample: Some(|reader| Box::new(Cifar100::read(reader))),
 };
@@ -65,12 +81,21 @@ impl Dataset for Cifar100 {
         Published::new(self.layout().classes, &[(SplitName::Train, 50_000), (SplitName::Test, 10_000)])
     }
 
-    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let file = match split {
             SplitName::Train => "train",
             SplitName::Test => "test",
             SplitName::Val => anyhow::bail!("cifar100 has no split `val`; set data.cifar100.validation, say to 0.2"),
         };
+        let hub = ENTRY.hub()?;
+        let (label, classes) = match self.labels {
+            Labels::Fine => (hub.label, FINE.map(String::from).to_vec()),
+            Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
+        };
+        let asked = (split, self.subset);
+        if let Some(split) = (Hub { label, ..*hub }).packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+            return Ok(split);
+        }
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)
     }
 }

@@ -4,11 +4,21 @@
 use crate::data::Entry;
 use crate::data::read::cifar_c::{self, Published};
 use crate::data::sets::cifar100;
+use crate::hub::originals::{Original, Originals};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar100-c",
     about: "CIFAR-100-C, the published .npy files: 19 corruptions of the CIFAR-100 test images at 5 severities",
     fetch: "CIFAR-100-C.tar from https://zenodo.org/records/3555552, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://zenodo.org/record/3555552/files/CIFAR-100-C.tar",
+            2_918_473_216,
+            "30ee6543a1bfd049fa33834b7c1ada301e7064b7fbe8fc38340eb8b62ced4b33",
+        )],
+        terms: "Creative Commons Attribution 4.0 (Zenodo record 3555552)",
+    },
+    hub: None,
     read: |reader| Box::new(cifar_c::read(&PUBLISHED, reader)),
     sample: Some(|reader| Box::new(cifar_c::read(&PUBLISHED, reader))),
 };

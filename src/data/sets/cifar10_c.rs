@@ -4,11 +4,21 @@
 use crate::data::Entry;
 use crate::data::read::cifar_c::{self, Published};
 use crate::data::sets::cifar10;
+use crate::hub::originals::{Original, Originals};
 
 pub static ENTRY: Entry = Entry {
     key: "cifar10-c",
     about: "CIFAR-10-C, the published .npy files: 19 corruptions of the CIFAR-10 test images at 5 severities",
     fetch: "CIFAR-10-C.tar from https://zenodo.org/records/2535967, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://zenodo.org/record/2535967/files/CIFAR-10-C.tar",
+            2_918_471_680,
+            "c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
+        )],
+        terms: "Creative Commons Attribution 4.0 (Zenodo record 2535967)",
+    },
+    hub: None,
     read: |reader| Box::new(cifar_c::read(&PUBLISHED, reader)),
     sample: Some(|reader| Box::new(cifar_c::read(&PUBLISHED, reader))),
 };

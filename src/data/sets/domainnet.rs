@@ -10,8 +10,10 @@ use image::ImageFormat;
 
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
-use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -19,6 +21,14 @@ pub static ENTRY: Entry = Entry {
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
+    originals: Originals::ByHand("no hashes of its archives are published"),
+    hub: Some(Hub {
+        repository: "wltjr1007/DomainNet",
+        config: "default",
+        splits: &[],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(DomainNet::read(reader)),
     sample: Some(|reader| Box::new(DomainNet::read(reader))),
 };
@@ -76,6 +86,9 @@ impl Dataset for DomainNet {
         if let Some(given) = &self.classes {
             return Ok(given.clone());
         }
+        if let Some(names) = self.hub_names()? {
+            return Ok(names);
+        }
         let train = self.list(&self.train, SplitName::Train);
         let test = self.test.first().map(|domain| self.list(domain, SplitName::Test));
         let file = if train.is_file() { train } else { test.unwrap_or(train) };
@@ -102,6 +115,10 @@ impl Dataset for DomainNet {
             SplitName::Test => &self.test[..],
             SplitName::Val => bail!("domainnet has no split `val`; set data.domainnet.validation, say to 0.2"),
         };
+        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
+        if let Some(listing) = self.of_hub(split, domains)? {
+            return self.files.load(listing, (split, &part), request);
+        }
         // The requested lists are read first, so that a missing one is named. The classes may come from another
         // domain's list.
         let read = |domain: &String| lines(&self.list(domain, split)).map(|lines| (self.list(domain, split), lines));
@@ -125,7 +142,6 @@ impl Dataset for DomainNet {
                 listing.labels.push(line.label);
             }
         }
-        let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
         self.files.load(listing, (split, &part), request)
     }
 
@@ -138,6 +154,35 @@ impl Dataset for DomainNet {
 }
 
 impl DomainNet {
+    /// Returns the classes that the Hub's tables name; `None` if there are no tables.
+    fn hub_names(&self) -> Result<Option<Vec<String>>> {
+        let hub = ENTRY.hub()?;
+        let any =
+            [SplitName::Train, SplitName::Test].into_iter().find_map(|split| hub.open(&self.root, split).transpose());
+        let Some(tables) = any.transpose()? else { return Ok(None) };
+        let names = tables.names(hub.label)?;
+        names
+            .map(Some)
+            .with_context(|| format!("{}: its tables name no classes: set data.domainnet.classes", self.root.display()))
+    }
+
+    /// Returns the images of some domains from the Hub's tables, domain by domain; `None` if there are no tables.
+    fn of_hub(&self, split: SplitName, domains: &[String]) -> Result<Option<Listing>> {
+        let hub = ENTRY.hub()?;
+        let Some(tables) = hub.open(&self.root, split)? else { return Ok(None) };
+        let labels = tables.labels(hub.label, Numbers::Named(&self.classes()?))?;
+        let of = tables.words("domain")?;
+        let mut listing = tables.listing(hub.image, labels)?;
+        let mut kept = Vec::new();
+        for domain in domains {
+            let before = kept.len();
+            kept.extend((0..).zip(&of).filter(|(_, name)| *name == domain).map(|(at, _)| at as u32));
+            ensure!(kept.len() > before, "{}: has no image of the domain `{domain}`", self.root.display());
+        }
+        listing.select(&kept);
+        Ok(Some(listing))
+    }
+
     fn list(&self, domain: &str, split: SplitName) -> PathBuf {
         self.root.join(format!("{domain}_{split}.txt"))
     }
@@ -219,4 +264,95 @@ impl SmallSet for DomainNet {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::data::testing::{error, grays, load, mistakes, put, set, write};
+
+    /// Returns two classes in the domains `real` and `sketch`. Each image has a different gray.
+    fn domains() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let lists = [
+            ("real_train", "real/aircraft_carrier/a.png 0\nreal/zebra/b.png 1\nreal/zebra/c.png 1\n\n"),
+            ("real_test", "real/zebra/d.png 1\n"),
+            ("sketch_test", "sketch/zebra/e.png 1\nsketch/aircraft_carrier/f.png 0\n"),
+        ];
+        for (list, text) in lists {
+            write(root.path(), &format!("{list}.txt"), text);
+            for line in text.lines().filter(|line| !line.is_empty()) {
+                let file = line.split(' ').next().unwrap();
+                put(root.path(), file, file.as_bytes()[file.len() - 5]);
+            }
+        }
+        root
+    }
+
+    fn of(root: &Path, extra: &str) -> Box<dyn Dataset> {
+        set(&ENTRY, root, extra)
+    }
+
+    #[test]
+    fn trains_on_one_domain_and_tests_on_others() {
+        let root = domains();
+        let set = of(root.path(), "");
+        assert_eq!(
+            (set.label(), set.classes().unwrap()),
+            ("domainnet-real".into(), vec!["aircraft_carrier".into(), "zebra".into()])
+        );
+        let train = load(&*set, SplitName::Train).unwrap();
+        assert_eq!((grays(&train), &train.labels[..]), (b"abc".to_vec(), &[0, 1, 1][..]));
+        assert_eq!(train.name, "domainnet/real/train");
+        assert_eq!(grays(&load(&*set, SplitName::Test).unwrap()), b"d");
+        assert!(set.test_sets().is_empty());
+        assert_eq!(set.published(), Published::new(345, &[(SplitName::Train, 120_906), (SplitName::Test, 52_041)]));
+        assert!(error(&*set, SplitName::Val).contains("no split `val`"));
+    }
+
+    #[test]
+    fn several_domains_are_test_sets_of_their_own() {
+        let root = domains();
+        let set = of(root.path(), "test = [\"sketch\", \"real\"]");
+        let each = set.test_sets();
+        let labels: Vec<String> = each.iter().map(|(_, set)| set.label()).collect();
+        assert_eq!(each[0].0, "sketch");
+        assert_eq!(
+            (set.label(), labels),
+            ("domainnet".into(), vec!["domainnet-sketch".into(), "domainnet-real".into()])
+        );
+        let sketch = load(&*each[0].1, SplitName::Test).unwrap();
+        assert_eq!((grays(&sketch), &sketch.labels[..]), (b"ef".to_vec(), &[1, 0][..]));
+        assert_eq!(grays(&load(&*set, SplitName::Test).unwrap()), b"efd");
+        assert_eq!(set.published().images_of(SplitName::Test), Some(20_916 + 52_041));
+        assert!(mistakes(&ENTRY, "test = [\"real\", \"real\"]").contains("`real` comes twice"));
+        assert!(mistakes(&ENTRY, "train = \"../real\"").contains("no slashes"));
+    }
+
+    #[test]
+    fn lists_that_do_not_fit_are_refused_by_line() {
+        let root = domains();
+        let refused = |list: &str, text: &str, split| {
+            write(root.path(), list, text);
+            error(&*of(root.path(), "test = [\"sketch\"]"), split)
+        };
+        let text = refused("sketch_test.txt", "sketch/zebra/e.png 0\n", SplitName::Test);
+        assert!(text.contains("sketch_test.txt:1: label 0 is `zebra` here, but `aircraft_carrier`"), "{text}");
+        assert!(
+            refused("sketch_test.txt", "sketch/zebra/e.png 2\n", SplitName::Test).contains("label 2, but there are 2")
+        );
+        let text = refused("sketch_test.txt", "sketch/zebra/e.png 1\nsketch/zebra/gone.png 1\n", SplitName::Test);
+        assert!(text.contains("1 of 2 listed files cannot be used") && text.contains("gone.png"), "{text}");
+        assert!(
+            refused("sketch_test.txt", "sketch/zebra/e.png\n", SplitName::Test).contains("sketch_test.txt:1: `sketch/")
+        );
+        assert!(refused("sketch_test.txt", "\n", SplitName::Test).contains("sketch_test.txt: lists no image"));
+        let text = refused("real_train.txt", "real/zebra/b.png 0\nreal/zebra/c.png 1\n", SplitName::Train);
+        assert!(text.contains("two labels are of one class, `zebra`"), "{text}");
+        let text = refused("real_train.txt", "real/zebra/b.png 0\nreal/yak/c.png 0\n", SplitName::Train);
+        assert!(text.contains("real_train.txt:2: label 0 is `zebra` and `yak`"), "{text}");
+        assert!(refused("real_train.txt", "real/zebra/b.png 1\n", SplitName::Train).contains("no image of label 0"));
+        std::fs::remove_file(root.path().join("real_train.txt")).unwrap();
+        let text = error(&*of(root.path(), ""), SplitName::Train);
+        assert!(text.contains("real_train.txt: cannot read; `bella data check domainnet=ROOT` says"), "{text}");
+    }
+}

@@ -12,6 +12,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::mat::{self, Array};
 use crate::data::small::{Pictures, Sizes, SmallSet, put};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
@@ -20,6 +21,27 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/102flowers.tgz",
+                344_862_509,
+                "2d01ecc807db462958cfe3d92f57a8c252b4abd240eb955770201e45f783b246",
+            ),
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/imagelabels.mat",
+                502,
+                "4903e94206bac23bf772aadf06451916df56b58fc483a62db32a97b82656651d",
+            ),
+            Original::new(
+                "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/setid.mat",
+                14_989,
+                "46b8678f91fd95d3c8f4feab80d271a6c834a1dd896fe29fd3e6ad9ce5c8dccd",
+            ),
+        ],
+        terms: "no licence is stated; its authors ask to cite Nilsback and Zisserman 2008",
+    },
+    hub: None,
     read: |reader| Box::new(Flowers102::read(reader)),
     sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };
@@ -157,4 +179,46 @@ const CLASSES: [&str; 102] = [
 ];
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    // The files were written with NumPy and SciPy 1.17:
+    //   io.savemat("imagelabels.mat", {"labels": np.array([[102, 1, 1, 7, 7, 2]], "uint8")})
+    //   io.savemat("setid.mat", {"trnid": np.array([[4, 1]], "uint16"), "valid": np.array([[2]], "uint16"),
+    //                            "tstid": np.array([[3, 5, 6]], "uint16")}, do_compression=True)
+    use super::*;
+    use crate::data::testing::{error, fixture, grays, load, put, set};
+
+    fn flowers() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        (1..=6).for_each(|i| put(root.path(), &format!("jpg/image_{i:05}.jpg"), i));
+        for file in ["imagelabels.mat", "setid.mat"] {
+            std::fs::copy(fixture(file), root.path().join(file)).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_three_splits() {
+        let root = flowers();
+        let set = set(&ENTRY, root.path(), "");
+        let of = |split| load(&*set, split).map(|split| (grays(&split), split.labels)).unwrap();
+        assert_eq!(of(SplitName::Train), (vec![4, 1], vec![6, 101]));
+        assert_eq!(of(SplitName::Val), (vec![2], vec![0]));
+        assert_eq!(of(SplitName::Test), (vec![3, 5, 6], vec![0, 6, 1]));
+        let classes = set.classes().unwrap();
+        assert_eq!((classes[0].as_str(), classes[101].as_str()), ("pink primrose", "blackberry lily"));
+        assert_eq!(classes[5], "tiger lily");
+        assert!(classes.iter().all(|name| name.split_whitespace().collect::<Vec<_>>().join(" ") == *name));
+    }
+
+    #[test]
+    fn missing_files_are_named() {
+        let root = flowers();
+        let set = set(&ENTRY, root.path(), "");
+        std::fs::remove_file(root.path().join("jpg/image_00005.jpg")).unwrap();
+        assert!(error(&*set, SplitName::Test).contains("image_00005.jpg"));
+        std::fs::copy(fixture("meta.mat"), root.path().join("setid.mat")).unwrap();
+        assert!(error(&*set, SplitName::Test).contains("setid.mat: no variable `tstid`, only synsets"));
+        std::fs::remove_file(root.path().join("imagelabels.mat")).unwrap();
+        assert!(error(&*set, SplitName::Test).contains("imagelabels.mat: cannot read"));
+    }
+}

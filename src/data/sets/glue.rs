@@ -10,10 +10,12 @@ use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
 use crate::data::read::json_lines;
+use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
-use crate::schema::{Reader, settings, words};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
+use crate::schema::{Choice, Reader, settings, words};
 use tasks::{Layout, Task};
 
 pub static ENTRY: Entry = Entry {
@@ -22,6 +24,60 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/CoLA.zip",
+                376_971,
+                "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
+            )
+            .of("task", "cola"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
+                7_439_277,
+                "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+            )
+            .of("task", "sst2"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/QQP-clean.zip",
+                41_696_084,
+                "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
+            )
+            .of("task", "qqp"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip",
+                312_783_507,
+                "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+            )
+            .of("task", "mnli"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/QNLIv2.zip",
+                10_627_589,
+                "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+            )
+            .of("task", "qnli"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/RTE.zip",
+                697_150,
+                "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
+            )
+            .of("task", "rte"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/WNLI.zip",
+                28_999,
+                "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
+            )
+            .of("task", "wnli"),
+        ],
+        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and its files are made by hand",
+    },
+    hub: Some(Hub {
+        repository: "nyu-mll/glue",
+        config: "",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "label",
+    }),
     read: |reader| Box::new(Glue::read(reader)),
     sample: Some(|reader| Box::new(Glue::read(reader))),
 };
@@ -75,6 +131,20 @@ impl Glue {
         })
     }
 
+    /// Appends the texts and labels of the Hub's tables.
+    fn add_rows(&self, tables: &Tables, samples: &mut json_lines::Pairs) -> Result<()> {
+        // The Hub has its own names for the texts of MNLI alone.
+        let (first, second) =
+            if self.task == Task::Mnli { ("premise", Some("hypothesis")) } else { self.layout().keys };
+        let labels = tables.labels(ENTRY.hub()?.label, Numbers::Named(&self.classes()?))?;
+        let columns: Vec<&str> = [first].into_iter().chain(second).collect();
+        for (line, label) in tables.lines(&columns)?.iter().zip(labels) {
+            let second = second.map(|column| line.text(column)).transpose()?;
+            samples.push(&line.text(first)?, second.as_deref(), label);
+        }
+        Ok(())
+    }
+
     /// Appends the texts and labels of a file.
     fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
         let layout = self.layout();
@@ -108,6 +178,11 @@ impl Glue {
         }
         Ok(())
     }
+}
+
+/// Returns the name on the Hub of the split in a file: `validation_matched` for dev_matched.tsv.
+fn hub_name(file: &str) -> String {
+    file.trim_end_matches(".tsv").replace("dev", "validation")
 }
 
 impl Dataset for Glue {
@@ -154,6 +229,10 @@ impl Dataset for Glue {
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
         let mut samples = json_lines::Pairs::default();
         for file in self.files(split)? {
+            if let Some(tables) = Tables::open(&self.root, Some(self.task.word()), &hub_name(&file))? {
+                self.add_rows(&tables, &mut samples)?;
+                continue;
+            }
             self.add(&file, &mut samples)?;
         }
         samples.split((&self.label(), split), self.subset)
@@ -195,4 +274,114 @@ impl SmallSet for Glue {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::Inputs;
+    use crate::data::testing::{error, load, mistakes, prompts, set, write};
+
+    fn seconds(split: &Split) -> Vec<&str> {
+        let Inputs::Texts(texts) = &split.inputs else { panic!("texts") };
+        texts.prompts.seconds.iter().flatten().map(String::as_str).collect()
+    }
+
+    /// CoLA has no header, quotes are characters, and lines may end in the way of Windows.
+    #[test]
+    fn single_sentences() {
+        let place = tempfile::tempdir().unwrap();
+        write(place.path(), "CoLA/train.tsv", "gj04\t1\t\tHe said \"no.\nbc01\t0\t*\tThem is \"here\".\r\n");
+        let cola = set(&ENTRY, place.path(), "task = \"cola\"");
+        let split = load(&*cola, SplitName::Train).unwrap();
+        assert_eq!(prompts(&split).0, ["He said \"no.", "Them is \"here\"."]);
+        assert_eq!((split.labels.as_slice(), seconds(&split).len()), (&[1, 0][..], 0));
+        assert_eq!(cola.classes().unwrap(), ["unacceptable", "acceptable"]);
+        write(place.path(), "SST-2/dev.tsv", "sentence\tlabel\nit works \t1\n\nit does not \t0\n");
+        let split = load(&*set(&ENTRY, place.path(), "task = \"sst2\""), SplitName::Test).unwrap();
+        assert_eq!((prompts(&split).0, &split.labels[..]), (vec!["it works ", "it does not "], &[1, 0][..]));
+    }
+
+    /// MRPC begins with a byte order mark; columns are found by their names.
+    #[test]
+    fn pairs() {
+        let place = tempfile::tempdir().unwrap();
+        let mrpc = "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\tHe \"said\" so\tso he said\n0\t1\t2\ta\tb\n";
+        for (file, task, text, first, second, label) in [
+            ("MRPC/train.tsv", "mrpc", mrpc, "He \"said\" so", "so he said", 1),
+            ("RTE/train.tsv", "rte", "index\tsentence1\tsentence2\tlabel\n0\ta b\tc\tnot_entailment\n", "a b", "c", 1),
+            (
+                "QNLI/train.tsv",
+                "qnli",
+                "index\tquestion\tsentence\tlabel\n0\twho?\thim\tentailment\n",
+                "who?",
+                "him",
+                0,
+            ),
+            ("WNLI/train.tsv", "wnli", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n", "a", "b", 1),
+        ] {
+            write(place.path(), file, text);
+            let set = set(&ENTRY, place.path(), &format!("task = \"{task}\""));
+            let split = load(&*set, SplitName::Train).unwrap();
+            assert_eq!((prompts(&split).0[0], seconds(&split)[0], split.labels[0]), (first, second, label), "{task}");
+            assert_eq!(split.name, format!("glue-{task}/train"));
+        }
+        let mrpc = set(&ENTRY, place.path(), "task = \"mrpc\"\nsubset = 1");
+        let split = load(&*mrpc, SplitName::Train).unwrap();
+        assert_eq!((seconds(&split), split.labels.clone()), (vec!["b"], vec![0]));
+        let other = set(&ENTRY, place.path(), "task = \"mrpc\"");
+        assert_ne!(load(&*other, SplitName::Train).unwrap().fingerprint(), split.fingerprint());
+    }
+
+    #[test]
+    fn both_test_sets_of_mnli_are_tested_on() {
+        let place = tempfile::tempdir().unwrap();
+        let text = |label: &str| format!("index\tsentence1\tsentence2\tlabel1\tgold_label\n0\ta\tb\tx\t{label}\n");
+        write(place.path(), "MNLI/dev_matched.tsv", &text("neutral"));
+        write(place.path(), "MNLI/dev_mismatched.tsv", &text("contradiction"));
+        let mnli = set(&ENTRY, place.path(), "task = \"mnli\"");
+        assert_eq!(mnli.published().images, [(SplitName::Train, 392_702), (SplitName::Test, 9_815 + 9_832)]);
+        assert_eq!(load(&*mnli, SplitName::Test).unwrap().labels, [1, 2]);
+        let sets = mnli.test_sets();
+        let names: Vec<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["matched", "mismatched"]);
+        assert_eq!(load(&*sets[1].1, SplitName::Test).unwrap().labels, [2]);
+        let one = set(&ENTRY, place.path(), "task = \"mnli\"\ntest = [\"mismatched\"]");
+        assert_eq!((one.label().as_str(), one.published().images[1].1), ("glue-mnli-mismatched", 9_832));
+        assert!(one.test_sets().is_empty() && load(&*one, SplitName::Test).unwrap().labels == [2]);
+    }
+
+    /// Older archives of QQP have lines that lack cells; in other tasks such a line is a mistake.
+    #[test]
+    fn broken_lines_are_left_out_of_qqp_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let qqp = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\twho?\twhom?\t1\n4\t5\t6\tbroken\n7\t8\t9\ta\tb\t0\n";
+        write(place.path(), "QQP/train.tsv", qqp);
+        let split = load(&*set(&ENTRY, place.path(), "task = \"qqp\""), SplitName::Train).unwrap();
+        assert_eq!((seconds(&split), split.labels.clone()), (vec!["whom?", "b"], vec![1, 0]));
+        let rte = set(&ENTRY, place.path(), "task = \"rte\"");
+        for (text, rule) in [
+            (
+                "index\tsentence1\tsentence2\tlabel\n0\ta\tentailment\n",
+                "train.tsv:2: has 3 cells, and its label is missing",
+            ),
+            ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n", "its label is `maybe`"),
+            (
+                "index\tsentence1\tlabel\n0\ta\tentailment\n",
+                "has no column `sentence2`; its columns: index, sentence1, label",
+            ),
+            ("index\tsentence1\tsentence2\tlabel\n", "has no line of values"),
+            ("", "has no line"),
+        ] {
+            write(place.path(), "RTE/train.tsv", text);
+            let error = error(&*rte, SplitName::Train);
+            assert!(error.contains(rule), "{error}");
+        }
+        assert!(error(&*rte, SplitName::Test).contains("dev.tsv: cannot open"));
+        assert!(error(&*rte, SplitName::Val).contains("no split `val`"));
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        assert!(mistakes(&ENTRY, "").contains("task is required"));
+        assert!(mistakes(&ENTRY, "task = \"stsb\"").contains("cola"));
+        assert!(mistakes(&ENTRY, "task = \"rte\"\ntest = [\"matched\"]").contains("is for mnli alone"));
+    }
+}

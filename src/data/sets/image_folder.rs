@@ -5,17 +5,19 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
-use serde::Serialize;
 
-use crate::data::read::class_folders::{self, ClassFolders};
+use crate::data::read::class_folders::{self, ClassFolders, TestPart};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, Reader, limits, settings};
+use crate::hub::originals::Originals;
+use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "image-folder",
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
+    originals: Originals::ByHand("these are your own files"),
+    hub: None,
     read: |reader| Box::new(ImageFolder::read(reader)),
     sample: Some(|reader| Box::new(ImageFolder::read(reader))),
 };
@@ -27,7 +29,7 @@ settings! {
         train: Option<String>;
         /// Folder of this split below `root`.
         val: Option<String>;
-        test: Option<TestImages>, by read_test;
+        test: Option<TestPart>, by |reader| TestPart::read(reader, ABOUT_TEST);
         /// Seed by which test images are drawn where `test` is a share; every `seed` has the same ones.
         split_seed: i64 = 0, in 0..=i64::MAX, omit 0;
         /// Whether images are turned by their EXIF orientation, as photos of phones need. ICC profiles and transparency are
@@ -37,32 +39,15 @@ settings! {
     } then check
 }
 
-/// The images to report on.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum TestImages {
-    /// All images of the folder with this name.
-    Folder(String),
-    /// A share of each class, which is not trained on.
-    Share(f64),
-}
-
 const ABOUT_TEST: &str = "Folder of this split below `root`, or the share of each class that is drawn for it from class \
                           folders without a split.";
 
 impl ImageFolder {
     fn check(&self, reader: &Reader) {
-        if self.split_seed != 0 && !matches!(self.test, Some(TestImages::Share(_))) {
+        if self.split_seed != 0 && !matches!(self.test, Some(TestPart::Share(_))) {
             reader.problem("split_seed", "has no meaning unless test is a share, such as test = 0.2");
         }
     }
-}
-
-fn read_test(reader: &Reader) -> Option<TestImages> {
-    if reader.is_text("test") {
-        return reader.string("test").about(ABOUT_TEST).optional().map(TestImages::Folder);
-    }
-    reader.float("test", limits::between(0.01, 0.9)).about(ABOUT_TEST).optional().map(TestImages::Share)
 }
 
 impl Dataset for ImageFolder {
@@ -117,8 +102,8 @@ impl ImageFolder {
             SplitName::Train => self.train.as_deref(),
             SplitName::Val => self.val.as_deref(),
             SplitName::Test => match &self.test {
-                Some(TestImages::Folder(name)) => Some(name),
-                Some(TestImages::Share(_)) | None => None,
+                Some(TestPart::Named(name)) => Some(name),
+                Some(TestPart::Share(_)) | None => None,
             },
         }
     }
@@ -129,7 +114,7 @@ impl ImageFolder {
     /// # Errors
     /// Fails if there is no root, or if it has a test split of its own.
     fn drawn(&self) -> Result<Option<(PathBuf, f64)>> {
-        let Some(TestImages::Share(share)) = self.test else { return Ok(None) };
+        let Some(TestPart::Share(share)) = self.test else { return Ok(None) };
         let own = self.root.join(SplitName::Test.word());
         ensure!(
             !own.is_dir(),
@@ -187,7 +172,7 @@ impl SmallSet for ImageFolder {
     /// Names the classes, and makes a folder of the test images where they would be drawn, so that their number is known.
     fn overrides(&self, sizes: &Sizes) -> toml::Table {
         let mut keys = toml::Table::from_iter([("classes".to_string(), self.folders.names(sizes).into())]);
-        if let Some(TestImages::Share(_)) = self.test {
+        if let Some(TestPart::Share(_)) = self.test {
             keys.insert("test".into(), SplitName::Test.word().into());
             keys.insert("split_seed".into(), 0.into());
         }

@@ -19,11 +19,13 @@ mod jsonl;
 mod list;
 mod ok_vqa;
 mod openbookqa;
+mod parquet;
 mod stl10;
 mod svhn;
 mod tiny_imagenet;
 mod vqa_v2;
 mod vtab;
+mod webdataset;
 mod winogrande;
 
 use anyhow::{Context, Result};
@@ -44,6 +46,8 @@ pub static DATASETS: &[&Entry] = &[
     &vtab::ENTRY,
     &list::ENTRY,
     &image_folder::ENTRY,
+    &webdataset::ENTRY,
+    &parquet::ENTRY,
     &digits::ENTRY,
     &cifar10_c::ENTRY,
     &cifar100_c::ENTRY,
@@ -90,6 +94,7 @@ mod tests {
             "vtab" => "task = \"dtd\"\ntrain = \"train800\"",
             "glue" => "task = \"mnli\"",
             "domainnet" => "test = [\"real\", \"sketch\"]",
+            "parquet" => "image = \"image\"",
             "jsonl" => "prompt = \"{text}\"\nlabels = [\"a\", \"b\", \"c\", \"d\"]",
             _ => "",
         };
@@ -149,6 +154,9 @@ mod tests {
             ("arc", "part = \"challenge\"\ntest_on = \"test\""),
             ("glue", "task = \"cola\""),
             ("jsonl", "prompt = \"{a}\"\nsecond = \"{b}\"\nlabels = [\"no\", \"yes\"]\ntrain = \"mine\""),
+            ("parquet", "text = \"text\"\nsecond = \"text\""),
+            ("parquet", "image = \"image\"\nlabel = \"y\"\ntest = 0.3\nsplit_seed = 4"),
+            ("parquet", "image = \"image\"\nconfig = \"mine\"\ntrain = \"a\"\ntest = \"b\""),
             ("vqa-v2", "labels = [\"yes\", \"cat\"]"),
             ("stl10", "classes = [\"truck\", \"cat\"]"),
         ] {

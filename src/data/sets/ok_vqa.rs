@@ -4,6 +4,7 @@
 
 use crate::data::Entry;
 use crate::data::read::vqa::{Source, Vqa};
+use crate::hub::originals::Originals;
 
 static SOURCE: Source = Source { key: "ok-vqa", version: "", train: [0, 0, 9_009], test: [0, 0, 5_046] };
 
@@ -13,6 +14,8 @@ pub static ENTRY: Entry = Entry {
     fetch: "questions, annotations and images of https://okvqa.allenai.org: \
             ROOT/OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
+    originals: Originals::ByHand("its images are those of COCO, 20 GB in several archives"),
+    hub: None,
     read: |reader| Box::new(Vqa::read(reader, &SOURCE)),
     sample: Some(|reader| Box::new(Vqa::read(reader, &SOURCE))),
 };

@@ -7,13 +7,24 @@ use anyhow::Result;
 use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://s3-us-west-2.amazonaws.com/ai2-website/data/OpenBookQA-V1-Sep2018.zip",
+            1_446_098,
+            "82368cf05df2e3b309c17d162e10b888b4d768fad6e171e0a041954c8553be46",
+        )
+        .stripped()],
+        terms: "no licence is stated; its authors ask to cite Mihaylov et al. 2018",
+    },
+    hub: Some(Hub { repository: "allenai/openbookqa", config: "main", splits: &[], image: "", label: "answerKey" }),
     read: |reader| Box::new(OpenBookQa::read(reader)),
     sample: Some(|reader| Box::new(OpenBookQa::read(reader))),
 };
@@ -68,8 +79,9 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let file = self.file(self.test_on.part(ENTRY.key, split)?);
-        read_split((ENTRY.key, split), &file, (self.prompts, self.heading()), self.subset)
+        let part = self.test_on.part(ENTRY.key, split)?;
+        let from = (&*self.root, ENTRY.hub()?.config, part, &*self.file(part));
+        read_split((ENTRY.key, split), from, (self.prompts, self.heading()), self.subset)
     }
 }
 
@@ -84,4 +96,23 @@ impl SmallSet for OpenBookQa {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::testing::{error, load, prompts, set, write};
+
+    /// The prompt is that of bayesian-peft's dataset/utils/dsets.py, with its heading.
+    #[test]
+    fn prompts_are_the_published_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let line = "{\"question_stem\": \"Why\", \"choices\": {\"text\": [\"a\", \"b\", \"c\", \"d\"], \"label\": [\"A\", \"B\", \"C\", \"D\"]}, \"answerKey\": \"D\"}\n";
+        write(place.path(), "Data/Main/train.jsonl", line);
+        let head = "Return the label of the correct answer for the question below.\n\nQuestion: Why\n";
+        let published = format!("{head}Chioces:\na) A\nb) B\nc) C\nd) D\nAnswer:");
+        let split = load(&*set(&ENTRY, place.path(), ""), SplitName::Train).unwrap();
+        assert_eq!((prompts(&split), &split.labels[..]), ((vec![published.as_str()], false), &[3][..]));
+        let corrected = format!("{head}Choices:\nA) a\nB) b\nC) c\nD) d\nAnswer:");
+        let split = load(&*set(&ENTRY, place.path(), "prompts = \"corrected\""), SplitName::Train).unwrap();
+        assert_eq!(prompts(&split).0, [corrected]);
+        assert!(error(&*set(&ENTRY, place.path(), ""), SplitName::Val).contains("test_on"));
+    }
+}

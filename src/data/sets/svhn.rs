@@ -9,13 +9,36 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
-use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "svhn",
     about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
     fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
+    originals: Originals::Files {
+        files: &[
+            Original::new(
+                "http://ufldl.stanford.edu/housenumbers/train_32x32.mat",
+                182_040_794,
+                "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            ),
+            Original::new(
+                "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
+                64_275_384,
+                "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+            ),
+        ],
+        terms: "for non-commercial use only; its authors ask to cite Netzer et al. 2011",
+    },
+    hub: Some(Hub {
+        repository: "ufldl-stanford/svhn",
+        config: "cropped_digits",
+        splits: &[],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(Svhn::read(reader)),
     sample: Some(|reader| Box::new(Svhn::read(reader))),
 };
@@ -43,9 +66,13 @@ impl Dataset for Svhn {
         Published::new(10, &[(SplitName::Train, 73_257), (SplitName::Test, 26_032)])
     }
 
-    fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+    fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         if split == SplitName::Val {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
+        }
+        let (classes, asked) = (self.classes()?, (split, self.subset));
+        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, SIDE), request)? {
+            return Ok(split);
         }
         let file = self.file(split);
         let labels = labels(&file)?;
@@ -118,4 +145,35 @@ impl SmallSet for Svhn {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    // svhn.mat was written with NumPy and SciPy 1.17:
+    //   r, c, k, n = np.indices((32, 32, 3, 2))
+    //   x = (r * 7 + c * 3 + k * 11 + n * 50) % 256
+    //   io.savemat("svhn.mat", {"X": x.astype("uint8"), "y": np.array([[10], [3]], "uint8")}, do_compression=True)
+    use super::*;
+    use crate::data::testing::{error, fixture, load, set};
+
+    #[test]
+    fn images_are_turned_row_major_and_ten_is_the_digit_0() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::copy(fixture("svhn.mat"), root.path().join("test_32x32.mat")).unwrap();
+        let set = set(&ENTRY, root.path(), "");
+        let split = load(&*set, SplitName::Test).unwrap();
+        assert_eq!((&split.labels[..], split.inputs.size()), (&[0, 3][..], (32, 32)));
+        let pixels = split.inputs.gather(&[0, 1]).unwrap();
+        for (image, channel, row, column) in [(0, 0, 0, 0), (0, 2, 31, 5), (1, 1, 9, 30), (1, 0, 0, 1)] {
+            let expected = (row * 7 + column * 3 + channel * 11 + image * 50) % 256;
+            assert_eq!(usize::from(pixels[image * PIXELS + channel * 1024 + row * 32 + column]), expected);
+        }
+        assert!(error(&*set, SplitName::Train).contains("train_32x32.mat: cannot read"));
+        assert!(error(&*set, SplitName::Val).contains("no split `val`"));
+    }
+
+    #[test]
+    fn files_of_other_sets_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::copy(fixture("imagelabels.mat"), root.path().join("train_32x32.mat")).unwrap();
+        let text = error(&*set(&ENTRY, root.path(), ""), SplitName::Train);
+        assert!(text.contains("train_32x32.mat: no variable `y`, only labels"), "{text}");
+    }
+}

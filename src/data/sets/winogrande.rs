@@ -6,17 +6,35 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, write_lines};
 use crate::data::read::json_lines::{self, Sample};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
+use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
-use crate::data::{Dataset, Entry, Medium, Published, Request, Split, SplitName, Subset};
+use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "winogrande",
     about: "WinoGrande: which of two words fills the gap; 640 or 2,558 sentences to train on, 1,267 to test on",
     fetch: "winogrande_1.1.zip of the Allen Institute for AI: ROOT/train_s.jsonl (train_m.jsonl, …) and ROOT/dev.jsonl",
+    originals: Originals::Files {
+        files: &[Original::new(
+            "https://storage.googleapis.com/ai2-mosaic/public/winogrande/winogrande_1.1.zip",
+            2_797_793,
+            "d5699402a41de2b4e6b3c6e2a1e6b4faab2130543a12019a8c5d4f35ec502d47",
+        )
+        .stripped()],
+        terms: "Creative Commons Attribution",
+    },
+    hub: Some(Hub {
+        repository: "allenai/winogrande",
+        config: "",
+        splits: &[(SplitName::Test, "validation")],
+        image: "",
+        label: "answer",
+    }),
     read: |reader| Box::new(Winogrande::read(reader)),
     sample: Some(|reader| Box::new(Winogrande::read(reader))),
 };
@@ -98,7 +116,10 @@ impl Dataset for Winogrande {
         if split == SplitName::Val {
             bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1");
         }
-        let lines = read_lines(&self.file(split))?;
+        let (config, name) =
+            (format!("winogrande_{}", self.size), if split == SplitName::Train { "train" } else { "validation" });
+        let columns = (config.as_str(), name, &["sentence", "option1", "option2", "answer"][..]);
+        let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
@@ -122,4 +143,28 @@ impl SmallSet for Winogrande {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::data::testing::{error, load, prompts, set, write};
+
+    /// The prompt is that of bayesian-peft's dataset/utils/dsets.py.
+    #[test]
+    fn prompts_are_the_published_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let line = "{\"qID\": \"1\", \"sentence\": \"The cat saw _ .\", \"option1\": \"it\", \"option2\": \"me\", \"answer\": \"2\"}\n";
+        write(place.path(), "train_m.jsonl", line);
+        write(place.path(), "dev.jsonl", &line.replace("\"2\"", "\"1\""));
+        let own = set(&ENTRY, place.path(), "size = \"m\"");
+        let split = load(&*own, SplitName::Train).unwrap();
+        let text = "Return the label of the correct answer for the question below.\n\nQuestion: The cat saw _ .\nChoices:\nA) it\n\
+                B) me\nAnswer:";
+        assert_eq!((prompts(&split), &split.labels[..]), ((vec![text], true), &[1][..]));
+        assert_eq!(load(&*own, SplitName::Test).unwrap().labels, [0]);
+        assert_eq!((own.label().as_str(), own.published().images_of(SplitName::Train)), ("winogrande-m", Some(2558)));
+        let corrected = set(&ENTRY, place.path(), "size = \"m\"\nprompts = \"corrected\"");
+        assert_eq!(prompts(&load(&*corrected, SplitName::Train).unwrap()), (vec![text], false));
+        assert!(error(&*own, SplitName::Val).contains("no split `val`"));
+        write(place.path(), "dev.jsonl", &line.replace("\"2\"", "\"\""));
+        assert!(error(&*own, SplitName::Test).contains("dev.jsonl:1: answer = \"\": must be 1 or 2"));
+    }
+}

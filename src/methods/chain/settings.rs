@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::methods::sharpness::Sharpness;
 use crate::methods::snapshots::Schedule;
-use crate::methods::{MAX_PARTICLES, gaussians};
+use crate::methods::{MAX_PARTICLES, spec};
 use crate::schema::{Reader, Resolved, limits, settings, words};
 
 words! {
@@ -26,7 +26,7 @@ settings! {
         pub particles: i64 = 1, in 1..=MAX_PARTICLES;
         /// Step size on the mean loss, times the schedule.
         pub lr: f64, in above(0.0);
-        pub ess: f64, by gaussians::ess;
+        pub ess: f64, by spec::ess;
         /// Temperature of the posterior; below 1 it is colder than Bayes' rule says.
         pub temperature: f64 = 1.0, in at_least(0.0);
         /// Weight decay: the prior's precision over the effective sample size.

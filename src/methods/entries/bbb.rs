@@ -21,7 +21,7 @@ use tch::{Kind, Tensor};
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, gaussians,
+    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -43,8 +43,8 @@ pub static ENTRY: Entry = Entry {
 settings! {
     #[derive(Clone, Debug)]
     struct Spec {
-        ess: f64, by gaussians::ess;
-        particles: i64, by gaussians::particles;
+        ess: f64, by spec::ess;
+        particles: i64, by spec::particles;
         /// Learning rate of Adam, for means and deviations.
         lr: f64, in above(0.0);
         /// Weight decay: the prior's precision over the effective sample size.
@@ -54,8 +54,8 @@ settings! {
         // A reader without a config gives the sample size 0.
         /// Initial standard deviation; by default 1.5 / √ess.
         std_init: f64, unset 1.5 / ess.max(f64::MIN_POSITIVE).sqrt(), in above(0.0);
-        mc_samples: i64, by gaussians::mc_samples;
-        samples: usize, by gaussians::samples;
+        mc_samples: i64, by spec::mc_samples;
+        samples: usize, by spec::samples;
     }
 }
 
@@ -156,7 +156,7 @@ impl Method for Bbb {
         let sums = self.sample(theta, &deviations, objective)?;
         let gradients = self.gradients(theta, &deviations, &sums);
         let prior = 1.0 / (self.spec.ess * self.spec.weight_decay).sqrt();
-        let kl = gaussians::divergence(theta, &deviations, prior).mean(Kind::Double) / self.spec.ess;
+        let kl = spec::divergence(theta, &deviations, prior).mean(Kind::Double) / self.spec.ess;
         let mut both = Tensor::cat(&[&*theta, &self.rho], 1);
         self.optimizer.step(&mut both, &gradients, factor);
         let parameters = theta.size()[1];
@@ -248,7 +248,7 @@ mod tests {
         let mut theta = row([1.0, -2.0, 0.3]);
         let noise = Noise::Given(vec![row([0.5, -1.0, 0.25]), row([-0.75, 0.1, 1.5])]);
         let mut bbb = Bbb::new(spec(), &theta, noise);
-        let kl = gaussians::divergence(&theta, &bbb.deviations(), 1.0).double_value(&[0]);
+        let kl = spec::divergence(&theta, &bbb.deviations(), 1.0).double_value(&[0]);
         assert!((kl - 5.913040080189635).abs() < 1e-9, "{kl}");
         for _ in 0..2 {
             bbb.step(&mut theta, &mut Quartic, 1.0).unwrap();
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_divergence_of_the_prior_from_itself_is_0() {
-        let kl = gaussians::divergence(&row([0.0; 3]), &row([0.3; 3]), 0.3);
+        let kl = spec::divergence(&row([0.0; 3]), &row([0.3; 3]), 0.3);
         assert!(kl.abs().double_value(&[0]) < 1e-12);
     }
 }

@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
-use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, gaussians};
+use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
@@ -29,8 +29,8 @@ settings! {
     struct Spec(context: &MethodContext) {
         /// Precision τ of the prior, where it is fixed.
         prior_precision: Option<f64>, in above(0.0);
-        particles: i64, by gaussians::fitted;
-        from: Option<String>, by gaussians::from;
+        particles: i64, by spec::fitted;
+        from: Option<String>, by spec::from;
         /// Parameters that get a Gaussian; `all` is the default in `low-rank`, `last-layer` elsewhere.
         parameters: Parameters =
             if context.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };

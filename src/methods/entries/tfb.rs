@@ -22,11 +22,11 @@ use crate::base::random::some_of;
 use crate::base::tensor::mixture_log_probabilities;
 use crate::machine::Chunk;
 use crate::methods::post_hoc::{Context, Origin, PostHoc, Samples};
-use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, gaussians};
+use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::predict::{Members, Predictor, Rows};
 use crate::schema::{Reader, settings};
-use crate::subspace::spectral::{Spectral, spectral};
+use crate::subspace::updates::{Spectral, spectral};
 
 /// The number that is added to singular values, so that a direction without effect has a finite spread.
 const SINGULAR: f64 = 1e-6;
@@ -46,8 +46,8 @@ pub static ENTRY: Entry = Entry {
 
 settings! {
     struct Spec(context: &MethodContext) {
-        particles: i64, by gaussians::fitted;
-        from: Option<String>, by gaussians::from;
+        particles: i64, by spec::fitted;
+        from: Option<String>, by spec::from;
         /// Largest relative change of the NLL of the particles' own predictions on the anchors.
         tolerance: f64 = 0.01, in above(0.0);
         /// Most anchor images: held-out ones where there are any, else training images; labels are not used.

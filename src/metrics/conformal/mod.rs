@@ -8,12 +8,11 @@
 mod calibrate;
 mod coverage;
 mod rule;
-mod scores;
 
 pub use calibrate::{Calibrated, Plan, TooFew};
 pub use coverage::{Coverage, Part, Stratum, measures, of_column};
 pub use rule::{Alpha, Draw, Rule, Thresholds};
-pub use scores::{Regularisation, SCORES, Score};
+pub use rule::{Regularisation, SCORES, Score};
 
 #[cfg(test)]
 mod tests {
@@ -24,7 +23,7 @@ mod tests {
     use crate::predictions::{Predictions, Shape};
 
     const FIXED: Rule = Rule {
-        score: &scores::LAC,
+        score: &rule::LAC,
         thresholds: Thresholds::Shared,
         draw: Draw::Fixed,
         regularisation: Regularisation { penalty: 0.05, rank: 2 },
@@ -63,12 +62,12 @@ mod tests {
     #[test]
     fn fixed_sets_are_those_of_the_reference() {
         let golden: [(&Score, f64, f64, [&[usize]; 4]); 6] = [
-            (&scores::LAC, 0.1, 0.9420418170952075, [&[1, 3, 4, 2, 0], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
-            (&scores::LAC, 0.25, 0.7300831686602132, [&[1], &[2], &[4], &[4, 1]]),
-            (&scores::APS, 0.1, 0.8459769030055909, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-            (&scores::APS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
-            (&scores::RAPS, 0.1, 0.895976903005591, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-            (&scores::RAPS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+            (&rule::LAC, 0.1, 0.9420418170952075, [&[1, 3, 4, 2, 0], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
+            (&rule::LAC, 0.25, 0.7300831686602132, [&[1], &[2], &[4], &[4, 1]]),
+            (&rule::APS, 0.1, 0.8459769030055909, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+            (&rule::APS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+            (&rule::RAPS, 0.1, 0.895976903005591, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+            (&rule::RAPS, 0.25, 0.4447990340882227, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
         ];
         let (held_out, test) = (images(0, 16), images(16, 20));
         for (score, level, threshold, sets) in golden {
@@ -84,14 +83,14 @@ mod tests {
     #[test]
     fn drawn_sets_are_those_of_the_reference() {
         let golden: [(&Score, f64, f64, [&[usize]; 4]); 4] = [
-            (&scores::APS, 0.1, 0.8952413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
-            (&scores::APS, 0.25, 0.5739163289925514, [&[1, 3, 4], &[2], &[4, 3, 2], &[4, 1]]),
-            (&scores::RAPS, 0.1, 0.9452413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
-            (&scores::RAPS, 0.25, 0.5739163289925514, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
+            (&rule::APS, 0.1, 0.8952413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1, 0], &[4, 1, 0]]),
+            (&rule::APS, 0.25, 0.5739163289925514, [&[1, 3, 4], &[2], &[4, 3, 2], &[4, 1]]),
+            (&rule::RAPS, 0.1, 0.9452413584746646, [&[1, 3, 4, 2], &[2, 1, 3], &[4, 3, 2, 1], &[4, 1, 0]]),
+            (&rule::RAPS, 0.25, 0.5739163289925514, [&[1, 3], &[2], &[4, 3], &[4, 1]]),
         ];
         let all = images(0, 20);
         let falling = |i: usize| {
-            let probabilities = crate::metrics::uncertainty::distribution(&all, i, Average::Logit).unwrap();
+            let probabilities = crate::metrics::scores::distribution(&all, i, Average::Logit).unwrap();
             let mut order: Vec<usize> = (0..5).collect();
             order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
             let sorted: Vec<f64> = order.iter().map(|class| probabilities[*class]).collect();
@@ -149,10 +148,10 @@ mod tests {
     #[test]
     fn sets_cover_as_often_as_they_say() {
         let rules: Vec<Rule> = [
-            (&scores::LAC, Draw::Fixed),
-            (&scores::APS, Draw::Fixed),
-            (&scores::APS, Draw::Random),
-            (&scores::RAPS, Draw::Random),
+            (&rule::LAC, Draw::Fixed),
+            (&rule::APS, Draw::Fixed),
+            (&rule::APS, Draw::Random),
+            (&rule::RAPS, Draw::Random),
         ]
         .map(|(score, draw)| Rule { score, draw, ..FIXED })
         .to_vec();
@@ -208,7 +207,7 @@ mod tests {
         let groups = (0..20).map(|_| below(&mut rng, 2) as u32).collect();
         let test = images(0, 20).with_groups(groups, vec!["land".into(), "water".into()]).unwrap();
         let calibrated =
-            Calibrated::all(&[Rule { score: &scores::APS, ..FIXED }], &[alpha(0.1)], &images(0, 16)).unwrap();
+            Calibrated::all(&[Rule { score: &rule::APS, ..FIXED }], &[alpha(0.1)], &images(0, 16)).unwrap();
         let coverage = &Coverage::measure(&calibrated, &test).unwrap()[0];
         let all = coverage.all();
         for part in [Part::Class, Part::Group, Part::SetSize] {

@@ -102,7 +102,7 @@ pub fn run(file: &MemoryFile, call: &Call, known: &mut BTreeSet<String>) -> Resu
 
 /// Returns the file with the calls that an archive of this hash has come through.
 fn record(hash: &str) -> Option<PathBuf> {
-    Some(crate::base::paths::folder()?.join("archives").join(format!("v{VERSION}-{hash}.txt")))
+    Some(crate::base::small::folder()?.join("archives").join(format!("v{VERSION}-{hash}.txt")))
 }
 
 /// Stores the calls. If the folder cannot be written to, the next run tries them again.

@@ -291,6 +291,6 @@ pub fn write(key: &str, head: &TextHead) {
 }
 
 fn path(key: &str) -> Option<PathBuf> {
-    let folder = crate::base::paths::folder()?;
+    let folder = crate::base::small::folder()?;
     Some(folder.join("heads").join(format!("v{VERSION}-{key}.safetensors")))
 }

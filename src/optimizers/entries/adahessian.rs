@@ -15,8 +15,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::optimizers::moments::{self, Moments};
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -32,7 +31,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.0, in at_least(0.0);
-        beta1: f64, by moments::beta1;
+        beta1: f64, by beta1;
         /// Decay of the squared curvature's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared curvature's mean.
@@ -64,15 +63,15 @@ impl OptimizerSpec for Spec {
         true
     }
 
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta);
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer> {
+        let rates = rates_of(&self.lr, theta, factors);
         Box::new(AdaHessian { spec: self.clone(), rates, moments: Moments::new(ENTRY.key, theta) })
     }
 }
 
 struct AdaHessian {
     spec: Spec,
-    /// The learning rates, `[n, 1]`.
+    /// The learning rates, `[n, 1]` or `[n, P]`.
     rates: Tensor,
     moments: Moments,
 }
@@ -112,7 +111,7 @@ impl Optimizer for AdaHessian {
 mod tests {
     use super::*;
     use crate::base::golden::{self, Golden};
-    use crate::optimizers::curvature;
+    use crate::optimizers::along;
     use tch::{Kind, with_grad};
 
     /// L = Σ a (p − c)⁴ with its diagonal Hessian, which z ∘ (H z) gives exactly.
@@ -138,7 +137,7 @@ mod tests {
         for (hessian_power, expected) in TORCH {
             let spec = Spec { lr: vec![0.1], weight_decay: 0.05, beta1: 0.9, beta2: 0.99, eps: 1e-4, hessian_power };
             let mut theta = row([1.0, -2.0, 0.5]);
-            let mut optimizer = spec.build(&theta);
+            let mut optimizer = spec.build(&theta, None);
             for step in 0..3 {
                 let (a, apart) = (row([1.0, 3.0, 0.5]), &theta - row([0.3, 0.1, -0.2]));
                 assert_eq!(optimizer.probe(), Some(step));
@@ -184,10 +183,10 @@ mod tests {
                 hessian_power: golden.number(&format!("{case}/power")),
             };
             let mut theta = golden.tensor("start").unsqueeze(0);
-            let mut optimizer = spec.build(&theta);
+            let mut optimizer = spec.build(&theta, None);
             for (step, signs) in rows("signs").iter().enumerate() {
                 let gradient = gradients(&golden, &theta).unwrap();
-                let found = curvature::along(|at| gradients(&golden, at), &theta, signs).unwrap();
+                let found = along(|at| gradients(&golden, at), &theta, signs).unwrap();
                 golden::near(&found.abs(), &rows("curvature")[step], 1e-8);
                 optimizer.observe(&found);
                 optimizer.step(&mut theta, &gradient, 1.0);
@@ -201,7 +200,7 @@ mod tests {
     fn the_diagonal_is_not_averaged_over_rows() {
         let golden = Golden::of_authors("adahessian");
         let (theta, signs) = (golden.tensor("start").unsqueeze(0), golden.tensor("averaged/signs").unsqueeze(0));
-        let found = curvature::along(|at| gradients(&golden, at), &theta, &signs).unwrap().abs();
+        let found = along(|at| gradients(&golden, at), &theta, &signs).unwrap().abs();
         let theirs = golden.tensor("averaged/curvature").unsqueeze(0);
         let average = |start: i64, shape: [i64; 2]| {
             let rows = found.narrow(1, start, shape[0] * shape[1]).view(shape);

@@ -6,8 +6,7 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::moments::{self, Moments};
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 
 pub static ENTRY: Entry =
@@ -20,7 +19,7 @@ settings! {
         lr: Vec<f64>, in above(0.0);
         /// Weight decay, apart from the gradient.
         weight_decay: f64 = 0.01, in at_least(0.0);
-        beta1: f64, by moments::beta1;
+        beta1: f64, by beta1;
         /// Decay of the squared gradient's running mean.
         beta2: f64 = 0.999, in from_below(0.0, 1.0);
         /// Number added to the root of the squared gradient's mean.
@@ -31,7 +30,7 @@ settings! {
 /// Creates Adam without weight decay, with its usual settings, for methods that move more than theta. `rates` are one or n
 /// learning rates for the rows of `theta: [n, k]`.
 pub fn adam(rates: &[f64], theta: &Tensor) -> Box<dyn Optimizer> {
-    Spec { lr: rates.to_vec(), weight_decay: 0.0, beta1: 0.9, beta2: 0.999, eps: 1e-8 }.build(theta)
+    Spec { lr: rates.to_vec(), weight_decay: 0.0, beta1: 0.9, beta2: 0.999, eps: 1e-8 }.build(theta, None)
 }
 
 impl OptimizerSpec for Spec {
@@ -43,15 +42,15 @@ impl OptimizerSpec for Spec {
         2
     }
 
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        let rates = rate_column(&self.lr, theta);
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer> {
+        let rates = rates_of(&self.lr, theta, factors);
         Box::new(AdamW { spec: self.clone(), rates, moments: Moments::new(ENTRY.key, theta) })
     }
 }
 
 struct AdamW {
     spec: Spec,
-    /// The learning rates, `[n, 1]`.
+    /// The learning rates, `[n, 1]` or `[n, P]`.
     rates: Tensor,
     moments: Moments,
 }
@@ -59,9 +58,9 @@ struct AdamW {
 impl Optimizer for AdamW {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
         self.moments.steps += 1;
-        let rates = &self.rates * factor;
         for tile in tiles(theta) {
-            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
+            let rates = tile.broadcast(&self.rates) * factor;
+            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &rates, &tile);
         }
     }
 
@@ -75,7 +74,7 @@ impl Optimizer for AdamW {
 }
 
 impl AdamW {
-    /// Updates a part of theta with these `rates: [k, 1]`. Temporary tensors have the size of the part.
+    /// Updates a part of theta with these rates, `[k, 1]` or one for each number. Temporary tensors have the size of the part.
     fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
         let Spec { weight_decay, beta1, beta2, eps, .. } = self.spec;
         let [correction1, correction2] = [beta1, beta2].map(|beta| self.moments.correction(beta));
@@ -111,7 +110,7 @@ mod tests {
     fn equals_torch() {
         let spec = Spec { lr: vec![0.1], weight_decay: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
         let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5, 1.0, -2.0, 0.5]).view([2, 3]);
-        let mut optimizer = spec.build(&theta);
+        let mut optimizer = spec.build(&theta, None);
         let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
         for _ in 0..3 {
             let gradient = (&theta - &target) * &scale;
@@ -122,6 +121,22 @@ mod tests {
         for (index, value) in values.iter().enumerate() {
             assert!((value - expected[index % 3]).abs() < 1e-9, "{values:?}");
         }
+    }
+
+    // scripts/make_rate_goldens.py, torch 2.11.0: three groups, whose rates are 1, 4 and 0.5 times 0.05
+    #[test]
+    fn columns_have_rates_as_groups_in_torch() {
+        let spec = Spec { lr: vec![0.05], weight_decay: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
+        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5, 1.0, -2.0, 0.5]).view([2, 3]);
+        let mut optimizer = spec.build(&theta, Some(&Tensor::from_slice(&[1.0f64, 4.0, 0.5])));
+        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
+        for _ in 0..3 {
+            let gradient = (&theta - &target) * &scale;
+            optimizer.step(&mut theta, &gradient, 1.0);
+        }
+        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let expected = [0.8363850892495983, -1.2981126328311132, 0.42155617417858887];
+        assert!(values.iter().zip(expected.iter().cycle()).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
     }
 
     const TORCH: [f64; 3] = [0.6764708102827385, -1.6443210669850443, 0.19108526011440002];

@@ -23,7 +23,7 @@ impl OptimizerSpec for Spec {
         0
     }
 
-    fn build(&self, _: &Tensor) -> Box<dyn Optimizer> {
+    fn build(&self, _: &Tensor, _: Option<&Tensor>) -> Box<dyn Optimizer> {
         Box::new(Still)
     }
 }

@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
-use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rate_column};
+use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rates_of};
 use crate::schema::settings;
 
 pub static ENTRY: Entry =
@@ -34,14 +34,14 @@ impl OptimizerSpec for Spec {
         1
     }
 
-    fn build(&self, theta: &Tensor) -> Box<dyn Optimizer> {
-        Box::new(Sgd { spec: self.clone(), rates: rate_column(&self.lr, theta), velocity: theta.zeros_like() })
+    fn build(&self, theta: &Tensor, factors: Option<&Tensor>) -> Box<dyn Optimizer> {
+        Box::new(Sgd { spec: self.clone(), rates: rates_of(&self.lr, theta, factors), velocity: theta.zeros_like() })
     }
 }
 
 struct Sgd {
     spec: Spec,
-    /// The learning rates, `[n, 1]`.
+    /// The learning rates, `[n, 1]` or `[n, P]`.
     rates: Tensor,
     /// The momentum buffer, `[n, P]`.
     velocity: Tensor,
@@ -49,9 +49,9 @@ struct Sgd {
 
 impl Optimizer for Sgd {
     fn step(&mut self, theta: &mut Tensor, gradient: &Tensor, factor: f64) {
-        let rates = &self.rates * factor;
         for tile in tiles(theta) {
-            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &tile.rows_of(&rates), &tile);
+            let rates = tile.broadcast(&self.rates) * factor;
+            self.step_tile(&mut tile.of(theta), &tile.of(gradient), &rates, &tile);
         }
     }
 
@@ -65,7 +65,7 @@ impl Optimizer for Sgd {
 }
 
 impl Sgd {
-    /// Moves a part of theta with these `rates: [k, 1]`. Temporary tensors have the size of the part.
+    /// Moves a part of theta with these rates, `[k, 1]` or one for each number. Temporary tensors have the size of the part.
     fn step_tile(&self, theta: &mut Tensor, gradient: &Tensor, rates: &Tensor, tile: &Tile) {
         let Spec { momentum, weight_decay, nesterov, .. } = self.spec;
         let mut velocity = tile.of(&self.velocity);
@@ -95,7 +95,7 @@ mod tests {
         {
             let spec = Spec { lr: vec![0.1], momentum: 0.9, weight_decay: 0.01, nesterov };
             let mut theta = Tensor::from_slice(&[1.0f64, -2.0]).view([1, 2]);
-            let mut optimizer = spec.build(&theta);
+            let mut optimizer = spec.build(&theta, None);
             for _ in 0..3 {
                 let gradient = &theta * Tensor::from_slice(&[2.0f64, 1.0]);
                 optimizer.step(&mut theta, &gradient, 1.0);
@@ -103,5 +103,21 @@ mod tests {
             let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
             assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{nesterov}: {values:?}");
         }
+    }
+
+    // scripts/make_rate_goldens.py, torch 2.11.0: three groups, whose rates are 1, 4 and 0.5 times 0.05
+    #[test]
+    fn columns_have_rates_as_groups_in_torch() {
+        let spec = Spec { lr: vec![0.05], momentum: 0.9, weight_decay: 0.1, nesterov: false };
+        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5]).view([1, 3]);
+        let mut optimizer = spec.build(&theta, Some(&Tensor::from_slice(&[1.0f64, 4.0, 0.5])));
+        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
+        for _ in 0..3 {
+            let gradient = (&theta - &target) * &scale;
+            optimizer.step(&mut theta, &gradient, 1.0);
+        }
+        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let expected = [0.6162231250000001, 1.180544, 0.3972733203125];
+        assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::base::small::capital;
 use crate::schema::node::Origin;
-use crate::schema::problems::Problems;
+use crate::schema::node::Problems;
 use crate::schema::survey::Note;
 
 /// The content of a key.

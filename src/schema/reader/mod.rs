@@ -2,8 +2,7 @@
 //! of a section asks for its keys and then calls `finish`, which reports the keys that nobody asked for.
 
 mod field;
-mod lists;
-mod sections;
+mod nested;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,15 +12,15 @@ use std::rc::Rc;
 
 use super::bounds::{self, Bounds};
 use super::choice::Choice;
+use super::choice::hint;
+use super::node::Problems;
 use super::node::{Node, Origin, SET, Table, Value};
-use super::problems::Problems;
-use super::suggest;
 use super::survey::{Note, Survey};
 use super::tree::Tree;
-use crate::base::paths::absolute;
+use crate::base::small::absolute;
 pub use field::Field;
 use field::State;
-pub use lists::CommandLine;
+pub use nested::CommandLine;
 
 type Shared = Rc<RefCell<Problems>>;
 
@@ -145,6 +144,19 @@ impl<'a> Reader<'a> {
         self.field(key, word_rule::<E>(), word::<E>)
     }
 
+    /// Reads one of these words.
+    pub fn word_of(&self, key: &str, known: Vec<&'static str>) -> Field<&'static str> {
+        let rule = format!("one of {}", known.join(", "));
+        self.field(key, rule.clone(), |value| match value {
+            Value::String(given) => known
+                .iter()
+                .copied()
+                .find(|word| word == given)
+                .ok_or_else(|| format!("must be {rule}{}", hint(given, known.iter().copied()))),
+            _ => Err(format!("must be {rule}, in quotes")),
+        })
+    }
+
     /// Records a mistake at `key`, or at this table if the key is absent.
     pub fn problem(&self, key: &str, why: impl AsRef<str>) {
         let why = why.as_ref();
@@ -180,7 +192,7 @@ impl<'a> Reader<'a> {
             let why = if known.is_empty() {
                 "unknown key: this table takes none".to_owned()
             } else {
-                let hint = suggest::hint(key, known.iter().copied());
+                let hint = hint(key, known.iter().copied());
                 format!("unknown key; known: {}{hint}", known.join(", "))
             };
             self.complain(&self.dotted(key), node, &why);

@@ -9,7 +9,7 @@ use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
 use crate::schema::settings;
 use crate::subspace::layout::{flat_head, initial_head, push_head};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, combine};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
 
 pub static ENTRY: Entry =
     Entry { key: "full", about: "every weight of the network, per particle", read: |_| Box::new(Spec) };
@@ -102,7 +102,7 @@ impl Subspace for Full {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        let theta = combine::around(&self.origin(), theta, coefficients)?;
+        let theta = updates::around(&self.origin(), theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

@@ -8,7 +8,7 @@ use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::schema::settings;
 use crate::subspace::layout::{flat_head, initial_head, push_head};
-use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec, combine};
+use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec, updates};
 
 pub static ENTRY: Entry =
     Entry { key: "last-layer", about: "the head alone; the network stays as it is", read: |_| Box::new(Spec) };
@@ -70,7 +70,7 @@ impl Subspace for LastLayer {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        let theta = combine::around(&self.origin(), theta, coefficients)?;
+        let theta = updates::around(&self.origin(), theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

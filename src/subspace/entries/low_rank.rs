@@ -49,6 +49,13 @@ settings! {
         rank: usize, in 1..=4096;
         /// Scale of the update, which is alpha / rank times B A.
         alpha: f64 = 16.0, in above(0.0);
+        /// Whether the update is alpha / √rank times B A (rsLoRA), so that its size does not fall with the rank.
+        rslora: bool = false, omit false;
+        /// Ranks of some layers, each as `LAYER=RANK` with a target or the end of a layer's name, such as `"11.mlp.fc=8"`; the
+        /// first that fits counts.
+        rank_pattern: Vec<String>, unset Vec::new(), omit Vec::<String>::new();
+        /// Alphas of some layers, likewise.
+        alpha_pattern: Vec<String>, unset Vec::new(), omit Vec::<String>::new();
         /// Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of
         /// one that sees images, `projector.*` and `vision.*`; of a text encoder, `pooler`; of a module, `linear` and
         /// `pointwise` (1 × 1 convolutions).
@@ -68,6 +75,39 @@ impl Spec {
         if let Some(Err(error)) = self.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
             reader.problem("blocks", format!("{error}"));
         }
+        for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
+            let fits = |value: f64| match key {
+                "rank_pattern" => value.fract() == 0.0 && (1.0..=4096.0).contains(&value),
+                _ => value > 0.0 && value.is_finite(),
+            };
+            let rule = if key == "rank_pattern" { "a whole number from 1 to 4096" } else { "a number above 0" };
+            if let Some(bad) = all.iter().find(|text| pattern(text).is_none_or(|(_, value)| !fits(value))) {
+                reader.problem(key, format!("`{bad}` must be LAYER=VALUE with {rule}, such as \"mlp.fc=8\""));
+            }
+        }
+    }
+
+    /// Returns the rank, and the scale of the update, of a layer.
+    fn rank_and_scale(&self, layer: &str) -> (i64, f64) {
+        let rank = value_of(&self.rank_pattern, layer).unwrap_or(self.rank as f64);
+        let alpha = value_of(&self.alpha_pattern, layer).unwrap_or(self.alpha);
+        (rank as i64, alpha / if self.rslora { rank.sqrt() } else { rank })
+    }
+
+    /// Checks that every pattern fits a layer that gets an update.
+    fn check_patterns(&self, layers: &[String]) -> Result<()> {
+        for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
+            for text in all {
+                let is_used = layers.iter().any(|layer| value_of(std::slice::from_ref(text), layer).is_some());
+                let first = layers.first().map_or("", String::as_str);
+                ensure!(
+                    is_used,
+                    "subspace.low-rank.{key}: `{text}` fits no layer that gets an update: write a target, or the end of a name such \
+                     as `{first}`"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Returns the layers that get an update, in the order of the forward pass.
@@ -97,6 +137,18 @@ impl Spec {
             }
         }
     }
+}
+
+/// Returns the layer and the value of a pattern `LAYER=VALUE`.
+fn pattern(text: &str) -> Option<(&str, f64)> {
+    let (layer, value) = text.split_once('=')?;
+    Some((layer.trim(), value.trim().parse().ok()?)).filter(|(layer, _)| !layer.is_empty())
+}
+
+/// Returns the value of the first pattern that a layer's name is or, after a dot, ends with.
+fn value_of(patterns: &[String], layer: &str) -> Option<f64> {
+    let fits = |end: &str| layer.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('.'));
+    patterns.iter().filter_map(|text| pattern(text)).find(|(end, _)| fits(end)).map(|(_, value)| value)
 }
 
 /// Returns the targets that slots have, for messages.
@@ -140,13 +192,14 @@ impl SubspaceSpec for Spec {
     }
 
     fn build(&self, network: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
-        let (rank, scale) = (self.rank as i64, self.alpha / self.rank as f64);
         let mut layout = Layout::default();
         let mut layers = Vec::new();
         for Slot { name, inputs, outputs, .. } in self.slots(network)? {
+            let (rank, scale) = self.rank_and_scale(&name);
+            let key = if value_of(&self.rank_pattern, &name).is_some() { "rank_pattern" } else { "rank" };
             ensure!(
                 rank <= outputs.min(inputs),
-                "subspace.low-rank.rank = {rank}: {name} is {outputs} x {inputs}, its rank cannot exceed {}",
+                "subspace.low-rank.{key} = {rank}: {name} is {outputs} x {inputs}, its rank cannot exceed {}",
                 outputs.min(inputs)
             );
             let start = layout.parameters();
@@ -155,19 +208,19 @@ impl SubspaceSpec for Spec {
             layout.close_block(&name, start, Shape::LowRank { rank, inputs, outputs, scale });
             layers.push(name);
         }
+        self.check_patterns(&layers)?;
         let trained_head = head.training == Training::Always;
         if trained_head {
             push_head(&mut layout, head);
         }
         let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
-        Ok(Box::new(LowRankSubspace { layout, layers, scale, gain: self.gain, head }))
+        Ok(Box::new(LowRankSubspace { layout, layers, gain: self.gain, head }))
     }
 }
 
 struct LowRankSubspace {
     layout: Layout,
     layers: Vec<String>,
-    scale: f64,
     /// Xavier's gain at the start of A; Kaiming's start without it.
     gain: Option<f64>,
     /// The head whose shape particles train, if they train their own.
@@ -199,9 +252,12 @@ impl Subspace for LowRankSubspace {
 
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
-        for (layer, factors) in self.layers.iter().zip(leaves.chunks_exact(2)) {
+        for ((layer, block), factors) in self.layers.iter().zip(&self.layout.blocks).zip(leaves.chunks_exact(2)) {
+            let Shape::LowRank { scale, .. } = block.shape else {
+                unreachable!("layer {layer} of a low-rank subspace is low-rank")
+            };
             let (a, b) = (factors[0].shallow_clone(), factors[1].shallow_clone());
-            weights.update(layer, LowRank { a, b, scale: self.scale });
+            weights.update(layer, LowRank { a, b, scale });
         }
         if self.head.is_some() {
             let own = &leaves[2 * self.layers.len()..];
@@ -218,7 +274,7 @@ impl Subspace for LowRankSubspace {
     /// Combines particles into points of rank n·r. A stacks the A of all particles vertically, and B stacks theirs
     /// horizontally, each times its coefficient.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::combine::check(theta, coefficients)?;
+        crate::subspace::updates::check(theta, coefficients)?;
         let (particles, points) = (theta.size()[0], coefficients.size()[0]);
         let mut layout = Layout::default();
         let mut parts = Vec::new();
@@ -242,15 +298,14 @@ impl Subspace for LowRankSubspace {
             parts.push(coefficients.matmul(&theta.narrow(1, block.columns.start, length)));
         }
         let head = self.head.as_ref().map(Head::again);
-        let subspace =
-            Box::new(LowRankSubspace { layout, layers: self.layers.clone(), scale: self.scale, gain: self.gain, head });
+        let subspace = Box::new(LowRankSubspace { layout, layers: self.layers.clone(), gain: self.gain, head });
         Ok(Combined { subspace, theta: Tensor::cat(&parts, 1) })
     }
 
     fn again(&self) -> Box<dyn Subspace> {
         let (layout, layers) = (self.layout.clone(), self.layers.clone());
-        let (scale, gain, head) = (self.scale, self.gain, self.head.as_ref().map(Head::again));
-        Box::new(LowRankSubspace { layout, layers, scale, gain, head })
+        let (gain, head) = (self.gain, self.head.as_ref().map(Head::again));
+        Box::new(LowRankSubspace { layout, layers, gain, head })
     }
 }
 
@@ -267,7 +322,7 @@ mod tests {
             layout.push_linear("layer.A", shape);
             layout.push("layer.B", &[30, 2]);
             layout.close_block("layer", 0, Shape::LowRank { rank: 2, inputs: 50, outputs: 30, scale: 1.0 });
-            let subspace = LowRankSubspace { layout, layers: vec!["layer".into()], scale: 1.0, gain, head: None };
+            let subspace = LowRankSubspace { layout, layers: vec!["layer".into()], gain, head: None };
             let theta = subspace.initial(3, 1).unwrap();
             assert_eq!(theta.narrow(0, 100, 60).abs().max().double_value(&[]), 0.0, "B starts at 0");
             theta.narrow(0, 0, 100)
@@ -279,6 +334,32 @@ mod tests {
         assert!(start(Some(10.0)).allclose(&(usual * ratio), 1e-5, 1e-6, false));
         let largest = start(Some(10.0)).abs().max().double_value(&[]);
         assert!((0.9..=1.0).contains(&(largest / bound)), "{largest} of {bound}");
+    }
+
+    // scripts/make_lora_goldens.py, peft 0.21.2
+    #[test]
+    fn ranks_and_scales_are_those_of_peft() {
+        let of = |rslora: bool, has_patterns: bool| {
+            let given =
+                |patterns: &[&str]| patterns.iter().filter(|_| has_patterns).map(|one| one.to_string()).collect();
+            let spec = Spec {
+                rank: 8,
+                alpha: 16.0,
+                rslora,
+                rank_pattern: given(&["1.mlp.fc=2", "mlp.fc=6"]),
+                alpha_pattern: given(&["mlp.proj = 5"]),
+                targets: vec![Target::Fc, Target::Proj],
+                blocks: None,
+                gain: None,
+            };
+            ["0.mlp.fc", "0.mlp.proj", "1.mlp.fc"].map(|name| spec.rank_and_scale(&format!("blocks.{name}")))
+        };
+        assert_eq!(of(false, false), [(8, 2.0); 3]);
+        assert_eq!(of(false, true), [(6, 2.6666666666666665), (8, 0.625), (2, 8.0)]);
+        assert_eq!(of(true, false), [(8, 5.65685424949238); 3]);
+        assert_eq!(of(true, true), [(6, 6.531972647421809), (8, 1.7677669529663687), (2, 11.31370849898476)]);
+        // A pattern fits whole parts of a name alone, and blocks.11 is not block 1.
+        assert_eq!(value_of(&["1.mlp.fc=2".into()], "blocks.11.mlp.fc"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::model::head::{Head, Texts, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::vit::text::PROJECTION;
 use crate::schema::{settings, words};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, combine};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
 
 pub static ENTRY: Entry = Entry {
     key: "projections",
@@ -132,7 +132,7 @@ impl Subspace for Projections {
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        let theta = combine::around(&self.start, theta, coefficients)?;
+        let theta = updates::around(&self.start, theta, coefficients)?;
         Ok(Combined { subspace: self.again(), theta })
     }
 

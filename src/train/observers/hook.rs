@@ -18,8 +18,8 @@ use crate::experiment::{Experiment, TrainSpec};
 use crate::machine::child::{end_group, end_with_parent, own_group};
 use crate::run::RunFolder;
 use crate::schema::CommandLine;
-use crate::train::history::values;
 use crate::train::particles::EpochRow;
+use crate::train::record::values;
 
 /// The seconds after which the command is stopped unless `train.on_epoch_seconds` says otherwise.
 const SECONDS: f64 = 60.0;
@@ -172,6 +172,7 @@ mod tests {
             validation_nll: Some(0.25),
             validation_accuracy: None,
             validation_ece: None,
+            validation_other: None,
             diagnostics: vec![("bandwidth".into(), 3.0)],
             wall_seconds: 1.5,
             images_per_second: None,

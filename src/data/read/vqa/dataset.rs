@@ -1,10 +1,12 @@
 //! A set of questions about images as a data set.
 
 use anyhow::{Context, Result, ensure};
+use image::ImageFormat;
 
-use super::{Asking, KINDS, Listed, Vqa, annotated, asked};
+use super::{Annotation, AnnotationFile, Answer, Asking, KINDS, Listed, Question, QuestionFile, Vqa, annotated, asked};
 use crate::data::lines::Line;
 use crate::data::read::image_files::ImageFiles;
+use crate::data::small::{Pictures, Sizes, SmallSet, put, text};
 use crate::data::subset::chosen;
 use crate::data::{Answers, Dataset, Learnt, Medium, Published, Request, Resize, Split, SplitName};
 
@@ -87,5 +89,54 @@ impl Dataset for Vqa {
         // These are a user's own photos.
         let photos = ImageFiles::whole(self.of.key, self.resize).turned(true);
         self.with_images(asking, photos, (SplitName::Test, format!("{} of the files", self.of.key)), request)
+    }
+}
+
+/// The answer that all people give to questions of each type.
+const ANSWERS: [&str; 3] = ["yes", "2", "cat"];
+/// The number of people who answer a question.
+const PEOPLE: usize = 10;
+
+impl SmallSet for Vqa {
+    fn side(&self) -> u32 {
+        640
+    }
+
+    fn write(&self, sizes: &Sizes) -> Result<()> {
+        let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
+        for split in [SplitName::Train, SplitName::Test] {
+            let (part, count) = (self.part(split)?, sizes.of(split));
+            for i in 0..count {
+                put(&self.image(part, i as u64), pictures.file(i)?)?;
+            }
+            let data_subtype = Some(part.to_string());
+            let questions =
+                QuestionFile { data_subtype: data_subtype.clone(), questions: (0..count).map(question).collect() };
+            put(&self.questions(part), serde_json::to_vec(&questions)?)?;
+            let annotations = (0..count).map(|i| self.annotation(i, sizes.label(i))).collect();
+            put(&self.annotations(part), serde_json::to_vec(&AnnotationFile { data_subtype, annotations })?)?;
+        }
+        Ok(())
+    }
+}
+
+fn question(i: usize) -> Question {
+    Question { image_id: i as u64, question: format!("what is {}?", text(4, i)), question_id: 10 * i as u64 }
+}
+
+impl Vqa {
+    /// Returns the answers to a question: of one of the types that the settings ask for, and one of the classes where answers
+    /// are classes.
+    fn annotation(&self, i: usize, label: usize) -> Annotation {
+        let kind = self.answer_types.get(label % self.answer_types.len().max(1)).cloned().unwrap_or_default();
+        let usual = KINDS.iter().position(|known| *known == kind).map_or(ANSWERS[0], |place| ANSWERS[place]);
+        let class = self.labels.as_ref().and_then(|labels| labels.get(label).cloned());
+        let answer = class.unwrap_or_else(|| usual.to_string());
+        Annotation {
+            question_id: 10 * i as u64,
+            answer_type: kind,
+            multiple_choice_answer: Some(answer.clone()),
+            answers: (0..PEOPLE).map(|_| Answer { answer: answer.clone() }).collect(),
+        }
     }
 }

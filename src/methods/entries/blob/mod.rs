@@ -25,7 +25,7 @@ use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
-    Request, RowsAre, Step, Update, Variant, advised, gaussians,
+    Request, RowsAre, Step, Update, Variant, advised, spec,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -47,7 +47,7 @@ pub static ENTRY: Entry = Entry {
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec(context: &MethodContext) {
-        pub particles: i64, by gaussians::particles;
+        pub particles: i64, by spec::particles;
         /// Learning rate of Adam for the roots G of the standard deviations.
         pub std_lr: f64 = 1e-4, in above(0.0);
         /// Learning rate of the gradient step on the KL divergence.
@@ -198,8 +198,7 @@ impl Method for Blob {
         self.pull(theta, factor);
         self.steps += 1;
         let std = self.roots.square();
-        let divergence =
-            gaussians::divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
+        let divergence = spec::divergence(&take(&self.columns, theta), &std, self.spec.prior_std).mean(Kind::Double);
         let diagnostics = Tensor::stack(&[divergence, std.mean(Kind::Double)], 0);
         Ok(Step { losses, diagnostics: Some(diagnostics) })
     }

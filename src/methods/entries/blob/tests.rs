@@ -84,7 +84,7 @@ fn near(a: &Tensor, b: &Tensor, bound: f64) {
 #[test]
 fn the_divergence_is_that_of_the_closed_form() {
     let value = |value: f64| Tensor::from_slice(&[value]).view([1, 1]);
-    let found = gaussians::divergence(&value(0.1), &value(0.04 * 0.04), 0.2).double_value(&[0]);
+    let found = spec::divergence(&value(0.1), &value(0.04 * 0.04), 0.2).double_value(&[0]);
     assert!((found - 4.4533457373023015).abs() < 1e-12, "{found}");
 }
 
@@ -137,7 +137,7 @@ fn check_step(flipout: bool) {
     let roots_before = &roots - &by_roots / (by_roots.abs() + 1e-8) * 0.01;
     let mean = take(&columns, &theta_before).set_requires_grad(true);
     let leaf = roots_before.copy().set_requires_grad(true);
-    let kl = gaussians::divergence(&mean, &leaf.square(), 0.2).sum(Kind::Double);
+    let kl = spec::divergence(&mean, &leaf.square(), 0.2).sum(Kind::Double);
     let pulls = Tensor::run_backward(&[kl], &[&mean, &leaf], false, false);
     let rate = 0.001 * 2.0 / 15.0;
     let expected = theta_before - spread(&columns, &(&pulls[0] * rate), &theta);
@@ -147,7 +147,7 @@ fn check_step(flipout: bool) {
     let Posterior::Gaussians { std, .. } = blob.posterior(&theta) else { panic!("no Gaussian") };
     near(&take(&columns, &std), &blob.roots.square(), 1e-15);
     assert_eq!((std.gt(0.0)).sum(Kind::Int64).int64_value(&[]), 2 * 2 * RANK * INPUTS);
-    let kl = gaussians::divergence(&take(&columns, &theta), &blob.roots.square(), 0.2).mean(Kind::Double);
+    let kl = spec::divergence(&take(&columns, &theta), &blob.roots.square(), 0.2).mean(Kind::Double);
     near(&step.diagnostics.unwrap().get(0), &kl, 1e-12);
 }
 

@@ -16,7 +16,8 @@
 //! step, the direction can be clipped, and the learning rate is rescaled by h_0 + δ only if `rescale_lr` is set. The
 //! mean is never overwritten by a noisy sample, so no error can leave it noisy.
 
-mod settings;
+#[cfg(test)]
+mod tests;
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
@@ -25,11 +26,11 @@ use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::{Tile, quantiles, tiles};
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+    Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
 };
-use crate::optimizers::rate_column;
+use crate::optimizers::{beta1, rate_column};
 use crate::posterior::{Posterior, Predictive};
-pub use settings::{Estimator, Spec};
+use crate::schema::{Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "ivon",
@@ -230,5 +231,54 @@ impl Method for Ivon {
     }
 }
 
-#[cfg(test)]
-mod tests;
+words! {
+    /// The estimate of the curvature.
+    pub enum Estimator {
+        /// Price's theorem: gradients times the noise they were taken at.
+        Price = "price",
+        /// Squared gradients.
+        Gradsq = "gradsq",
+    }
+}
+
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec {
+        pub particles: i64, by spec::particles;
+        /// Learning rate, or one per particle.
+        pub lr: Vec<f64>, in above(0.0);
+        /// Effective sample size λ: the number of training images, or more for a cold posterior.
+        pub ess: f64, in above(0.0),
+            because "the effective sample size λ: the number of training images, or more for a cold posterior";
+        /// Initial value of the Hessian.
+        pub hess_init: f64 = 1.0, in above(0.0);
+        pub beta1: f64, by beta1;
+        /// Decay of the Hessian's running mean.
+        pub beta2: f64 = 0.99999, in from_below(0.0, 1.0);
+        /// Weight decay δ: the prior's precision is λ δ.
+        pub weight_decay: f64 = 1e-4, in at_least(0.0);
+        /// Largest change of a parameter in a step, before the learning rate.
+        pub clip_radius: Option<f64>, in above(0.0);
+        /// Whether the learning rate is multiplied by hess_init + weight_decay.
+        pub rescale_lr: bool = true;
+        /// Whether the running mean of the gradient is divided by 1 − β₁ᵗ.
+        pub debias: bool = true;
+        /// Estimate of the curvature: from gradients times noise, or from squared gradients.
+        pub estimator: Estimator = Estimator::Price;
+        pub mc_samples: i64, by spec::mc_samples;
+        pub samples: usize, by spec::samples;
+    } then check
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader) {
+        if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {
+            let why = format!(
+                "has {} learning rates for {} particles: give one, or one per particle",
+                self.lr.len(),
+                self.particles
+            );
+            reader.problem("lr", why);
+        }
+    }
+}

@@ -27,8 +27,7 @@ use tch::{Kind, Tensor, with_grad};
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, HeadNumbers, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update,
-    gaussians,
+    Entry, HeadNumbers, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, spec,
 };
 use crate::optimizers::{Optimizer, adam};
 use crate::posterior::{Posterior, Predictive};
@@ -58,8 +57,8 @@ const LOG_NOISE_INIT: f64 = -1.0;
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
-        pub particles: i64, by gaussians::particles;
-        pub ess: f64, by gaussians::ess;
+        pub particles: i64, by spec::particles;
+        pub ess: f64, by spec::ess;
         /// Learning rate of Adam for the spread.
         pub std_lr: f64 = 1e-3, in above(0.0);
         /// Standard deviation of the prior on the head's weights; by default √(2 / d) for d features.

@@ -1,0 +1,377 @@
+//! The tables of one split in a folder of the Hub: those that the card (`README.md`) names, or those whose names say so:
+//! `data/train-00000-of-00002.parquet`, `<config>/<split>/0000.parquet`, `train.parquet`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::base::files::read_text;
+use crate::hub::{data_files, data_folder};
+
+/// The card of a repository.
+const CARD: &str = "README.md";
+
+/// The ending of tables.
+const ENDING: &str = ".parquet";
+
+/// The folders in which the tables of a configuration without a name lie.
+const USUAL: [&str; 3] = ["", "data", "default"];
+
+/// The name of a configuration that has none.
+const DEFAULT: &str = "default";
+
+/// A folder of tables, or the names of the files of a repository.
+enum Place {
+    Folder(PathBuf),
+    Names(Vec<String>),
+}
+
+impl Place {
+    /// Returns the names of the files and of the folders in a folder below the root, sorted.
+    fn entries(&self, below: &str) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut files, mut folders) = (BTreeSet::new(), BTreeSet::new());
+        match self {
+            Place::Folder(root) => {
+                let folder = root.join(below);
+                if !folder.is_dir() {
+                    return Ok((Vec::new(), Vec::new()));
+                }
+                let failed = || format!("{}: cannot list the folder", folder.display());
+                for entry in std::fs::read_dir(&folder).with_context(failed)? {
+                    let path = entry.with_context(failed)?.path();
+                    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+                    let _ =
+                        if path.is_dir() { folders.insert(name.to_string()) } else { files.insert(name.to_string()) };
+                }
+            }
+            Place::Names(names) => {
+                let start = if below.is_empty() { String::new() } else { format!("{below}/") };
+                for name in names.iter().filter_map(|name| name.strip_prefix(&start)) {
+                    let _ = match name.split_once('/') {
+                        Some((folder, _)) => folders.insert(folder.to_string()),
+                        None => files.insert(name.to_string()),
+                    };
+                }
+            }
+        }
+        Ok((files.into_iter().collect(), folders.into_iter().collect()))
+    }
+}
+
+fn joined(folder: &str, name: &str) -> String {
+    if folder.is_empty() { name.to_string() } else { format!("{folder}/{name}") }
+}
+
+/// Returns the tables of each split of a configuration below the root, by the name of the split; `None` if the folder or the
+/// repository of the Hub has no tables of it. Without a name, the configuration is the default one, or the only one. Of a repository,
+/// the card alone is downloaded.
+///
+/// # Errors
+/// Fails if the folder cannot be read, or if a table of several is missing.
+pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+    let (place, card) = match data_files(root)? {
+        Some(names) => {
+            let card = |files: &[String]| files.iter().filter(|file| *file == CARD).cloned().collect();
+            (Place::Names(names), data_folder(root, &card)?.join(CARD))
+        }
+        None => (Place::Folder(root.to_path_buf()), root.join(CARD)),
+    };
+    let found = match of_card(&place, &card, config)? {
+        Some(found) => found,
+        None => {
+            let mut found = BTreeMap::new();
+            for folder in config.into_iter().chain(USUAL) {
+                if found.is_empty() {
+                    found = of_names(&place, folder)?;
+                }
+            }
+            found
+        }
+    };
+    for (split, tables) in &found {
+        check_whole(root, split, tables)?;
+    }
+    Ok((!found.is_empty()).then_some(found))
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Returns the tables in a folder, or else in its folders one level down, by the split that their names say.
+fn of_names(place: &Place, folder: &str) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (files, folders) = place.entries(folder)?;
+    for file in files {
+        if let Some(stem) = file.strip_suffix(ENDING) {
+            found.entry(split_of(stem).to_string()).or_default().push(joined(folder, &file));
+        }
+    }
+    if found.is_empty() {
+        let is_numbered = |file: &&String| {
+            file.strip_suffix(ENDING).is_some_and(|stem| stem.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        for split in folders {
+            let inside = joined(folder, &split);
+            let (files, _) = place.entries(&inside)?;
+            let tables: Vec<String> = files.iter().filter(is_numbered).map(|file| joined(&inside, file)).collect();
+            if !tables.is_empty() {
+                found.insert(split, tables);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the number of a table and the number of all tables, where a name like `train-00000-of-00002-1f3a` states them.
+fn numbered(stem: &str) -> Option<(&str, usize, usize)> {
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = stem.split('-').collect();
+    let at = parts.windows(3).position(|part| part[1] == "of" && is_number(part[0]) && is_number(part[2]))?;
+    let length = parts[..at].iter().map(|part| part.len() + 1).sum::<usize>().checked_sub(1)?;
+    Some((&stem[..length], parts[at].parse().ok()?, parts[at + 2].parse().ok()?))
+}
+
+/// Returns the split that the name of a table without its ending says.
+fn split_of(stem: &str) -> &str {
+    numbered(stem).map_or(stem, |(split, ..)| split)
+}
+
+/// Checks that no table of a split is missing, and none is there twice.
+fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
+    let shown = root.display();
+    let stem = |path: &String| name_of(path).strip_suffix(ENDING).unwrap_or_default().to_string();
+    let stems: Vec<String> = tables.iter().map(stem).collect();
+    let numbers: Option<Vec<(usize, usize)>> =
+        stems.iter().map(|stem| numbered(stem).map(|(_, number, of)| (number, of))).collect();
+    let (numbers, count) = match numbers {
+        Some(numbers) if !numbers.is_empty() => {
+            let count = numbers[0].1;
+            ensure!(
+                numbers.iter().all(|(_, of)| *of == count),
+                "{shown}: the tables of `{split}` are of two versions (`-of-{count:05}` and others): keep one of them"
+            );
+            (numbers.into_iter().map(|(number, _)| number).collect::<Vec<_>>(), count)
+        }
+        _ => match stems.iter().map(|stem| stem.parse().ok()).collect::<Option<Vec<usize>>>() {
+            Some(numbers) => (numbers, stems.len()),
+            None => return Ok(()),
+        },
+    };
+    for wanted in 0..count {
+        let there = numbers.iter().filter(|number| **number == wanted).count();
+        ensure!(
+            there > 0,
+            "{shown}: table {wanted} of the {count} tables of `{split}` is missing, where {} lies: fetch it, too",
+            name_of(&tables[0])
+        );
+        ensure!(
+            there == 1,
+            "{shown}: table {wanted} of the {count} tables of `{split}` is there twice: keep one of them"
+        );
+    }
+    ensure!(
+        numbers.len() == count,
+        "{shown}: has {} tables of `{split}`, and their names state {count}: keep those of one version",
+        numbers.len()
+    );
+    Ok(())
+}
+
+/// A configuration of a card: its name, and the patterns of the files of each split.
+#[derive(Debug, Default, PartialEq)]
+struct Config {
+    name: String,
+    is_default: bool,
+    files: Vec<(String, Vec<String>)>,
+}
+
+/// Returns the tables that a card names; `None` if there is no card, or if it names no tables.
+fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+    if !card.is_file() {
+        return Ok(None);
+    }
+    let text = read_text(card).with_context(|| format!("{}: cannot read", card.display()))?;
+    let configs = configs(&text);
+    if configs.is_empty() {
+        return Ok(None);
+    }
+    let chosen = match config {
+        Some(name) => configs.iter().find(|one| one.name == name).or(configs.iter().find(|_| configs.len() == 1)),
+        None => configs
+            .iter()
+            .find(|one| one.is_default || one.name == DEFAULT)
+            .or(configs.first().filter(|_| configs.len() == 1)),
+    };
+    let Some(chosen) = chosen else {
+        let names: Vec<&str> = configs.iter().map(|one| one.name.as_str()).collect();
+        match config {
+            Some(name) => bail!("{}: has no configuration `{name}`; known: {}", card.display(), names.join(", ")),
+            None => {
+                bail!("{}: has several configurations, so set config to one of {}", card.display(), names.join(", "))
+            }
+        }
+    };
+    let mut found = BTreeMap::new();
+    for (split, patterns) in &chosen.files {
+        let mut tables = Vec::new();
+        for pattern in patterns {
+            matching(place, "", &pattern.split('/').collect::<Vec<_>>(), &mut tables)?;
+        }
+        tables.retain(|path: &String| path.ends_with(ENDING));
+        if !tables.is_empty() {
+            found.insert(split.clone(), tables);
+        }
+    }
+    Ok((!found.is_empty()).then_some(found))
+}
+
+/// Appends the files below a folder whose path has these parts, in each of which `*` stands for any characters; `**` stands for
+/// any folders.
+fn matching(place: &Place, folder: &str, parts: &[&str], into: &mut Vec<String>) -> Result<()> {
+    let Some((first, rest)) = parts.split_first().filter(|(first, _)| **first != "..") else { return Ok(()) };
+    let (files, folders) = place.entries(folder)?;
+    if *first == "**" {
+        matching(place, folder, rest, into)?;
+        return folders.iter().try_for_each(|inside| matching(place, &joined(folder, inside), parts, into));
+    }
+    if rest.is_empty() {
+        into.extend(files.iter().filter(|file| fits(file, first)).map(|file| joined(folder, file)));
+        return Ok(());
+    }
+    let mut fitting = folders.iter().filter(|inside| fits(inside, first));
+    fitting.try_for_each(|inside| matching(place, &joined(folder, inside), rest, into))
+}
+
+/// Returns whether a name fits a pattern in which `*` stands for any characters.
+fn fits(name: &str, pattern: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
+    let Some(mut name) = name.strip_prefix(start) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(last)
+}
+
+/// Reads the entry `configs` of the metadata at the top of a card. It is YAML, of which only the forms that the Hub writes are
+/// understood: `- config_name: x`, below it `data_files:` with `- split: s` and `path: p` or a list of paths.
+fn configs(card: &str) -> Vec<Config> {
+    let mut configs: Vec<Config> = Vec::new();
+    let mut is_inside = false;
+    let head = card.strip_prefix("---").unwrap_or_default();
+    for line in head.lines().take_while(|line| line.trim_end() != "---") {
+        let (is_top, text) = (!line.starts_with([' ', '-']) && !line.is_empty(), line.trim());
+        if is_top {
+            is_inside = text == "configs:";
+            continue;
+        }
+        let item = text.strip_prefix("- ").map(str::trim);
+        let (key, value) = item.unwrap_or(text).split_once(':').unwrap_or((item.unwrap_or(text), ""));
+        let value = value.trim().trim_matches(['"', '\'']);
+        match (key, configs.last_mut()) {
+            _ if !is_inside => {}
+            ("config_name", _) => configs.push(Config { name: value.to_string(), ..Config::default() }),
+            ("default", Some(config)) => config.is_default = value == "true",
+            ("split", Some(config)) => config.files.push((value.to_string(), Vec::new())),
+            ("path", Some(Config { files, .. })) if !value.is_empty() => {
+                files.last_mut().into_iter().for_each(|(_, paths)| paths.push(value.to_string()));
+            }
+            (path, Some(Config { files, .. })) if item.is_some() && path.contains(ENDING) || path.contains('*') => {
+                let path = path.trim_matches(['"', '\'']);
+                files.last_mut().into_iter().for_each(|(_, paths)| paths.push(path.to_string()));
+            }
+            _ => {}
+        }
+    }
+    configs.retain(|config| !config.files.is_empty());
+    configs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(root: &Path, files: &[&str]) {
+        for file in files {
+            std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            std::fs::write(root.join(file), "").unwrap();
+        }
+    }
+
+    fn found(files: &[&str], config: Option<&str>) -> Result<Vec<(String, usize)>> {
+        let root = tempfile::tempdir().unwrap();
+        touch(root.path(), files);
+        let splits = splits(root.path(), config)?.unwrap_or_default();
+        Ok(splits.into_iter().map(|(split, tables)| (split, tables.len())).collect())
+    }
+
+    #[test]
+    fn names_say_the_split() {
+        let is = |files: &[&str], config, expected: &[(&str, usize)]| {
+            let expected: Vec<(String, usize)> =
+                expected.iter().map(|(name, count)| (name.to_string(), *count)).collect();
+            assert_eq!(found(files, config).unwrap(), expected, "{files:?}");
+        };
+        is(&["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], None, &[("train", 2)]);
+        is(&["plain_text/test-00000-of-00001.parquet"], Some("plain_text"), &[("test", 1)]);
+        is(&["data/valid-00000-of-00001-70d52db3c749a935.parquet"], None, &[("valid", 1)]);
+        is(&["mnli/validation_matched-00000-of-00001.parquet"], Some("mnli"), &[("validation_matched", 1)]);
+        is(&["default/train/0000.parquet", "default/train/0001.parquet"], None, &[("train", 2)]);
+        is(&["train.parquet", "test.parquet", "notes.txt"], None, &[("test", 1), ("train", 1)]);
+        is(&["train/a.jpg", "data/labels.csv"], None, &[]);
+    }
+
+    #[test]
+    fn a_missing_or_second_table_is_named() {
+        let error = |files: &[&str]| found(files, None).unwrap_err().to_string();
+        let missing = error(&["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"]);
+        assert!(
+            missing.ends_with(
+                "table 1 of the 3 tables of `train` is missing, where train-00000-of-00003.parquet lies: fetch it, too"
+            ),
+            "{missing}"
+        );
+        assert!(
+            error(&["train/0000.parquet", "train/0002.parquet"])
+                .contains("table 1 of the 2 tables of `train` is missing")
+        );
+        assert!(error(&["t-00000-of-00001-aa.parquet", "t-00000-of-00001-bb.parquet"]).contains("is there twice"));
+        assert!(error(&["t-00000-of-00001.parquet", "t-00000-of-00002.parquet"]).contains("of two versions"));
+    }
+
+    const CARD: &str = "---\nlicense: mit\nconfigs:\n- config_name: small\n  data_files:\n  - split: train\n    path: small/tr*\n  \
+                        - split: test\n    path:\n    - \"small/a.parquet\"\n    - small/b.parquet\n- config_name: big\n  default: true\n  \
+                        data_files:\n  - split: train\n    path: big/**/x-*.parquet\ntags:\n- split: none\n---\n# Title\n";
+
+    #[test]
+    fn the_card_names_the_files() {
+        let root = tempfile::tempdir().unwrap();
+        touch(
+            root.path(),
+            &["small/train.parquet", "small/tr.txt", "small/a.parquet", "small/b.parquet", "big/u/v/x-1.parquet"],
+        );
+        std::fs::write(root.path().join("README.md"), CARD).unwrap();
+        let counts = |config| -> Vec<(String, usize)> {
+            splits(root.path(), config)
+                .unwrap()
+                .unwrap()
+                .into_iter()
+                .map(|(split, tables)| (split, tables.len()))
+                .collect()
+        };
+        assert_eq!(counts(Some("small")), [("test".to_string(), 2), ("train".to_string(), 1)]);
+        assert_eq!(counts(None), [("train".to_string(), 1)]);
+        let error = splits(root.path(), Some("large")).unwrap_err().to_string();
+        assert!(error.ends_with("README.md: has no configuration `large`; known: small, big"), "{error}");
+    }
+
+    #[test]
+    fn patterns_are_those_of_the_hub() {
+        assert!(fits("train-00000-of-00001.parquet", "train-*") && fits("a.b.c", "a*b*c") && fits("abc", "abc"));
+        assert!(!fits("test-0", "train-*") && !fits("abcd", "abc") && !fits("ac", "a*b*c"));
+    }
+}

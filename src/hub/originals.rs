@@ -1,0 +1,418 @@
+//! The original files of data sets: downloaded from the servers of their publishers, compared with published hashes, and
+//! unpacked where the readers of the sets look for them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use flate2::read::MultiGzDecoder;
+
+use super::Settings;
+use super::cache::with_lock_of;
+use super::client::{Client, Subject, Ways};
+use super::download::{Download, Hash, check_space, megabytes};
+use super::settings::DATA_MIRROR;
+use crate::base::files::{Staging, create_folder};
+use crate::base::hash::file_sha256;
+use crate::base::logging::bar_of_bytes;
+use crate::base::tar::{Kind, Source as Bytes, Tar, cut_off};
+
+/// Where the files of a data set come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Originals {
+    /// Files that anybody may download, and what their publishers ask for.
+    Files { files: &'static [Original], terms: &'static str },
+    /// The reason for which bella does not download them.
+    ByHand(&'static str),
+}
+
+/// A published file. An archive (`.tar`, `.tar.gz`, `.tgz`, `.zip`) is unpacked.
+#[derive(Debug)]
+pub struct Original {
+    pub url: &'static str,
+    pub size: u64,
+    pub sha256: &'static str,
+    /// The number of folders at the start of the names in an archive that are left out.
+    pub strip: usize,
+    /// A key of the set's table and the value with which this file belongs to it; it always does without one.
+    pub of: Option<(&'static str, &'static str)>,
+}
+
+impl Original {
+    /// A file of the whole set, whose archive is laid out as readers expect it.
+    pub const fn new(url: &'static str, size: u64, sha256: &'static str) -> Original {
+        Original { url, size, sha256, strip: 0, of: None }
+    }
+
+    /// The same archive without the folder around everything in it.
+    pub const fn stripped(self) -> Original {
+        Original { strip: 1, ..self }
+    }
+
+    /// The same file as one of the part of the set that the table names so.
+    pub const fn of(self, key: &'static str, value: &'static str) -> Original {
+        Original { of: Some((key, value)), ..self }
+    }
+
+    fn name(&self) -> &'static str {
+        self.url.rsplit('/').next().unwrap_or(self.url)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        let ends = |endings: &[&str]| endings.iter().any(|ending| self.url.ends_with(ending));
+        match () {
+            () if ends(&[".tar.gz", ".tgz"]) => Some(Packing::TarGz),
+            () if ends(&[".tar"]) => Some(Packing::Tar),
+            () if ends(&[".zip"]) => Some(Packing::Zip),
+            () => None,
+        }
+    }
+
+    /// Returns whether the file belongs to the set with this table.
+    pub fn belongs(&self, table: &toml::Table) -> bool {
+        self.of.is_none_or(|(key, value)| table.get(key).and_then(toml::Value::as_str) == Some(value))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Packing {
+    Tar,
+    TarGz,
+    Zip,
+}
+
+/// The ways out of data sets.
+static WAYS: Ways = Ways { mirror: DATA_MIRROR, folder: "name a folder by --root", takes_token: false };
+
+/// Brings the files of the data set `key` to `root`. What is there already is not downloaded again.
+///
+/// # Errors
+/// Fails if a file cannot be had, if it is not the published one, if it cannot be unpacked, or if the network may not be used.
+pub fn fetch(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Result<()> {
+    create_folder(root).map_err(|error| anyhow!("{error:#}: name another folder by --root"))?;
+    let lock = root.join(".fetch.lock");
+    with_lock_of(&lock, key, || {
+        let done = bring(key, files, root, settings);
+        // Processes that wait see that the file has gone, and make it again.
+        let _ = fs::remove_file(&lock);
+        done
+    })
+}
+
+/// Downloads and unpacks what is missing. The caller holds the lock of the root.
+fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Result<()> {
+    let plans: Vec<Download> = files.iter().map(|file| plan(file, root, settings)).collect();
+    let mut coming = Vec::new();
+    for (file, plan) in files.iter().zip(&plans) {
+        if !is_whole(file, &plan.target)? {
+            coming.push(plan.clone());
+        }
+    }
+    ensure!(
+        coming.is_empty() || !settings.offline,
+        "{key}: is to be downloaded, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once"
+    );
+    check_space(root, &coming, key)?;
+    let total = coming.iter().map(|plan| plan.size).sum();
+    if total > 0 {
+        tracing::info!("{key}: downloading {} to {}", megabytes(total), root.display());
+    }
+    let bar = bar_of_bytes(total, "download");
+    for (file, plan) in files.iter().zip(&plans) {
+        if coming.iter().any(|one| one.target == plan.target) {
+            bar.set_message(file.name());
+            bar.inc(plan.started().min(plan.size));
+            plan.run(&client(key, file, settings)?, &bar)?;
+        }
+        if let Some(packing) = file.packing() {
+            let shown = || format!("{}: cannot be unpacked", plan.target.display());
+            unpack(&plan.target, packing, file.strip, root).with_context(shown)?;
+            fs::remove_file(&plan.target).with_context(|| format!("{}: cannot remove", plan.target.display()))?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn plan(file: &Original, root: &Path, settings: &Settings) -> Download {
+    let target = root.join(file.name());
+    let mut part = OsString::from(file.name());
+    part.push(".incomplete");
+    let url = match &settings.data_mirror {
+        Some(mirror) => format!("{mirror}/{}", file.url.split_once("://").map_or(file.url, |(_, rest)| rest)),
+        None => file.url.to_string(),
+    };
+    Download {
+        url,
+        size: file.size,
+        hash: Hash::Sha256(file.sha256.into()),
+        part: root.join(part),
+        target,
+        ways: &WAYS,
+    }
+}
+
+/// Returns whether the published file is at a place.
+fn is_whole(file: &Original, at: &Path) -> Result<bool> {
+    let has_size = at.metadata().is_ok_and(|about| about.is_file() && about.len() == file.size);
+    Ok(has_size && file_sha256(at, "--root")? == file.sha256)
+}
+
+/// Returns the client for the server of a file. No token is for it.
+fn client<'a>(key: &str, file: &Original, settings: &'a Settings) -> Result<Client<'a>> {
+    let host = file.url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+    let endpoint = settings.data_mirror.as_deref().unwrap_or(&host);
+    let page = format!("`bella data check {key}=ROOT`");
+    Client::new(settings, endpoint, Subject { name: key.to_string(), page, ways: &WAYS })
+}
+
+/// Unpacks an archive beside `root`, and moves every file to its place when all of them are whole.
+fn unpack(archive: &Path, packing: Packing, strip: usize, root: &Path) -> Result<()> {
+    let staging = Staging::beside(&root.join("unpacked"))?;
+    let open = || File::open(archive).map(BufReader::new);
+    let mut files = Vec::new();
+    match packing {
+        Packing::Tar => untar(Tar::new(open()?), strip, staging.path(), &mut files)?,
+        Packing::TarGz => untar(Tar::new(MultiGzDecoder::new(open()?)), strip, staging.path(), &mut files)?,
+        Packing::Zip => {
+            let mut zip = zip::ZipArchive::new(open()?)?;
+            for at in 0..zip.len() {
+                let mut member = zip.by_index(at)?;
+                let kind = match (member.is_dir(), member.is_symlink()) {
+                    (true, _) => Kind::Folder,
+                    (false, true) => Kind::Other,
+                    (false, false) => Kind::File,
+                };
+                let name = member.name()?.into_owned();
+                if let Some(place) = place(&name, kind, strip)? {
+                    let size = member.size();
+                    write(&mut member, size, &staging.path().join(&place))?;
+                    files.push(place);
+                }
+            }
+        }
+    }
+    ensure!(!files.is_empty(), "there is no file in it");
+    files.iter().try_for_each(|file| put(staging.path(), file, root))
+}
+
+fn untar<S: Bytes>(mut tar: Tar<S>, strip: usize, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    while let Some(member) = tar.member()? {
+        if let Some(place) = place(&member.name, member.kind, strip)? {
+            write(&mut tar.content(&member), member.size, &folder.join(&place))?;
+            files.push(place);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the place of a member below the root; `None` for folders, links, and what other systems add.
+fn place(name: &str, kind: Kind, strip: usize) -> Result<Option<PathBuf>> {
+    let mut parts = Vec::new();
+    for part in Path::new(name).components() {
+        match part {
+            Component::Normal(part) => parts.push(part),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                bail!("{name:?} in it leads out of the folder: refused")
+            }
+        }
+    }
+    let is_foreign = parts.first().is_some_and(|first| *first == "__MACOSX");
+    let is_kept = kind == Kind::File && !is_foreign && parts.len() > strip;
+    Ok(is_kept.then(|| parts[strip..].iter().collect()))
+}
+
+fn write(content: &mut impl Read, size: u64, path: &Path) -> Result<()> {
+    let failed = || format!("{}: cannot write: make room, or name a folder on a larger disk by --root", path.display());
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(failed)?;
+    }
+    let mut file = File::create(path).with_context(failed)?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut missing = size;
+    loop {
+        let count = content.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        file.write_all(&buffer[..count]).with_context(failed)?;
+        missing = missing.saturating_sub(count as u64);
+    }
+    ensure!(missing == 0, cut_off(io::ErrorKind::UnexpectedEof.into()));
+    Ok(())
+}
+
+/// Moves a file from the folder where it was unpacked to its place below the root.
+fn put(staging: &Path, file: &Path, root: &Path) -> Result<()> {
+    let target = root.join(file);
+    let folder = target.parent().unwrap_or(root);
+    let failed = || format!("{}: cannot be put there", target.display());
+    fs::create_dir_all(folder).with_context(failed)?;
+    // A link that somebody has put there could lead out.
+    let is_inside = folder.canonicalize().and_then(|folder| Ok(folder.starts_with(root.canonicalize()?)));
+    ensure!(is_inside.with_context(failed)?, "{}: leads out of {}: refused", folder.display(), root.display());
+    fs::rename(staging.join(file), &target).with_context(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::base::hash::hex;
+    use crate::base::tar::{header, packed};
+    use crate::hub::tests::Case;
+    use crate::hub::tests::server::Fault;
+
+    const HOST: &str = "files.example/set";
+
+    /// A server with one file of a set, and its entry.
+    fn published(name: &str, bytes: &[u8]) -> (Case, Original) {
+        let mut case = Case::of(&[(&format!("{HOST}/{name}"), bytes)]);
+        case.settings.data_mirror = Some(format!("{}/direct", case.hub.address));
+        let leaked = |text: String| &*text.leak();
+        let (url, sha256) = (leaked(format!("https://{HOST}/{name}")), leaked(hex(Sha256::digest(bytes))));
+        (case, Original::new(url, bytes.len() as u64, sha256))
+    }
+
+    fn get(case: &Case, file: &Original) -> Result<PathBuf, String> {
+        let root = case.folder.path().join("data");
+        fetch("pets", &[file], &root, &case.settings).map(|()| root).map_err(|error| format!("{error:#}"))
+    }
+
+    fn zipped(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+        for (name, content) in files {
+            zip.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(content).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    fn gzipped(bytes: &[u8]) -> Vec<u8> {
+        let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    }
+
+    /// Returns the names below a folder.
+    fn names(root: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn archives_of_every_kind_are_unpacked_and_removed() {
+        let files: [(&str, &[u8]); 3] =
+            [("top/a.txt", b"one"), ("top/in/b.bin", &[3; 70_000]), ("__MACOSX/x", b"junk")];
+        let tar = packed(files);
+        for (name, bytes) in [
+            ("set.tar", tar.clone()),
+            ("set.tar.gz", gzipped(&tar)),
+            ("set.tgz", gzipped(&tar)),
+            ("set.zip", zipped(&files)),
+        ] {
+            let (case, file) = published(name, &bytes);
+            let root = get(&case, &file).unwrap();
+            assert_eq!(names(&root), ["top"], "{name}");
+            assert_eq!(fs::read(root.join("top/in/b.bin")).unwrap(), [3; 70_000]);
+            assert_eq!(fs::read(get(&case, &file.stripped()).unwrap().join("a.txt")).unwrap(), b"one");
+        }
+    }
+
+    #[test]
+    fn a_plain_file_is_downloaded_once_and_a_cut_download_goes_on() {
+        let bytes: Vec<u8> = (0..2_000_000u32).map(|at| (at % 251) as u8).collect();
+        let (case, file) = published("set.mat", &bytes);
+        case.hub.fail("GET", HOST, 9, Fault::Cut(300_000));
+        let error = get(&case, &file).unwrap_err();
+        assert!(error.contains("5 times") && error.contains("BELLA_DATA_MIRROR") && !error.contains("HF_"), "{error}");
+        let root = case.folder.path().join("data");
+        assert_eq!(names(&root), ["set.mat.incomplete"]);
+        case.hub.heal();
+        case.hub.seen();
+        assert_eq!(fs::read(get(&case, &file).unwrap().join("set.mat")).unwrap(), bytes);
+        let from = case.hub.seen()[0].from;
+        assert!(from.is_some_and(|from| from >= 1_500_000), "{from:?}");
+        get(&case, &file).unwrap();
+        assert_eq!(case.hub.seen(), [], "what is there is asked for again");
+        assert_eq!(names(&root), ["set.mat"]);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_one_line_with_the_way_out_and_leaves_nothing_half() {
+        let (case, file) = published("set.mat", b"content");
+        let refused = |case: &Case, file: &Original, contains: &[&str]| {
+            let error = get(case, file).unwrap_err();
+            assert!(!error.contains('\n') && contains.iter().all(|text| error.contains(text)), "{contains:?}: {error}");
+            assert!(!case.folder.path().join("data/set.mat").exists(), "{error}");
+        };
+        refused(
+            &case,
+            &Original { sha256: "00", ..Original::new(file.url, 7, "") },
+            &["it is not the published file and was removed"],
+        );
+        refused(&case, &Original::new(file.url, 8, file.sha256), &["has 7 bytes, not the 8", "BELLA_DATA_MIRROR"]);
+        case.hub.fail("GET", HOST, 1, Fault::Status(403, ""));
+        refused(&case, &file, &["pets: 127.0.0.1 answers 403", "bella data check pets", "BELLA_DATA_MIRROR"]);
+        refused(&case, &Original::new(file.url, u64::MAX / 2, file.sha256), &["make room, or name a folder by --root"]);
+        let offline = Case { settings: Settings { offline: true, ..case.settings.clone() }, ..case };
+        refused(&offline, &file, &["pets: is to be downloaded", "--offline"]);
+        offline.hub.stop();
+        let none = Case {
+            settings: Settings {
+                offline: false,
+                data_mirror: Some("http://nowhere.invalid".into()),
+                ..offline.settings.clone()
+            },
+            ..offline
+        };
+        refused(&none, &file, &["pets: ", "nowhere.invalid"]);
+    }
+
+    #[test]
+    fn nothing_is_unpacked_outside_the_root() {
+        let outside = "leads out of the folder";
+        let of_zip = zipped(&[("../evil.txt", b"x")]);
+        for (name, bytes) in [
+            ("a.tar", packed([("../evil.txt", &b"x"[..])])),
+            ("b.tar", packed([("/evil.txt", &b"x"[..])])),
+            ("c.zip", of_zip),
+        ] {
+            let (case, file) = published(name, &bytes);
+            let error = get(&case, &file).unwrap_err();
+            assert!(error.contains(outside), "{name}: {error}");
+            assert!(!case.folder.path().join("evil.txt").exists());
+        }
+        // A link in an archive is not made, so that a file behind it cannot lead out.
+        let link = [header("top", 0, b'2'), packed([("top/a.txt", &b"x"[..])])].concat();
+        let (case, file) = published("d.tar", &link);
+        let root = get(&case, &file).unwrap();
+        assert!(root.join("top").symlink_metadata().unwrap().is_dir());
+        let (case, file) = published("e.tar", &packed([("top/a.txt", &b"x"[..])]));
+        let root = case.folder.path().join("data");
+        fs::create_dir_all(&root).unwrap();
+        std::os::unix::fs::symlink(case.folder.path(), root.join("top")).unwrap();
+        let error = get(&case, &file).unwrap_err();
+        assert!(error.contains("leads out of"), "{error}");
+        assert!(!case.folder.path().join("a.txt").exists());
+    }
+
+    #[test]
+    fn a_cut_archive_leaves_no_file_of_it() {
+        let tar = packed([("a.txt", &b"one"[..]), ("b.txt", &[1; 4000])]);
+        let (case, file) = published("set.tar", &tar[..2000]);
+        let error = get(&case, &file).unwrap_err();
+        assert!(error.contains("set.tar: cannot be unpacked: the tar archive is cut off"), "{error}");
+        assert!(!case.folder.path().join("data/a.txt").exists());
+    }
+}

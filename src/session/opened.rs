@@ -1,0 +1,284 @@
+//! A run, or a checkpoint without training, opened for what follows training.
+//!
+//! Among it are the training images that a run held out, for evaluation or for fitting temperatures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Prepared, Session, Settings, prepare};
+use crate::base::small::Usage;
+use crate::data::batches::{SampleSet, TestImages};
+use crate::data::{Fingerprint, Split, SplitName};
+use crate::experiment::{Experiment, Overrides, Validation, load_config};
+use crate::machine::Chunk;
+use crate::posterior::{Output, Predictive, Stored};
+use crate::run::{Record, RunFolder};
+use crate::subspace::updates::mean;
+use crate::subspace::{Combined, Space};
+
+/// The settings of a computation on a run.
+#[derive(Clone, Debug)]
+pub struct Computing {
+    /// The settings. Runs are looked up in their results folder.
+    pub settings: Settings,
+    /// Whether results go to that folder even if another one holds the run.
+    pub names_out: bool,
+}
+
+impl Computing {
+    /// Returns the settings for a run, whose results go to the folder that holds it unless another one is named.
+    fn on(self, run: &RunFolder) -> Settings {
+        let holder = if self.names_out { None } else { run.results().map(below_here) };
+        Settings { out: holder.unwrap_or(self.settings.out), ..self.settings }
+    }
+}
+
+/// Shortens a path to the part below the current folder, where it lies there.
+fn below_here(path: PathBuf) -> PathBuf {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).unwrap_or_default();
+    match path.strip_prefix(here) {
+        Ok(part) if part.as_os_str().is_empty() => PathBuf::from("."),
+        Ok(part) => part.to_path_buf(),
+        Err(_) => path,
+    }
+}
+
+/// A run or checkpoint that is ready to predict.
+pub struct Opened {
+    pub experiment: Experiment,
+    pub session: Session,
+    pub run: RunFolder,
+    /// The posterior and the record; absent for a checkpoint without training.
+    pub trained: Option<(Stored, Record)>,
+    /// The overrides of the command line that locate the data.
+    roots: Vec<String>,
+    /// Whether the images are those of the run's own config, wherever they are stored.
+    own_data: bool,
+    /// The names of the run's own test sets.
+    own_sets: Vec<String>,
+    /// Whether the run was named by its folder.
+    by_folder: bool,
+}
+
+impl Opened {
+    /// Opens a finished run: the named one, or the latest.
+    ///
+    /// # Errors
+    /// Fails if there is no such run, if it is not finished, if the overrides change what it was trained with, or if it
+    /// cannot be read.
+    pub fn run(named: Option<&str>, overrides: &Overrides, computing: Computing) -> Result<Opened> {
+        let run = RunFolder::find(&computing.settings.out, named)?;
+        run.expect_finished()?;
+        overrides.check_for_run()?;
+        run.remove_temporaries();
+        crate::base::logging::open_log(&run.log())?;
+        tracing::info!("run: {}", run.path().display());
+        let settings = Settings { precision: overrides.precision, ..computing.on(&run) };
+        crate::base::files::create_folder(&settings.out)?;
+        let experiment = overrides.read_run(run.config())?;
+        let device = settings.device.open()?;
+        let stored = run.stored(&experiment, device)?;
+        let record = Record::read(&run)?;
+        let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
+        session.check_layout(&run, &stored)?;
+        let own_sets = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.data.test_names();
+        let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
+        let by_folder = named.is_some_and(|named| Path::new(named).join("config.toml").is_file());
+        Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })
+    }
+
+    /// Opens the checkpoint of config files without training, with the configured head.
+    ///
+    /// # Errors
+    /// Fails if the config or the checkpoint cannot be read, or if its head is still to be trained.
+    pub fn checkpoint(files: &[PathBuf], overrides: &Overrides, settings: Settings) -> Result<Opened> {
+        let mut experiment = overrides.read(files)?;
+        experiment.training = None;
+        let settings = Settings { precision: overrides.precision, ..settings };
+        let run = RunFolder::of(&settings.out, &experiment)?;
+        run.create(&experiment)?;
+        crate::base::logging::open_log(&run.log())?;
+        let classes = experiment.data.dataset.classes()?;
+        let device = settings.device.open()?;
+        let session = Session::open(&experiment, settings, device, classes)?;
+        ensure!(
+            session.model.head.training != crate::model::head::Training::Always,
+            "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
+        );
+        // The folder of such a run is that of the experiment with its overrides.
+        let (roots, own_sets) = (overrides.roots(), experiment.data.test_names());
+        Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets, by_folder: false })
+    }
+
+    /// Refuses to test a trial of a sweep unless its folder was named. Test images that choose among trials no longer
+    /// measure the chosen one.
+    ///
+    /// # Errors
+    /// Fails if the run is a trial that was not named by its folder.
+    pub fn check_trial(&self) -> Result<()> {
+        let Some(sweep) = self.run.trial().filter(|_| !self.by_folder) else { return Ok(()) };
+        let why = format!(
+            "{}: a trial of the sweep {sweep}, which chooses by held-out images: testing trials would choose by test images. \
+             `bella train --config` with the sweep's chosen.toml tests the chosen one; to test this one all the same, name its \
+             folder: {}",
+            self.run.id(),
+            self.run.path().display()
+        );
+        Err(Usage(why).into())
+    }
+
+    /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
+    pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
+        match &self.trained {
+            Some((stored, _)) => {
+                let Experiment { seed, .. } = self.experiment;
+                prepare(predictive, self.experiment.post_hoc(), self.session.subspace()?, &stored.posterior, seed)
+            }
+            None => Ok(Prepared::Checkpoint),
+        }
+    }
+
+    /// Returns the predictive with an output and a number of draws, where these are given, or else that of the method.
+    pub fn predictive(&self, output: Option<Output>, draws: Option<u32>) -> Predictive {
+        let own = self.experiment.post_hoc().and_then(|method| method.output());
+        let samples = draws.map_or(own.map_or(64, |(_, samples)| samples), |draws| draws as usize);
+        match (output, draws) {
+            (Some(output), _) => Predictive::laplace(output, samples),
+            (None, None) => self.experiment.predictive(),
+            (None, Some(0)) => Predictive::Mean,
+            (None, Some(_)) => {
+                own.map_or(Predictive::Draws(samples), |(output, _)| Predictive::laplace(output, samples))
+            }
+        }
+    }
+
+    /// Returns the number of members that go through the network at once, from the run's config or the command line.
+    pub fn chunk(&self) -> Chunk {
+        self.experiment.particle_chunk()
+    }
+
+    /// Returns the trained posterior, with its class names and file hashes.
+    pub fn stored(&self) -> Result<&Stored> {
+        let trained = self.trained.as_ref().map(|(stored, _)| stored);
+        trained.context("this is a checkpoint as it is: it has no posterior; name a trained run")
+    }
+
+    /// Returns the average of all particles as one model.
+    ///
+    /// # Errors
+    /// Fails if there is one particle, or if the particles cannot be averaged in this space.
+    pub fn soup(&self, space: Space) -> Result<Combined> {
+        let posterior = &self.stored()?.posterior;
+        let theta = posterior.theta();
+        ensure!(theta.size()[0] > 1, "{}: this run has one particle: there is nothing to average", self.run.id());
+        mean(self.session.subspace()?, theta, posterior.weights(), space)
+    }
+
+    pub fn record(&self) -> Option<&Record> {
+        self.trained.as_ref().map(|(_, record)| record)
+    }
+
+    /// Returns the number of images per forward pass: that of the command line, or else of the config.
+    pub fn batch_size(&self, asked: Option<u32>) -> usize {
+        asked.map_or(self.experiment.eval_batch_size(), |size| size as usize)
+    }
+
+    /// Returns whether predictions on a set of this name may be the first to use the plain names of their files.
+    pub fn names_files(&self, set: &str) -> bool {
+        self.own_data || !self.own_sets.iter().any(|own| own == set)
+    }
+}
+
+/// The training images that a run held out.
+struct HeldOut {
+    /// The images, with the labels of their publisher.
+    split: Split,
+    /// The labels that training saw, some of them replaced by `label_noise`, `[N]`.
+    trained: Vec<u32>,
+}
+
+impl Opened {
+    /// Returns the images of a split. `val` is the training images that the run held out, if it held some out and no
+    /// other data are asked for. They have the labels of their publisher, since a result measures the model and not the
+    /// label noise.
+    ///
+    /// # Errors
+    /// Fails if the data set has no such split.
+    pub fn split(&self, name: SplitName) -> Result<Split> {
+        if name != SplitName::Val {
+            return self.session.load(&self.experiment, name);
+        }
+        let data = &self.experiment.data;
+        if self.own_data
+            && let Some(held) = self.held_out(&self.experiment)?
+        {
+            let replaced = if held.split.labels == held.trained { "" } else { ", not those that label_noise replaced" };
+            tracing::info!(
+                "val: the {} training images held out by data.{}.validation, with their published labels{replaced}",
+                held.split.len(),
+                data.key
+            );
+            return Ok(held.split);
+        }
+        self.session.load(&self.experiment, name).with_context(|| match (self.own_data, data.validation.is_none()) {
+            (true, true) => {
+                format!("--split val: the run held no training images out (data.{}.validation = 0)", data.key)
+            }
+            (true, false) => "--split val".to_string(),
+            (false, _) => {
+                "--split val: held-out images are those of the run's own data: leave --data and --set data.* \
+                           out, or name a data set with a val split"
+                    .to_string()
+            }
+        })
+    }
+
+    /// Returns the training images that an experiment holds out, if it holds out any.
+    fn held_out(&self, experiment: &Experiment) -> Result<Option<HeldOut>> {
+        if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
+            return Ok(None);
+        }
+        let all = self.session.load_published(experiment, SplitName::Train)?;
+        let mut labels = all.labels.clone();
+        self.session.replace_labels(experiment, &all.name, &mut labels);
+        // Training selected the images by the labels that it saw.
+        let held = experiment.data.validation.holdout(experiment.seed, &labels).validation;
+        let trained = held.iter().map(|&image| labels[image as usize]).collect();
+        Ok(Some(HeldOut { split: all.select(&held), trained }))
+    }
+
+    /// Returns the training images that the run held out, with the labels that it saw, or else a published validation
+    /// split. Of a checkpoint without training, it is the images that its config holds out.
+    ///
+    /// # Errors
+    /// Fails if there is neither.
+    pub fn validation(&self) -> Result<TestImages> {
+        let stored;
+        // This is the run's own data: `--data` names another test set, not another training set.
+        let experiment = match &self.trained {
+            Some(_) => {
+                stored = Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?;
+                &stored
+            }
+            None => &self.experiment,
+        };
+        let (device, workers) = (self.session.device, self.session.settings.workers);
+        if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
+            // The images are the same ones whatever label noise made of their labels.
+            let fingerprint = Fingerprint::of(&split)?;
+            let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
+            return Ok(TestImages { set, fingerprint });
+        }
+        let split = self.session.load(experiment, SplitName::Val).context(
+            "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
+             split",
+        )?;
+        TestImages::new(split, device, workers)
+    }
+
+    /// Returns whether the images of a split are among the calibration images, or among those that were trained on.
+    pub fn is_of_training(&self, split: SplitName) -> bool {
+        self.own_data && split != SplitName::Test
+    }
+}
