@@ -55,6 +55,15 @@ fn results_page_has_the_metrics_and_measures() {
 }
 
 #[test]
+fn every_format_of_exports_has_its_row() {
+    let exchange = page("docs/exchange.md");
+    for format in bella::exchange::formats::FORMATS {
+        let row = format!("| `bella export RUN --to {} --output FOLDER` | ", format.key);
+        assert!(exchange.contains(&row), "docs/exchange.md has no row for {}", format.key);
+    }
+}
+
+#[test]
 fn pages_name_every_entry() {
     let methods = page("docs/methods.md");
     for key in bella::methods::METHODS.iter().map(|e| e.key).chain(bella::optimizers::OPTIMIZERS.iter().map(|e| e.key))

@@ -10,14 +10,13 @@ use tch::Tensor;
 
 use crate::base::small::push_new;
 use crate::base::tensor_file::State;
+use crate::exchange::format::{Apart, Format, Leaves};
 use crate::exchange::lora::{Lora, updates};
 use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
 use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, modules};
 use crate::posterior::description::alpha;
-
-use crate::exchange::format::{Apart, Format, Leaves};
 
 pub static FORMAT: Format = Format {
     key: "peft",

@@ -10,6 +10,7 @@ use tch::{Kind, Tensor};
 use crate::base::files::is_there;
 use crate::base::tensor_file::State;
 use crate::data::{Interpolation, Medium, Resize};
+use crate::exchange::format::{Apart, Format, Leaves, Modules};
 use crate::exchange::modules::{HeadPlace, Target, head_place};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::exchange::python::{Loading, lines};
@@ -18,8 +19,6 @@ use crate::model::archive::Archive;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::{PREPARATION, Place, config_file};
 use crate::model::recognition::Package;
-
-use crate::exchange::format::{Apart, Format, Leaves, Modules};
 
 pub static FORMAT: Format = Format {
     key: "weights",
