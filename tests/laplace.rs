@@ -8,7 +8,7 @@ use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::variance::Projected;
-use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, variance};
+use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
 use bella::model::Model;
 use bella::posterior::curvature::Factor;
 use bella::subspace::Subspace;
@@ -85,7 +85,7 @@ fn linear_softmax_goldens() {
             let at = pass(&test);
             let v = Projected::new(&curvature, &maps, &at).unwrap().variance(1.0).unwrap();
             near(&v, &tensor(&[own, other, other, own], &[1, 2, 2]), 1e-9, &what);
-            let p = variance::probit(&at.logits.detach(), &v.diagonal(0, 1, 2)).exp();
+            let p = predictive::probit(&at.logits.detach(), &v.diagonal(0, 1, 2)).exp();
             assert!((p.double_value(&[0, 0]) - p0).abs() < 1e-9, "{what}: {p}");
             let evidence = Evidence::new(&curvature, &theta, log_likelihood).unwrap().at(1.0);
             assert!((evidence - log_evidence).abs() < 1e-9, "{what}: {evidence}");

@@ -143,7 +143,7 @@ impl Case {
         let method = self.training.method.spec.build(Parts {
             theta: theta.copy(),
             seed: 7,
-            optimizer: self.training.optimizer.spec.build(&theta),
+            optimizer: self.training.optimizer.spec.build(&theta, None),
             geometry: Geometry::new(&layout),
             clip_norm: None,
         });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::small::put;
+use crate::base::files::put;
 use crate::base::files::read_file;
 
 /// A line of a file.

@@ -2,12 +2,12 @@
 //! and tests use them. Each data set writes its own layout, beside its reader; here is what the writers share.
 
 use std::io::Cursor;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::{ImageFormat, RgbImage};
 
 use super::split::SplitName;
+pub use crate::base::files::put;
 
 /// A data set that writes a small one in its layout, to the files that its reader looks for.
 pub trait SmallSet {
@@ -58,16 +58,6 @@ impl Sizes {
             SplitName::Test => self.test,
         }
     }
-}
-
-/// Writes a file and creates the folders that contain it.
-///
-/// # Errors
-/// Fails if the file or a folder cannot be written.
-pub fn put(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
-    let failed = || format!("cannot write {}", path.display());
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(failed)?;
-    std::fs::write(path, bytes).with_context(failed)
 }
 
 /// The number of distinct pictures in one set. Further images repeat them.

@@ -8,6 +8,7 @@ mod layers;
 mod overrides;
 mod train_table;
 mod training;
+mod warnings;
 
 use std::cell::OnceCell;
 

@@ -14,8 +14,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
-use super::pass::Collected;
-use super::variance::shrunk;
+use super::collected::Collected;
+use super::predictive::shrunk;
 use super::{Approximation, Curvature, Fitted, Output, noise};
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;

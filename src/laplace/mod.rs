@@ -14,13 +14,18 @@
 //! τ is tuned after training while θ* stays where it is, so θ* is then no longer exactly the mode. Each particle has
 //! its own tuned τ.
 
+mod collected;
 pub mod cosine;
 pub mod curvature;
+pub mod evidence;
 pub mod factor;
 pub mod fit;
+pub mod memory;
 pub mod pass;
-pub mod prior_precision;
+pub mod predictive;
+mod prior_precision;
 pub mod projections;
+mod settings;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};
@@ -32,12 +37,12 @@ use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::predict::Linear;
-use crate::schema::{settings, words};
 use crate::subspace::Subspace;
 
 pub use crate::posterior::curvature::Curvature;
 pub use crate::posterior::{Approximation, Fitted, Output};
-pub use prior_precision::Evidence;
+pub use evidence::Evidence;
+pub use settings::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
 
 impl Parameters {
     /// Returns the maps that hold these parameters.
@@ -54,9 +59,9 @@ impl Settings {
     ///
     /// # Errors
     /// Fails if the fit needs more than `memory_bytes`, or if the subspace does not train these parameters.
-    pub fn estimate(&self, subspace: &dyn Subspace, particles: i64, classes: i64) -> Result<fit::Estimate> {
+    pub fn estimate(&self, subspace: &dyn Subspace, particles: i64, classes: i64) -> Result<memory::Estimate> {
         let maps = self.parameters.maps(subspace)?;
-        let estimate = fit::Estimate::new(&maps, self.shape, particles as u64, classes);
+        let estimate = memory::Estimate::new(&maps, self.shape, particles as u64, classes);
         estimate.check(self.shape, self.memory_bytes)?;
         Ok(estimate)
     }
@@ -113,12 +118,12 @@ impl Linear for Linearised<'_> {
     /// Jacobians.
     fn need(&self, model: &Model) -> MemoryEstimate {
         let pass = model.need(jacobian_graph(self.subspace));
-        let jacobians = fit::per_image(&self.maps, model.head.classes(), model.kind) as u64;
+        let jacobians = memory::per_image(&self.maps, model.head.classes(), model.kind) as u64;
         MemoryEstimate { image: pass.image + pass.pair + jacobians, ..MemoryEstimate::default() }
     }
 
     fn images_at_once(&self, model: &Model) -> usize {
-        fit::images_at_once(&self.maps, model.head.classes(), model.kind) as usize
+        memory::images_at_once(&self.maps, model.head.classes(), model.kind) as usize
     }
 
     /// Returns the logits of all members. The members of one particle are adjacent.
@@ -152,87 +157,9 @@ pub(crate) fn noise(seed: u64, particle: i64, samples: usize, classes: i64, devi
 /// approximation.
 pub(crate) fn outputs(output: Output, mean: &Tensor, variance: &Tensor, epsilon: &Tensor) -> Result<Tensor> {
     Ok(match output {
-        Output::Mc => variance::draws(mean, variance, epsilon),
-        Output::Probit => variance::probit(mean, &variance.diagonal(0, 1, 2)).unsqueeze(0),
-        Output::Bridge => variance::bridge(mean, variance).unsqueeze(0),
+        Output::Mc => predictive::draws(mean, variance, epsilon),
+        Output::Probit => predictive::probit(mean, &variance.diagonal(0, 1, 2)).unsqueeze(0),
+        Output::Bridge => predictive::bridge(mean, variance).unsqueeze(0),
         Output::Sampled => return None.context("draws of weights are no linearised predictions"),
     })
-}
-
-words! {
-    /// The parameters that get a Gaussian.
-    pub enum Parameters {
-        /// All of theta.
-        All = "all",
-        /// A trained head; the other parameters stay at the mode.
-        LastLayer = "last-layer",
-    }
-}
-
-words! {
-    /// The entries of the curvature that are kept.
-    pub enum Structure { Kron = "kron", Diag = "diag", Full = "full" }
-}
-
-words! {
-    /// The unit that counts as one sample of a Kronecker factor.
-    pub enum Tokens {
-        /// Each token.
-        Expand = "expand",
-        /// Each image.
-        Reduce = "reduce",
-    }
-}
-
-settings! {
-    /// The form in which the curvature is kept.
-    #[derive(Clone, Copy, Debug)]
-    pub struct Shape {
-        /// Form of the curvature: Kronecker factors, diagonal, or the whole matrix.
-        pub structure: Structure = Structure::Kron;
-        /// Whether Kronecker factors count each token or each image as one sample.
-        pub tokens: Tokens = Tokens::Expand;
-        /// Side of a Kronecker factor from which it is kept at low rank.
-        pub wide: i64 = Self::WIDE, in 1..=1_000_000;
-        /// Rank of the factors that are kept at low rank.
-        pub kept: i64 = Self::KEPT, in 1..=10_000;
-    }
-}
-
-impl Shape {
-    /// The defaults of `wide` and `kept`.
-    const WIDE: i64 = 512;
-    const KEPT: i64 = 10;
-
-    /// Returns whether everything that is said of Kronecker factors has its default.
-    pub fn has_default_factors(&self) -> bool {
-        (self.tokens, self.wide, self.kept) == (Tokens::Expand, Self::WIDE, Self::KEPT)
-    }
-}
-
-words! {
-    /// The way in which the prior precision is chosen.
-    pub enum Tuning {
-        /// The prior precision with the largest evidence.
-        Evidence = "evidence",
-        /// The prior precision with the lowest NLL of the predictive on held-out training images, over a grid.
-        Validation = "validation",
-        /// The value of `prior_precision`.
-        Fixed = "fixed",
-    }
-}
-
-/// The settings of the fit after training and of its predictions.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    pub parameters: Parameters,
-    pub shape: Shape,
-    pub tuning: Tuning,
-    /// The prior precision τ, if it is fixed.
-    pub prior_precision: f64,
-    pub output: Output,
-    /// The number of draws per particle.
-    pub samples: usize,
-    /// The largest number of bytes that the fit may hold.
-    pub memory_bytes: u64,
 }

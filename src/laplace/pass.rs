@@ -8,12 +8,12 @@
 use std::ops::Range;
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::{Kind, Tensor, no_grad};
+use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::Fields;
 use crate::model::Model;
-use crate::model::network::{Tap, Tape, Weights};
+use crate::model::network::{Tap, Tape};
 use crate::subspace::{Layout, Shape, Subspace};
 
 /// A weight `[outputs, inputs]` stored in a row of theta.
@@ -291,28 +291,4 @@ impl Pass {
 /// Returns Σ_t g_t x_tᵀ for each image, `[B, out, in]`, with x in `input: [B, T, in]` and g in `gradient: [B, T, out]`.
 pub fn weight_gradient(input: &Tensor, gradient: &Tensor) -> Tensor {
     gradient.transpose(1, 2).to_kind(wide(input.kind())).bmm(&input.to_kind(wide(input.kind())))
-}
-
-/// The output of the image tower for some images.
-pub struct Collected {
-    /// The inputs of the projection, φ, `[B, w]`.
-    pub inputs: Tensor,
-    /// The embeddings g, `[B, d]`.
-    pub embeddings: Tensor,
-}
-
-impl Collected {
-    /// Runs the checkpoint's image tower on prepared samples `[1, B, …]`.
-    ///
-    /// # Errors
-    /// Fails if the network does not show what enters its projection.
-    pub fn new(model: &Model, layer: &'static str, samples: &Fields) -> Result<Collected> {
-        let tape = Tape::default();
-        let mut weights = Weights::frozen(&model.base);
-        weights.watch(layer, &tape);
-        let kind = model.head.weight.kind();
-        let embeddings = no_grad(|| model.network.forward(&weights, samples)).squeeze_dim(0).to_kind(kind);
-        let tap = tape.take().pop().context("the network does not show what enters its projection")?;
-        Ok(Collected { inputs: tap.input.flatten(0, 2).to_kind(kind), embeddings })
-    }
 }

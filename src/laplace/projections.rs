@@ -24,10 +24,10 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::collected::Collected;
 use super::cosine::Cosines;
 use super::factor::Sum;
 use super::fit::Fitter;
-use super::pass::Collected;
 use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};

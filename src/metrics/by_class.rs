@@ -1,6 +1,6 @@
-//! The confusion matrix, which counts how often each class is taken for another, the numbers of each class that follow from it, and
-//! the counts from which measures of agreement follow that are no mean over samples.
+//! The confusion matrix, which counts how often each class is taken for another, and the numbers of each class that follow from it.
 
+use super::tally::f1;
 use super::{Average, Better, Column, Scores, Unit};
 
 /// The number of samples of each true class (rows) that are predicted to be of each class (columns), `[C][C]`.
@@ -31,12 +31,6 @@ const fn measure(key: &'static str, short: &'static str, definition: &'static st
 /// Returns the meaning of a column of measures.
 pub fn of_column(column: &str) -> Option<Column> {
     MEASURES.iter().find(|(key, _)| *key == column).map(|(_, column)| *column)
-}
-
-/// Returns 2 TP / (2 TP + FP + FN), given TP and the numbers of samples of the class and predicted to be of it; `None` if both are 0.
-fn f1(correct: u64, labelled: u64, predicted: u64) -> Option<f64> {
-    let all = labelled + predicted;
-    (all > 0).then(|| 2.0 * correct as f64 / all as f64)
 }
 
 impl Confusion {
@@ -90,42 +84,6 @@ impl Confusion {
         let accuracy = |class: &usize| self.measures(*class)[0].1.unwrap_or_default();
         classes.sort_by(|a, b| accuracy(a).total_cmp(&accuracy(b)));
         classes
-    }
-}
-
-/// The counts of each class, `[C]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tally {
-    /// The number of samples of the class that are predicted to be of it.
-    pub correct: Vec<u64>,
-    /// The number of samples that are predicted to be of the class.
-    pub predicted: Vec<u64>,
-    /// The number of samples of the class.
-    pub labelled: Vec<u64>,
-}
-
-impl Tally {
-    /// Counts the samples at `indices`, given the label and the predicted class of every sample.
-    pub fn of_samples(classes: usize, samples: &[[u32; 2]], indices: impl IntoIterator<Item = usize>) -> Tally {
-        let zeros = vec![0; classes];
-        let mut all = Tally { correct: zeros.clone(), predicted: zeros.clone(), labelled: zeros };
-        for [label, predicted] in indices.into_iter().map(|i| samples[i].map(|class| class as usize)) {
-            all.labelled[label] += 1;
-            all.predicted[predicted] += 1;
-            all.correct[label] += u64::from(label == predicted);
-        }
-        all
-    }
-
-    /// Counts all samples.
-    pub fn of(scores: &Scores, average: Average) -> Tally {
-        let samples = scores.labels_with_guesses(average);
-        Tally::of_samples(scores.uncertainty.shape.classes, &samples, 0..samples.len())
-    }
-
-    /// Returns the F1 of a class; `None` if it is neither a label nor predicted.
-    pub fn f1(&self, class: usize) -> Option<f64> {
-        f1(self.correct[class], self.labelled[class], self.predicted[class])
     }
 }
 

@@ -1,9 +1,6 @@
-//! The entry of a metric in the registry, the meaning of its columns, and the two ways of averaging members into one prediction:
-//! their results differ a lot, so both are reported.
+//! The entry of a metric in the registry, and the meaning of its columns.
 
-use super::by_class::Tally;
-use super::scores::Scores;
-use crate::schema::{Choice, words};
+use super::{Average, Scores, Tally};
 
 /// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,62 +123,3 @@ impl Column {
         if self.unit == Unit::Fraction { 100.0 } else { 1.0 }
     }
 }
-
-words! {
-    /// The way the outputs of the members are averaged into one prediction. The word is the suffix of the metric
-    /// columns.
-    pub enum Average {
-        /// Softmax of the mean logits.
-        Logit = "lm",
-        /// Mean of the members' softmax.
-        Probability = "pm",
-    }
-}
-
-impl Average {
-    /// Both averages in the order of the columns.
-    pub const ALL: [Average; 2] = [Average::Logit, Average::Probability];
-
-    /// Returns the column suffix without underscore: `lm`, `pm`.
-    pub fn suffix(self) -> &'static str {
-        self.word()
-    }
-
-    /// Returns a description of the average with its suffix, for readers of tables and figures.
-    pub fn words(self) -> &'static str {
-        match self {
-            Average::Logit => "softmax of the averaged logits of all members (lm)",
-            Average::Probability => "averaged probabilities of all members (pm)",
-        }
-    }
-
-    /// Returns a sentence that explains the suffixes of columns.
-    pub fn legend() -> String {
-        let [lm, pm] = [Average::Logit, Average::Probability].map(Average::words);
-        format!("A prediction is the {lm}, or the {pm}.")
-    }
-}
-
-/// One value for each way of averaging.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PerAverage<T> {
-    pub logit: T,
-    pub probability: T,
-}
-
-impl<T> PerAverage<T> {
-    /// Calls `make` for each average.
-    pub fn each(mut make: impl FnMut(Average) -> T) -> Self {
-        Self { logit: make(Average::Logit), probability: make(Average::Probability) }
-    }
-
-    pub fn of(&self, average: Average) -> &T {
-        match average {
-            Average::Logit => &self.logit,
-            Average::Probability => &self.probability,
-        }
-    }
-}
-
-/// The temperatures that leave every prediction unchanged.
-pub const UNSCALED: PerAverage<f64> = PerAverage { logit: 1.0, probability: 1.0 };

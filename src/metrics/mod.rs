@@ -4,6 +4,7 @@
 pub mod accuracy;
 pub mod answers;
 mod auroc;
+mod average;
 mod balanced_accuracy;
 pub mod bootstrap;
 mod brier;
@@ -13,6 +14,7 @@ pub mod conformal;
 mod diversity;
 mod entropy;
 mod f1;
+mod list;
 mod matthews;
 mod metric;
 mod nll;
@@ -21,15 +23,18 @@ pub mod ranking;
 mod sample;
 pub mod scores;
 pub mod selective;
+mod tally;
 pub mod temperature;
 #[cfg(test)]
 mod tests;
 
-pub use by_class::Tally;
-pub use metric::{Average, Better, Column, Metric, PerAverage, Resampled, Scope, Shown, Unit};
+pub use average::{Average, PerAverage, UNSCALED};
+pub use list::METRICS;
+pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use nll::NLL;
 pub use sample::argmax;
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
+pub use tally::Tally;
 
 /// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.
 pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
@@ -89,37 +94,3 @@ pub fn rounded(value: f64, decimals: usize, size: f64) -> String {
         true => format!("{value:.*}", (2.0 - size.log10().floor()) as usize),
     }
 }
-
-/// All metrics in the order of the columns.
-pub static METRICS: &[&Metric] = &[
-    &accuracy::ACCURACY,
-    &accuracy::TOP5,
-    &nll::NLL,
-    &brier::BRIER,
-    &calibration::ECE,
-    &calibration::MCE,
-    &calibration::ACE,
-    &calibration::RMSCE,
-    &entropy::PREDICTIVE,
-    &entropy::EXPECTED,
-    &entropy::MI,
-    &entropy::MI_CORRECT,
-    &entropy::MI_WRONG,
-    &entropy::ENTROPY_CORRECT,
-    &entropy::ENTROPY_WRONG,
-    &diversity::DIVERSITY_KL,
-    &diversity::PAIRWISE_KL,
-    &diversity::DISAGREEMENT,
-    &auroc::MI_ERROR,
-    &auroc::ENTROPY_ERROR,
-    &selective::AURC,
-    &selective::AUGRC,
-    &selective::ACCURACY_AT_80,
-    &selective::ACCURACY_AT_90,
-    &selective::COVERAGE_AT_5,
-    &matthews::MATTHEWS,
-    &balanced_accuracy::BALANCED_ACCURACY,
-    &auroc::AUROC,
-    &f1::F1,
-    &f1::F1_MACRO,
-];

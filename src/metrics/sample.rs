@@ -8,7 +8,7 @@
 use anyhow::Result;
 use rayon::prelude::*;
 
-use super::metric::{Average, PerAverage};
+use super::average::{Average, PerAverage};
 use crate::predictions::{Predictions, check_finite};
 
 /// The class and confidence of one averaged prediction for one sample.

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::metric::{Average, PerAverage, UNSCALED};
+use super::average::{Average, PerAverage, UNSCALED};
 use super::sample::{Outcome, Sample, Scratch, each_sample};
 use crate::predictions::{Predictions, Shape};
 

@@ -1,19 +1,12 @@
-//! Members that are drawn from a posterior, and dropout masks as factors of the columns of theta (Gal and Ghahramani 2016,
-//! arXiv 1506.02142).
-//!
-//! A linear layer W x whose inputs x_j are kept with probability 1 − p, and divided by it, is the layer W diag(z) / (1 − p)
-//! with z_j ~ Bernoulli(1 − p). So a mask is a draw of weights: it is the same for all images and tokens, and whoever knows
-//! the seed makes it again, bit for bit.
+//! Members that are drawn from a posterior.
 
 use std::ops::Range;
 
-use anyhow::{Result, bail, ensure};
-use tch::{Kind, Tensor};
+use anyhow::{Result, bail};
+use tch::Tensor;
 
-use super::Posterior;
+use super::{Place, Posterior};
 use crate::base::random::{At, Purpose, posterior_row, row};
-use crate::base::tensor_file::State;
-use crate::subspace::geometry::Inputs;
 
 /// The part of a draw's noise that is along the deviations of a low-rank Gaussian; the other part is 0.
 const ALONG_DEVIATIONS: i64 = 1;
@@ -102,82 +95,10 @@ impl<'a> Draws<'a> {
     }
 }
 
-/// The inputs that are dropped, and how often.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Masks {
-    pub layers: Vec<Inputs>,
-    /// The probability p that an input is dropped, below 1.
-    pub rate: f64,
-}
-
-/// The place of a mask: what it is for, and which one.
-#[derive(Clone, Copy)]
-pub struct Place {
-    pub seed: u64,
-    pub purpose: Purpose,
-    pub at: At,
-    pub particle: i64,
-}
-
-impl Masks {
-    /// Returns the factors of the columns in one mask, `[P]` for `theta: [n, P]`: 1 where nothing is dropped, else
-    /// z / (1 − p). They are a pure function of the place.
-    pub fn factors(&self, place: Place, theta: &Tensor) -> Tensor {
-        let units: i64 = self.layers.iter().map(|layer| layer.inputs).sum();
-        let like = Tensor::zeros([1, units], (theta.kind(), theta.device()));
-        let Place { seed, purpose, at, particle } = place;
-        let normal = row(seed, purpose, at, particle, &like);
-        // The normal distribution function of normal numbers is uniform.
-        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) * 0.5;
-        let kept = uniform.ge(self.rate).to_kind(theta.kind()) / (1.0 - self.rate);
-        let factors = Tensor::ones([theta.size()[1]], (theta.kind(), theta.device()));
-        let mut unit = 0;
-        for Inputs { start, outputs, inputs } in &self.layers {
-            let own = kept.narrow(0, unit, *inputs);
-            factors.narrow(0, *start, outputs * inputs).view([*outputs, *inputs]).copy_(&own);
-            unit += inputs;
-        }
-        factors
-    }
-
-    /// Adds everything to the tensors of a file.
-    pub fn save(&self, prefix: &str, state: &mut State) {
-        let numbers: Vec<i64> = self.layers.iter().flat_map(|l| [l.start, l.outputs, l.inputs]).collect();
-        state.put(&format!("{prefix}dropout.layers"), &Tensor::from_slice(&numbers).view([-1, 3]));
-        state.put(&format!("{prefix}dropout.rate"), &Tensor::from_slice(&[self.rate]));
-    }
-
-    /// Reads what [`save`](Self::save) added; `None` if there is nothing.
-    ///
-    /// # Errors
-    /// Fails if the masks are not of particles with `parameters` columns.
-    pub fn load(prefix: &str, state: &State, parameters: i64) -> Result<Option<Masks>> {
-        if !state.has(&format!("{prefix}dropout.rate")) {
-            return Ok(None);
-        }
-        let (layers, rate) =
-            (state.get(&format!("{prefix}dropout.layers"))?, state.get(&format!("{prefix}dropout.rate"))?);
-        ensure!(layers.dim() == 2 && layers.size()[1] == 3 && rate.numel() == 1, "the dropout masks are damaged");
-        let of = |layer: i64| {
-            let number = |place: i64| layers.to_kind(Kind::Int64).int64_value(&[layer, place]);
-            Inputs { start: number(0), outputs: number(1), inputs: number(2) }
-        };
-        let layers: Vec<Inputs> = (0..layers.size()[0]).map(of).collect();
-        let fits = |l: &Inputs| {
-            let end = l.outputs.checked_mul(l.inputs).and_then(|count| count.checked_add(l.start));
-            l.start >= 0 && l.outputs > 0 && l.inputs > 0 && end.is_some_and(|end| end <= parameters)
-        };
-        let rate = rate.double_value(&[0]);
-        ensure!(layers.iter().all(fits) && (0.0..1.0).contains(&rate), "the dropout masks are of other particles");
-        Ok(Some(Masks { layers, rate }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind};
-
     use super::*;
+    use tch::Kind;
 
     fn all(posterior: &Posterior, each: usize) -> Tensor {
         let draws = Draws::new(posterior, each, 4).unwrap();
@@ -224,35 +145,5 @@ mod tests {
         let centred = drawn - average;
         let found = centred.tr().matmul(&centred) / 40_000.0;
         assert!((&found - expected).abs().max().double_value(&[]) < 0.08, "{found}");
-    }
-
-    fn place(particle: i64) -> Place {
-        Place { seed: 3, purpose: Purpose::Posterior, at: At { step: 0, sample: 0, part: 0 }, particle }
-    }
-
-    #[test]
-    fn inputs_are_dropped_as_often_as_said_and_the_others_scaled() {
-        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 20_000 }], rate: 0.3 };
-        let theta = Tensor::zeros([1, 40_012], (Kind::Float, Device::Cpu));
-        let factors = masks.factors(place(0), &theta);
-        assert!(factors.equal(&masks.factors(place(0), &theta)) && !factors.equal(&masks.factors(place(1), &theta)));
-        for (start, length) in [(0, 5), (40_005, 7)] {
-            assert!((factors.narrow(0, start, length) - 1.0).abs().max().double_value(&[]) == 0.0);
-        }
-        let layer = factors.narrow(0, 5, 40_000).view([2, 20_000]);
-        assert!(layer.get(0).equal(&layer.get(1)), "an input is dropped for all outputs");
-        let dropped = layer.get(0).eq(0.0).to_kind(Kind::Double).mean(Kind::Double).double_value(&[]);
-        assert!((dropped - 0.3).abs() < 0.015, "{dropped}");
-        assert!((layer.max().double_value(&[]) - 1.0 / 0.7).abs() < 1e-6);
-    }
-
-    #[test]
-    fn masks_of_other_particles_are_refused() {
-        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 4 }], rate: 0.3 };
-        let mut state = State::default();
-        masks.save("", &mut state);
-        assert_eq!(Masks::load("", &state, 13).unwrap(), Some(masks));
-        let error = Masks::load("", &state, 12).unwrap_err().to_string();
-        assert_eq!(error, "the dropout masks are of other particles");
     }
 }

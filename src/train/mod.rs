@@ -6,6 +6,7 @@ pub mod chunks;
 mod context;
 mod flipout;
 mod gradient;
+mod history;
 mod likelihood;
 mod meter;
 mod mixing;

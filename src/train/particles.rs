@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use super::context::Context;
-use super::record::values;
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::experiment::Criterion;
@@ -98,10 +97,27 @@ pub struct EpochRow {
 }
 
 impl EpochRow {
+    /// Returns the values of an epoch by the columns of `train.csv`.
+    pub fn values(&self) -> Vec<(&str, Option<f64>)> {
+        let mut values = vec![
+            ("epoch", Some(self.epoch as f64)),
+            ("step", Some(self.step as f64)),
+            ("rate_factor", Some(self.rate_factor)),
+            ("train_loss", Some(self.train_loss)),
+            ("validation_nll_lm", self.validation_nll),
+            ("validation_accuracy_lm", self.validation_accuracy),
+            ("validation_ece_lm", self.validation_ece),
+        ];
+        values.extend(self.validation_other.iter().map(|(name, value)| (name.as_str(), Some(*value))));
+        values.extend(self.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
+        values.extend([("wall_seconds", Some(self.wall_seconds)), ("images_per_second", self.images_per_second)]);
+        values
+    }
+
     /// Returns the value of the metric by which epochs are compared.
     pub fn criterion(&self, by: Criterion) -> Option<f64> {
         let column = by.column();
-        values(self).into_iter().find(|(name, _)| *name == column).and_then(|(_, value)| value)
+        self.values().into_iter().find(|(name, _)| *name == column).and_then(|(_, value)| value)
     }
 }
 

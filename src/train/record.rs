@@ -1,19 +1,15 @@
-//! The record of an epoch, a line on the terminal and a row of `train.csv`; the result of a run with its record, the content of
-//! `run.json`; and results that are taken over from another run.
+//! The result of a run with its record, the content of `run.json`, and results that are taken over from another run.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tch::Tensor;
 
 use super::context::Context;
-use super::particles::{EpochRow, Particles};
+use super::particles::Particles;
 use super::validation::Selector;
-use crate::base::tensor_file::RUN;
 use crate::experiment::{Experiment, load_config};
 use crate::machine::device::{LIBTORCH_VERSION, name, precision_name};
 use crate::machine::memory;
 use crate::posterior::Posterior;
-use crate::results::store;
-use crate::results::store::{Row, Table};
 use crate::run::{Record, RunFolder};
 use crate::session::Session;
 
@@ -119,64 +115,4 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
     );
     tracing::info!("particles: {}", run.path().display());
     Ok(Finished { record: Record::read(&run)?, posterior: Posterior::Points { theta } })
-}
-
-/// Logs an epoch and the method's warnings about it.
-pub fn announce(row: &EpochRow, epochs: usize, warnings: &[String]) {
-    warnings.iter().for_each(|warning| tracing::warn!("epoch {}: {warning}", row.epoch));
-    tracing::info!("{}", describe(row, epochs));
-    describe_diagnostics(row).iter().for_each(|line| tracing::debug!("{line}"));
-}
-
-/// Returns the line for the terminal.
-fn describe(row: &EpochRow, epochs: usize) -> String {
-    let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
-    if let Some(nll) = row.validation_nll {
-        text += &format!("  validation NLL {nll:.4}");
-    }
-    if let Some(accuracy) = row.validation_accuracy {
-        text += &format!(", accuracy {:.2} %", accuracy * 100.0);
-    }
-    text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
-}
-
-/// Returns the line of the method's diagnostics, for the run's log; `None` if it has none.
-fn describe_diagnostics(row: &EpochRow) -> Option<String> {
-    let values: Vec<String> = row.diagnostics.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
-    (!values.is_empty()).then(|| format!("epoch {}: {}", row.epoch, values.join("  ")))
-}
-
-/// Writes the whole of `train.csv`, as happens after every epoch.
-pub fn write(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
-    let mut table = Table::default();
-    for row in rows {
-        let mut cells = cells(row);
-        cells.push(RUN, run.id());
-        table.append(&cells);
-    }
-    store::write(&run.history(), &table)
-}
-
-/// Returns the row of `train.csv` of an epoch.
-fn cells(row: &EpochRow) -> Row {
-    let mut cells = Row::new();
-    values(row).into_iter().for_each(|(column, value)| cells.push_number(column, value));
-    cells
-}
-
-/// Returns the values of an epoch by the columns of `train.csv`.
-pub fn values(row: &EpochRow) -> Vec<(&str, Option<f64>)> {
-    let mut values = vec![
-        ("epoch", Some(row.epoch as f64)),
-        ("step", Some(row.step as f64)),
-        ("rate_factor", Some(row.rate_factor)),
-        ("train_loss", Some(row.train_loss)),
-        ("validation_nll_lm", row.validation_nll),
-        ("validation_accuracy_lm", row.validation_accuracy),
-        ("validation_ece_lm", row.validation_ece),
-    ];
-    values.extend(row.validation_other.iter().map(|(name, value)| (name.as_str(), Some(*value))));
-    values.extend(row.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
-    values.extend([("wall_seconds", Some(row.wall_seconds)), ("images_per_second", row.images_per_second)]);
-    values
 }

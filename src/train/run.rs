@@ -17,7 +17,7 @@ use super::record::Finished;
 use super::saver::Saver;
 use super::shared::Objectives;
 use super::validation::{Selector, Validator};
-use super::{chunks, prefix, record};
+use super::{chunks, history, prefix, record};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
@@ -187,7 +187,7 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
         group.align(&mut particles.theta)?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
-        record::announce(&row, epochs, &particles.warnings(&row));
+        history::announce(&row, epochs, &particles.warnings(&row));
         observers.epoch(&row);
         particles.progress.finish_epoch(row);
         saver.write_history(&particles.progress)?;

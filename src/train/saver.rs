@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use super::context::Context;
+use super::history;
 use super::particles::{ADVICE, Particles, Progress};
-use super::record;
 use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
@@ -100,7 +100,7 @@ impl<'a> Saver<'a> {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn write_history(&self, progress: &Progress) -> Result<()> {
-        if self.group.is_main() { record::write(self.folder, &progress.rows) } else { Ok(()) }
+        if self.group.is_main() { history::write(self.folder, &progress.rows) } else { Ok(()) }
     }
 
     /// Continues from the content of a resume file and logs from which step.

@@ -165,6 +165,16 @@ pub fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Writes a file and creates the folders that contain it.
+///
+/// # Errors
+/// Fails if the file or a folder cannot be written.
+pub fn put(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(failed)?;
+    std::fs::write(path, bytes).with_context(failed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

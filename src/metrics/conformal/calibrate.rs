@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::rule::{Alpha, Role, Rule, Thresholds};
 use crate::base::small::Usage;
-use crate::metrics::metric::{Average, UNSCALED};
+use crate::metrics::average::{Average, UNSCALED};
 use crate::metrics::sample::{Ranked, each_sample};
 use crate::metrics::scores::labels;
 use crate::predictions::Predictions;

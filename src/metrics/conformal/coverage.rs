@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::calibrate::{Calibrated, check_classes};
-use crate::metrics::metric::{Average, UNSCALED};
+use crate::metrics::average::{Average, UNSCALED};
 use crate::metrics::metric::{Better, Column, Unit};
 use crate::metrics::sample::each_sample;
 use crate::predictions::Predictions;

@@ -19,7 +19,6 @@ use crate::machine::child::{end_group, end_with_parent, own_group};
 use crate::run::RunFolder;
 use crate::schema::CommandLine;
 use crate::train::particles::EpochRow;
-use crate::train::record::values;
 
 /// The seconds after which the command is stopped unless `train.on_epoch_seconds` says otherwise.
 const SECONDS: f64 = 60.0;
@@ -82,7 +81,7 @@ impl Drop for Hook {
 /// Returns the line that the command reads. What is not a number, or not finite, is null.
 fn line(facts: &Map<String, Value>, row: &EpochRow) -> String {
     let mut all = facts.clone();
-    all.extend(values(row).into_iter().map(|(column, value)| (column.to_string(), json!(value))));
+    all.extend(row.values().into_iter().map(|(column, value)| (column.to_string(), json!(value))));
     all.insert("epoch".into(), json!(row.epoch));
     all.insert("step".into(), json!(row.step));
     format!("{}\n", Value::Object(all))

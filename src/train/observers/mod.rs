@@ -10,7 +10,6 @@ use self::events::EventFile;
 use self::hook::Hook;
 use super::context::Context;
 use super::particles::{EpochRow, Progress};
-use super::record::values;
 use super::schedule::Rates;
 use crate::experiment::LogFormat;
 use crate::run::RunFolder;
@@ -97,6 +96,6 @@ fn give_up(error: &anyhow::Error) {
 /// Returns the step of an epoch's end with the values of its row, as `epoch/<column>`.
 fn epoch_scalars(row: &EpochRow) -> (usize, Vec<(String, f64)>) {
     let is_value = |column: &str| column != "epoch" && column != "step";
-    let known = values(row).into_iter().filter(|(column, _)| is_value(column));
+    let known = row.values().into_iter().filter(|(column, _)| is_value(column));
     (row.step, known.filter_map(|(column, value)| Some((format!("epoch/{column}"), value?))).collect())
 }
