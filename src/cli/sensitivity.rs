@@ -7,7 +7,7 @@ use super::options::ComputeArgs;
 use crate::analysis::sensitivity::Sensitivities;
 use crate::experiment::Overrides;
 use crate::machine::Precision;
-use crate::report::figures::sensitivity::draw;
+use crate::report::sheet::draw_sensitivities;
 use crate::session::Opened;
 
 /// Compute the sensitivity to each training image, and the leave-one-out estimate of the test loss (sensitivity.csv in
@@ -46,7 +46,7 @@ pub fn run(args: &SensitivityArgs) -> Result<()> {
         println!("{caught} of the {top} most sensitive images have a replaced label");
     }
     let path = opened.run.path().join("sensitivity.png");
-    draw(&all, &opened.session.classes, &opened.run.id(), &path)?;
+    draw_sensitivities(&all, &opened.session.classes, &opened.run.id(), &path)?;
     tracing::info!("picture: {}", path.display());
     Ok(())
 }

@@ -8,17 +8,12 @@ mod chart;
 pub mod contact_sheet;
 mod frame;
 mod layers;
-mod legend;
-mod map;
 mod panel;
 pub mod raster;
-mod small_multiples;
 pub mod terminal;
 pub mod text;
 
 pub use axis::{Axis, Scale, Ticks};
 pub use canvas::{Canvas, Color, Fill, INK, MUTED, Side, Style};
 pub use chart::{Chart, WIDTH, small_columns};
-pub use legend::{Entry, Swatch};
-pub use map::{Grid, Map};
-pub use panel::{Joined, Layer, Mean, Panel, Square, Tone};
+pub use panel::{Entry, Grid, Joined, Layer, Map, Mean, Panel, Square, Swatch, Tone};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
 use crate::report::sources::RowView;
 

@@ -3,9 +3,8 @@
 
 use anyhow::Result;
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material, Measured};
 use super::readings::distinct;
-use super::samples::Measured;
 use crate::metrics::calibration::{BINS, Bin, reliability as bins_of};
 use crate::metrics::selective::risk_coverage as curve_of;
 use crate::metrics::{self, Average};

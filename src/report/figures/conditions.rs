@@ -1,13 +1,16 @@
-//! Metrics of every method under its test conditions: diversity, STL-10 and corruptions.
+//! Metrics of every method under its test conditions: diversity, STL-10, corruptions, and the main metrics under each, as
+//! `bella report --picture` draws them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, distinct, ladder, measured};
-use crate::base::small::capital;
+use crate::base::small::{capital, push_new};
+use crate::report::picture;
 use crate::report::sources::RowView;
+use crate::results::store::Table;
 
 const DIVERSITY: &[&str] = &["diversity_kl"];
 const UNCERTAINTY: &[&str] = &["mi", "predictive_entropy", "accuracy_lm", "nll_lm"];
@@ -127,4 +130,35 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
         }
         None => Ok(None),
     }
+}
+
+/// The most conditions that fit side by side in the comparison.
+const MOST_COMPARED: usize = 8;
+
+pub fn comparison(material: &Material) -> Result<Option<Drawing>> {
+    let results = &material.sources.results;
+    let mut shown: Vec<usize> = material.series.iter().flat_map(|series| series.rows.iter().copied()).collect();
+    shown.sort_unstable();
+    let places = ["set", "condition"].map(|column| results.index(column));
+    let condition = |row: &usize| places.map(|place| results.cell(*row, place));
+    let mut conditions = vec![];
+    shown.iter().for_each(|row| push_new(&mut conditions, condition(row)));
+    let left_out = conditions.len().saturating_sub(MOST_COMPARED);
+    conditions.truncate(MOST_COMPARED);
+    shown.retain(|row| conditions.contains(&condition(row)));
+    let rows = shown.iter().map(|row| results.rows[*row].clone()).collect();
+    let Some(svg) = picture::of(&Table { columns: results.columns.clone(), rows })? else { return Ok(None) };
+    Ok(Some(Drawing { svg, caption: caption(left_out) }))
+}
+
+/// Returns the caption, which says how many conditions stand in the tables alone.
+fn caption(left_out: usize) -> String {
+    let mut caption = "Accuracy, negative log-likelihood, expected calibration error and mutual information on each test \
+                       set under each condition. Marks are means over the seeds; whiskers reach from the smallest to the \
+                       largest seed."
+        .to_string();
+    if left_out > 0 {
+        caption.push_str(&format!(" {left_out} more conditions stand in the tables."));
+    }
+    caption
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material};
 use super::readings::distinct;
 use crate::metrics::Average;
 use crate::metrics::by_class::Confusion;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material};
 use crate::base::files::write_atomic;
 use crate::plot::{Axis, Chart, Grid, Layer, Map, Panel, Ticks};
 use crate::results::store;

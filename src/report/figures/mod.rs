@@ -1,27 +1,22 @@
 //! The figures of a report. Each figure is drawn from the contents of a results folder; if they are missing, it names
 //! the command that would produce them. A new figure is one entry in `KINDS`.
 
-mod ablations;
 mod attacks;
 mod calibration;
-mod comparison;
 mod conditions;
 pub mod confusion;
 mod densities;
-mod density;
-mod drawing;
 pub mod landscape;
-mod rates;
+mod material;
 mod readings;
-mod samples;
-pub mod sensitivity;
+mod settings;
 mod training;
 
 use anyhow::{Context as _, Result};
 
-use self::drawing::Drawing;
+use self::material::Drawing;
 
-pub use self::drawing::Material;
+pub use self::material::Material;
 
 /// A figure of the report, drawn if the results allow it.
 #[derive(Clone, Debug)]
@@ -99,7 +94,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Comparison,
         paper: "",
         command: TRAIN,
-        draw: comparison::draw,
+        draw: conditions::comparison,
     },
     Kind {
         key: "training",
@@ -147,7 +142,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Settings,
         paper: "",
         command: "bella sweep EXPERIMENT.toml --over optimizer.adamw.lr=1e-4..1e-2",
-        draw: rates::draw,
+        draw: settings::learning_rate,
     },
     Kind {
         key: "rank",
@@ -155,7 +150,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Settings,
         paper: "Bella, figure 4",
         command: "bella train --config EXPERIMENT.toml --set subspace.low-rank.rank=8",
-        draw: ablations::rank,
+        draw: settings::rank,
     },
     Kind {
         key: "particles",
@@ -163,7 +158,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Settings,
         paper: "Bella, figure 4",
         command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=10",
-        draw: ablations::particles,
+        draw: settings::particles,
     },
     Kind {
         key: "parameters",
@@ -171,7 +166,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Settings,
         paper: "Bella, figure 5",
         command: TRAIN,
-        draw: ablations::parameters,
+        draw: settings::parameters,
     },
     Kind {
         key: "diversity",

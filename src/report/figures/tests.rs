@@ -150,7 +150,7 @@ fn few_images_are_dots_and_many_are_curves() {
         let logits = (0..4 * samples).map(|at| ((at * 37 % 101) as f32 / 25.0).sin()).collect();
         let labels = (0..samples as u32).map(|sample| sample % 2).collect();
         let scores = crate::metrics::Scores::compute(&Predictions::new(shape, logits, labels).unwrap()).unwrap();
-        samples::Measured {
+        material::Measured {
             series: 0,
             set: "digits".into(),
             condition: "clean".into(),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::drawing::{Drawing, Material};
+use super::material::{Drawing, Material};
 use super::readings::distinct;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks, small_columns};
 use crate::report::sources::RunFiles;

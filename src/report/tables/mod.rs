@@ -2,7 +2,6 @@
 //! the results folder.
 
 pub mod classes;
-mod latex;
 mod matching;
 mod ours;
 mod overview;
@@ -17,12 +16,11 @@ use crate::base::small::push_new;
 use crate::metrics::Average;
 use matching::{Found, Matcher};
 
-pub use latex::escape_latex;
 pub use ours::{
     conformal, conformal_columns, of_all_images, ood, ood_columns, result_columns, results, seeds, seeds_csv,
 };
 pub use overview::{intervals, overview, overview_labels, seeds_overview};
-pub use rendered::{NOT_RUN, RenderedTable, with_code};
+pub use rendered::{NOT_RUN, RenderedTable, escape_latex, with_code};
 use rendered::{OURS, PUBLISHED};
 
 /// The text of a cell without a number: the paper prints none, or bella does not measure the quantity.
