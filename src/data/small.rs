@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use image::{ImageFormat, RgbImage};
 
 use super::split::SplitName;
-pub use crate::base::files::put;
 
 /// A data set that writes a small one in its layout, to the files that its reader looks for.
 pub trait SmallSet {

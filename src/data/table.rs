@@ -19,8 +19,7 @@ use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::lines::Line;
-use crate::base::files::open_file;
-use crate::base::files::put;
+use crate::base::files::{open_file, put};
 
 /// The number of rows whose images are read at once.
 const BLOCK: usize = 16;

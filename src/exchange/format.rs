@@ -1,4 +1,4 @@
-//! What a format of an export says of itself. The formats are in [`formats`](super::formats).
+//! The entry of a format of exports. The formats are in [`formats`](super::formats).
 
 use std::path::Path;
 

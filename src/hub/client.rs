@@ -39,7 +39,7 @@ pub enum Fault {
     Lasting(Error),
 }
 
-/// What is asked for, as messages name it, and the page on which its terms are.
+/// The thing that is downloaded, as messages name it, and the page that states its terms.
 pub struct Subject {
     pub name: String,
     pub page: String,
@@ -51,7 +51,7 @@ pub struct Subject {
 pub struct Ways {
     /// The variable that names a mirror.
     pub mirror: &'static str,
-    /// How another folder is named.
+    /// The words by which a user names another folder.
     pub folder: &'static str,
     /// Whether a token opens what is closed.
     pub takes_token: bool,

@@ -24,7 +24,7 @@ pub enum Name {
     OpenAi(&'static Archive),
 }
 
-/// What a repository of the Hub holds.
+/// The kind of content that a repository of the Hub holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Model,

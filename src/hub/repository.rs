@@ -27,6 +27,13 @@ struct List {
 /// The lists of files that the Hub has given to this process, by address, so that a branch means one commit in it.
 static LISTS: LazyLock<Mutex<HashMap<String, Arc<List>>>> = LazyLock::new(Default::default);
 
+/// The files of a data set.
+enum Data {
+    Listed(Arc<List>),
+    /// The folder of the cache.
+    Here(PathBuf),
+}
+
 /// A repository at a revision.
 pub struct Repository<'a> {
     settings: &'a Settings,
@@ -97,28 +104,39 @@ impl Repository<'_> {
         Ok(folder)
     }
 
+    /// Returns the files of a data set as the Hub lists them, or the folder of the cache where the Hub may not or cannot be asked.
+    ///
+    /// # Errors
+    /// Fails if the Hub does not know the name, or if the cache has nothing of it.
+    fn data(&self) -> Result<Data> {
+        let known = self.folder.commit(self.name);
+        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
+        if self.settings.offline {
+            return here.map(Data::Here).with_context(|| self.missing());
+        }
+        match (self.list(known.as_deref()), here) {
+            (Ok(list), _) => Ok(Data::Listed(list)),
+            // The folder in the cache is enough without the Hub.
+            (Err(error), Some(folder)) => {
+                tracing::debug!("{error:#}");
+                Ok(Data::Here(folder))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
     /// Returns the folder of a data set, with those of its files that `choose` takes from the names of all.
     ///
     /// # Errors
     /// Fails if they cannot be had.
     pub fn fetch_chosen(&self, choose: &dyn Fn(&[String]) -> Vec<String>) -> Result<PathBuf> {
-        let known = self.folder.commit(self.name);
-        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
-        if self.settings.offline {
-            return here.with_context(|| self.missing());
-        }
-        match (self.list(known.as_deref()), here) {
-            (Ok(list), _) => {
+        match self.data()? {
+            Data::Listed(list) => {
                 self.download(&list.commit, &choose(&list.files))?;
                 self.folder.set_commit(self.name, &list.commit)?;
                 Ok(self.folder.snapshot(&list.commit))
             }
-            // What is here is enough without the Hub.
-            (Err(error), Some(folder)) => {
-                tracing::debug!("{error:#}");
-                Ok(folder)
-            }
-            (Err(error), None) => Err(error),
+            Data::Here(folder) => Ok(folder),
         }
     }
 
@@ -127,19 +145,14 @@ impl Repository<'_> {
     /// # Errors
     /// Fails if the Hub does not know the name, or if the cache has nothing of it.
     pub fn names(&self) -> Result<Vec<String>> {
-        let known = self.folder.commit(self.name);
-        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
-        if !self.settings.offline {
-            match (self.list(known.as_deref()), &here) {
-                (Ok(list), _) => return Ok(list.files.clone()),
-                (Err(error), None) => return Err(error),
-                (Err(error), Some(_)) => tracing::debug!("{error:#}"),
+        match self.data()? {
+            Data::Listed(list) => Ok(list.files.clone()),
+            Data::Here(folder) => {
+                let mut names = Vec::new();
+                below(&folder, "", &mut names);
+                Ok(names)
             }
         }
-        let folder = here.with_context(|| self.missing())?;
-        let mut names = Vec::new();
-        below(&folder, "", &mut names);
-        Ok(names)
     }
 
     /// Says that the cache has nothing of this name.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::base::files::put;
 use crate::base::pickle::{self, Id, Pickle, Value};
-use crate::data::small::{planar, put};
+use crate::data::small::planar;
 use crate::data::subset::{Subset, chosen};
 use crate::data::{Inputs, Packed, Split, SplitName};
 

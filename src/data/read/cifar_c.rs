@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail, ensure};
 use md5::{Digest, Md5};
 
+use crate::base::files::put;
 use crate::data::read::{cifar, npy};
-use crate::data::small::{Sizes, SmallSet, put, value};
+use crate::data::small::{Sizes, SmallSet, value};
 use crate::data::subset::chosen;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
 use crate::data::{Dataset, Inputs, Packed, Request, Split, SplitName, Subset, Version};

@@ -8,8 +8,9 @@ use image::ImageFormat;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::base::files::put;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::small::{Pictures, Sizes, put};
+use crate::data::small::{Pictures, Sizes};
 use crate::data::{Request, Resize, Split, SplitName};
 use crate::schema::{Reader, limits, settings};
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
 
-use crate::data::small::put;
+use crate::base::files::put;
 
 /// The variables of a file by name.
 pub type Variables = BTreeMap<String, Value>;

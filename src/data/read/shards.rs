@@ -23,7 +23,7 @@ pub struct Endings<'a> {
     pub label_key: &'a str,
 }
 
-/// What a sample says of its label.
+/// The label of a sample, as its member in the archive states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
     Text(String),

@@ -116,11 +116,7 @@ impl Tables {
     /// # Errors
     /// Fails if a table lacks a column, or if it is damaged.
     pub fn lines(&self, columns: &[&str]) -> Result<Vec<Line>> {
-        let mut lines = Vec::new();
-        for table in &self.0 {
-            lines.append(&mut table.lines(columns)?);
-        }
-        Ok(lines)
+        self.each(|table| table.lines(columns))
     }
 
     /// Returns the values of all columns, a line a row.
@@ -128,11 +124,12 @@ impl Tables {
     /// # Errors
     /// Fails if a table is damaged.
     pub fn all_lines(&self) -> Result<Vec<Line>> {
-        let mut lines = Vec::new();
-        for table in &self.0 {
-            lines.append(&mut table.lines(&table.columns())?);
-        }
-        Ok(lines)
+        self.each(|table| table.lines(&table.columns()))
+    }
+
+    /// Returns the lines of all tables, one after the other.
+    fn each(&self, of: impl Fn(&Table) -> Result<Vec<Line>>) -> Result<Vec<Line>> {
+        Ok(self.0.iter().map(of).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// Returns the names of the classes that the footers give the numbers of a column; `None` if they give none.

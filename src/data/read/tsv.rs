@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::base::files::put;
 use crate::base::files::read_file;
-use crate::data::small::put;
 
 /// A file of tab-separated values.
 pub struct Tsv {

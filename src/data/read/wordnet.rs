@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::data::small::put;
+use crate::base::files::put;
 
 /// The WordNet numbers and names of ImageNet's thousand classes, in the order of their labels.
 const IMAGENET: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/imagenet_names.txt"));

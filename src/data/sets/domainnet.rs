@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
+use crate::base::files::put;
 use crate::data::read::class_folders::{read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::tables::Numbers;
-use crate::data::small::{Pictures, Sizes, SmallSet, put};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
 
+use crate::base::files::put;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::mat::{self, Array};
-use crate::data::small::{Pictures, Sizes, SmallSet, put};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, Reader, settings};

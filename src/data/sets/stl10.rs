@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::base::files::put;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
 use crate::data::read::mat::row_major;
-use crate::data::small::{Sizes, SmallSet, put, value};
+use crate::data::small::{Sizes, SmallSet, value};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};

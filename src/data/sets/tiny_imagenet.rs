@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
+use crate::base::files::put;
 use crate::data::read::class_folders::{folders, is_image, scan};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::tables::Numbers;
 use crate::data::read::{cifar, wordnet};
-use crate::data::small::{Pictures, Sizes, SmallSet, put};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
+use crate::base::files::put;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::small::{Pictures, Sizes, SmallSet, put};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings, words};

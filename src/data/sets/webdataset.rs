@@ -9,11 +9,12 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::ImageFormat;
 use rayon::prelude::*;
 
+use crate::base::files::put;
 use crate::base::files::{is_there, read_text};
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::shards::{self, Label, Sample};
-use crate::data::small::{Pictures, Sizes, SmallSet, put};
+use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::stored::{Member, Members};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::hub::data_folder;

@@ -4,9 +4,10 @@ use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
 
 use super::{Annotation, AnnotationFile, Answer, Asking, KINDS, Listed, Question, QuestionFile, Vqa, annotated, asked};
+use crate::base::files::put;
 use crate::data::lines::Line;
 use crate::data::read::image_files::ImageFiles;
-use crate::data::small::{Pictures, Sizes, SmallSet, put, text};
+use crate::data::small::{Pictures, Sizes, SmallSet, text};
 use crate::data::subset::chosen;
 use crate::data::{Answers, Dataset, Learnt, Medium, Published, Request, Resize, Split, SplitName};
 
