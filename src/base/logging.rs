@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use console::Term;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -36,16 +36,10 @@ pub fn start(verbosity: u8) {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(of_bella(level));
-    let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(of_bella(LevelFilter::DEBUG));
+    let terminal = fmt::layer().event_format(Plain).with_writer(Terminal).with_filter(level);
+    let file = fmt::layer().with_ansi(false).with_writer(LogFile).with_filter(LevelFilter::DEBUG);
     tracing_subscriber::registry().with(terminal).with(file).try_init().ok();
     std::panic::set_hook(Box::new(|panic| tracing::debug!("{panic}")));
-}
-
-/// Returns a filter for everything at `level`, except what the SVG renderer reports about invisible parts of a drawing,
-/// such as bars of zero height.
-fn of_bella(level: LevelFilter) -> Targets {
-    Targets::new().with_default(level).with_target("usvg", LevelFilter::OFF)
 }
 
 /// Makes the process of this rank print only errors from now on, since the first process prints everything.

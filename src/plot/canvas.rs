@@ -1,8 +1,6 @@
-//! A canvas that writes SVG: text, lines, rectangles, polygons and the marks of series. Coordinates are whole pixels,
-//! and y points down. Each series has a colour and a shape, so that readers without colour vision can distinguish them.
+//! A canvas of text, lines, rectangles, polygons and the marks of series, which is written as SVG and drawn as PNG.
+//! Coordinates are whole pixels, and y points down. Each series has a colour and a shape, so that readers without colour vision can distinguish them.
 //! The colours follow Okabe and Ito, "Color Universal Design" (2008).
-
-use std::fmt::{self, Write};
 
 use crate::base::outside::printable;
 
@@ -10,7 +8,7 @@ use crate::base::outside::printable;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Color {
     pub rgb: [u8; 3],
-    opacity: f64,
+    pub opacity: f64,
 }
 
 impl Color {
@@ -21,21 +19,6 @@ impl Color {
     /// Returns the same colour with the given opacity.
     pub fn faint(self, opacity: f64) -> Color {
         Color { opacity, ..self }
-    }
-
-    /// Returns the SVG attributes that paint `what` (`fill` or `stroke`) of a shape with this colour.
-    fn paint(self, what: &str) -> String {
-        match self.opacity {
-            1.0 => format!("{what}=\"{self}\""),
-            opacity => format!("{what}=\"{self}\" {what}-opacity=\"{opacity}\""),
-        }
-    }
-}
-
-impl fmt::Display for Color {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let [red, green, blue] = self.rgb;
-        write!(f, "#{red:02X}{green:02X}{blue:02X}")
     }
 }
 
@@ -89,10 +72,10 @@ pub enum Side {
 /// The style of a text: `size` in pixels, anchored at `side`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Style {
-    size: f64,
-    color: Color,
-    side: Side,
-    bold: bool,
+    pub size: f64,
+    pub color: Color,
+    pub side: Side,
+    pub bold: bool,
 }
 
 impl Style {
@@ -108,106 +91,96 @@ impl Style {
 /// A point on the canvas.
 pub type Point = (i32, i32);
 
-const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
+/// The edge of a shape.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outline {
+    /// A line through points.
+    Line(Vec<Point>),
+    /// The corners of an area.
+    Polygon(Vec<Point>),
+    /// A rectangle from its upper left corner, with its width and height.
+    Rectangle {
+        from: Point,
+        size: (i32, i32),
+    },
+    Circle {
+        center: Point,
+        radius: i32,
+    },
+}
 
-/// An SVG being drawn, on a white background.
-#[derive(Clone, Debug)]
+/// What lies on a canvas.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// Words in one line without characters that cannot be shown, vertically centred at a point.
+    Text { words: String, at: Point, style: Style },
+    /// An outline with the colour of its inside, and the colour and width of its edge.
+    Area { outline: Outline, fill: Option<Color>, stroke: Option<(Color, u32)> },
+}
+
+/// A drawing on a white background.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Canvas {
-    svg: String,
+    pub width: i32,
+    pub height: i32,
+    /// What was drawn; a later shape covers an earlier one.
+    pub shapes: Vec<Shape>,
 }
 
 impl Canvas {
     pub fn new(width: i32, height: i32) -> Canvas {
-        let size = format!("width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"");
-        let mut canvas =
-            Canvas { svg: format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {size} font-family=\"{FAMILY}\">\n") };
+        let mut canvas = Canvas { width, height, shapes: vec![] };
         canvas.rectangle((0, 0), (width, height), WHITE);
         canvas
     }
 
-    /// Closes the drawing and returns it as SVG text.
-    pub fn finish(mut self) -> String {
-        self.svg.push_str("</svg>\n");
-        self.svg
-    }
-
-    fn tag(&mut self, tag: fmt::Arguments) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.svg, "{tag}");
-    }
-
-    /// Writes `words` vertically centred at `at`.
-    pub fn text(&mut self, words: &str, (x, y): Point, style: Style) {
-        let anchor = match style.side {
-            Side::Left => "start",
-            Side::Center => "middle",
-            Side::Right => "end",
+    /// Writes `words` vertically centred at `at`. Hidden characters are written out; tabs, line breaks and characters that are none
+    /// become spaces.
+    pub fn text(&mut self, words: &str, at: Point, style: Style) {
+        let shown = |letter: char| match letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') {
+            true => ' ',
+            false => letter,
         };
-        let weight = if style.bold { " font-weight=\"bold\"" } else { "" };
-        let place = format!("x=\"{x}\" y=\"{y}\" dy=\"0.35em\" text-anchor=\"{anchor}\"");
-        let font = format!("font-size=\"{}\"{weight} {}", style.size, style.color.paint("fill"));
-        self.tag(format_args!("<text {place} {font}>{}</text>", escaped(words)));
+        self.shapes.push(Shape::Text { words: printable(words).chars().map(shown).collect(), at, style });
+    }
+
+    fn filled(&mut self, outline: Outline, color: Color) {
+        self.shapes.push(Shape::Area { outline, fill: Some(color), stroke: None });
     }
 
     /// Draws a line of `width` pixels through `points`.
     pub fn line(&mut self, points: &[Point], color: Color, width: u32) {
-        let stroke = color.paint("stroke");
-        self.tag(format_args!(
-            "<polyline fill=\"none\" {stroke} stroke-width=\"{width}\" points=\"{}\"/>",
-            list(points)
-        ));
+        let outline = Outline::Line(points.to_vec());
+        self.shapes.push(Shape::Area { outline, fill: None, stroke: Some((color, width)) });
     }
 
     /// Fills the rectangle between two corners.
     pub fn rectangle(&mut self, from: Point, to: Point, color: Color) {
-        let (x, y) = (from.0.min(to.0), from.1.min(to.1));
-        let (width, height) = ((to.0 - from.0).abs(), (to.1 - from.1).abs());
-        let size = format!("width=\"{width}\" height=\"{height}\"");
-        self.tag(format_args!("<rect x=\"{x}\" y=\"{y}\" {size} {}/>", color.paint("fill")));
+        let size = ((to.0 - from.0).abs(), (to.1 - from.1).abs());
+        self.filled(Outline::Rectangle { from: (from.0.min(to.0), from.1.min(to.1)), size }, color);
     }
 
     /// Fills the area within `corners`.
     pub fn polygon(&mut self, corners: &[Point], color: Color) {
-        self.tag(format_args!("<polygon {} points=\"{}\"/>", color.paint("fill"), list(corners)));
+        self.filled(Outline::Polygon(corners.to_vec()), color);
     }
 
     /// Fills a circle.
-    pub fn dot(&mut self, (x, y): Point, radius: i32, color: Color) {
-        self.tag(format_args!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{radius}\" {}/>", color.paint("fill")));
+    pub fn dot(&mut self, center: Point, radius: i32, color: Color) {
+        self.filled(Outline::Circle { center, radius }, color);
     }
 
     /// Draws the mark of `series` around `center`.
     pub fn mark(&mut self, series: usize, center: Point, radius: f64, fill: Fill) {
         let color = color(series);
         let inside = if fill == Fill::Solid { color } else { WHITE };
-        let paint = format!("{} {} stroke-width=\"2\"", inside.paint("fill"), color.paint("stroke"));
         let corner =
             |(x, y): &(f64, f64)| (center.0 + (x * radius).round() as i32, center.1 + (y * radius).round() as i32);
         let corners: Vec<Point> = SHAPES[series % SHAPES.len()].iter().map(corner).collect();
-        if corners.is_empty() {
-            let (x, y) = center;
-            self.tag(format_args!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{}\" {paint}/>", radius.round()));
-        } else {
-            self.tag(format_args!("<polygon {paint} points=\"{}\"/>", list(&corners)));
-        }
+        let outline = match corners.is_empty() {
+            true => Outline::Circle { center, radius: radius.round() as i32 },
+            false => Outline::Polygon(corners),
+        };
+        self.shapes.push(Shape::Area { outline, fill: Some(inside), stroke: Some((color, 2)) });
     }
-}
-
-fn list(points: &[Point]) -> String {
-    points.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
-}
-
-/// Escapes text for XML. Hidden characters, which XML does not allow, are written out; tabs, line breaks and characters that are none become spaces.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in printable(text).chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => escaped.push(' '),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
 }

@@ -79,8 +79,8 @@ struct Layout<'a> {
 }
 
 impl Chart {
-    /// Returns the chart as SVG text. More than eight series are drawn as small multiples.
-    pub fn render(&self) -> String {
+    /// Draws the chart. More than eight series are drawn as small multiples.
+    pub fn render(&self) -> Canvas {
         let blocks = self.blocks();
         let mut layouts: Vec<Layout> = vec![];
         for block in &blocks {
@@ -89,7 +89,7 @@ impl Chart {
         let width = layouts.iter().map(|layout| layout.width).max().unwrap_or(WIDTH);
         let mut canvas = Canvas::new(width, layouts.last().map_or(0, |layout| layout.bottom));
         blocks.iter().zip(&layouts).for_each(|(block, layout)| block.draw(layout, &mut canvas));
-        canvas.finish()
+        canvas
     }
 
     fn draw(&self, layout: &Layout, canvas: &mut Canvas) {
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(blocks.iter().map(|block| block.notes.len()).collect::<Vec<_>>(), [0, 1]);
         let Layer::Means { paint, joined, .. } = &blocks[1].panels[0].layers[0] else { panic!("marks were expected") };
         assert_eq!((*paint, *joined), (6, Joined::Apart { rank: 0, count: 6 }));
-        let drawn = chart(11).render();
+        let drawn = chart(11).render().svg();
         assert_eq!(drawn.matches("<svg").count(), 1);
         assert!((0..11).all(|series| drawn.contains(&format!(">s{series}<"))), "{drawn}");
     }

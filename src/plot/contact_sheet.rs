@@ -1,12 +1,12 @@
-//! A contact sheet as one PNG: thumbnails in rows under headings, each with a few lines of text. Text and frames are
-//! drawn as SVG and rasterised; the thumbnails are then copied onto it as pixels.
+//! A contact sheet as one PNG: thumbnails in rows under headings, each with a few lines of text. The text is drawn first;
+//! the thumbnails are then copied onto it as pixels.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use fast_image_resize as fir;
-use image::{RgbImage, RgbaImage};
+use image::RgbImage;
 
 use crate::base::files::write_atomic;
 use crate::plot::text::{BOLD, shorten, wrap};
@@ -73,14 +73,11 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>> {
     ensure!(sheet.columns > 0, "contact sheet: at least one column is needed");
     ensure!(sheet.sections.iter().any(|section| !section.tiles.is_empty()), "contact sheet: there is no image to show");
     let layout = Layout::new(sheet);
-    let text = raster::png(&layout.svg(), SCALE as f32)?;
-    let mut drawn = image::load_from_memory(&text).context("contact sheet: cannot read its text back")?.into_rgba8();
+    let mut drawn = raster::pixels(&layout.text(), SCALE as f32)?;
     for placed in &layout.tiles {
         placed.draw(&mut drawn)?;
     }
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    image::DynamicImage::from(drawn).into_rgb8().write_to(&mut bytes, image::ImageFormat::Png)?;
-    Ok(bytes.into_inner())
+    raster::encoded(drawn)
 }
 
 /// The positions of the headings and tiles, and the size of the sheet.
@@ -126,7 +123,7 @@ impl<'a> Layout<'a> {
         Layout { head, headings, tiles, width: 2 * MARGIN + room, height: y - SPACE + MARGIN }
     }
 
-    fn svg(&self) -> String {
+    fn text(&self) -> Canvas {
         let mut canvas = Canvas::new(self.width as i32, self.height as i32);
         let mut text = |x: usize, y: usize, words: &str, style| canvas.text(words, (x as i32, y as i32), style);
         for (y, words, size) in &self.head {
@@ -148,18 +145,17 @@ impl<'a> Layout<'a> {
                 }
             }
         }
-        canvas.finish()
+        canvas
     }
 }
 
 impl Placed<'_> {
     /// Copies the thumbnail to the middle of its square.
-    fn draw(&self, sheet: &mut RgbaImage) -> Result<()> {
+    fn draw(&self, sheet: &mut RgbImage) -> Result<()> {
         let square = THUMBNAIL * SCALE;
         let thumbnail = self.tile.thumbnail(square)?;
         let (width, height) = thumbnail.dimensions();
         let middle = |start: usize, length: u32| (start * SCALE + (square - length as usize) / 2) as i64;
-        let thumbnail = image::DynamicImage::from(thumbnail).into_rgba8();
         image::imageops::overlay(sheet, &thumbnail, middle(self.left, width), middle(self.top, height));
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The chart engine behind every picture: a canvas that writes SVG, text widths, axes, layers, charts of panels under
-//! one legend, and the conversion from SVG to PNG. It knows nothing of results; the modules above it decide what is
+//! The chart engine behind every picture: a canvas that is written as SVG or drawn as PNG, text widths, axes, layers, and
+//! charts of panels under one legend. It knows nothing of results; the modules above it decide what is
 //! drawn.
 
 mod axis;
@@ -10,6 +10,7 @@ mod frame;
 mod layers;
 mod panel;
 pub mod raster;
+mod svg;
 pub mod terminal;
 pub mod text;
 

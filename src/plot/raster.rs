@@ -1,101 +1,241 @@
-//! Converts SVG to PNG with a built-in font, so that pictures hold the same text on every machine. The font is DejaVu
-//! Sans Condensed, which is about as wide as the Helvetica that the figures are laid out for.
+//! Draws a canvas as pixels with a built-in font, so that pictures hold the same text on every machine. The font is DejaVu
+//! Sans Condensed, which is about as wide as the Helvetica that the figures are laid out for. Letters are placed one after
+//! the other, with kerning and without ligatures; a script whose letters join, or that runs from right to left, is set
+//! properly only by the program that shows the SVG.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::LazyLock;
 
+use ab_glyph::{Font, FontRef, GlyphId, OutlineCurve};
 use anyhow::{Context, Result, ensure};
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::fontdb::Database;
-use resvg::usvg::{Options, Tree};
+use image::{DynamicImage, ImageFormat, RgbImage};
+use tiny_skia::{FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, Transform};
+use unicode_normalization::UnicodeNormalization;
 
-/// The only font family available. Its faces are the condensed ones.
-const FAMILY: &str = "DejaVu Sans";
+use super::canvas::{Canvas, Color, Outline, Point, Shape, Side, Style};
 
 /// The largest number of pixels of a picture (400 MB of memory). A larger picture means that the scale is wrong.
 const MOST_PIXELS: f64 = 1e8;
 
-/// Returns the bytes of a PNG that shows `svg` at `scale` pixels per SVG unit. Images must be embedded as data URLs.
+/// Returns the bytes of a PNG that shows `canvas` at `scale` pixels per unit.
 ///
 /// # Errors
-/// Fails if `svg` is not an SVG, or if the picture would have no pixel or more than 10⁸.
-pub fn png(svg: &str, scale: f32) -> Result<Vec<u8>> {
-    let tree = Tree::from_str(svg, &options()).context("picture: is no SVG that can be drawn")?;
-    let size = tree.size();
-    let (width, height) = ((size.width() * scale).ceil(), (size.height() * scale).ceil());
+/// Fails if the picture would have no pixel or more than 10⁸.
+pub fn png(canvas: &Canvas, scale: f32) -> Result<Vec<u8>> {
+    encoded(pixels(canvas, scale)?)
+}
+
+/// Returns the bytes of a PNG that holds `image`.
+pub fn encoded(image: RgbImage) -> Result<Vec<u8>> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let written = DynamicImage::from(image).write_to(&mut bytes, ImageFormat::Png);
+    written.context("picture: cannot be encoded as PNG")?;
+    Ok(bytes.into_inner())
+}
+
+/// Returns what [`png`] encodes.
+///
+/// # Errors
+/// Fails like [`png`].
+pub fn pixels(canvas: &Canvas, scale: f32) -> Result<RgbImage> {
+    let (width, height) = ((canvas.width as f32 * scale).ceil(), (canvas.height as f32 * scale).ceil());
     let fits = width >= 1.0 && height >= 1.0 && f64::from(width) * f64::from(height) <= MOST_PIXELS;
     ensure!(fits, "picture: {width} × {height} pixels; it must have 1 to 10⁸ pixels, choose another scale");
     let mut pixels = Pixmap::new(width as u32, height as u32).context("picture: no memory for its pixels")?;
-    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixels.as_mut());
-    pixels.encode_png().context("picture: cannot be encoded as PNG")
+    pixels.fill(tiny_skia::Color::WHITE);
+    let transform = Transform::from_scale(scale, scale);
+    for shape in &canvas.shapes {
+        match shape {
+            Shape::Text { words, at, style } => fill(&mut pixels, letters(words, *at, *style), style.color, transform),
+            Shape::Area { outline, fill: inside, stroke } => {
+                let path = edge(outline);
+                inside.iter().for_each(|color| fill(&mut pixels, path.clone(), *color, transform));
+                if let (Some(path), Some((color, width))) = (path, stroke) {
+                    let stroke = Stroke { width: *width as f32, ..Stroke::default() };
+                    pixels.stroke_path(&path, &paint(*color), &stroke, transform, None);
+                }
+            }
+        }
+    }
+    let colors = pixels.data().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+    RgbImage::from_raw(width as u32, height as u32, colors).context("picture: lacks pixels")
 }
 
-/// Options that do not depend on the machine: no system fonts, and no files besides the SVG.
-fn options() -> Options<'static> {
-    static FONTS: OnceLock<Arc<Database>> = OnceLock::new();
-    let mut options = Options { font_family: FAMILY.to_string(), fontdb: fonts(&FONTS), ..Options::default() };
-    options.image_href_resolver.resolve_string = Box::new(|_, _| None);
-    options
+/// Fills a path; an empty one (`None`) has nothing to fill.
+fn fill(pixels: &mut Pixmap, path: Option<Path>, color: Color, transform: Transform) {
+    if let Some(path) = path {
+        pixels.fill_path(&path, &paint(color), FillRule::Winding, transform, None);
+    }
 }
 
-fn fonts(loaded: &OnceLock<Arc<Database>>) -> Arc<Database> {
-    let load = || {
-        let mut fonts = Database::new();
-        fonts.load_font_data(dejavu::sans_condensed::regular().to_vec());
-        fonts.load_font_data(dejavu::sans_condensed::bold().to_vec());
-        fonts.set_sans_serif_family(FAMILY);
-        fonts.set_serif_family(FAMILY);
-        fonts.set_monospace_family(FAMILY);
-        Arc::new(fonts)
+fn paint(color: Color) -> Paint<'static> {
+    let mut paint = Paint::default();
+    let [red, green, blue] = color.rgb;
+    paint.set_color_rgba8(red, green, blue, (color.opacity * 255.0).round() as u8);
+    paint
+}
+
+/// Returns the path of an outline; `None` if it has no extent.
+fn edge(outline: &Outline) -> Option<Path> {
+    let whole = |(x, y): Point| (x as f32, y as f32);
+    let through = |points: &[Point], closed: bool| {
+        let mut path = PathBuilder::new();
+        for (place, (x, y)) in points.iter().copied().map(whole).enumerate() {
+            if place == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
+        }
+        if closed {
+            path.close();
+        }
+        path.finish()
     };
-    loaded.get_or_init(load).clone()
+    match outline {
+        Outline::Line(points) => through(points, false),
+        Outline::Polygon(corners) => through(corners, true),
+        Outline::Rectangle { from, size } => {
+            let ((x, y), (width, height)) = (whole(*from), whole(*size));
+            (width > 0.0 && height > 0.0).then(|| Rect::from_xywh(x, y, width, height))?.map(PathBuilder::from_rect)
+        }
+        Outline::Circle { center, radius } => {
+            let (x, y) = whole(*center);
+            PathBuilder::from_circle(x, y, *radius as f32)
+        }
+    }
+}
+
+/// The regular and the bold font; a font that were damaged would draw no letter.
+static FONTS: LazyLock<[Option<FontRef<'static>>; 2]> = LazyLock::new(|| {
+    [dejavu::sans_condensed::regular(), dejavu::sans_condensed::bold()].map(|font| FontRef::try_from_slice(font).ok())
+});
+
+/// Returns the outlines of the letters of `words`. As in SVG, spaces at the ends are left out and several count as one.
+fn letters(words: &str, (x, y): Point, style: Style) -> Option<Path> {
+    let font = FONTS[usize::from(style.bold)].as_ref()?;
+    let size = style.size as f32;
+    let scale = size / font.units_per_em()?;
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    let glyphs: Vec<GlyphId> = words.nfc().map(|letter| font.glyph_id(letter)).collect();
+    let mut starts = vec![0.0];
+    for (place, glyph) in glyphs.iter().enumerate() {
+        let kern = glyphs.get(place + 1).map_or(0.0, |next| font.kern_unscaled(*glyph, *next));
+        starts.push(starts[place] + (font.h_advance_unscaled(*glyph) + kern) * scale);
+    }
+    let width = starts[glyphs.len()];
+    let left = match style.side {
+        Side::Left => 0.0,
+        Side::Center => width / 2.0,
+        Side::Right => width,
+    };
+    let mut path = PathBuilder::new();
+    for (glyph, start) in glyphs.iter().zip(&starts) {
+        let origin = (x as f32 - left + start, y as f32 + 0.35 * size);
+        push_glyph(&mut path, font, *glyph, |at| (origin.0 + at.x * scale, origin.1 - at.y * scale));
+    }
+    path.finish()
+}
+
+/// Adds the contours of a glyph. A curve that does not begin where the last one ended begins a new contour.
+fn push_glyph(path: &mut PathBuilder, font: &FontRef, glyph: GlyphId, place: impl Fn(ab_glyph::Point) -> (f32, f32)) {
+    let curves = font.outline(glyph).map_or(vec![], |outline| outline.curves);
+    let mut end = None;
+    for curve in curves {
+        let (first, last) = match curve {
+            OutlineCurve::Line(a, b) | OutlineCurve::Quad(a, _, b) | OutlineCurve::Cubic(a, _, _, b) => (a, b),
+        };
+        if end != Some(first) {
+            let (x, y) = place(first);
+            path.close();
+            path.move_to(x, y);
+        }
+        let (x, y) = place(last);
+        match curve {
+            OutlineCurve::Line(..) => path.line_to(x, y),
+            OutlineCurve::Quad(_, control, _) => {
+                let (x1, y1) = place(control);
+                path.quad_to(x1, y1, x, y);
+            }
+            OutlineCurve::Cubic(_, one, two, _) => {
+                let ((x1, y1), (x2, y2)) = (place(one), place(two));
+                path.cubic_to(x1, y1, x2, y2, x, y);
+            }
+        }
+        end = Some(last);
+    }
+    path.close();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::canvas::{Fill, INK};
 
-    fn decoded(svg: &str, scale: f32) -> image::RgbaImage {
-        image::load_from_memory(&png(svg, scale).unwrap()).unwrap().into_rgba8()
+    fn dark(image: &RgbImage) -> usize {
+        image.pixels().filter(|pixel| pixel.0[0] < 128).count()
     }
 
-    fn drawing(content: &str) -> String {
-        let size = r#"width="40" height="20" viewBox="0 0 40 20""#;
-        format!(r#"<svg {size} xmlns="http://www.w3.org/2000/svg">{content}</svg>"#)
+    /// The smallest and the largest column and row that are not white: left, right, top, bottom.
+    fn extent(image: &RgbImage) -> [u32; 4] {
+        let inked = || image.enumerate_pixels().filter(|(_, _, pixel)| pixel.0 != [255; 3]);
+        let (columns, rows) = (|| inked().map(|(x, _, _)| x), || inked().map(|(_, y, _)| y));
+        [columns().min(), columns().max(), rows().min(), rows().max()].map(|end| end.unwrap_or(0))
     }
 
-    fn dark(image: &image::RgbaImage) -> usize {
-        image.pixels().filter(|pixel| pixel.0[3] > 128 && pixel.0[0] < 128).count()
+    fn text(words: &str, at: Point, style: Style) -> RgbImage {
+        let mut canvas = Canvas::new(80, 20);
+        canvas.text(words, at, style);
+        pixels(&canvas, 3.0).unwrap()
     }
 
     #[test]
-    fn text_of_any_family_is_drawn_and_bold_is_bolder() {
-        let text = |weight: &str| {
-            let text = format!(r#"<text x="2" y="16" font-size="16" {weight} font-family="Helvetica, sans-serif">"#);
-            decoded(&drawing(&format!("{text}ε × Ab</text>")), 3.0)
-        };
-        let (regular, bold) = (text(""), text(r#"font-weight="bold""#));
-        assert_eq!(regular.dimensions(), (120, 60));
+    fn text_is_drawn_and_bold_is_bolder() {
+        let style = Style::new(16.0, INK, Side::Left);
+        let (regular, bold) = (text("ε × Ab", (2, 10), style), text("ε × Ab", (2, 10), style.bold()));
+        assert_eq!(regular.dimensions(), (240, 60));
         assert!(dark(&regular) > 200 && dark(&bold) > dark(&regular) + 100, "{} {}", dark(&regular), dark(&bold));
+        assert_eq!(text("  ε \t×\n  Ab ", (2, 10), style), regular, "spaces count once, as in SVG");
+        assert_eq!(text("e\u{301}", (2, 10), style), text("é", (2, 10), style), "an accent of its own is joined");
+    }
+
+    /// resvg 0.49 puts ink at the same places for the same texts.
+    #[test]
+    fn text_lies_where_the_svg_says() {
+        for (words, side, bold, expected) in [
+            ("AVAToy", Side::Left, false, [120, 239, 11, 47]),
+            ("AVAToy", Side::Center, true, [34, 204, 11, 57]),
+            ("ε × 0.5", Side::Right, false, [7, 116, 11, 47]),
+            ("Wg|é", Side::Center, false, [65, 173, 8, 57]),
+        ] {
+            let style = Style::new(16.0, INK, side);
+            let found = extent(&text(words, (40, 10), if bold { style.bold() } else { style }));
+            assert_eq!(found, expected, "{words} {side:?} {bold}");
+        }
     }
 
     #[test]
-    fn embedded_images_are_drawn_and_files_are_not_read() {
-        // A PNG of one black pixel.
-        let pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
-        let image = |href: &str| decoded(&drawing(&format!(r#"<image width="20" height="20" href="{href}"/>"#)), 1.0);
-        assert_eq!(dark(&image(&format!("data:image/png;base64,{pixel}"))), 400);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("black.png");
-        image::GrayImage::new(1, 1).save(&path).unwrap();
-        assert_eq!(dark(&image(path.to_str().unwrap())), 0);
+    fn shapes_have_the_pixels_of_their_places() {
+        let mut canvas = Canvas::new(40, 20);
+        canvas.rectangle((2, 2), (6, 8), INK);
+        canvas.polygon(&[(10, 2), (18, 2), (18, 10), (10, 10)], INK.faint(0.5));
+        canvas.line(&[(20, 5), (30, 5)], INK, 2);
+        canvas.dot((35, 6), 3, INK);
+        canvas.mark(0, (8, 15), 3.0, Fill::Hollow);
+        canvas.line(&[(20, 15)], INK, 2); // a point is no line
+        let image = pixels(&canvas, 1.0).unwrap();
+        let at = |x, y| image.get_pixel(x, y).0;
+        assert_eq!(
+            [at(1, 2), at(2, 2), at(5, 7), at(6, 7), at(5, 8)],
+            [[255; 3], INK.rgb, INK.rgb, [255; 3], [255; 3]]
+        );
+        assert_eq!(at(14, 6), [143, 145, 147], "half of INK on white");
+        assert_eq!([at(25, 3), at(25, 4), at(25, 5), at(25, 6)], [[255; 3], INK.rgb, INK.rgb, [255; 3]]);
+        assert_eq!([at(35, 6), at(33, 6), at(38, 9)], [INK.rgb, INK.rgb, [255; 3]]);
+        assert_eq!([at(8, 15), at(5, 15)], [[255; 3], super::super::canvas::color(0).rgb]);
+        assert_eq!(at(20, 15), [255; 3]);
     }
 
     #[test]
     fn errors_say_what_is_wrong() {
-        let failure = |svg: &str, scale| format!("{:#}", png(svg, scale).unwrap_err());
-        assert!(failure("no picture", 1.0).contains("no SVG"));
         for scale in [0.0, -1.0, f32::NAN, 1e6] {
-            assert!(failure(&drawing(""), scale).contains("choose another scale"), "{scale}");
+            let failure = format!("{:#}", png(&Canvas::new(40, 20), scale).unwrap_err());
+            assert!(failure.contains("choose another scale"), "{scale}: {failure}");
         }
     }
 }

@@ -51,9 +51,9 @@ pub fn csv(folder: &Path, tables: &[RenderedTable]) -> Result<()> {
 pub fn figures(folder: &Path, figures: &[Figure]) -> Result<()> {
     create_folder(folder)?;
     for figure in figures {
-        let Some(svg) = &figure.svg else { continue };
-        let pixels = png(svg, PNG_SCALE).with_context(|| format!("figure {}", figure.key))?;
-        write(&folder.join(format!("{}.svg", figure.key)), svg)?;
+        let Some(picture) = &figure.picture else { continue };
+        let pixels = png(picture, PNG_SCALE).with_context(|| format!("figure {}", figure.key))?;
+        write(&folder.join(format!("{}.svg", figure.key)), &picture.svg())?;
         bytes(&folder.join(format!("{}.png", figure.key)), &pixels)?;
     }
     Ok(())
@@ -72,6 +72,7 @@ pub fn bytes(path: &Path, content: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::Canvas;
     use crate::report::Sources;
     use crate::report::tables::all;
 
@@ -92,19 +93,19 @@ mod tests {
     #[test]
     fn drawn_figures_are_written_as_svg_and_png_and_others_not() {
         let folder = tempfile::tempdir().unwrap();
-        let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"4\" height=\"3\"></svg>";
-        let figure = |key, svg: Option<&str>| Figure {
+        let canvas = Canvas::new(4, 3);
+        let figure = |key, picture: Option<&Canvas>| Figure {
             key: String::from(key),
             topic: crate::report::figures::Topic::Training,
             title: String::new(),
             paper: "",
             caption: String::new(),
-            svg: svg.map(String::from),
+            picture: picture.cloned(),
             command: "",
             problems: vec![],
         };
-        figures(folder.path(), &[figure("a", Some(svg)), figure("b", None)]).unwrap();
-        assert_eq!(std::fs::read_to_string(folder.path().join("a.svg")).unwrap(), svg);
+        figures(folder.path(), &[figure("a", Some(&canvas)), figure("b", None)]).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("a.svg")).unwrap(), canvas.svg());
         let png = std::fs::read(folder.path().join("a.png")).unwrap();
         // The width and height in the header, at 2 pixels per unit.
         assert_eq!((&png[1..4], &png[16..24]), (&b"PNG"[..], &[0, 0, 0, 8, 0, 0, 0, 6][..]));

@@ -161,7 +161,7 @@ impl Ledger {
         let entry = |name: &str, paint| Entry { name: name.into(), paint, swatch: Swatch::Line };
         let legend = vec![entry("chosen trial", 0), entry("other trials", 1)];
         let chart = Chart { legend, panels: vec![panel], columns: 1, plot_height: 260, ..Chart::default() };
-        write_atomic(&self.picture(), |file| Ok(file.write_all(chart.render().as_bytes())?))
+        write_atomic(&self.picture(), |file| Ok(file.write_all(chart.render().svg().as_bytes())?))
     }
 }
 

@@ -147,8 +147,8 @@ pub fn comparison(material: &Material) -> Result<Option<Drawing>> {
     conditions.truncate(MOST_COMPARED);
     shown.retain(|row| conditions.contains(&condition(row)));
     let rows = shown.iter().map(|row| results.rows[*row].clone()).collect();
-    let Some(svg) = picture::of(&Table { columns: results.columns.clone(), rows })? else { return Ok(None) };
-    Ok(Some(Drawing { svg, caption: caption(left_out) }))
+    let Some(picture) = picture::of(&Table { columns: results.columns.clone(), rows })? else { return Ok(None) };
+    Ok(Some(Drawing { picture, caption: caption(left_out) }))
 }
 
 /// Returns the caption, which says how many conditions stand in the tables alone.

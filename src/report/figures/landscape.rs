@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::material::{Drawing, Material};
 use crate::base::files::write_atomic;
-use crate::plot::{Axis, Chart, Grid, Layer, Map, Panel, Ticks};
+use crate::plot::{Axis, Canvas, Chart, Grid, Layer, Map, Panel, Ticks};
 use crate::results::store;
 
 /// The length of the longer side of a map, in pixels. Both axes have the same scale.
@@ -27,7 +27,7 @@ struct Plane {
 /// # Errors
 /// Fails if a file cannot be read, a column is missing, a cell is not a number, or the points are not a full grid.
 pub fn draw(points: &Path, marks: &Path, out: &Path) -> Result<()> {
-    let svg = render(Plane::read(points, marks)?);
+    let svg = render(Plane::read(points, marks)?).svg();
     write_atomic(out, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
@@ -50,7 +50,7 @@ pub(super) fn of_runs(material: &Material) -> Result<Option<Drawing>> {
          plane through three particles of run {}; axes are distances between weights.{others}",
         run.run
     );
-    Ok(Some(Drawing { svg: render(Plane::read(&points, &marks)?), caption }))
+    Ok(Some(Drawing { picture: render(Plane::read(&points, &marks)?), caption }))
 }
 
 impl Plane {
@@ -103,7 +103,7 @@ fn numbers(path: &Path, columns: &[&str]) -> Result<Vec<Vec<f64>>> {
     (0..table.rows.len()).map(|row| columns.iter().map(|column| number(row, column)).collect()).collect()
 }
 
-fn render(plane: Plane) -> String {
+fn render(plane: Plane) -> Canvas {
     let (plot_width, plot_height) = Map::plot_size(&plane.errors[0], SIZE);
     let titles = ["Train error (%)", "Test error (%)"];
     let panel = |(grid, title): (Grid, &str)| {

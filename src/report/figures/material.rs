@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::readings::distinct;
 use crate::metrics::Scores;
-use crate::plot::Chart;
+use crate::plot::{Canvas, Chart};
 use crate::report::sources::{OfExperiment, RowView, Sources};
 use crate::results::series::{Series, without_shared};
 use crate::run::open_predictions;
@@ -88,15 +88,15 @@ fn severity(row: &RowView) -> f64 {
     row.number("severity").unwrap_or(0.0)
 }
 
-/// A picture as SVG with its caption.
+/// A picture with its caption.
 pub struct Drawing {
-    pub svg: String,
+    pub picture: Canvas,
     pub caption: String,
 }
 
 impl Drawing {
     pub fn of(chart: &Chart, caption: impl Into<String>) -> Result<Option<Self>> {
-        Ok(Some(Self { svg: chart.render(), caption: caption.into() }))
+        Ok(Some(Self { picture: chart.render(), caption: caption.into() }))
     }
 }
 

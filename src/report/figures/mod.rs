@@ -15,6 +15,7 @@ mod training;
 use anyhow::{Context as _, Result};
 
 use self::material::Drawing;
+use crate::plot::Canvas;
 
 pub use self::material::Material;
 
@@ -30,7 +31,7 @@ pub struct Figure {
     /// Text that names the quantities shown and the results they come from.
     pub caption: String,
     /// `None` if the results hold no data for this figure.
-    pub svg: Option<String>,
+    pub picture: Option<Canvas>,
     /// A command that produces the data of this figure. A sweep needs it once for each of several values.
     pub command: &'static str,
     /// The reasons why a part of the figure could not be drawn, one line each.
@@ -249,11 +250,11 @@ impl Kind {
     /// Returns the figure of every experiment that has its data; one without a picture if none has.
     fn figures(&self, materials: &[Material]) -> Vec<Figure> {
         let all: Vec<Figure> = materials.iter().map(|material| self.figure(material)).collect();
-        if all.iter().all(|figure| figure.svg.is_none()) {
+        if all.iter().all(|figure| figure.picture.is_none()) {
             let problems = all.into_iter().flat_map(|figure| figure.problems).collect();
             return vec![Figure { problems, ..self.named("") }];
         }
-        all.into_iter().filter(|figure| figure.svg.is_some() || !figure.problems.is_empty()).collect()
+        all.into_iter().filter(|figure| figure.picture.is_some() || !figure.problems.is_empty()).collect()
     }
 
     /// Returns the figure of an experiment without a picture. Its key has the letters of the experiment's name that file
@@ -266,7 +267,7 @@ impl Kind {
             "" => (key.to_string(), title.to_string()),
             _ => (format!("{key}-{plain}"), format!("{title}: {experiment}")),
         };
-        Figure { key, title, topic, paper, caption: String::new(), svg: None, command, problems: vec![] }
+        Figure { key, title, topic, paper, caption: String::new(), picture: None, command, problems: vec![] }
     }
 
     fn figure(&self, material: &Material) -> Figure {
@@ -275,14 +276,14 @@ impl Kind {
             Ok(drawing) => (drawing, vec![]),
             Err(error) => (None, vec![format!("{error:#}")]),
         };
-        let (svg, caption) = match drawing {
-            Some(Drawing { svg, caption }) if !material.shared.is_empty() => {
-                (Some(svg), format!("{caption} All are {}.", material.shared))
+        let (picture, caption) = match drawing {
+            Some(Drawing { picture, caption }) if !material.shared.is_empty() => {
+                (Some(picture), format!("{caption} All are {}.", material.shared))
             }
-            Some(Drawing { svg, caption }) => (Some(svg), caption),
+            Some(Drawing { picture, caption }) => (Some(picture), caption),
             None => (None, String::new()),
         };
-        Figure { caption, svg, problems, ..self.named(&material.experiment) }
+        Figure { caption, picture, problems, ..self.named(&material.experiment) }
     }
 }
 

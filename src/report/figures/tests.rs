@@ -112,12 +112,13 @@ fn every_figure_is_drawn_from_its_data_and_names_its_series() {
     };
     for figure in drawn(&sources) {
         assert!(figure.problems.is_empty(), "{:?}", figure.problems);
-        let svg = figure.svg.unwrap_or_else(|| panic!("{} is not drawn", figure.key));
+        let picture = figure.picture.unwrap_or_else(|| panic!("{} is not drawn", figure.key));
+        let svg = picture.svg();
         assert!(!figure.caption.is_empty(), "{}", figure.key);
         for text in named(&figure.key) {
             assert!(svg.contains(text), "{} lacks {text}", figure.key);
         }
-        let png = crate::plot::raster::png(&svg, 0.5).unwrap();
+        let png = crate::plot::raster::png(&picture, 0.5).unwrap();
         assert_eq!(&png[1..4], b"PNG", "{}", figure.key);
     }
 }
@@ -130,15 +131,15 @@ fn every_experiment_has_figures_of_its_own_and_legends_say_what_differs() {
         let cells = [("experiment", experiment), ("adamw.lr", lr), ("config", run)];
         sources.results.append(&row(run, "svgd", &cells));
     }
-    let figures: Vec<Figure> = drawn(&sources).into_iter().filter(|figure| figure.svg.is_some()).collect();
+    let figures: Vec<Figure> = drawn(&sources).into_iter().filter(|figure| figure.picture.is_some()).collect();
     let of = |key: &str| figures.iter().find(|figure| figure.key == key).unwrap_or_else(|| panic!("no {key}"));
     assert_eq!(of("parameters-one").title, "Accuracy over trainable parameters: one");
-    assert!(of("parameters-two-x").svg.as_ref().unwrap().contains(">Bella-SVGD (n=2)<"));
+    assert!(of("parameters-two-x").picture.as_ref().unwrap().svg().contains(">Bella-SVGD (n=2)<"));
     let one = of("parameters-one");
-    let svg = one.svg.as_ref().unwrap();
+    let svg = one.picture.as_ref().unwrap().svg();
     assert!(svg.contains(">lr = 0.1<") && svg.contains(">lr = 0.2<") && !svg.contains("Bella-SVGD"), "{svg}");
     assert!(one.caption.ends_with("All are Bella-SVGD (n=2)."), "{}", one.caption);
-    let rates = of("learning-rate-one").svg.as_ref().unwrap();
+    let rates = of("learning-rate-one").picture.as_ref().unwrap().svg();
     assert!(rates.contains("adamw.lr (logarithmic)") && rates.contains("runs, on test images"), "{rates}");
     assert!(figures.iter().all(|figure| figure.key != "learning-rate-two-x"));
 }
@@ -164,7 +165,7 @@ fn few_images_are_dots_and_many_are_curves() {
         let measured = vec![material(samples)];
         let material =
             Material { experiment: String::new(), sources: &sources, series, shared, names, measured, unread: vec![] };
-        densities::mutual_information(&material).unwrap().unwrap().svg
+        densities::mutual_information(&material).unwrap().unwrap().picture.svg()
     };
     let (few, many) = (draw(20), draw(400));
     assert!(few.contains("single right predictions") && !few.contains("<polygon"), "{few}");
@@ -189,7 +190,12 @@ fn attacks_of_other_settings_are_panels_of_their_own() {
         upsert_row(&csv, &row("a", "svgd", &cells), &["run", "set", "condition"]).unwrap();
     }
     let sources = Sources::open(folder.path()).unwrap();
-    let svg = drawn(&sources).into_iter().find(|figure| figure.key == "fgsm").and_then(|figure| figure.svg).unwrap();
+    let svg = drawn(&sources)
+        .into_iter()
+        .find(|figure| figure.key == "fgsm")
+        .and_then(|figure| figure.picture)
+        .unwrap()
+        .svg();
     for steps in [10, 100] {
         assert!(svg.contains(&format!("PGD on mean-probability, {steps} steps")), "{svg}");
     }
@@ -206,7 +212,12 @@ fn stl10_is_never_left_out_of_its_figure() {
         upsert_row(&csv, &row("b", "map", &[("set", "b-only")]), &["run", "set", "condition"]).unwrap();
     }
     let sources = Sources::open(folder.path()).unwrap();
-    let svg = drawn(&sources).into_iter().find(|figure| figure.key == "stl10").and_then(|figure| figure.svg).unwrap();
+    let svg = drawn(&sources)
+        .into_iter()
+        .find(|figure| figure.key == "stl10")
+        .and_then(|figure| figure.picture)
+        .unwrap()
+        .svg();
     assert!(svg.contains("stl10") && svg.contains("digits") && !svg.contains("b-only"));
 }
 
@@ -216,7 +227,7 @@ fn figures_without_data_are_not_drawn_and_name_a_command() {
     sources.results.append(&row("a", "map", &[("trainable_parameters", ""), ("diversity_kl", "")]));
     // Accuracy alone is enough for the comparison.
     for figure in drawn(&sources).into_iter().filter(|figure| figure.key != "comparison") {
-        assert!(figure.svg.is_none() && figure.problems.is_empty(), "{}", figure.key);
+        assert!(figure.picture.is_none() && figure.problems.is_empty(), "{}", figure.key);
         assert!(figure.command.starts_with("bella "), "{}", figure.key);
     }
 }
@@ -226,7 +237,7 @@ fn a_broken_landscape_is_a_problem_of_its_figure_alone() {
     let folder = folder();
     fs::write(folder.path().join("runs/toy/a/landscape.csv"), "x,y,train_error,test_error\n0,0,0.1,0.2\n").unwrap();
     let figures = drawn(&Sources::open(folder.path()).unwrap());
-    let broken: Vec<_> = figures.iter().filter(|figure| figure.svg.is_none()).collect();
+    let broken: Vec<_> = figures.iter().filter(|figure| figure.picture.is_none()).collect();
     assert_eq!(broken.len(), 1);
     assert!(
         broken[0].problems[0].contains("landscape.csv: 1 points for 1 × 1 coordinates"),

@@ -96,7 +96,7 @@ pub fn sections<'a>(contents: &Contents<'a>) -> Vec<Section<'a>> {
 /// Returns the section of a topic.
 fn of_topic<'a>(contents: &Contents<'a>, topic: Topic) -> Section<'a> {
     let (anchor, title) = topic.heading();
-    let drawn = |figure: &&Figure| figure.topic == topic && figure.svg.is_some();
+    let drawn = |figure: &&Figure| figure.topic == topic && figure.picture.is_some();
     let tables = match topic {
         Topic::Comparison => result_table(contents, "seeds"),
         Topic::Calibration => result_table(contents, "conformal"),
@@ -128,7 +128,7 @@ fn result_table<'a>(contents: &Contents<'a>, key: &str) -> Vec<&'a RenderedTable
 
 /// Returns a folded list of what the results could show besides, with the commands for it. Empty if there is nothing.
 pub fn further(contents: &Contents) -> Result<String> {
-    let figures: Vec<_> = contents.figures.iter().filter(|figure| figure.svg.is_none()).collect();
+    let figures: Vec<_> = contents.figures.iter().filter(|figure| figure.picture.is_none()).collect();
     let tables: Vec<_> = contents.paper_tables.iter().filter(|table| table.matched == 0).collect();
     if figures.is_empty() && tables.is_empty() {
         return Ok(String::new());
@@ -164,7 +164,7 @@ fn folded(table: &RenderedTable) -> Option<String> {
 }
 
 fn drawn(figure: &Figure) -> Result<String> {
-    let Some(svg) = &figure.svg else { return Ok(String::new()) };
+    let Some(picture) = &figure.picture else { return Ok(String::new()) };
     let paper = match figure.paper {
         "" => String::new(),
         paper => format!(" <small>{}</small>", escape_html(paper)),
@@ -173,7 +173,7 @@ fn drawn(figure: &Figure) -> Result<String> {
     let mut html = format!("<section class=\"figure\" aria-labelledby=\"figure-{key}\">\n");
     writeln!(html, "<h3 id=\"figure-{key}\">{title}{paper}</h3>")?;
     let label = escape_html(&format!("{}. {}", figure.title, figure.caption));
-    let named = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1);
+    let named = picture.svg().replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1);
     let region = escape_html(&format!("Figure: {}", figure.title));
     writeln!(html, "<figure class=\"picture\">")?;
     writeln!(html, "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{region}\">\n{named}</div>")?;

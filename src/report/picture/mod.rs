@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::base::files::write_atomic;
 use crate::base::small::{capital, push_new};
 use crate::metrics::{self, Average, Better};
-use crate::plot::{Axis, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};
+use crate::plot::{Axis, Canvas, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};
 use crate::results::series::{RESULT_KEYS, of_table, without_shared};
 use crate::results::store::Table;
 
@@ -26,15 +26,15 @@ pub fn draw(table: &Table, path: &Path) -> Result<()> {
         ensure!(folder.is_dir(), "{}: there is no folder {}; create it first", name(), folder.display());
     }
     let comparison = Comparison::of(table).with_context(name)?;
-    let svg = chart(&comparison).with_context(name)?.render();
+    let svg = chart(&comparison).with_context(name)?.render().svg();
     write_atomic(path, |writer| Ok(writer.write_all(svg.as_bytes())?))
 }
 
-/// Returns the picture of `table` as SVG; `None` if no row has a value of what it shows.
+/// Draws the picture of `table`; `None` if no row has a value of what it shows.
 ///
 /// # Errors
 /// Fails if a cell is not a finite number.
-pub fn of(table: &Table) -> Result<Option<String>> {
+pub fn of(table: &Table) -> Result<Option<Canvas>> {
     let shown = QUANTITIES.iter().flat_map(|one| one.columns).filter_map(|(column, _)| table.index(column));
     let has_values = shown.into_iter().any(|place| table.rows.iter().any(|row| !row[place].is_empty()));
     if !has_values {
