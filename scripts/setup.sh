@@ -129,11 +129,7 @@ install_libtorch() {
     trap 'exit 130' INT TERM HUP
     mkdir -p "$partial/tmp"
     find_pip "$partial"
-    if [[ $set == slim ]]; then
-        packages+=(--no-deps)
-        # The Linux wheels are linked against these two even where no GPU is used.
-        [[ $(uname -s) == Linux ]] && packages+=("nvidia-cuda-cupti==13.0.*" "nvidia-cuda-runtime==13.0.*")
-    fi
+    [[ $set == slim ]] && packages+=(--no-deps --requirement scripts/container/slim.txt)
     say "installing libtorch $TORCH_VERSION ($set set) into $PWD/.libtorch/$set with pip; this takes a few minutes"
     # Only the libraries are used, never imported: any Python's wheel serves, so one that exists is named.
     TMPDIR="$partial/tmp" PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_DISABLE_PIP_VERSION_CHECK=1 \

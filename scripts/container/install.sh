@@ -7,8 +7,7 @@ full) exec pip install --no-cache-dir "$2" ;;
 slim)
     pip install --no-cache-dir --no-deps "$2"
     series=$(python3 -c 'import bella; print(bella.SERIES)')
-    # The wheels of torch are linked against these two even where no GPU is used.
-    exec pip install --no-cache-dir --no-deps "torch==$series.*" "nvidia-cuda-cupti==13.0.*" "nvidia-cuda-runtime==13.0.*"
+    exec pip install --no-cache-dir --no-deps "torch==$series.*" --requirement "$(dirname "$0")/slim.txt"
     ;;
 *)
     echo "error: $1: must be slim or full" >&2
