@@ -1,8 +1,11 @@
 // Linear layers of f32 matrices by oneDNN, which libtorch contains, for products.rs: libtorch itself sends such products to
 // MKL, which does not use AVX-512 on processors that are not Intel's. Gradients are products of the same kind.
 
-#include <ATen/ATen.h>
+// Only the operators that are named here are declared: all of them would take most of the time that this file takes to compile.
+#define AT_PER_OPERATOR_HEADERS
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdlib>

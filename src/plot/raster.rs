@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use ab_glyph::{Font, FontRef, GlyphId, OutlineCurve};
 use anyhow::{Context, Result, ensure};
-use image::{DynamicImage, ImageFormat, RgbImage};
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{DynamicImage, RgbImage};
 use tiny_skia::{FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, Transform};
 use unicode_normalization::UnicodeNormalization;
 
@@ -27,7 +28,8 @@ pub fn png(canvas: &Canvas, scale: f32) -> Result<Vec<u8>> {
 /// Returns the bytes of a PNG that holds `image`.
 pub fn encoded(image: RgbImage) -> Result<Vec<u8>> {
     let mut bytes = std::io::Cursor::new(Vec::new());
-    let written = DynamicImage::from(image).write_to(&mut bytes, ImageFormat::Png);
+    let encoder = PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive);
+    let written = DynamicImage::from(image).write_with_encoder(encoder);
     written.context("picture: cannot be encoded as PNG")?;
     Ok(bytes.into_inner())
 }
