@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One hundred steps of the public ivon-opt package on a small ViT, for tests/ivon.rs to compare with.
+"""One hundred steps of the public ivon-opt package on a small ViT, for tests/library/ivon.rs to compare with.
 
     pip install torch ivon-opt && python scripts/compare_ivon.py > tests/fixtures/ivon_steps.json
 

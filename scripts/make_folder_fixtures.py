@@ -92,7 +92,7 @@ def low_rank(model, features, layers):
     return tensors
 
 
-# What tests/folders.rs makes zero-shot heads of: case, punctuation, unknown and replaced characters, a text that is cut.
+# What tests/library/folders.rs makes zero-shot heads of: case, punctuation, unknown and replaced characters, a text that is cut.
 NAMES = ["Cat", "colt's  foot", "polka-dotted_frog", "7 ships", "zebra", "\ufb01eld of \uff21", "(a) dog!", "a", "Truck",
          "the " * 20 + "maple tree"]
 TEMPLATE = "A photo of a `{}`."

@@ -4,7 +4,7 @@ of that archive where the other finds nothing of it, and archives whose forward 
 
 Usage: python scripts/make_hostile_archive.py tests/fixtures
 
-Written with PyTorch 2.11. They are what `tests/archives.rs` proves that bella does not load.
+Written with PyTorch 2.11. They are what `tests/library/archives.rs` proves that bella does not load.
 """
 
 import io

@@ -1,5 +1,5 @@
 """Prints the golden numbers of learning rates by group: torch's AdamW and SGD with three groups (src/optimizers/entries), the factors of
-timm's layer decay for a ViT of two blocks and those of PEFT's LoRA+ (tests/particles.rs). Made with torch 2.11.0, timm 1.0.31, peft 0.21.2.
+timm's layer decay for a ViT of two blocks and those of PEFT's LoRA+ (tests/library/particles.rs). Made with torch 2.11.0, timm 1.0.31, peft 0.21.2.
 
     python scripts/make_rate_goldens.py
 """

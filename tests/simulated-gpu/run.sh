@@ -5,7 +5,7 @@
 #   tests/simulated-gpu/run.sh                    all cases, more than a hundred, a quarter of an hour on two cores
 #   tests/simulated-gpu/run.sh ci                 the set that CI runs
 #   tests/simulated-gpu/run.sh cases 'svgd-.*'    some cases, by patterns of their names (cases.py)
-#   tests/simulated-gpu/run.sh tests --test ivon  integration tests with their commands on the simulated GPU
+#   tests/simulated-gpu/run.sh tests --test library ivon::  integration tests with their commands on the simulated GPU
 #   tests/simulated-gpu/run.sh with COMMAND…      any command; every bella in it sees the GPU
 #
 # BELLA=FILE: the program (default: target/debug/bella, built first). JOBS=2: cases at a time.

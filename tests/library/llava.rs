@@ -1,10 +1,9 @@
 //! LLaVA: the smallest random networks, in the names of transformers 4 and of 5, give its tokens, logits, losses, gradients and
 //! texts (tests/fixtures/llava, written by scripts/make_llava_fixtures.py).
 
-mod common;
-
 use std::path::PathBuf;
 
+use crate::common::{Reference, fixture, near};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::machine::Chunk;
 use bella::model::language::Rows;
@@ -14,7 +13,6 @@ use bella::model::network::{Network, Weights};
 use bella::model::{Model, Normalize};
 use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
-use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
 const FOLDERS: [&str; 2] = ["transformers-4", "transformers-5"];

@@ -1,16 +1,15 @@
 //! Runs of `[subspace.projections]` leave with each particle's own text projection: in the head of every format, and in the text
 //! tower of a whole model.
 
-mod common;
-
 use std::path::Path;
 
+use crate::common;
+use crate::common::{Place, assert_has, done, error_line, fixture, with};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::{Fixed, Identified, identify};
-use common::{Place, assert_has, done, error_line, fixture, with};
 use tch::{CModule, IValue, Tensor};
 
 /// Zero-shot checkpoints with a text tower, and what else their configs say: an archive of CLIP, and SigLIP of two packages.

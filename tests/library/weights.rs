@@ -1,16 +1,14 @@
 //! Checkpoints as files: single ones, shards with an index, and dictionaries of tensors in pickles, of which nothing is
 //! executed (tests/fixtures/pickles, written by scripts/make_pickle_fixtures.py).
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common::{Place, assert_has, bella, done, error_line, fixture, printed};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::stored;
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::{Evidence, Fixed, Identified};
-use common::{Place, assert_has, bella, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 
 fn family(name: &str) -> PathBuf {

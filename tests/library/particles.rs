@@ -1,7 +1,7 @@
 //! The particle-batched objective equals separate ones; the adapter path equals merged weights; B = 0 is the checkpoint.
 
-mod common;
-
+use crate::common;
+use crate::common::{fixture, model};
 use bella::analysis::similarity::similarities;
 use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
@@ -17,7 +17,6 @@ use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::tasks::Recipe;
 use bella::train::{Learner, Likelihood, Passes, rate_factors};
-use common::{fixture, model};
 use tch::{Kind, Tensor};
 
 const PARTICLES: i64 = 3;

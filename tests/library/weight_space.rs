@@ -1,7 +1,6 @@
 //! Gradients mixed in weight space equal the formed ones, Σ_j c_ij ∂L_j/∂W_j carried into the factors, in f64.
 
-mod common;
-
+use crate::common::{fixture, model};
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
@@ -11,7 +10,6 @@ use bella::model::network::Weights;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::{Block, Shape, Subspace};
 use bella::train::{Learner, Likelihood, Passes};
-use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
 const PARTICLES: i64 = 3;

@@ -1,10 +1,10 @@
 //! Checkpoints as folders: the smallest random network of every family, saved by the package that publishes it, gives that
 //! package's features and logits (tests/fixtures/folders, written by scripts/make_folder_fixtures.py).
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common;
+use crate::common::{Place, assert_has, done, error_line, fixture, printed};
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::model::folder;
@@ -13,7 +13,6 @@ use bella::model::network::{Network, Parameters, Weights};
 use bella::model::recognition::identify::{Evidence, Fixed, Identified};
 use bella::model::vit::forward::Vit;
 use bella::schema::Tree;
-use common::{Place, assert_has, done, error_line, fixture, printed};
 use tch::{Kind, Tensor};
 
 const FAMILIES: [&str; 37] = [

@@ -1,10 +1,9 @@
 //! Language networks: the smallest random networks of the Llama family, saved by transformers, give its logits, gradients and
 //! tokens (tests/fixtures/language, written by scripts/make_language_fixtures.py).
 
-mod common;
-
 use std::path::PathBuf;
 
+use crate::common::{Reference, fixture, near};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
@@ -17,7 +16,6 @@ use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
 use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
-use common::{Reference, fixture, near};
 use tch::{Device, Kind, Tensor};
 
 const FAMILIES: [&str; 7] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2", "qwen3", "qwen3-biased"];

@@ -1,10 +1,8 @@
 //! Blocks below the first trained one run once per image: training from their kept output is the same training.
 
-mod common;
-
+use crate::common::{Place, assert_has, done, error_line, messages};
 use bella::base::tensor_file::State;
 use bella::run::RunFolder;
-use common::{Place, assert_has, done, error_line, messages};
 use tch::Tensor;
 
 /// Trains the later blocks with a cache in `place`, and gives theta with what was said.

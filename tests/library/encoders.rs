@@ -1,15 +1,13 @@
 //! Text encoders, as modules and from their folders. The reference is transformers (tests/fixtures/encoder, written by
 //! scripts/make_encoder_fixtures.py): token ids of texts and pairs, features and logits, gradients.
 
-mod common;
-
+use crate::common::fixture;
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
 use bella::model::encoder;
 use bella::model::module::{Limit, Opened, Wanted, open};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{HIDDEN, Network, SlotKind, Weights};
-use common::fixture;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

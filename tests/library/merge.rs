@@ -1,8 +1,8 @@
 //! `bella merge`: formed updates equal the low-rank ones, their variances those of draws, squared gradients the curvature's
 //! diagonal; and the command end to end on the embedded digits.
 
-mod common;
-
+use crate::common;
+use crate::common::{Place, assert_has, cells, done, error_line, fixture, model, number, with};
 use bella::analysis::merge::squared_gradients;
 use bella::data::batches::{Batch, SampleSet, in_order};
 use bella::data::fields::{Fields, PIXELS};
@@ -13,7 +13,6 @@ use bella::laplace::{Curvature, Shape, Structure, Tokens};
 use bella::model::Model;
 use bella::results::store::read;
 use bella::subspace::{Dense, Subspace};
-use common::{Place, assert_has, cells, done, error_line, fixture, model, number, with};
 use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor};
 

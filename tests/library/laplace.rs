@@ -1,8 +1,7 @@
 //! Laplace approximations: hand-made goldens, laplace-torch on small networks, and a vision transformer against its dense
 //! curvature.
 
-mod common;
-
+use crate::common::{fixture, model};
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
@@ -12,7 +11,6 @@ use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, 
 use bella::model::Model;
 use bella::posterior::curvature::Factor;
 use bella::subspace::Subspace;
-use common::{fixture, model};
 use tch::{Device, Kind, Tensor};
 
 const F64: (Kind, Device) = (Kind::Double, Device::Cpu);

@@ -1,10 +1,9 @@
 //! Memory: results do not depend on how a task is cut, a cut that does not fit is halved, and what cannot fit is refused.
 
-mod common;
-
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
 use anyhow::Result;
 use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
@@ -17,7 +16,6 @@ use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
 use bella::train::{self, Learner, Likelihood};
-use common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
 use tch::{Kind, Tensor};
 
 const IMAGES: i64 = 5;

@@ -1,8 +1,9 @@
 //! `[checkpoint] kind = "module"`: a TorchScript module trains by its own forward. The reference is PyTorch's
 //! (tests/fixtures/module, written by scripts/make_module_fixture.py).
 
-mod common;
-
+use crate::common::{
+    Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
+};
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::methods::{RowsAre, Update};
@@ -10,9 +11,6 @@ use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{Backbone, CheckpointKind, Loaded};
 use bella::schema::Tree;
-use common::{
-    Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
-};
 use tch::{Device, Kind, Reduction, Tensor};
 
 const MODULE: [&str; 3] = ["checkpoint.kind=module", "checkpoint.image_size=8", "checkpoint.path="];

@@ -1,10 +1,9 @@
 //! Zero-shot heads from class names and templates: the text tower, the head, its cache, and what is refused.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::path::Path;
 
+use crate::common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use assert_cmd::Command;
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
@@ -13,7 +12,6 @@ use bella::model::head::tokenizer::Tokenizer;
 use bella::model::head::{names, tokens};
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
-use common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
 use tch::{Kind, Tensor};
 
 /// A config of the embedded digits with a head from the fixture that knows CLIP's vocabulary.

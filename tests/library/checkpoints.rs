@@ -1,13 +1,11 @@
 //! Every naming and export of the fixtures is recognised with its true traits; everything else is refused by name.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{assert_has, bella, error_line, fixture, printed};
 use bella::model::archive::Archive;
 use bella::model::recognition::identify::{Evidence, Fixed, Identified, identify};
 use bella::model::vit::{Activation, Geometry, Traits};
-use common::{assert_has, bella, error_line, fixture, printed};
 use serde::Deserialize;
 use tch::Kind;
 

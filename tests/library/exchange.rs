@@ -1,15 +1,14 @@
 //! Models leave as adapters and whole folders and come in again. What the packages themselves make of them is compared by
 //! scripts/compare_exports.py.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common;
+use crate::common::{Place, assert_has, done, error_line, fixture, printed};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::Fixed;
-use common::{Place, assert_has, done, error_line, fixture, printed};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

@@ -1,14 +1,12 @@
 //! IVON on a vision transformer against the public package, and end to end on the embedded digits.
 
-mod common;
-
+use crate::common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use bella::base::random::Noise;
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
 use bella::methods::Method;
 use bella::methods::ivon::{Estimator, Ivon, Spec};
 use bella::train::{Learner, Likelihood, Passes};
-use common::{Place, assert_has, cell, error_line, fixture, messages, model};
 use tch::{Device, Kind, Tensor};
 
 /// The public package's names of the fixture's parameters.

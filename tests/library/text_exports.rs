@@ -1,17 +1,15 @@
 //! Networks of texts leave as adapters and whole folders and come in again. What the packages themselves make of them is compared
 //! by scripts/compare_text_exports.py.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common::{
+    Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
+};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS, of_texts};
 use bella::model::module::Limit;
 use bella::model::network::{Network, Weights};
 use bella::model::{Normalize, encoder, language, llava};
-use common::{
-    Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
-};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

@@ -1,14 +1,12 @@
 //! A folder's config decides which tensors there must be, and what it says must be true of them: whatever is missing, left over or
 //! contradicted is refused by name.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
+use crate::common::{Place, assert_has, fixture};
 use bella::model::folder;
 use bella::model::recognition::identify::Fixed;
 use bella::model::vit::Activation;
-use common::{Place, assert_has, fixture};
 use serde_json::{Value, json};
 use tch::Tensor;
 

@@ -2,8 +2,7 @@
 //! within a bias that is stated; the same seed gives the same bits; the state survives a file; a gradient that is not a number
 //! is not swallowed; one particle and three work. A method joins by its registration; [`CLAIMS`] adds what it finds.
 
-mod common;
-
+use crate::common;
 use anyhow::Result;
 use bella::base::tensor_file::State;
 use bella::bench::case::{BenchMethod, Choices, Source};

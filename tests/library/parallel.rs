@@ -1,11 +1,10 @@
 //! Several processes compute what one does: here they are threads that pass messages through memory.
 
-mod common;
-
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Barrier, Mutex};
 
+use crate::common::{Place, assert_has, error_line, model, questions, tiny};
 use bella::base::random::{Purpose, stream};
 use bella::data::SplitName;
 use bella::data::batches::Batch;
@@ -24,7 +23,6 @@ use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
 use bella::tasks::Recipe;
 use bella::train::{Learner, Likelihood, Passes, Shared};
-use common::{Place, assert_has, error_line, model, questions, tiny};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 

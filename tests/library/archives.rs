@@ -1,13 +1,11 @@
 //! An archive is recognised before anything in it may run, and read as it was written or not at all.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::common::{Place, assert_has, bella, error_line, fixture, messages, repository, text, tiny};
 use bella::model::archive::Archive;
-use common::{Place, assert_has, bella, error_line, fixture, messages, repository, text, tiny};
 use tch::{CModule, Tensor};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
