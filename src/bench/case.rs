@@ -18,7 +18,7 @@ use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::recognition::identify::Fixed;
 use crate::model::vit::architecture::Shape;
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
+use crate::model::{Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -55,19 +55,7 @@ impl Source<'_> {
         let Source::Published(published) = self else {
             return &["checkpoint.normalize=clip", "head.zero-shot.weights=random", "data.digits={}"];
         };
-        match published.kind() {
-            CheckpointKind::VisionLanguage => &[
-                "checkpoint.kind=vision-language",
-                "checkpoint.normalize=clip",
-                "head.answers={}",
-                "data.vqa-v2.root=vqa",
-            ],
-            _ => &[
-                "checkpoint.kind=language",
-                "head.label-words={}",
-                "data.jsonl={root=\"texts\", prompt=\"{text}\", labels=[\"no\", \"yes\"]}",
-            ],
-        }
+        published.kind().entry().bench
     }
 
     /// Returns the model with a frozen random head.

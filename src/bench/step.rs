@@ -224,7 +224,7 @@ impl Setup<'_> {
         let (layout, particles) = (self.subspace.layout(), self.particles);
         let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
         let (network, base) = (&*self.model.network, &self.model.base);
-        let sample = Sample::Image { side: self.model.image_side() };
+        let sample = Sample::of_image(self.model.image_side());
         Counting { network, base, sample, reads: Reads::Classes, pass }.work()
     }
 }

@@ -67,7 +67,7 @@ impl Outgoing<'_> {
 
     /// Returns what packages load: the checkpoint, or of a network of texts the folder that holds its file.
     pub fn source(&self) -> PathBuf {
-        match self.experiment.checkpoint.kind.is_folder() {
+        match self.experiment.checkpoint.kind.entry().is_folder {
             true => home(self.checkpoint()),
             false => self.checkpoint().to_path_buf(),
         }

@@ -10,7 +10,7 @@ use tch::Kind;
 use crate::exchange::expected::Expected;
 use crate::exchange::format::Together;
 use crate::exchange::graph::build;
-use crate::exchange::graph::members::{Leaving, Preparing, Taken};
+use crate::exchange::graph::members::{Bytes, Inputs, Leaving, Pixels, Preparing};
 use crate::exchange::outgoing::Outgoing;
 use crate::posterior::description::Preprocessing;
 use crate::schema::words;
@@ -42,7 +42,7 @@ pub struct Form {
 pub struct Whole<'a> {
     outgoing: &'a Outgoing<'a>,
     form: Form,
-    taken: Taken,
+    inputs: Box<dyn Inputs>,
 }
 
 impl<'a> Whole<'a> {
@@ -53,19 +53,20 @@ impl<'a> Whole<'a> {
     pub fn of(outgoing: &'a Outgoing<'a>, form: Form) -> Result<Whole<'a>> {
         let model = &outgoing.session.model;
         ensure!(model.network.written().is_some(), "only networks that bella computes itself are exported as one file");
-        let taken = match (model.preparation.images(), form.prepares) {
+        let inputs: Box<dyn Inputs> = match (model.preparation.images(), form.prepares) {
             (Some(images), true) => {
                 let normalize = outgoing.experiment.checkpoint.normalization()?;
-                Taken::Bytes(images.size(), Preparing { normalize, interpolation: images.interpolation() })
+                let preparing = Preparing { normalize, interpolation: images.interpolation() };
+                Box::new(Bytes { side: images.size(), preparing })
             }
-            (Some(images), false) => Taken::Pixels(images.size()),
+            (Some(images), false) => Box::new(Pixels { side: images.size() }),
             (None, true) => bail!("--preprocess: is for networks of images; this one takes texts: leave it out"),
             (None, false) => {
                 let texts = model.preparation.texts();
-                Taken::Texts(texts.context("the form of this network's samples is not known")?)
+                Box::new(texts.context("the form of this network's samples is not known")?)
             }
         };
-        Ok(Whole { outgoing, form, taken })
+        Ok(Whole { outgoing, form, inputs })
     }
 
     /// Returns samples that fill the graph's inputs, and the logits of every model.
@@ -73,10 +74,9 @@ impl<'a> Whole<'a> {
     /// # Errors
     /// Fails if prediction fails.
     pub fn expected(&self) -> Result<Expected> {
-        match self.taken {
-            // Images of another size show that resizing is in the file, too.
-            Taken::Bytes(side, _) => self.outgoing.expected_of(Some([2 * side, side + side / 2])),
-            _ => self.outgoing.expected(),
+        match self.inputs.tried_size() {
+            Some(size) => self.outgoing.expected_of(Some(size)),
+            None => self.outgoing.expected(),
         }
     }
 
@@ -86,10 +86,9 @@ impl<'a> Whole<'a> {
     /// Fails if a file cannot be written.
     pub fn write(&self, format: &Together, expected: &Expected, folder: &Path) -> Result<()> {
         let network = self.outgoing.session.model.network.written().context("this network has no graph")?;
-        let built = build(network, &Leaving::of(self.outgoing), &self.taken, self.form.numbers.kind());
+        let built = build(network, &Leaving::of(self.outgoing), &*self.inputs, self.form.numbers.kind());
         (format.write)(&built, &self.described()?, folder)?;
-        let padded = if let Taken::Texts(texts) = self.taken { texts.tokens } else { 0 };
-        expected.write_all(self.form.prepares, padded, folder)
+        expected.write_all(self.form.prepares, self.inputs.padded(), folder)
     }
 
     /// Returns the entries of a file's metadata.
@@ -108,6 +107,6 @@ impl<'a> Whole<'a> {
 
     /// Returns the names of the inputs of the file, in their order.
     pub fn inputs(&self) -> &'static [&'static str] {
-        self.taken.names()
+        self.inputs.names()
     }
 }

@@ -172,10 +172,10 @@ impl Serialize for ClassWeights {
 words! {
     /// The order of the training images in an epoch.
     pub enum Sampling {
-        /// Each image once.
+        /// Each image is drawn once.
         Shuffled = "shuffled",
-        /// As many draws with replacement as there are images, each with a probability inverse to the number of images of its
-        /// class.
+        /// Images are drawn with replacement, as many times as there are images, each with a probability inverse to the number
+        /// of images of its class.
         Balanced = "balanced",
     }
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
 use super::language::{Rows, Tokenizer};
-use super::module::Intake;
 use super::network::{Network, Parameters};
 use super::preparation::{AsStored, Preparation};
 use super::recognition::identify::{Evidence, Fixed, Identified};
@@ -91,7 +90,7 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
     Ok(match spec.kind {
         CheckpointKind::Module => {
             let wanted = match (&spec.tokenizer, spec.image_size) {
-                (Some(tokenizer), _) => module::Wanted::Texts { tokenizer, limit },
+                (Some(tokenizer), _) => module::Wanted::Texts { tokenizer: tokenizer.clone(), limit },
                 (None, size) => {
                     module::Wanted::Images(size.context("checkpoint.image_size: must be set for a module")?)
                 }
@@ -217,10 +216,7 @@ impl Backbone for module::Opened {
             Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
             None => "its last operation is no linear layer, so its output counts as features".to_string(),
         };
-        let taken = match module.intake() {
-            Intake::Images(size) => format!("{size} px"),
-            Intake::Texts(texts) => format!("texts of at most {} tokens", texts.tokens),
-        };
+        let taken = module.intake().about();
         tracing::info!(
             "checkpoint: a module of {parameters} parameters, {taken}, features {} wide; {head}",
             module.feature_width()
@@ -242,10 +238,10 @@ impl Backbone for module::Opened {
     }
 
     fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
-        let preparation: Box<dyn Preparation> = match (self.module.intake(), self.tokenizer) {
-            (Intake::Images(size), _) => images(*size)?,
-            (Intake::Texts(_), Some(tokenizer)) => tokenizer,
-            (Intake::Texts(_), None) => Box::new(AsStored),
+        let preparation: Box<dyn Preparation> = match (self.module.intake().image_size(), self.tokenizer) {
+            (Some(size), _) => images(size)?,
+            (None, Some(tokenizer)) => tokenizer,
+            (None, None) => Box::new(AsStored),
         };
         Ok(Parts { network: Box::new(self.module), base: self.base, preparation })
     }

@@ -3,19 +3,16 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::files::read_json;
 use crate::base::tensor::wide;
-use crate::model::families::decoders;
 use crate::model::folder::{config_file, home};
 use crate::model::head::{Head, Training};
-use crate::model::language::{self, EMBEDDING, Language, OUTPUT};
-use crate::model::llava::{self, Llava};
 use crate::model::network::{Network, Parameters};
 use crate::model::values::Values;
-use crate::model::{AsStored, CheckpointKind, Model, Normalize};
+use crate::model::{AsStored, CheckpointKind, Model, Normalize, Outline};
 use crate::schema::Choice;
 
 pub use crate::model::families::Published;
@@ -30,9 +27,14 @@ impl Published {
     }
 
     /// Returns the forward pass of this network.
+    ///
+    /// # Panics
+    /// Panics if a published network is of no kind.
     pub fn kind(&self) -> CheckpointKind {
-        let sees = self.values().is_ok_and(|values| values.text("model_type") == Some(decoders::LLAVA));
-        if sees { CheckpointKind::VisionLanguage } else { CheckpointKind::Language }
+        let values = self.values();
+        let model_type = values.as_ref().ok().and_then(|values| values.text("model_type")).unwrap_or_default();
+        let mut kinds = CheckpointKind::CHOICES.iter().map(|(_, kind)| *kind);
+        kinds.find(|kind| (kind.entry().reads)(model_type)).expect("every published network is of a kind")
     }
 
     /// Checks that a config asks for the forward pass of this network.
@@ -50,15 +52,9 @@ impl Published {
 pub struct Described {
     /// The folder, or the published name.
     pub name: String,
-    pub network: Text,
+    pub network: Box<dyn Outline>,
     /// The number of bytes of a stored weight.
     pub stored: u64,
-}
-
-/// A language network, or one that sees images.
-pub enum Text {
-    Language(Box<Language>),
-    Llava(Box<Llava>),
 }
 
 impl Described {
@@ -93,22 +89,18 @@ impl Described {
         values: &Values,
         (kind, tokens, normalize): (CheckpointKind, Option<i64>, Normalize),
     ) -> Result<Described> {
-        let network = match kind {
-            CheckpointKind::VisionLanguage => Text::Llava(Box::new(llava::described(values, tokens, normalize)?)),
-            _ => Text::Language(Box::new(language::described(values, tokens)?)),
-        };
+        let outline = kind.entry().outline.map_err(|why| anyhow!("checkpoint.kind = \"{}\": {why}", kind.word()))?;
+        let network = outline(values, tokens, normalize)?;
         Ok(Described { name, network, stored: stored(values) })
     }
 
     /// Returns the weights in a type, which take no memory.
     pub fn base(&self, kind: Kind) -> Parameters {
-        let sizes = match &self.network {
-            Text::Language(language) => language::sizes(&language.geometry),
-            Text::Llava(llava) => llava::sizes(llava),
-        };
-        let base = Parameters::without_memory(sizes, kind);
-        let tied = self.network.language().geometry.tied;
-        if tied { base.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { base }
+        let base = Parameters::without_memory(self.network.sizes(), kind);
+        match self.network.tie() {
+            Some([name, first]) => base.tie(&name, &first),
+            None => base,
+        }
     }
 }
 
@@ -116,29 +108,6 @@ impl Described {
 fn stored(values: &Values) -> u64 {
     let named = values.text("torch_dtype").or(values.text("dtype"));
     if named.is_some_and(|name| name.ends_with("16")) { 2 } else { 4 }
-}
-
-impl Text {
-    /// Returns the language network, also that of one that sees images.
-    pub fn language(&self) -> &Language {
-        match self {
-            Text::Language(language) => language,
-            Text::Llava(llava) => &llava.language,
-        }
-    }
-}
-
-impl Text {
-    /// Returns the network under a head of which a subspace trains `training`.
-    pub fn under(self, training: Training) -> Box<dyn Network> {
-        match self {
-            Text::Language(language) => language,
-            Text::Llava(mut llava) => {
-                llava.reads = training.rows();
-                llava
-            }
-        }
-    }
 }
 
 /// Returns a model of a network whose weights have sizes alone, with a head of zeros for `classes` classes, which plans memory for
@@ -167,6 +136,8 @@ pub fn laid_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::families::decoders;
+    use crate::model::llava;
 
     fn of(path: &str) -> Described {
         let path = Path::new(path);
@@ -197,14 +168,15 @@ mod tests {
     fn every_published_network_is_found_by_its_key() {
         for published in decoders::published() {
             assert_eq!(Published::of_path(Path::new(published.key)).map(|found| found.key), Some(published.key));
-            assert!(of(published.key).network.language().geometry.blocks >= 22, "{}", published.key);
+            assert!(of(published.key).network.blocks() >= 22, "{}", published.key);
         }
         assert!(Published::of_path(Path::new("models/my-own")).is_none());
     }
 
     #[test]
     fn llava_sees_576_patches_and_leaves_512_tokens_for_the_prompt() {
-        let Text::Llava(llava) = of("llava-1.5-7b-hf").network else { panic!("no eyes") };
+        let published = Published::of_path(Path::new("llava-1.5-7b-hf")).unwrap();
+        let llava = llava::described(&published.values().unwrap(), None, Normalize::CLIP).unwrap();
         assert_eq!((llava.sight.patches(), llava.sight.eyes.blocks, llava.language.tokens), (576, 23, 1088));
     }
 }

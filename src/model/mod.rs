@@ -7,10 +7,12 @@ pub mod encoder;
 pub mod families;
 pub mod folder;
 pub mod head;
+mod kind;
 pub mod language;
 pub mod llava;
 pub mod module;
 pub mod network;
+mod outline;
 mod preparation;
 pub mod recognition;
 mod spec;
@@ -35,6 +37,8 @@ use spec::IMAGE_SIDES;
 use vit::Traits;
 
 pub use backbone::Backbone;
+pub use kind::KindEntry;
+pub use outline::Outline;
 pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 

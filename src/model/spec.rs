@@ -11,11 +11,13 @@ use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
 use crate::model::encoder::is_encoder;
 use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
+use crate::model::kind::KindEntry;
 use crate::model::language::is_language;
 use crate::model::llava::is_llava;
 use crate::model::module::tokens;
 use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
+use crate::model::{encoder, language, llava, module, vit};
 use crate::schema::{Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -57,9 +59,15 @@ impl Kind {
         self == Kind::Module
     }
 
-    /// Returns whether packages load the folder of the checkpoint's file rather than the file.
-    pub fn is_folder(self) -> bool {
-        matches!(self, Kind::Encoder | Kind::Language | Kind::VisionLanguage)
+    /// Returns the entry, in which the file of each kind says what depends on it.
+    pub fn entry(self) -> &'static KindEntry {
+        match self {
+            Kind::Native => &vit::KIND,
+            Kind::Module => &module::KIND,
+            Kind::Encoder => &encoder::KIND,
+            Kind::Language => &language::KIND,
+            Kind::VisionLanguage => &llava::KIND,
+        }
     }
 
     /// Returns whether the network is a vision transformer.
@@ -325,6 +333,12 @@ fn check_preparation(reader: &Reader, medium: Medium, usual: &Preprocessing) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Choice;
+
+    #[test]
+    fn entries_have_the_words_of_their_kinds() {
+        assert!(Kind::CHOICES.iter().all(|(word, kind)| kind.entry().word == *word));
+    }
 
     #[test]
     fn folders_keep_the_dots_of_their_names() {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 
 use crate::experiment::{Experiment, Training};
-use crate::model::CheckpointKind;
 use crate::rehearse::clip::Clip;
 use crate::rehearse::language::{LanguageFolder, Size};
 use crate::rehearse::models::{Model, Shape};
@@ -92,11 +91,9 @@ fn check_stand_in(experiment: &Experiment, wants_real: bool) -> Result<()> {
     if experiment.head.key == "checkpoint" {
         bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
     }
-    if experiment.checkpoint.kind == CheckpointKind::Encoder {
-        bail!("checkpoint.kind = \"encoder\": no stand-in of a text encoder is made; {way_out}");
-    }
-    if experiment.checkpoint.kind == CheckpointKind::Module {
-        bail!("checkpoint.kind = \"module\": runs the module's own forward, for which nothing can stand in; {way_out}");
+    let kind = experiment.checkpoint.kind.entry();
+    if let Some(why) = kind.no_stand_in {
+        bail!("checkpoint.kind = \"{}\": {why}; {way_out}", kind.word);
     }
     Ok(())
 }

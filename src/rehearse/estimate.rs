@@ -11,8 +11,8 @@ use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
 use crate::data::SplitName;
 use crate::experiment::{Experiment, Validation};
-use crate::model::described::{Described, Text};
-use crate::model::{CheckpointKind, CheckpointSpec, Normalize, folder};
+use crate::model::described::Described;
+use crate::model::{CheckpointSpec, Normalize, folder};
 
 /// The largest number of bytes of decoded images that are kept in memory.
 pub const KEPT_IN_MEMORY: u64 = 2 << 30;
@@ -154,7 +154,5 @@ fn image_bytes(experiment: &Experiment, plan: &Plan) -> Option<u64> {
 /// Returns the number of pixels per side that the folder of a network with eyes tells.
 fn folder_side(experiment: &Experiment, path: &Path) -> Option<i64> {
     let CheckpointSpec { kind, max_tokens, .. } = experiment.checkpoint;
-    let sees = kind == CheckpointKind::VisionLanguage;
-    let found = sees.then(|| Described::of(path, kind, max_tokens, Normalize::CLIP).ok()).flatten()?;
-    if let Text::Llava(network) = found.network { Some(network.sight.eyes.image_size) } else { None }
+    Described::of(path, kind, max_tokens, Normalize::CLIP).ok()?.network.image_side()
 }

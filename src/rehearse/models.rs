@@ -9,6 +9,7 @@ use crate::model::CheckpointKind;
 use crate::model::described::Published;
 use crate::model::families::shapes;
 use crate::model::head::tokens::VOCABULARY;
+use crate::model::vit;
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
@@ -218,8 +219,8 @@ impl Shape {
     pub fn of_name(experiment: &Experiment) -> Result<Shape> {
         let path = &experiment.checkpoint.path.known_as();
         let published = Published::of_path(path);
-        match (experiment.checkpoint.kind, published) {
-            (CheckpointKind::Native, None) => {
+        match (experiment.checkpoint.kind.is_image_tower(), published) {
+            (true, None) => {
                 let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
                 of_file(&stem).map(Shape::Archive)
             }
@@ -238,9 +239,9 @@ impl Shape {
     /// Fails if it has another one.
     pub fn check_kind(self, kind: CheckpointKind) -> Result<()> {
         match self {
-            Shape::Archive(_) if kind == CheckpointKind::Native => Ok(()),
+            Shape::Archive(_) if kind.is_image_tower() => Ok(()),
             Shape::Archive(model) => {
-                bail!("checkpoint.kind = \"{}\": {} is of kind \"native\"", kind.word(), model.about)
+                bail!("checkpoint.kind = \"{}\": {} is of kind \"{}\"", kind.word(), model.about, vit::KIND.word)
             }
             Shape::Folder(published) => published.check_kind(kind),
         }

@@ -141,7 +141,7 @@ fn check_step(
     let weights = (base.count() * kind.elt_size_in_bytes()) as u64;
     let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
     let classes = classes_of(&*experiment.data.dataset) as i64;
-    let model = laid_out(described.network.under(head.0), base, head, classes, (device, kind));
+    let model = laid_out(described.network.reading(head.0.rows()), base, head, classes, (device, kind));
     let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
     let images = (part.images - part.held_out, part.held_out);
     let step = Step::of(training, &model, subspace.layout(), images);

@@ -12,6 +12,7 @@ use crate::metrics::{Average, Metric, Scores, value};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
+use crate::model::network::ops::Constant;
 use crate::predict::Predictor;
 use crate::predictions::{ENDING, Predictions};
 
@@ -68,12 +69,14 @@ impl Loss for Classes {
 pub struct Recipe {
     /// The weights of the classes, `[C]` in f64 on the host; `None` if they are equal.
     weights: Option<Vec<f64>>,
+    /// The same on the device and in the type of the latest logits.
+    uploaded: Constant,
     smoothing: f64,
 }
 
 impl Recipe {
     pub fn new(weights: Option<Vec<f64>>, smoothing: f64) -> Recipe {
-        Recipe { weights, smoothing }
+        Recipe { weights, uploaded: Constant::new("class weights"), smoothing }
     }
 
     /// Returns the factor of the losses of a batch with these labels, B / Σ w_y, whose mean over the B samples is then the weighted
@@ -90,7 +93,11 @@ impl Recipe {
         let own = |values: &Tensor| -values.gather(-1, &labels.unsqueeze(-1), false).squeeze_dim(-1);
         let log_p = match &self.weights {
             None => log_p,
-            Some(weights) => log_p * upload(&Tensor::from_slice(weights).to_kind(logits.kind()), logits.device()),
+            Some(weights) => {
+                let place = (logits.kind(), logits.device());
+                let make = |(kind, device)| upload(&Tensor::from_slice(weights).to_kind(kind), device);
+                log_p * self.uploaded.get(&[], place, make)
+            }
         };
         if self.smoothing == 0.0 {
             return own(&log_p);

@@ -20,7 +20,7 @@ fn opened(name: &str) -> Opened {
 fn limited(name: &str, limit: Limit) -> Opened {
     tch::set_num_threads(1);
     let folder = fixture("encoder").join(name);
-    open(&folder.join(format!("{name}.pt")), &Wanted::Texts { tokenizer: &folder, limit }).unwrap()
+    open(&folder.join(format!("{name}.pt")), &Wanted::Texts { tokenizer: folder.clone(), limit }).unwrap()
 }
 
 fn texts(name: &str) -> Value {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use tch::Device;
 
 use crate::bench::estimate::lengths::{Lengths, Machine, Part};
-use crate::bench::estimate::network::{Counted, Sized};
+use crate::bench::estimate::network::Sized;
 use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
@@ -22,7 +22,7 @@ pub struct Case<'a> {
     training: &'a Training,
     pub name: String,
     pub model: Model,
-    counted: Counted,
+    longest: Sample,
     subspace: Box<dyn Subspace>,
     pub real: Real,
     pub lengths: Option<Lengths>,
@@ -48,11 +48,10 @@ impl<'a> Case<'a> {
     /// Fails if the config trains nothing, or if the network lacks a layer that it names.
     pub fn new(experiment: &'a Experiment, network: Sized, real: Real, lengths: Option<Lengths>) -> Result<Case<'a>> {
         let training = experiment.training.as_ref().context("the config has nothing to train")?;
-        let (name, counted, checkpoint_bytes) =
-            (network.name.clone(), network.counted.clone(), network.checkpoint_bytes);
+        let (name, longest, checkpoint_bytes) = (network.name.clone(), network.longest, network.checkpoint_bytes);
         let model = network.model(experiment);
         let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
-        Ok(Case { experiment, training, name, model, counted, subspace, real, lengths, checkpoint_bytes })
+        Ok(Case { experiment, training, name, model, longest, subspace, real, lengths, checkpoint_bytes })
     }
 
     pub fn parameters(&self) -> i64 {
@@ -79,14 +78,9 @@ impl<'a> Case<'a> {
     /// Returns the operations of a pass over samples, forward and for gradients.
     fn work(&self, particles: i64, samples: &Samples, (from_stage, reads): (Option<usize>, Reads)) -> Work {
         let (layout, classes) = (self.subspace.layout(), self.model.head.classes());
-        let sample = match &self.counted {
-            Counted::Images { side } => Sample::Image { side: *side },
-            Counted::Texts(texts) => {
-                let known = self.lengths.as_ref();
-                let own = known.map_or(texts.most, |known| known.tokens(samples.split, reads, samples.batch));
-                texts.prompt(if samples.kept { texts.most } else { own })
-            }
-        };
+        let known = self.lengths.as_ref().filter(|_| !samples.kept);
+        let own = |most| known.map_or(most, |known| known.tokens(samples.split, reads, samples.batch));
+        let sample = Sample { tokens: self.longest.tokens.map(own), ..self.longest };
         let pass = Pass { layout, classes, particles, images: samples.count, own_images: samples.own, from_stage };
         Counting { network: &*self.model.network, base: &self.model.base, sample, reads, pass }.work()
     }
@@ -114,10 +108,8 @@ impl<'a> Case<'a> {
     /// Returns the share of `passes` passes over `images` images in which they are decoded: all of them, or the first where
     /// they are kept.
     fn decoded(&self, images: usize, passes: f64) -> f64 {
-        let (dataset, side) = (&*self.experiment.data.dataset, self.counted.side());
-        if dataset.resize().is_none() || side == 0 {
-            return 0.0;
-        }
+        let (dataset, side) = (&*self.experiment.data.dataset, self.longest.side);
+        let Some(side) = side.filter(|_| dataset.resize().is_some()) else { return 0.0 };
         let kept = images as u64 * (3 * side * side) as u64 <= KEPT_IN_MEMORY || self.experiment.data.cache.is_some();
         images as f64 * if kept { 1.0 } else { passes }
     }

@@ -1,17 +1,14 @@
 //! The machine that an estimate is for, and the lengths of prompts, counted in the data where they and the tokenizer are there, else taken to be as long as they may be.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
 use tch::Kind;
 
-use crate::bench::estimate::network::{Counted, CountedTexts, Sized};
+use crate::bench::estimate::network::Sized;
 use crate::bench::flops::Reads;
 use crate::data::{Inputs, Request, SplitName};
 use crate::experiment::{Experiment, Validation};
 use crate::machine::Precision;
 use crate::model::Preparation;
-use crate::model::folder::home;
-use crate::model::language::Tokenizer;
-use crate::model::llava::QuestionTokenizer;
 
 /// The number of tokens of an answer, where no data say it; memory is planned for as many.
 const ANSWER: i64 = 8;
@@ -65,12 +62,12 @@ fn longest(ascending: &[u32], size: usize) -> f64 {
 impl Lengths {
     /// Returns the lengths of the prompts of an experiment; `None` if its network takes images alone.
     pub fn of(experiment: &Experiment, network: &Sized) -> Option<Lengths> {
-        let Counted::Texts(texts) = &network.counted else { return None };
-        let splits = match read(experiment, texts) {
+        let most = network.longest.tokens?;
+        let splits = match read(experiment, network) {
             Ok(splits) => splits,
-            Err(why) => return Some(Lengths::most(texts, &format!(", since {why:#}"))),
+            Err(why) => return Some(Lengths::most(network, most, &format!(", since {why:#}"))),
         };
-        let mut found = Lengths { most: texts.most, splits, told: String::new() };
+        let mut found = Lengths { most, splits, told: String::new() };
         let batch = experiment.training.as_ref().map_or(1, |training| training.train.batch_size);
         let train = found.counts(SplitName::Train).map_or(&[][..], |counts| &counts.whole);
         let mean = train.iter().map(|tokens| f64::from(*tokens)).sum::<f64>() / train.len().max(1) as f64;
@@ -84,17 +81,17 @@ impl Lengths {
 
     /// Returns the lengths of prompts that are as long as they may be; `None` if the network takes images alone.
     pub fn assumed(network: &Sized) -> Option<Lengths> {
-        let Counted::Texts(texts) = &network.counted else { return None };
-        Some(Lengths::most(texts, ""))
+        let most = network.longest.tokens?;
+        Some(Lengths::most(network, most, ""))
     }
 
-    fn most(texts: &CountedTexts, why: &str) -> Lengths {
-        let image = match &texts.sight {
-            Some((patches, _)) => format!(", {patches} of them of the image, answers of {ANSWER}"),
+    fn most(network: &Sized, most: i64, why: &str) -> Lengths {
+        let image = match network.patches {
+            Some(patches) => format!(", {patches} of them of the image, answers of {ANSWER}"),
             None => String::new(),
         };
-        let told = format!("{} tokens each{image}: assumed (checkpoint.max_tokens){why}", texts.most);
-        Lengths { most: texts.most, splits: Vec::new(), told }
+        let told = format!("{most} tokens each{image}: assumed (checkpoint.max_tokens){why}");
+        Lengths { most, splits: Vec::new(), told }
     }
 
     /// Returns how long prompts are, and how that is known.
@@ -134,22 +131,13 @@ impl Lengths {
 }
 
 /// Reads and counts the splits of an experiment that it trains and tests on.
-fn read(experiment: &Experiment, texts: &CountedTexts) -> Result<Vec<(SplitName, Counts)>> {
-    let folder = home(&experiment.checkpoint.path);
-    ensure!(experiment.checkpoint.path.exists(), "the tokenizer is not there");
-    let tokenizer = Tokenizer::open(&folder, texts.geometry.vocabulary, texts.most as usize)?;
-    let preparation: Box<dyn Preparation> = match &texts.sight {
-        None => Box::new(tokenizer),
-        Some((patches, image)) => {
-            let (patches, image_side, image) = (*patches as usize, texts.side, *image);
-            let normalize = experiment.checkpoint.normalization()?;
-            Box::new(QuestionTokenizer { tokenizer, image, patches, image_side, normalize })
-        }
-    };
+fn read(experiment: &Experiment, network: &Sized) -> Result<Vec<(SplitName, Counts)>> {
+    let tokenizer = network.tokenizer.as_ref().context("the tokenizer is not there")?;
+    let preparation = tokenizer.as_ref().map_err(|why| anyhow!("{why:#}"))?;
     let has_val = experiment.data.validation == Validation::Published;
     let names = [SplitName::Train, SplitName::Val, SplitName::Test];
     let names = names.into_iter().filter(|name| *name != SplitName::Val || has_val);
-    names.map(|name| Ok((name, counted(experiment, &*preparation, name)?))).collect()
+    names.map(|name| Ok((name, counted(experiment, &**preparation, name)?))).collect()
 }
 
 fn counted(experiment: &Experiment, preparation: &dyn Preparation, name: SplitName) -> Result<Counts> {

@@ -203,6 +203,26 @@ mod tests {
     }
 
     #[test]
+    fn a_text_encoder_is_counted_from_its_config() {
+        let place = tempfile::tempdir().unwrap();
+        let config = "{ \"model_type\": \"bert\", \"vocab_size\": 50, \"hidden_size\": 16, \"intermediate_size\": 24, \
+                      \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 12 }";
+        std::fs::write(place.path().join("config.json"), config).unwrap();
+        let path = toml::Value::from(place.path().to_string_lossy().into_owned());
+        let found = expected(&format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = {path}\nkind = \"encoder\"\nmax_tokens = 10\n[head.linear]\n\
+             [data.jsonl]\nroot = \"nowhere\"\nprompt = \"{{text}}\"\nlabels = [\"no\", \"yes\"]\nvalidation = 0.25\nsubset = 12\n\
+             [subspace.low-rank]\nrank = 2\ntargets = [\"attn.q\", \"attn.v\"]\n[method.svgd]\nparticles = 3\ngamma = 0.01\n\
+             [optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 3\n"
+        ));
+        assert_eq!((found.real.train, found.real.steps, found.test), (12, 3, Some(12)));
+        assert!(found.lengths.unwrap().starts_with("10 tokens each: assumed"));
+        // Rank 2 takes 2·(16 + 16) parameters of queries and as many of values in two blocks; the head is trained, too.
+        assert_eq!(found.parameters, 2 * 2 * 64 + 2 * 16 + 2);
+        assert!(found.attack.is_none() && found.evaluation.unwrap().flop > 12.0 * 3.0 * 2.0 * 28_000.0 / 3.0);
+    }
+
+    #[test]
     fn what_cannot_be_counted_is_refused() {
         let error = |text: &str| {
             let experiment = Experiment::read(&Tree::parse("x.toml", text).unwrap()).unwrap();

@@ -1,78 +1,35 @@
 //! The network of a config, with weights of the right sizes.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use tch::{Device, Kind};
 
 use crate::bench::case::Source;
 use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
-use crate::model::described::{Described, Text, laid_out};
+use crate::model::described::{Described, laid_out};
+use crate::model::folder::home;
 use crate::model::network::{Network, Parameters};
 use crate::model::vit::architecture::{Shape, sizes};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
-use crate::model::{CheckpointKind, Model, Normalize, OpenedCheckpoint, language};
+use crate::model::{Model, Normalize, OpenedCheckpoint, Preparation};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::rehearse::models;
 use crate::rehearse::sizes::classes_of;
-use crate::schema::Choice;
 
 /// The network of a config. Its weights have sizes; those of a published shape, and those of a language network, take no memory.
 pub struct Sized {
     pub name: String,
     pub network: Box<dyn Network>,
-    pub counted: Counted,
+    /// The longest sample.
+    pub longest: Sample,
+    /// The tokens of an image, where a text has one.
+    pub patches: Option<i64>,
+    /// The tokenizer of a network of texts, where its folder is there.
+    pub tokenizer: Option<Result<Box<dyn Preparation>>>,
     pub base: Parameters,
     pub kind: Kind,
     pub checkpoint_bytes: u64,
-}
-
-/// The sizes from which operations are counted.
-#[derive(Clone)]
-pub enum Counted {
-    Images { side: i64 },
-    Texts(CountedTexts),
-}
-
-/// The language network that operations are counted from.
-#[derive(Clone)]
-pub struct CountedTexts {
-    pub geometry: language::Geometry,
-    /// The number of patches of an image and the token that stands for one, where the network sees images.
-    pub sight: Option<(i64, u32)>,
-    /// The number of pixels per side of an image; 0 without one.
-    pub side: i64,
-    /// The most tokens of a prompt.
-    pub most: i64,
-}
-
-impl Counted {
-    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
-    pub fn side(&self) -> i64 {
-        match self {
-            Counted::Images { side } => *side,
-            Counted::Texts(texts) => texts.side,
-        }
-    }
-}
-
-impl CountedTexts {
-    fn of(network: &Text) -> CountedTexts {
-        let language = network.language();
-        let (geometry, most) = (language.geometry.clone(), language.tokens);
-        let Text::Llava(llava) = network else { return CountedTexts { geometry, sight: None, side: 0, most } };
-        let eyes = &llava.sight.eyes;
-        let sight = (llava.sight.patches(), eyes.token as u32);
-        CountedTexts { geometry, sight: Some(sight), side: eyes.image_size, most }
-    }
-
-    /// Returns a prompt of so many tokens.
-    pub fn prompt(&self, tokens: i64) -> Sample {
-        match self.sight {
-            None => Sample::Text { tokens },
-            Some(_) => Sample::Question { tokens, side: self.side },
-        }
-    }
 }
 
 impl Sized {
@@ -82,25 +39,13 @@ impl Sized {
     /// Fails if the shape is not known, or if the checkpoint cannot be read.
     pub fn of(experiment: &Experiment, kind: Kind) -> Result<Sized> {
         let spec = &experiment.checkpoint;
-        match spec.kind {
-            CheckpointKind::Language | CheckpointKind::VisionLanguage => {
-                let normalize = spec.normalize.unwrap_or(Normalize::CLIP);
-                let found = Described::of(&spec.path, spec.kind, spec.max_tokens, normalize)?;
-                let there = checkpoint_bytes(&spec.path);
-                Ok(Sized::described(experiment, found, (kind, there)))
-            }
-            CheckpointKind::Native => Sized::images(experiment, kind),
-            CheckpointKind::Encoder => bail!(
-                "checkpoint.kind = \"{}\": the operations of text encoders are not estimated: measure them by a short `bella train` \
-                 (train.epochs = 1, data.*.subset)",
-                spec.kind.word()
-            ),
-            CheckpointKind::Module => bail!(
-                "checkpoint.kind = \"{}\": operations are counted from a network's shape, which a module does not show: measure it \
-                 by a short `bella train` (train.epochs = 1, data.*.subset)",
-                spec.kind.word()
-            ),
+        if spec.kind.is_image_tower() {
+            return Sized::images(experiment, kind);
         }
+        let normalize = spec.normalize.unwrap_or(Normalize::CLIP);
+        let found = Described::of(&spec.path, spec.kind, spec.max_tokens, normalize)?;
+        let there = checkpoint_bytes(&spec.path);
+        Ok(Sized::described(experiment, found, (kind, there)))
     }
 
     /// Returns the network of a case of `bella bench`, in a type.
@@ -125,15 +70,18 @@ impl Sized {
 
     fn described(experiment: &Experiment, found: Described, (kind, there): (Kind, u64)) -> Sized {
         let base = found.base(kind);
-        let (counted, name) = (Counted::Texts(CountedTexts::of(&found.network)), found.name);
-        let checkpoint_bytes = there.max(base.count() as u64 * found.stored);
-        let network = found.network.under(experiment.head.spec.training());
-        Sized { name, network, counted, base, kind, checkpoint_bytes }
+        let Described { name, network, stored } = found;
+        let longest = Sample { tokens: Some(network.most_tokens()), side: network.image_side() };
+        let (path, patches) = (&experiment.checkpoint.path, network.patches());
+        let tokenizer = path.exists().then(|| network.tokenizer(&home(path)));
+        let checkpoint_bytes = there.max(base.count() as u64 * stored);
+        let network = network.reading(experiment.head.spec.training().rows());
+        Sized { name, network, longest, patches, tokenizer, base, kind, checkpoint_bytes }
     }
 
     fn of_vit((name, vit): (String, Vit), base: Parameters, (kind, checkpoint_bytes): (Kind, u64)) -> Sized {
-        let counted = Counted::Images { side: vit.geometry.image_size() };
-        Sized { name, network: Box::new(vit), counted, base, kind, checkpoint_bytes }
+        let longest = Sample::of_image(vit.geometry.image_size());
+        Sized { name, network: Box::new(vit), longest, patches: None, tokenizer: None, base, kind, checkpoint_bytes }
     }
 
     fn images(experiment: &Experiment, kind: Kind) -> Result<Sized> {

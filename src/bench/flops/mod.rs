@@ -7,7 +7,7 @@ mod texts;
 
 use tch::Kind;
 
-use crate::data::fields::{Fields, IDS, MASK, PIXELS};
+use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use crate::model::language::{EMBEDDING, OUTPUT};
 use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
 use crate::model::network::{Network, Parameters};
@@ -29,15 +29,13 @@ pub struct Pass<'a> {
     pub from_stage: Option<usize>,
 }
 
-/// A sample of a network.
+/// A sample of a network: a text, an image, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sample {
-    /// An image of so many pixels per side.
-    Image { side: i64 },
-    /// A prompt of so many tokens, those of an answer that is learnt among them.
-    Text { tokens: i64 },
-    /// A prompt, the patches of its image among its tokens, with an image of so many pixels per side.
-    Question { tokens: i64, side: i64 },
+pub struct Sample {
+    /// The number of tokens of a text: those of an answer that is learnt among them, and the patches of an image.
+    pub tokens: Option<i64>,
+    /// The number of pixels per side of an image.
+    pub side: Option<i64>,
 }
 
 /// The part of a network's output that is read for a sample.
@@ -52,21 +50,22 @@ pub enum Reads {
 }
 
 impl Sample {
-    /// Returns the shapes of a prepared sample.
-    fn shape(self) -> Fields<Vec<i64>> {
-        let text = |tokens: i64| vec![(IDS, vec![tokens]), (MASK, vec![tokens])];
-        let image = |side: i64| vec![(PIXELS, vec![3, side, side])];
-        Fields::new(match self {
-            Sample::Image { side } => image(side),
-            Sample::Text { tokens } => text(tokens),
-            Sample::Question { tokens, side } => [text(tokens), image(side)].concat(),
-        })
+    /// Returns an image of so many pixels per side.
+    pub fn of_image(side: i64) -> Sample {
+        Sample { tokens: None, side: Some(side) }
     }
 
-    /// Returns the shapes of what enters a stage of a network. It has as many tokens as a prompt has.
+    /// Returns the shapes of a prepared sample. Networks that know one kind of tokens do not read the kinds.
+    fn shape(self) -> Fields<Vec<i64>> {
+        let text = self.tokens.map(|tokens| [IDS, MASK, KINDS].map(|name| (name, vec![tokens])));
+        let image = self.side.map(|side| (PIXELS, vec![3, side, side]));
+        Fields::new(text.into_iter().flatten().chain(image).collect())
+    }
+
+    /// Returns the shapes of what enters a stage of a network. It has as many tokens as a text has.
     fn entering(self, network: &dyn Network, stage: usize) -> Fields<Vec<i64>> {
         let shapes = network.entering(stage);
-        let (Sample::Text { tokens } | Sample::Question { tokens, .. }) = self else { return shapes };
+        let Some(tokens) = self.tokens else { return shapes };
         shapes.map(|shape| [&[tokens.max(1)], &shape[1..]].concat())
     }
 }
@@ -111,7 +110,7 @@ impl Counting<'_> {
         let output = if tied && is_trained(EMBEDDING) { EMBEDDING } else { OUTPUT };
         let vocabulary = || base.get(&name).map_or(0, |output| output.size()[0]);
         let last = |features: &Count| counter.reshape(features, &[1, network.feature_width()]);
-        match (self.reads, self.sample) {
+        match (self.reads, self.sample.tokens) {
             (Reads::Classes, _) => {
                 let own = if is_trained(output) { output } else { "head" };
                 counter.product(own, &last(features), pass.classes);
@@ -119,7 +118,7 @@ impl Counting<'_> {
             (Reads::Answer(tokens), _) => {
                 counter.product(output, &counter.slice(features, 2, 0, tokens), vocabulary());
             }
-            (Reads::Writes(more), Sample::Text { tokens } | Sample::Question { tokens, .. }) => {
+            (Reads::Writes(more), Some(tokens)) => {
                 counter.product(output, &last(features), vocabulary());
                 let writer = network.autoregressive().expect("tokens are written by a network that writes");
                 for before in 1..more {
@@ -127,7 +126,7 @@ impl Counting<'_> {
                     counter.product(output, &last(&features), vocabulary());
                 }
             }
-            (Reads::Writes(_), Sample::Image { .. }) => {}
+            (Reads::Writes(_), None) => {}
         }
     }
 }
@@ -164,7 +163,7 @@ mod tests {
         let traits = Traits { heads: 2, activation: Activation::Gelu, eps: 1e-6 };
         let vit = Vit::new(GEOMETRY, traits, Parts::PLAIN);
         let base = Parameters::without_memory(sizes(&GEOMETRY), Kind::Float);
-        let (sample, reads) = (Sample::Image { side: 4 }, Reads::Classes);
+        let (sample, reads) = (Sample::of_image(4), Reads::Classes);
         Counting { network: &vit, base: &base, sample, reads, pass }.work()
     }
 

@@ -1,14 +1,15 @@
 //! The operations of language networks.
 
 use super::*;
-use crate::model::described::{Published, Text};
+use crate::model::described::{Described, Published};
 use crate::model::language::{Geometry, Language, sizes};
-use crate::model::{Normalize, llava};
+use crate::model::network::Rows;
+use crate::model::values::Values;
+use crate::model::{CheckpointKind, Normalize, language, llava};
 
 /// Width 16, MLP 24, 4 heads of 4 channels, 2 of keys, 2 blocks, 50 tokens.
 fn geometry() -> Geometry {
-    let of_7b = Published::of_key("llama-7b").unwrap().described(None, Normalize::CLIP).unwrap();
-    let Text::Language(language) = of_7b.network else { panic!("no language network") };
+    let language = language::described(&Published::of_key("llama-7b").unwrap().values().unwrap(), None).unwrap();
     let small = Geometry { vocabulary: 50, width: 16, mlp: 24, blocks: 2, heads: 4, key_heads: 2, ..language.geometry };
     Geometry { channels: 4, ..small }
 }
@@ -32,7 +33,7 @@ fn work(layout: &Layout, reads: Reads, particles: i64) -> Work {
     let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
     let pass = Pass { layout, classes: 3, particles, images: 1, own_images: false, from_stage: None };
     let network = Language::new(geometry, 10);
-    Counting { network: &network, base: &base, sample: Sample::Text { tokens: 10 }, reads, pass }.work()
+    Counting { network: &network, base: &base, sample: Sample { tokens: Some(10), side: None }, reads, pass }.work()
 }
 
 /// torch's `FlopCounterMode` on transformers' `LlamaForCausalLM` of these sizes, whose eager attention multiplies all 100 pairs of
@@ -82,8 +83,8 @@ fn written_tokens_go_through_the_network_once() {
 /// LLaVA's image goes through its tower and projector once, and then through the blocks as tokens.
 #[test]
 fn an_image_is_seen_once_for_all_particles() {
-    let of_7b = Published::of_key("llava-1.5-7b").unwrap().described(None, Normalize::CLIP).unwrap();
-    let Text::Llava(llava) = &of_7b.network else { panic!("no eyes") };
+    let values = Published::of_key("llava-1.5-7b").unwrap().values().unwrap();
+    let llava = &llava::described(&values, None, Normalize::CLIP).unwrap();
     let (layout, tokens) = (layout(&llava.language.geometry), 600);
     let base = Parameters::without_memory(llava::sizes(llava), Kind::Float);
     let pass = |particles, from_stage| Pass {
@@ -94,9 +95,9 @@ fn an_image_is_seen_once_for_all_particles() {
         own_images: false,
         from_stage,
     };
-    let sample = Sample::Question { tokens, side: 336 };
+    let sample = Sample { tokens: Some(tokens), side: Some(336) };
     let count = |from| {
-        let (network, reads, pass): (&dyn Network, _, _) = (&**llava, Reads::Answer(4), pass(5, from));
+        let (network, reads, pass): (&dyn Network, _, _) = (llava, Reads::Answer(4), pass(5, from));
         Counting { network, base: &base, sample, reads, pass }.work().forward
     };
     let [whole, read] = [None, Some(1)].map(count);
@@ -104,4 +105,24 @@ fn an_image_is_seen_once_for_all_particles() {
     let blocks = 23.0 * (577.0 * 12.0 * 1024.0 * 1024.0 + 2.0 * 577.0 * 577.0 * 1024.0);
     let rest = 576.0 * (588.0 * 1024.0 + 1024.0 * 4096.0 + 4096.0 * 4096.0);
     assert!((eyes / (2.0 * (blocks + rest)) - 1.0).abs() < 1e-9, "{eyes}");
+}
+
+/// Multiply-adds of 10 tokens by hand. Block 0: queries, keys and values 3·10·256, attention 2·10·10·16, projection 10·256, MLP
+/// 2·10·384. Block 1 computes the first token alone: keys and values 2·10·256, queries 256, attention 2·10·16, projection 256, MLP
+/// 2·384. The layer on it takes 256, and the head 16·3.
+#[test]
+fn a_text_encoder_reads_its_first_token() {
+    let config = serde_json::json!({ "model_type": "bert", "vocab_size": 50, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 12 });
+    let values = Values::new(std::path::Path::new("config.json"), config);
+    let asked = (CheckpointKind::Encoder, Some(10), Normalize::CLIP);
+    let found = Described::new("a small BERT".into(), &values, asked).unwrap();
+    let (base, nothing) = (found.base(Kind::Float), Layout::default());
+    let pass = Pass { layout: &nothing, classes: 3, particles: 1, images: 1, own_images: false, from_stage: None };
+    let sample = Sample { tokens: found.network.most_tokens().into(), side: None };
+    let network = found.network.reading(Rows::Last);
+    let work = Counting { network: &*network, base: &base, sample, reads: Reads::Classes, pass }.work();
+    let first = 7680 + 3200 + 2560 + 7680;
+    let second = 5120 + 256 + 320 + 256 + 768;
+    assert_eq!(work, Work { forward: 2.0 * f64::from(first + second + 256 + 48), backward: 0.0 });
 }

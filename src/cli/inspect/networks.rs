@@ -14,7 +14,7 @@ use crate::model::folder::{Preprocessing, TOKENIZER, has_weights, home};
 use crate::model::language::Geometry;
 use crate::model::language::rope::Scaling;
 use crate::model::llava::PROJECTOR;
-use crate::model::module::{Intake, Limit, Opened, Wanted, open};
+use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::OwnHead;
 use crate::model::{Normalize, encoder, language, llava};
@@ -125,14 +125,6 @@ fn print_low_rank(network: &dyn Network, rank: i64, blocks: &str, particles: &[i
     println!("low rank {:<4} queries and values of {blocks}, {}", rank, counts.join(", "));
 }
 
-/// The input of a module, which the command names or the archive shows.
-pub enum Taken {
-    /// Images of this many pixels per side.
-    Images(i64),
-    /// Texts by the tokenizer of this folder.
-    Texts(PathBuf),
-}
-
 /// The options of the command that say what a file is.
 pub struct Said<'a> {
     pub file: &'a Path,
@@ -146,17 +138,18 @@ pub struct Said<'a> {
 ///
 /// # Errors
 /// Fails if neither the command nor the archive tells, or if a text encoder has no tokenizer.
-pub fn taken(said: &Said) -> Result<Option<Taken>> {
+pub fn taken(said: &Said) -> Result<Option<Wanted>> {
     let Said { file, module, image_size, tokenizer } = *said;
+    let texts = |tokenizer: PathBuf| Wanted::Texts { tokenizer, limit: Limit::default() };
     match (image_size, tokenizer) {
-        (Some(size), _) => return Ok(Some(Taken::Images(size))),
-        (None, Some(folder)) => return Ok(Some(Taken::Texts(folder.to_path_buf()))),
+        (Some(size), _) => return Ok(Some(Wanted::Images(size))),
+        (None, Some(folder)) => return Ok(Some(texts(folder.to_path_buf()))),
         (None, None) => {}
     }
     let is_archive = file.is_file() && !has_weights(file)?;
     let archive = if is_archive { Archive::open(file).ok().filter(Archive::takes_texts) } else { None };
     match archive {
-        Some(_) if home(file).join(TOKENIZER[0]).is_file() => Ok(Some(Taken::Texts(home(file)))),
+        Some(_) if home(file).join(TOKENIZER[0]).is_file() => Ok(Some(texts(home(file)))),
         Some(archive) => bail!(
             "{}: a text encoder, whose forward takes {} tensors ({}), and no tokenizer.json lies beside it: name the folder of \
              its tokenizer by --tokenizer",
@@ -174,17 +167,13 @@ pub fn taken(said: &Said) -> Result<Option<Taken>> {
 }
 
 /// Prints what a module is, having run it, and returns its parameters.
-pub fn print_module(file: &Path, taken: &Taken) -> Result<Parameters> {
-    let wanted = match taken {
-        Taken::Images(size) => Wanted::Images(*size),
-        Taken::Texts(tokenizer) => Wanted::Texts { tokenizer, limit: Limit::default() },
-    };
-    let Opened { module, base, head, running_statistics, tokenizer } = open(file, &wanted)?;
+pub fn print_module(file: &Path, wanted: &Wanted) -> Result<Parameters> {
+    let Opened { module, base, head, running_statistics, tokenizer } = open(file, wanted)?;
     let slots = module.slots();
     let count = |kind: SlotKind| slots.iter().filter(|slot| slot.kind == kind).count();
     println!("file          {}", file.display());
     println!("module        runs by its own forward (checkpoint.kind = \"module\")");
-    print_intake(module.intake());
+    println!("{}", module.intake().line());
     if let Some(tokenizer) = &tokenizer {
         let padding = tokenizer.padding;
         println!(
@@ -210,14 +199,4 @@ pub fn print_module(file: &Path, taken: &Taken) -> Result<Parameters> {
         println!("memory        a graph keeps {mebibytes:.2} MiB per {}", module.intake().sample());
     }
     Ok(base)
-}
-
-fn print_intake(intake: &Intake) {
-    match intake {
-        Intake::Images(size) => println!("image         {size} x {size} px"),
-        Intake::Texts(texts) => {
-            let kinds = if texts.inputs == 3 { ", mask and kinds of tokens" } else { " and mask" };
-            println!("texts         token ids{kinds}, at most {} tokens here (checkpoint.max_tokens)", texts.tokens);
-        }
-    }
 }

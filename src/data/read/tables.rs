@@ -28,6 +28,19 @@ pub enum Numbers<'a> {
     Ordered(&'a [String]),
 }
 
+/// A split whose images all have the same size.
+#[derive(Clone, Copy)]
+pub struct PackedSplit<'a> {
+    /// The key of its data set.
+    pub key: &'static str,
+    pub root: &'a Path,
+    pub split: SplitName,
+    pub subset: Option<Subset>,
+    pub classes: &'a [String],
+    /// The number of pixels per side of every image.
+    pub side: usize,
+}
+
 impl Hub {
     /// Opens the tables of a split of this form; `None` if the folder is not in it.
     ///
@@ -55,9 +68,7 @@ impl Hub {
     /// Fails if a table lacks a column, if a label is none of the classes, or if an image has another size.
     pub fn packed(
         &self,
-        (key, root): (&'static str, &Path),
-        (split, subset): (SplitName, Option<Subset>),
-        (classes, side): (&[String], usize),
+        PackedSplit { key, root, split, subset, classes, side }: PackedSplit,
         request: &Request,
     ) -> Result<Option<Split>> {
         let Some(listing) = self.listing(root, split, Numbers::Named(classes))? else { return Ok(None) };
@@ -74,13 +85,23 @@ impl Hub {
     }
 }
 
+/// Columns of the tables of a split.
+#[derive(Clone, Copy)]
+pub struct Columns<'a> {
+    /// The configuration of the tables.
+    pub config: &'a str,
+    /// The name of the split there.
+    pub split: &'a str,
+    pub names: &'a [&'a str],
+}
+
 /// Returns the lines of a split: the rows of the Hub's tables of a configuration, or the lines of a file of JSON.
 ///
 /// # Errors
 /// Fails if tables or lines cannot be read.
-pub fn lines(root: &Path, (config, name, columns): (&str, &str, &[&str]), file: &Path) -> Result<Vec<Line>> {
-    match Tables::open(root, Some(config), name)? {
-        Some(tables) => tables.lines(columns),
+pub fn lines(root: &Path, columns: Columns, file: &Path) -> Result<Vec<Line>> {
+    match Tables::open(root, Some(columns.config), columns.split)? {
+        Some(tables) => tables.lines(columns.names),
         None => read_lines(file),
     }
 }

@@ -115,7 +115,8 @@ impl Dataset for BoolQ {
             bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1");
         }
         let name = if split == SplitName::Train { "train" } else { "validation" };
-        let columns = (ENTRY.hub()?.config, name, &["question", "passage", "answer"][..]);
+        let (config, names) = (ENTRY.hub()?.config, &["question", "passage", "answer"]);
+        let columns = tables::Columns { config, split: name, names };
         let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 
 use crate::data::read::cifar::{self, Layout};
+use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
@@ -84,8 +85,10 @@ impl Dataset for Cifar10 {
         if split == SplitName::Val {
             bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2");
         }
-        let (classes, asked) = (CLASSES.map(String::from), (split, self.subset));
-        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+        let classes = CLASSES.map(String::from);
+        let (root, subset) = (self.root.as_path(), self.subset);
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
+        if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             ensure!(
                 self.batches.len() == 5,
                 "data.cifar10.batches: {} has the Hub's table, which is not divided into batches: leave it out",

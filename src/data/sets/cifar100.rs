@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::read::cifar::{self, Layout};
+use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
@@ -92,8 +93,9 @@ impl Dataset for Cifar100 {
             Labels::Fine => (hub.label, FINE.map(String::from).to_vec()),
             Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
         };
-        let asked = (split, self.subset);
-        if let Some(split) = (Hub { label, ..*hub }).packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+        let (root, subset) = (self.root.as_path(), self.subset);
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
+        if let Some(split) = (Hub { label, ..*hub }).packed(asked, request)? {
             return Ok(split);
         }
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)

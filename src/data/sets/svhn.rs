@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::data::read::mat::{self, Array, Value, row_major};
+use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
@@ -70,8 +71,9 @@ impl Dataset for Svhn {
         if split == SplitName::Val {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
         }
-        let (classes, asked) = (self.classes()?, (split, self.subset));
-        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, SIDE), request)? {
+        let (classes, root, subset) = (self.classes()?, self.root.as_path(), self.subset);
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: SIDE };
+        if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             return Ok(split);
         }
         let file = self.file(split);

@@ -118,7 +118,8 @@ impl Dataset for Winogrande {
         }
         let (config, name) =
             (format!("winogrande_{}", self.size), if split == SplitName::Train { "train" } else { "validation" });
-        let columns = (config.as_str(), name, &["sentence", "option1", "option2", "answer"][..]);
+        let names = &["sentence", "option1", "option2", "answer"];
+        let columns = tables::Columns { config: &config, split: name, names };
         let lines = tables::lines(&self.root, columns, &self.file(split))?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)

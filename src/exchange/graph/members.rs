@@ -153,14 +153,34 @@ fn averaged(writer: &Writer, leaving: &Leaving, x: &Value) -> Value {
     writer.graph().mean(&weighted, 0)
 }
 
-/// The inputs that a graph takes.
-pub enum Taken {
-    /// Normalised images `pixels` of so many pixels per side.
-    Pixels(i64),
-    /// Bytes `images` of any size, which the graph prepares for so many pixels per side.
-    Bytes(i64, Preparing),
-    /// `input_ids` and `attention_mask`, with `token_type_ids` or normalised images `pixel_values` where the network takes them.
-    Texts(Texts),
+/// The inputs of a graph.
+pub trait Inputs {
+    /// Returns their names, in their order.
+    fn names(&self) -> &'static [&'static str];
+
+    /// Adds the inputs, and returns prepared samples `[1, B, …]`.
+    fn samples(&self, writer: &Writer) -> Fields<Value>;
+
+    /// Returns the height and width of the images by which the file is tried, where they are not those of the network.
+    fn tried_size(&self) -> Option<[i64; 2]> {
+        None
+    }
+
+    /// Returns the tokens to which texts are padded; 0 for a network of images.
+    fn padded(&self) -> i64 {
+        0
+    }
+}
+
+/// Normalised images `pixels` of so many pixels per side.
+pub struct Pixels {
+    pub side: i64,
+}
+
+/// Bytes `images` of any size, which the graph prepares for so many pixels per side.
+pub struct Bytes {
+    pub side: i64,
+    pub preparing: Preparing,
 }
 
 /// The way from stored bytes to prepared images.
@@ -173,42 +193,59 @@ pub struct Preparing {
 const IMAGE: [&str; 4] = ["batch", "channels", "height", "width"];
 const TEXT: [&str; 2] = ["batch", "tokens"];
 
-impl Taken {
-    /// Returns the names of the inputs, in their order.
-    pub fn names(&self) -> &'static [&'static str] {
+impl Inputs for Pixels {
+    fn names(&self) -> &'static [&'static str] {
+        &["pixels"]
+    }
+
+    fn samples(&self, writer: &Writer) -> Fields<Value> {
+        let pixels = writer.graph().input("pixels", Kind::Float, &IMAGE, &[SAMPLES, 3, self.side, self.side]);
+        Fields::of(PIXELS, images(writer, &pixels))
+    }
+}
+
+impl Inputs for Bytes {
+    fn names(&self) -> &'static [&'static str] {
+        &["images"]
+    }
+
+    fn samples(&self, writer: &Writer) -> Fields<Value> {
+        let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
+        Fields::of(PIXELS, images(writer, &prepared(writer, &bytes, self.side, self.preparing)))
+    }
+
+    /// Images of another size show that resizing is in the file, too.
+    fn tried_size(&self) -> Option<[i64; 2]> {
+        Some([2 * self.side, self.side + self.side / 2])
+    }
+}
+
+/// `input_ids` and `attention_mask`, with `token_type_ids` or normalised images `pixel_values` where the network takes them.
+impl Inputs for Texts {
+    fn names(&self) -> &'static [&'static str] {
         match self {
-            Taken::Pixels(_) => &["pixels"],
-            Taken::Bytes(..) => &["images"],
-            Taken::Texts(Texts { image: Some(_), .. }) => &["input_ids", "attention_mask", "pixel_values"],
-            Taken::Texts(Texts { kinds: true, .. }) => &["input_ids", "attention_mask", "token_type_ids"],
-            Taken::Texts(_) => &["input_ids", "attention_mask"],
+            Texts { image: Some(_), .. } => &["input_ids", "attention_mask", "pixel_values"],
+            Texts { kinds: true, .. } => &["input_ids", "attention_mask", "token_type_ids"],
+            Texts { .. } => &["input_ids", "attention_mask"],
         }
     }
 
-    /// Adds the inputs, and returns prepared samples `[1, B, …]`.
-    pub fn samples(&self, writer: &Writer) -> Fields<Value> {
-        match *self {
-            Taken::Pixels(side) => {
-                let pixels = writer.graph().input("pixels", Kind::Float, &IMAGE, &[SAMPLES, 3, side, side]);
-                Fields::of(PIXELS, images(writer, &pixels))
-            }
-            Taken::Bytes(side, preparing) => {
-                let bytes = writer.graph().input("images", Kind::Uint8, &IMAGE, &[SAMPLES, 3, SAMPLES, SAMPLES]);
-                Fields::of(PIXELS, images(writer, &prepared(writer, &bytes, side, preparing)))
-            }
-            Taken::Texts(Texts { tokens, kinds, image }) => {
-                let rows = [(IDS, "input_ids"), (MASK, "attention_mask"), (KINDS, "token_type_ids")];
-                let rows = rows.into_iter().take(if kinds { 3 } else { 2 });
-                let rows: Vec<_> = rows.map(|(name, input)| (name, text(writer, input, tokens))).collect();
-                let pixels = image.map(|(side, normalize)| {
-                    let axes = &[SAMPLES, 3, side, side];
-                    let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
-                    let bytes = unnormalised(writer, &pixels, normalize);
-                    (PIXELS, writer.graph().reshape(&bytes, &[1, SAMPLES, 3, side, side]))
-                });
-                Fields::new(rows.into_iter().chain(pixels).collect())
-            }
-        }
+    fn samples(&self, writer: &Writer) -> Fields<Value> {
+        let Texts { tokens, kinds, image } = *self;
+        let rows = [(IDS, "input_ids"), (MASK, "attention_mask"), (KINDS, "token_type_ids")];
+        let rows = rows.into_iter().take(if kinds { 3 } else { 2 });
+        let rows: Vec<_> = rows.map(|(name, input)| (name, text(writer, input, tokens))).collect();
+        let pixels = image.map(|(side, normalize)| {
+            let axes = &[SAMPLES, 3, side, side];
+            let pixels = writer.graph().input("pixel_values", Kind::Float, &IMAGE, axes);
+            let bytes = unnormalised(writer, &pixels, normalize);
+            (PIXELS, writer.graph().reshape(&bytes, &[1, SAMPLES, 3, side, side]))
+        });
+        Fields::new(rows.into_iter().chain(pixels).collect())
+    }
+
+    fn padded(&self) -> i64 {
+        self.tokens
     }
 }
 

@@ -7,7 +7,7 @@ use tch::Kind;
 
 use crate::model::network::ops::graph::{Graph, Value};
 use crate::model::network::ops::{Writer, Written};
-use members::{Leaving, Taken, predict};
+use members::{Inputs, Leaving, predict};
 
 /// The graph of a posterior.
 pub struct Built {
@@ -17,9 +17,9 @@ pub struct Built {
 }
 
 /// Returns the graph of some members of a network that computes in `kind`.
-pub fn build(network: &dyn Written, leaving: &Leaving, taken: &Taken, kind: Kind) -> Built {
+pub fn build(network: &dyn Written, leaving: &Leaving, inputs: &dyn Inputs, kind: Kind) -> Built {
     let writer = Writer::new(&leaving.members, kind);
-    let samples = taken.samples(&writer);
+    let samples = inputs.samples(&writer);
     let features = network.write(&writer, &samples);
     let outputs = predict(&writer, leaving, &features);
     Built { graph: writer.finished(), outputs }

@@ -8,6 +8,8 @@
 
 mod folder;
 mod forward;
+mod outline;
 
 pub use folder::{Opened, is_encoder, open, parameters, sizes};
 pub use forward::{Encoder, Geometry, POOLER};
+pub use outline::KIND;

@@ -8,6 +8,7 @@ use crate::data::fields::MASK;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::language::Geometry;
 use crate::model::language::rope::Table;
+use crate::model::network::Rows;
 use crate::model::network::ops::{Count, Mask, Ops, Written};
 use crate::model::network::{Graph, HIDDEN, KeptPass, Parameters};
 
@@ -36,14 +37,6 @@ impl Texts<Vec<i64>> {
     pub fn entering(tokens: i64, width: i64) -> Fields<Vec<i64>> {
         Texts { hidden: vec![tokens, width], mask: vec![tokens, 1] }.fields()
     }
-}
-
-/// The tokens that a block computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
-    All,
-    /// Only the last token of each text, which is all that is read after the last block.
-    Last,
 }
 
 /// The positions of tokens in their texts.

@@ -11,9 +11,10 @@ use tch::{Kind, Tensor};
 use crate::data::Fields;
 use crate::data::fields::{IDS, MASK};
 use crate::machine::memory::MemoryEstimate;
-use crate::model::language::block::{Block, Pass, Places, Rows, Texts};
+use crate::model::language::block::{Block, Pass, Places, Texts};
 use crate::model::language::rope::{Angles, Table};
 use crate::model::language::{EMBEDDING, Geometry, OUTPUT};
+use crate::model::network::Rows;
 use crate::model::network::ops::{Count, Counter, Eager, Forward, Mask, Ops, Reads};
 use crate::model::network::{
     Autoregressive, Graph, HIDDEN, Memory, Network, Parameters, Slot, SlotKind, Weights, block_of, runs_its_pass,

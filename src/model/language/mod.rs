@@ -11,12 +11,15 @@ mod block;
 pub mod config;
 mod folder;
 pub mod forward;
+mod outline;
 pub mod rope;
 pub mod tokens;
 
 pub use crate::model::families::{EMBEDDING, OUTPUT};
-pub use block::{Pass, Rows, Texts};
+pub use crate::model::network::Rows;
+pub use block::{Pass, Texts};
 pub use config::Geometry;
 pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
 pub use forward::Language;
+pub use outline::{KIND, published_sizes};
 pub use tokens::Tokenizer;

@@ -7,11 +7,13 @@
 mod config;
 mod folder;
 mod forward;
+mod outline;
 mod prompts;
 
 pub use config::VisionConfig;
 pub use folder::{Opened, described, is_llava, open, parameters, sizes};
 pub use forward::Llava;
+pub use outline::KIND;
 pub use prompts::QuestionTokenizer;
 
 /// The start of the names of the image tower's parameters.

@@ -62,6 +62,34 @@ impl Intake {
         }
     }
 
+    /// Returns a few words about what it takes, for the log.
+    pub fn about(&self) -> String {
+        match self {
+            Intake::Images(size) => format!("{size} px"),
+            Intake::Texts(texts) => format!("texts of at most {} tokens", texts.tokens),
+        }
+    }
+
+    /// Returns the line that `bella inspect` prints about what it takes.
+    pub fn line(&self) -> String {
+        match self {
+            Intake::Images(size) => format!("image         {size} x {size} px"),
+            Intake::Texts(texts) => {
+                let kinds = if texts.inputs == 3 { ", mask and kinds of tokens" } else { " and mask" };
+                let tokens = texts.tokens;
+                format!("texts         token ids{kinds}, at most {tokens} tokens here (checkpoint.max_tokens)")
+            }
+        }
+    }
+
+    /// Returns the number of pixels per side of an image; `None` for texts.
+    pub fn image_size(&self) -> Option<i64> {
+        match self {
+            Intake::Images(size) => Some(*size),
+            Intake::Texts(_) => None,
+        }
+    }
+
     /// Returns the shapes of one sample.
     pub fn shape(&self) -> Fields<Vec<i64>> {
         match self {

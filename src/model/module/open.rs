@@ -1,7 +1,7 @@
 //! Opens a TorchScript module and finds out, by running it, what training needs to know: what its output is, whether
 //! its last operation is a classifier, and how much memory a pass keeps.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
@@ -16,11 +16,11 @@ use crate::model::recognition::identify::check_images;
 use crate::model::vit::OwnHead;
 
 /// What a module is opened for.
-pub enum Wanted<'a> {
+pub enum Wanted {
     /// Images of this many pixels per side.
     Images(i64),
     /// Texts by the tokenizer at a path.
-    Texts { tokenizer: &'a Path, limit: Limit },
+    Texts { tokenizer: PathBuf, limit: Limit },
 }
 
 /// A module that was loaded and tried.

@@ -293,3 +293,11 @@ impl KeptPass<'_> {
         Kept::of_all(&stages[first..], recompute) + counter.widest()
     }
 }
+
+/// The tokens that a block computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    All,
+    /// Only the last token of each text, which is all that is read after the last block.
+    Last,
+}

@@ -10,6 +10,7 @@ pub mod arguments;
 mod block;
 pub mod footprint;
 pub mod forward;
+mod kind;
 pub mod parts;
 pub mod relative;
 pub mod required;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 pub use crate::model::network::ops::Activation;
+pub use kind::KIND;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {

@@ -144,9 +144,9 @@ fn is_square(count: i64) -> bool {
 /// Rotary positions. θ is the ratio of the largest to the smallest frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum Rope {
-    /// Those of DINOv3.
+    /// DINOv3 has these, whose coordinates are measured from the centre of the image.
     Centred { theta: f64 },
-    /// Those of EVA-02. `reference` is the number of patches per side of the grid that coordinates are scaled to.
+    /// EVA-02 has these, whose coordinates are indices of patches. `reference` is the number of patches per side of the grid that coordinates are scaled to.
     Indexed { theta: f64, reference: f64 },
 }
 

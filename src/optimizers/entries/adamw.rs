@@ -97,6 +97,7 @@ impl AdamW {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimizers::entries::testing::after_three_steps;
 
     /// ```python
     /// import torch
@@ -109,14 +110,7 @@ mod tests {
     #[test]
     fn equals_torch() {
         let spec = Spec { lr: vec![0.1], weight_decay: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
-        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5, 1.0, -2.0, 0.5]).view([2, 3]);
-        let mut optimizer = spec.build(&theta, None);
-        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
-        for _ in 0..3 {
-            let gradient = (&theta - &target) * &scale;
-            optimizer.step(&mut theta, &gradient, 1.0);
-        }
-        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let values = after_three_steps(&spec, 2, None);
         let expected = TORCH;
         for (index, value) in values.iter().enumerate() {
             assert!((value - expected[index % 3]).abs() < 1e-9, "{values:?}");
@@ -127,14 +121,7 @@ mod tests {
     #[test]
     fn columns_have_rates_as_groups_in_torch() {
         let spec = Spec { lr: vec![0.05], weight_decay: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8 };
-        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5, 1.0, -2.0, 0.5]).view([2, 3]);
-        let mut optimizer = spec.build(&theta, Some(&Tensor::from_slice(&[1.0f64, 4.0, 0.5])));
-        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
-        for _ in 0..3 {
-            let gradient = (&theta - &target) * &scale;
-            optimizer.step(&mut theta, &gradient, 1.0);
-        }
-        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let values = after_three_steps(&spec, 2, Some([1.0, 4.0, 0.5]));
         let expected = [0.8363850892495983, -1.2981126328311132, 0.42155617417858887];
         assert!(values.iter().zip(expected.iter().cycle()).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
     }

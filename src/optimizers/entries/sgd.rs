@@ -80,6 +80,7 @@ impl Sgd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimizers::entries::testing::after_three_steps;
     /// ```python
     /// import torch
     /// p = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
@@ -109,14 +110,7 @@ mod tests {
     #[test]
     fn columns_have_rates_as_groups_in_torch() {
         let spec = Spec { lr: vec![0.05], momentum: 0.9, weight_decay: 0.1, nesterov: false };
-        let mut theta = Tensor::from_slice(&[1.0f64, -2.0, 0.5]).view([1, 3]);
-        let mut optimizer = spec.build(&theta, Some(&Tensor::from_slice(&[1.0f64, 4.0, 0.5])));
-        let (target, scale) = (Tensor::from_slice(&[0.3f64, 0.1, -0.2]), Tensor::from_slice(&[2.0f64, 6.0, 1.0]));
-        for _ in 0..3 {
-            let gradient = (&theta - &target) * &scale;
-            optimizer.step(&mut theta, &gradient, 1.0);
-        }
-        let values = Vec::<f64>::try_from(theta.view(-1)).unwrap();
+        let values = after_three_steps(&spec, 1, Some([1.0, 4.0, 0.5]));
         let expected = [0.6162231250000001, 1.180544, 0.3972733203125];
         assert!(values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
     }

@@ -8,6 +8,7 @@ use crate::model::Normalize;
 use crate::model::described::Published;
 use crate::model::families::decoders::architecture;
 use crate::model::language::Geometry;
+use crate::model::{language, llava};
 
 /// The size of a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,11 @@ const BLOCKS: usize = 4;
 /// Fails if the network's vocabulary is too small.
 pub fn of(published: &Published, size: Size, vocabulary: &Vocabulary) -> Result<Value> {
     let mut config = published.config()?;
-    let known = published.described(None, Normalize::CLIP)?;
-    let mut geometry = known.network.language().geometry.clone();
+    let values = published.values()?;
+    let mut geometry = match vocabulary.image() {
+        Some(_) => llava::described(&values, None, Normalize::CLIP)?.language.geometry,
+        None => language::described(&values, None)?.geometry,
+    };
     let tokens = vocabulary.tokens() as i64;
     if size != Size::Published {
         geometry = tiny(&geometry, size, tokens);

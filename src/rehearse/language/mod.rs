@@ -89,7 +89,7 @@ impl LanguageFolder {
     /// # Errors
     /// Fails if the config is none of a network that bella computes.
     pub fn tensors(&self) -> Result<Vec<(String, Vec<i64>)>> {
-        Ok(tensors::of(&self.described(None)?.network))
+        Ok(self.described(None)?.network.published_sizes())
     }
 
     /// Returns the bytes of the weights.
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn configs_that_select_blocks_find_them() {
         let made = stand_in("llama-13b", Size::TinyBlocks);
-        assert_eq!(made.described(None).unwrap().network.language().geometry.blocks, 40);
+        assert_eq!(made.described(None).unwrap().network.blocks(), 40);
         assert_eq!(made.name(), "llama-13b-tiny-blocks");
     }
 

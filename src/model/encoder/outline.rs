@@ -1,0 +1,75 @@
+//! A text encoder as its config describes it, and the entry of its kind.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Encoder, Geometry, sizes};
+use crate::model::families::encoders::encoder;
+use crate::model::kind::KindEntry;
+use crate::model::module::{Limit, Tokenizer};
+use crate::model::network::{Network, Rows};
+use crate::model::outline::Outline;
+use crate::model::preparation::Preparation;
+use crate::model::values::Values;
+
+pub static KIND: KindEntry = KindEntry {
+    word: "encoder",
+    reads: |model_type| encoder(model_type).is_some(),
+    is_folder: true,
+    outline: Ok(|values, tokens, _| Ok(Box::new(described(values, tokens)?))),
+    no_stand_in: Some("no stand-in of a text encoder is made"),
+    bench: &[
+        "checkpoint.kind=encoder",
+        "head.linear={}",
+        "data.jsonl={root=\"texts\", prompt=\"{text}\", labels=[\"no\", \"yes\"]}",
+    ],
+};
+
+/// The most tokens of a text unless the config says otherwise.
+const TOKENS: i64 = 512;
+
+/// Returns the network that a config describes, for texts of at most `tokens` tokens; 512 or the context by default. A config does not
+/// say whether the weights have the layer on the first token; most have it, so it counts.
+///
+/// # Errors
+/// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's positions.
+pub fn described(values: &Values, tokens: Option<i64>) -> Result<Encoder> {
+    let shown = values.path.display();
+    let family = encoder(values.text("model_type").unwrap_or_default());
+    let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
+    let geometry = Geometry::read(values, family, true)?;
+    let context = geometry.context();
+    let tokens = tokens.unwrap_or(TOKENS.min(context));
+    ensure!(
+        tokens <= context,
+        "checkpoint.max_tokens = {tokens}: the network of {shown} reads at most {context} tokens"
+    );
+    Ok(Encoder::new(geometry, tokens))
+}
+
+impl Outline for Encoder {
+    fn sizes(&self) -> Vec<(String, Vec<i64>)> {
+        sizes(&self.geometry, None)
+    }
+
+    fn published_sizes(&self) -> Vec<(String, Vec<i64>)> {
+        let names = self.geometry.family.names;
+        let like = [format!("{}embeddings.word_embeddings.weight", names.prefixes[0])];
+        Outline::sizes(self).into_iter().map(|(name, shape)| (names.published(&name, &like), shape)).collect()
+    }
+
+    fn most_tokens(&self) -> i64 {
+        self.tokens
+    }
+
+    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
+        let (context, vocabulary) = (Some(self.geometry.context()), Some(self.geometry.vocabulary));
+        let limit = Limit { tokens: Some(self.tokens), context, vocabulary, ..Limit::default() };
+        Ok(Box::new(Tokenizer::open(folder, limit, self.values())?))
+    }
+
+    fn reading(self: Box<Self>, _: Rows) -> Box<dyn Network> {
+        self
+    }
+}
