@@ -13,7 +13,7 @@ use bella::laplace::{Curvature, Evidence, Labels, Parameters, Shape, Structure, 
 use bella::model::Model;
 use bella::posterior::curvature::Factor;
 use bella::subspace::Subspace;
-use common::{fixture, model};
+use common::{fixture, model, model_of};
 use tch::{Device, Kind, Tensor};
 
 const F64: (Kind, Device) = (Kind::Double, Device::Cpu);
@@ -568,4 +568,69 @@ fn the_last_layer_of_a_vision_transformer_equals_its_formed_jacobian() {
     let frozen = Setting::new("timm_scripted.pt", "[head.checkpoint]");
     let error = Maps::last_layer(&*frozen.subspace).unwrap_err().to_string();
     assert!(error.contains("does not train its head"), "{error}");
+}
+
+/// The processor seconds of this process in user mode, and those that `work` takes of them, once it has run before.
+fn user_seconds(work: impl Fn()) -> f64 {
+    let ticks = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields = stat.rsplit(')').next().unwrap();
+        fields.split_whitespace().nth(11).unwrap().parse::<f64>().unwrap() / 100.0
+    };
+    work();
+    let before = ticks();
+    work();
+    ticks() - before
+}
+
+/// What a fit and a prediction of `results/laplace.md` cost beside a training step and an ensemble.
+#[test]
+#[ignore = "prints processor seconds; BELLA_VIT is an archive of scripts/make_random_vit.py --architecture vit-b-32"]
+fn the_cost_with_345_classes() {
+    let archive = std::env::var("BELLA_VIT").unwrap();
+    let text = format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {archive:?}\nnormalize = \"clip\"\n[head.linear]\n[data.digits]\n\
+         [subspace.low-rank]\nrank = 4\n[method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 8\n"
+    );
+    let (model, subspace) = model_of(&text, Kind::Float, 345);
+    let theta = subspace.initial(1, 0).unwrap().unsqueeze(0);
+    let (layout, side) = (subspace.layout(), model.image_side());
+    let images = |count: i64| {
+        let bytes = Tensor::randint(256, [1, count, 3, side, side], (Kind::Uint8, Device::Cpu));
+        model.preparation.prepare(&Fields::of(PIXELS, bytes))
+    };
+    let (maps, batch) = (Maps::all(&*subspace).unwrap(), images(8));
+    let step = user_seconds(|| {
+        let leaves = layout.leaves(&theta, Kind::Float, true);
+        let logits = model.logits(&subspace.weights(&model.base, &leaves), &batch).squeeze_dim(0);
+        let loss = logits.cross_entropy_for_logits(&Tensor::arange(8, (Kind::Int64, Device::Cpu)));
+        Tensor::f_run_backward(&[loss], &leaves, false, false).unwrap();
+    });
+    let fit = |draws: i64| {
+        user_seconds(|| {
+            let pass = Pass::new(&model, &*subspace, &maps, &theta, &batch).unwrap();
+            let labels = Labels::Drawn { draws, seed: 1, particle: 0 };
+            Fit::new(&maps, shape(Structure::Kron), labels, Device::Cpu).add(&pass).unwrap();
+        })
+    };
+    let (one, five) = (fit(1), fit(5));
+    let exact = one + (five - one) / 4.0 * 343.0;
+    println!(
+        "8 images: step {step:.2} s, fit by 1 drawn label {one:.2} s ({:.2} x), exact {exact:.1} s ({:.0} x) by 5 draws",
+        one / step,
+        exact / step
+    );
+    let (few, draws) = (images(4), 64);
+    let rows = Tensor::randn([draws, layout.parameters()], (Kind::Float, Device::Cpu)) * 0.01;
+    let ensemble = user_seconds(|| {
+        tch::no_grad(|| {
+            let leaves = layout.leaves(&(&rows + &theta), Kind::Float, false);
+            model.logits(&subspace.weights(&model.base, &leaves), &few)
+        });
+    });
+    let tangent = user_seconds(|| {
+        let moves = Moves { subspace: &*subspace, maps: &maps, theta: &theta, moves: &rows };
+        moves.logits(&model, &few).unwrap();
+    });
+    println!("4 images, 64 draws: ensemble {ensemble:.2} s, tangents {tangent:.2} s ({:.2} x)", tangent / ensemble);
 }
