@@ -623,7 +623,7 @@ fn the_cost_with_345_classes() {
     let (few, draws) = (images(4), 64);
     let rows = Tensor::randn([draws, layout.parameters()], (Kind::Float, Device::Cpu)) * 0.01;
     let ensemble = user_seconds(|| {
-        tch::no_grad(|| {
+        let _ = tch::no_grad(|| {
             let leaves = layout.leaves(&(&rows + &theta), Kind::Float, false);
             model.logits(&subspace.weights(&model.base, &leaves), &few)
         });
