@@ -6,10 +6,12 @@
 Two small networks in f64, whose weights and data are sines, so that the test can make them as well: an MLP, and one that
 applies its first layer to each of several tokens. Printed for each structure of the curvature: the log evidence at prior
 precision 0.7, and the covariance V of the linearised logits at two inputs.
+Also where labels are drawn.
 """
 
 import torch
 from laplace import Laplace
+from laplace.curvature import CurvlinopsEF
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_default_dtype(torch.float64)
@@ -36,8 +38,12 @@ class Net(torch.nn.Module):
         return self.last(hidden)
 
 
-def show(name, x, test, **options):
-    y = torch.arange(DATA) % CLASSES
+def show(name, x, test, drawn=False, **options):
+    # The curvature of drawn labels is that of gradients for these labels: laplace-torch's "empirical Fisher" of them. The labels
+    # are given, so that both programs take the same ones.
+    y = (2 * torch.arange(DATA) // 3) % CLASSES if drawn else torch.arange(DATA) % CLASSES
+    if drawn:
+        options["backend"] = CurvlinopsEF
     loader = DataLoader(TensorDataset(x, y), batch_size=5)
     fitted = Laplace(Net(), "classification", prior_precision=0.7, **options)
     fitted.fit(loader)
@@ -54,6 +60,9 @@ def main():
         show(f"mlp {structure}", x, test, subset_of_weights="all", hessian_structure=structure)
     show("mlp last-layer kron", x, test, subset_of_weights="last_layer", hessian_structure="kron")
     show("mlp last-layer diag", x, test, subset_of_weights="last_layer", hessian_structure="diag")
+    for structure in ["full", "diag", "kron"]:
+        show(f"mlp {structure}, drawn labels", x, test, True, subset_of_weights="all", hessian_structure=structure)
+    show("mlp last-layer kron, drawn labels", x, test, True, subset_of_weights="last_layer", hessian_structure="kron")
     x, test = 2 * sines(0.5, DATA, TOKENS, IN), 2 * sines(0.9, 2, TOKENS, IN)
     for structure in ["full", "kron"]:
         show(f"tokens {structure}", x, test, subset_of_weights="all", hessian_structure=structure)

@@ -42,6 +42,8 @@ pub enum Purpose {
     Check,
     /// The choice of the images that something is fitted to after training.
     Anchors,
+    /// Labels drawn from predictions for a curvature; indices: particle, image.
+    Labels,
 }
 
 impl Purpose {
@@ -62,6 +64,7 @@ impl Purpose {
             Purpose::Search => "search",
             Purpose::Check => "check",
             Purpose::Anchors => "anchors",
+            Purpose::Labels => "labels",
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", conflicts_with = "configs", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     draws: Option<u32>,
 
-    /// Predictive of a Laplace approximation: mc, probit, bridge or sampled [default: as the method is configured].
+    /// Predictive of a Laplace approximation: mc, probit, bridge, sampled or tangent [default: as the method is configured].
     #[arg(long, value_name = "WORD", conflicts_with = "configs")]
     predictive: Option<Output>,
 

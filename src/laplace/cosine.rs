@@ -96,6 +96,10 @@ impl<'a> Cosines<'a> {
     ) -> Result<Cosines<'a>> {
         let layer = subspace.projection().context("the subspace has no projection")?;
         ensure!(
+            output != Output::Tangent,
+            "tangent: the logits are cosines, which are not linearised: use probit, mc or sampled"
+        );
+        ensure!(
             output != Output::Bridge,
             "bridge: the closed form of cosines has the variance of each logit, and the Laplace bridge needs their \
              covariance: use probit, mc or sampled"
@@ -166,7 +170,7 @@ impl Linear for Cosines<'_> {
     }
 
     /// Returns the logits of all members: draws with independent classes, as in the paper, or the probit approximation.
-    fn logits(&self, model: &Model, samples: &Fields) -> Result<Tensor> {
+    fn logits(&self, model: &Model, samples: &Fields, _: usize) -> Result<Tensor> {
         self.outputs(&model.head, &Collected::new(model, self.layer, samples)?)
     }
 }

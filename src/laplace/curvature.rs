@@ -1,8 +1,8 @@
 //! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, with Λ = diag(p) − p pᵀ, in three
 //! structures.
 //!
-//! The expectation over the labels is exact: Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, each takes one backward pass,
-//! and no label is drawn.
+//! The expectation over the labels is exact or by draws ([`Labels`]): Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and
+//! each takes one backward pass.
 //!
 //! | structure | H is approximated by | what is left out |
 //! |---|---|---|
@@ -19,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::factor::{Sum, check};
+use super::labels::Labels;
 use super::pass::{Map, Maps, Pass, weight_gradient};
 use super::{Shape, Structure, Tokens};
 use crate::posterior::curvature::{Curvature, Factor, Pair};
@@ -42,6 +43,7 @@ impl Curvature {
 pub struct Fit<'a> {
     maps: &'a Maps,
     tokens: Tokens,
+    labels: Labels,
     sums: Sums,
     /// The number of images added so far.
     images: i64,
@@ -57,7 +59,7 @@ enum Sums {
 }
 
 impl Fit<'_> {
-    pub fn new(maps: &Maps, shape: Shape, device: Device) -> Fit<'_> {
+    pub fn new(maps: &Maps, shape: Shape, labels: Labels, device: Device) -> Fit<'_> {
         let parameters = maps.parameters();
         let options = (Kind::Double, device);
         let side = |size: i64| Sum::new(size, shape.wide, shape.kept, device);
@@ -72,22 +74,21 @@ impl Fit<'_> {
             Structure::Diag => Sums::Diag(Tensor::zeros([parameters], options)),
             Structure::Full => Sums::Full(Tensor::zeros([parameters, parameters], options)),
         };
-        Fit { maps, tokens: shape.tokens, sums, images: 0, lengths: vec![1; maps.maps.len()] }
+        Fit { maps, tokens: shape.tokens, labels, sums, images: 0, lengths: vec![1; maps.maps.len()] }
     }
 
-    /// Adds the images of one forward pass.
+    /// Adds the images of one forward pass, which follow those of the passes before.
     pub fn add(&mut self, pass: &Pass) -> Result<()> {
         let logits = pass.logits.detach();
-        let (batch, classes) = logits.size2()?;
-        self.images += batch;
+        let directions = self.labels.directions(&logits.softmax(-1, logits.kind()), self.images);
+        self.images += logits.size()[0];
         if let Sums::Kron(sums) = &mut self.sums {
             for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {
                 self.lengths[at] = site.input.size()[1];
                 inputs.add(&data(&site.input, self.tokens, Over::Mean));
             }
         }
-        let directions = directions(&logits.softmax(-1, logits.kind()));
-        for direction in 0..classes - 1 {
+        for direction in 0..directions.size()[2] {
             let gradients = pass.gradients(&directions.select(2, direction))?;
             match &mut self.sums {
                 Sums::Kron(sums) => {
@@ -136,20 +137,6 @@ impl Fit<'_> {
     }
 }
 
-/// Returns S `[B, C, C − 1]` with S Sᵀ = diag(p) − p pᵀ, for `p: [B, C]`. S is diag(√p) times the last columns of the
-/// Householder reflection that takes the unit vector √p to an axis; these columns are orthogonal to √p.
-fn directions(p: &Tensor) -> Tensor {
-    let classes = p.size()[1];
-    let root = p.sqrt();
-    // v = √p + e_1 has no cancellation, since √p_1 ≥ 0. The reflection is H = 1 − v vᵀ / v_1, because vᵀv = 2 v_1.
-    let first = (root.narrow(1, 0, 1) + 1.0).unsqueeze(2);
-    let v = root.copy();
-    let _ = v.narrow(1, 0, 1).g_add_scalar_(1.0);
-    let rest = v.narrow(1, 1, classes - 1).unsqueeze(1);
-    let identity = Tensor::eye(classes, (p.kind(), p.device())).narrow(1, 1, classes - 1);
-    (identity - v.unsqueeze(2).matmul(&rest) / first) * root.unsqueeze(2)
-}
-
 /// The way in which `reduce` combines the tokens of an image.
 #[derive(Clone, Copy)]
 enum Over {
@@ -173,21 +160,4 @@ fn rows(pass: &Pass, gradients: &[Tensor]) -> Tensor {
     let row =
         |(site, gradient): (&super::pass::Site, &Tensor)| weight_gradient(&site.input, gradient).reshape([batch, -1]);
     Tensor::cat(&pass.sites.iter().zip(gradients).map(row).collect::<Vec<_>>(), 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directions_are_a_root_of_the_covariance_of_labels() {
-        tch::manual_seed(1);
-        let logits = Tensor::randn([4, 7], (Kind::Double, Device::Cpu)) * 5.0;
-        let p = logits.softmax(-1, Kind::Double);
-        let s = directions(&p);
-        assert_eq!(s.size(), [4, 7, 6]);
-        let lambda = p.diag_embed(0, 1, 2) - p.unsqueeze(2).matmul(&p.unsqueeze(1));
-        let difference = (s.matmul(&s.transpose(1, 2)) - lambda).abs().max().double_value(&[]);
-        assert!(difference < 1e-15, "{difference}");
-    }
 }

@@ -49,7 +49,7 @@ impl Fitter<'_, Settings> {
         for particle in 0..particles {
             let started = std::time::Instant::now();
             let mode = theta.narrow(0, particle, 1);
-            let (curvature, log_likelihood) = self.curvature(&maps, &mode)?;
+            let (curvature, log_likelihood) = self.curvature(&maps, &mode, particle)?;
             let seconds = started.elapsed().as_secs_f64();
             let own = mode.get(0).narrow(0, maps.columns.start, maps.parameters());
             let evidence = Evidence::new(&curvature, &own, log_likelihood)?;
@@ -69,9 +69,10 @@ impl Fitter<'_, Settings> {
         Ok(Fitted { columns: maps.columns, particles: fitted })
     }
 
-    /// Returns H at `theta: [1, P]`, and the log-likelihood of the training images.
-    pub fn curvature(&self, maps: &Maps, theta: &Tensor) -> Result<(Curvature, f64)> {
-        let mut fit = Fit::new(maps, self.settings.shape, theta.device());
+    /// Returns H at `theta: [1, P]`, the row `particle`, and the log-likelihood of the training images.
+    pub fn curvature(&self, maps: &Maps, theta: &Tensor, particle: i64) -> Result<(Curvature, f64)> {
+        let labels = self.settings.expectation.labels(self.seed, particle);
+        let mut fit = Fit::new(maps, self.settings.shape, labels, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
         // The curvature needs one gradient per image at a time, a linearised prediction one per class.

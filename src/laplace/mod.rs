@@ -20,12 +20,14 @@ pub mod curvature;
 pub mod evidence;
 pub mod factor;
 pub mod fit;
+pub mod labels;
 pub mod memory;
 pub mod pass;
 pub mod predictive;
 mod prior_precision;
 pub mod projections;
 mod settings;
+pub mod tangents;
 pub mod variance;
 
 use anyhow::{Context, Result, ensure};
@@ -42,7 +44,8 @@ use crate::subspace::Subspace;
 pub use crate::posterior::curvature::Curvature;
 pub use crate::posterior::{Approximation, Fitted, Output};
 pub use evidence::Evidence;
-pub use settings::{Parameters, Settings, Shape, Structure, Tokens, Tuning};
+pub use labels::Labels;
+pub use settings::{Expectation, Fisher, Parameters, Settings, Shape, Structure, Tokens, Tuning};
 
 impl Parameters {
     /// Returns the maps that hold these parameters.
@@ -92,11 +95,7 @@ impl<'a> Linearised<'a> {
         (output, samples): (Output, usize),
         seed: u64,
     ) -> Result<Linearised<'a>> {
-        let whole = fitted.columns == (0..subspace.layout().parameters());
-        let parameters = if whole { Parameters::All } else { Parameters::LastLayer };
-        let maps = parameters.maps(subspace)?;
-        let fits = maps.columns == fitted.columns && fitted.particles.iter().all(|p| p.curvature.fits(&maps));
-        ensure!(fits, "the Laplace approximation is of another model than the run's");
+        let maps = maps_of(subspace, fitted)?;
         Ok(Linearised { subspace, theta, fitted, maps, output, samples, seed })
     }
 
@@ -127,7 +126,7 @@ impl Linear for Linearised<'_> {
     }
 
     /// Returns the logits of all members. The members of one particle are adjacent.
-    fn logits(&self, model: &Model, images: &Fields) -> Result<Tensor> {
+    fn logits(&self, model: &Model, images: &Fields, _: usize) -> Result<Tensor> {
         let classes = model.head.classes();
         let mut members = Vec::new();
         for (particle, Approximation { curvature, precision }) in self.fitted.particles.iter().enumerate() {
@@ -139,6 +138,16 @@ impl Linear for Linearised<'_> {
         }
         Ok(Tensor::cat(&members, 0))
     }
+}
+
+/// Returns the maps of Gaussians, which must fit the model.
+fn maps_of(subspace: &dyn Subspace, fitted: &Fitted) -> Result<pass::Maps> {
+    let whole = fitted.columns == (0..subspace.layout().parameters());
+    let parameters = if whole { Parameters::All } else { Parameters::LastLayer };
+    let maps = parameters.maps(subspace)?;
+    let fits = maps.columns == fitted.columns && fitted.particles.iter().all(|p| p.curvature.fits(&maps));
+    ensure!(fits, "the Laplace approximation is of another model than the run's");
+    Ok(maps)
 }
 
 /// Returns the graph of one particle's forward pass, from which Jacobians or gradients are taken.
@@ -160,6 +169,6 @@ pub(crate) fn outputs(output: Output, mean: &Tensor, variance: &Tensor, epsilon:
         Output::Mc => predictive::draws(mean, variance, epsilon),
         Output::Probit => predictive::probit(mean, &variance.diagonal(0, 1, 2)).unsqueeze(0),
         Output::Bridge => predictive::bridge(mean, variance).unsqueeze(0),
-        Output::Sampled => return None.context("draws of weights are no linearised predictions"),
+        Output::Sampled | Output::Tangent => return None.context("draws of weights have no Gaussian logits"),
     })
 }

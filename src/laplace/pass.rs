@@ -95,7 +95,8 @@ impl Maps {
         self.columns.end - self.columns.start
     }
 
-    fn only_head(&self) -> bool {
+    /// Returns whether they all belong to the head.
+    pub fn only_head(&self) -> bool {
         self.maps.iter().all(|map| map.role.is_head())
     }
 }

@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::fit::{Fitter, ROOM_TO_FIT};
 use super::pass::{Maps, Pass};
+use super::tangents;
 use super::variance::Projected;
 use super::{Evidence, Fitted, Output, Settings, Tuning};
 use crate::base::random::posterior_row;
@@ -38,7 +39,8 @@ impl Fitter<'_, Settings> {
             Tuning::Validation => {
                 let grid: Vec<f64> = (0..GRID).map(|i| 10f64.powf(-4.0 + 8.0 * i as f64 / (GRID - 1) as f64)).collect();
                 let losses = match self.settings.output {
-                    Output::Sampled => self.sampled_losses(&grid, theta, one)?,
+                    Output::Sampled => self.losses_of(&grid, |tau| self.sampled(tau, theta, one))?,
+                    Output::Tangent => self.losses_of(&grid, |tau| self.tangent(tau, theta, one))?,
                     _ => self.linearised_losses(&grid, maps, particle, theta, one)?,
                 };
                 let best = grid.iter().zip(&losses).filter(|(_, loss)| loss.is_finite());
@@ -87,21 +89,39 @@ impl Fitter<'_, Settings> {
         host_f64(&(sums / self.held_out.1.len() as f64))
     }
 
-    /// Returns the validation NLL of networks with sampled weights at each τ. Every τ uses the same noise.
-    fn sampled_losses(&self, grid: &[f64], theta: &Tensor, one: &Fitted) -> Result<Vec<f64>> {
+    /// Returns the validation NLL at each τ, from the logits of draws of weights. Every τ uses the same noise.
+    fn losses_of(&self, grid: &[f64], logits: impl Fn(f64) -> Result<Vec<f32>>) -> Result<Vec<f64>> {
+        let (images, indices) = self.held_out;
+        let labels = indices.iter().map(|i| i64::from(images.split.labels[*i as usize]));
+        let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
+        let shape = [self.settings.samples as i64, indices.len() as i64, self.model.head.classes()];
         let loss = |tau: &f64| {
-            let rows = Drawn { one, tau: *tau, theta, seed: self.seed, samples: self.settings.samples };
-            let members = Members::Rows { subspace: self.subspace, rows: &rows };
-            let predictor = Predictor::new(self.model, members, Chunk::Auto);
-            let (images, indices) = self.held_out;
-            let values = predictor.all_logits(images, indices, self.batch_size, &ProgressBar::hidden())?;
-            let shape = [rows.count() as i64, indices.len() as i64, self.model.head.classes()];
-            let labels = indices.iter().map(|i| i64::from(images.split.labels[*i as usize]));
-            let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
-            let found = mixture_log_probabilities(&Tensor::from_slice(&values).view(shape), &labels, Kind::Double);
-            Ok(-found.mean(Kind::Double).double_value(&[]))
+            let values = Tensor::from_slice(&logits(*tau)?).view(shape);
+            Ok(-mixture_log_probabilities(&values, &labels, Kind::Double).mean(Kind::Double).double_value(&[]))
         };
         grid.iter().map(loss).collect()
+    }
+
+    /// Returns the logits of the held-out images by networks with weights drawn at τ.
+    fn sampled(&self, tau: f64, theta: &Tensor, one: &Fitted) -> Result<Vec<f32>> {
+        let rows = Drawn { one, tau, theta, seed: self.seed, samples: self.settings.samples };
+        self.held_out_logits(Members::Rows { subspace: self.subspace, rows: &rows })
+    }
+
+    /// Returns the logits of the held-out images by the linearised network with the same weights.
+    fn tangent(&self, tau: f64, theta: &Tensor, one: &Fitted) -> Result<Vec<f32>> {
+        let drawn = tangents::Drawn::new(self.subspace, theta, one, self.settings.samples, self.seed)?;
+        self.held_out_logits(Members::Linear(&drawn.with_precision(tau)))
+    }
+
+    fn held_out_logits(&self, members: Members) -> Result<Vec<f32>> {
+        let (images, indices) = self.held_out;
+        Predictor::new(self.model, members, Chunk::Auto).all_logits(
+            images,
+            indices,
+            self.batch_size,
+            &ProgressBar::hidden(),
+        )
     }
 }
 

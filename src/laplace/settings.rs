@@ -1,5 +1,6 @@
 //! The settings of a Laplace approximation: what is fitted after training, and how it predicts.
 
+use super::labels::Labels;
 use crate::posterior::Output;
 use crate::schema::{settings, words};
 
@@ -55,6 +56,38 @@ impl Shape {
 }
 
 words! {
+    /// The labels over which the curvature is an expectation.
+    pub enum Fisher {
+        /// All of them, with a backward pass a class.
+        Exact = "exact",
+        /// Some that are drawn from the predictions, with a backward pass a draw.
+        Mc = "mc",
+    }
+}
+
+settings! {
+    /// The expectation over labels in the curvature.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Expectation {
+        /// Labels over which the curvature is an expectation: all, with a backward pass a class, or some that are drawn from the
+        /// predictions, with a backward pass a draw.
+        pub fisher: Fisher = Fisher::Exact;
+        /// Labels drawn for each image with `fisher = "mc"`; 1 where it is not given.
+        pub fisher_draws: Option<i64>, in 1..=10_000;
+    }
+}
+
+impl Expectation {
+    /// Returns the labels of the particle `particle`, which `seed` draws.
+    pub fn labels(&self, seed: u64, particle: i64) -> Labels {
+        match self.fisher {
+            Fisher::Exact => Labels::All,
+            Fisher::Mc => Labels::Drawn { draws: self.fisher_draws.unwrap_or(1), seed, particle },
+        }
+    }
+}
+
+words! {
     /// The way in which the prior precision is chosen.
     pub enum Tuning {
         /// The prior precision with the largest evidence.
@@ -71,6 +104,7 @@ words! {
 pub struct Settings {
     pub parameters: Parameters,
     pub shape: Shape,
+    pub expectation: Expectation,
     pub tuning: Tuning,
     /// The prior precision τ, if it is fixed.
     pub prior_precision: f64,

@@ -15,6 +15,8 @@ words! {
         Bridge = "bridge",
         /// Draws of weights, one member each, through the network itself.
         Sampled = "sampled",
+        /// Draws of weights, one member each, through the linearised network, by forward derivatives.
+        Tangent = "tangent",
     }
 }
 
@@ -36,7 +38,7 @@ impl Predictive {
     pub fn laplace(output: Output, samples: usize) -> Predictive {
         match output {
             Output::Sampled => Predictive::Draws(samples),
-            Output::Mc | Output::Probit | Output::Bridge => Predictive::Linearised(output, samples),
+            Output::Mc | Output::Probit | Output::Bridge | Output::Tangent => Predictive::Linearised(output, samples),
         }
     }
 
@@ -47,7 +49,7 @@ impl Predictive {
             asked if asked == own => String::new(),
             Predictive::Mean => "mean".to_string(),
             Predictive::Draws(draws) => format!("draws-{draws}"),
-            Predictive::Linearised(Output::Mc, draws) => format!("mc-{draws}"),
+            Predictive::Linearised(output @ (Output::Mc | Output::Tangent), draws) => format!("{output}-{draws}"),
             Predictive::Linearised(output, _) => output.to_string(),
         }
     }

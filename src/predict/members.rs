@@ -92,11 +92,16 @@ pub trait Linear {
     /// Returns the most images that it sends through the network at once, however many it is given.
     fn images_at_once(&self, model: &Model) -> usize;
 
-    /// Returns the logits `[m, B, C]` in f64 for prepared samples `[1, B, …]`.
+    /// Returns the most members that go through the network at once; 1 where a pass serves all of them.
+    fn members_at_once(&self) -> usize {
+        1
+    }
+
+    /// Returns the logits `[m, B, C]` in f64 for prepared samples `[1, B, …]`, with `at_once` members in one pass.
     ///
     /// # Errors
     /// Fails if libtorch fails.
-    fn logits(&self, model: &Model, samples: &Fields) -> Result<Tensor>;
+    fn logits(&self, model: &Model, samples: &Fields, at_once: usize) -> Result<Tensor>;
 }
 
 /// The members that predict.

@@ -93,8 +93,9 @@ impl<'a> Predictor<'a> {
         };
         let need = linear.need(self.model);
         let need = MemoryEstimate { fixed: need.fixed + logits, ..need };
-        let whole = ChunkSize { members: 1, images: images.min(linear.images_at_once(self.model)) };
-        self.cut("prediction", need, whole, None)
+        let images = images.min(linear.images_at_once(self.model));
+        let whole = ChunkSize { members: linear.members_at_once(), images };
+        self.cut("prediction", need, whole, self.asked())
     }
 
     /// Decides whether the layer weights of all members are kept from now on. They are if they fit beside a pass over a
@@ -112,11 +113,15 @@ impl<'a> Predictor<'a> {
     pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Chunker> {
         let need = self.need(graph, fixed, self.keeps_all.get());
         let whole = ChunkSize { members: self.members(), images };
-        let members = match self.chunk {
+        self.cut(what, need, whole, self.asked())
+    }
+
+    /// Returns the number of members at once that the user asks for.
+    fn asked(&self) -> Option<usize> {
+        match self.chunk {
             Chunk::Auto => None,
             Chunk::Fixed(count) => Some(count),
-        };
-        self.cut(what, need, whole, members)
+        }
     }
 
     /// Cuts the members and images of `whole` so that they fit, for every pass of this predictor.
@@ -183,7 +188,7 @@ impl<'a> Predictor<'a> {
             let parts = samples.map(|samples| {
                 let input = input.map(|values| values.narrow(1, samples.start as i64, samples.len() as i64));
                 let parts = match self.members {
-                    Members::Linear(linear) => vec![self.linear(linear, &input)?],
+                    Members::Linear(linear) => vec![self.linear(linear, &input, cut.members)?],
                     _ => in_parts(members.clone(), cut.members)
                         .map(|some| no_grad(|| self.forward(some, &input)))
                         .collect::<Result<Vec<_>>>()?,
@@ -194,9 +199,9 @@ impl<'a> Predictor<'a> {
         })
     }
 
-    fn linear(&self, linear: &dyn Linear, input: &Input) -> Result<Tensor> {
+    fn linear(&self, linear: &dyn Linear, input: &Input, at_once: usize) -> Result<Tensor> {
         let samples = self.model.prepared(input)?.detach();
-        tch::with_grad(|| linear.logits(self.model, &samples))
+        tch::with_grad(|| linear.logits(self.model, &samples, at_once))
     }
 
     /// Returns the logits `[m, N, C]` of the images `indices`, in order and row-major.

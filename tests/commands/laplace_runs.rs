@@ -28,16 +28,20 @@ fn one_run_predicts_in_every_way() {
     let table = place.results();
     assert_eq!(table.rows.len(), 2, "linearised draws and the mode");
     assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("12", "2"));
-    for (word, draws) in [("mc", "9"), ("probit", "6"), ("bridge", "6"), ("sampled", "6"), ("mc", "6")] {
+    for (word, draws) in
+        [("mc", "9"), ("probit", "6"), ("bridge", "6"), ("sampled", "6"), ("tangent", "6"), ("mc", "6")]
+    {
         let output = place.command("eval", &[]).args(["--predictive", word, "--draws", draws]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     }
     let output = place.command("eval", &[]).args(["--draws", "9"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     let again = place.results();
-    assert_eq!(again.rows.len(), 6, "mc with 6 draws is what the config says");
+    assert_eq!(again.rows.len(), 7, "mc with 6 draws is what the config says");
     assert_eq!(cell(&again, "", "nll_pm"), cell(&table, "", "nll_pm"), "the same draws again");
-    for (predictive, members) in [("mc-9", "18"), ("probit", "2"), ("bridge", "2"), ("draws-6", "12")] {
+    for (predictive, members) in
+        [("mc-9", "18"), ("probit", "2"), ("bridge", "2"), ("draws-6", "12"), ("tangent-6", "12")]
+    {
         assert_eq!(cell(&again, predictive, "members"), members);
         let nll = number(&again, predictive, "nll_pm");
         assert!(nll.is_finite() && nll != number(&again, "mean", "nll_pm"), "{predictive}: {nll}");
@@ -45,6 +49,8 @@ fn one_run_predicts_in_every_way() {
     // Two approximations of one integral.
     let (mc, probit) = (number(&again, "mc-9", "nll_pm"), number(&again, "probit", "nll_pm"));
     assert!((mc - probit).abs() < 0.3, "{mc} and {probit}");
+    let tangent = number(&again, "tangent-6", "nll_pm");
+    assert!((mc - tangent).abs() < 0.3, "{mc} and {tangent}");
 }
 
 #[test]
@@ -56,6 +62,8 @@ fn every_structure_and_every_tuning_trains() {
         &["method.laplace.tokens=\"reduce\"", "method.laplace.wide=8", "method.laplace.kept=3"],
         &["method.laplace.tuning=\"validation\"", "method.laplace.predictive=\"probit\""],
         &["method.laplace.tuning=\"validation\"", "method.laplace.predictive=\"sampled\"", "method.laplace.samples=2"],
+        &["method.laplace.tuning=\"validation\"", "method.laplace.predictive=\"tangent\"", "method.laplace.samples=2"],
+        &["method.laplace.fisher=\"mc\"", "method.laplace.fisher_draws=2", "method.laplace.structure=\"diag\""],
     ] {
         let sets = [&[small, "train.epochs=1"], sets].concat();
         let place = trained(&sets);
@@ -89,6 +97,20 @@ fn a_new_head_is_fitted_in_both_subspaces() {
     }
 }
 
+/// The labels are drawn by the seed of the run, so that a second fit of the same particles draws the same ones.
+#[test]
+fn drawn_labels_are_those_of_the_seed() {
+    let curvature = |sets: &[&str]| {
+        let place = trained(&[&["subspace.low-rank.blocks=\"0\"", "train.epochs=1"], sets].concat());
+        crate::common::tensor_bytes(&place.run().join("posterior.safetensors"), "laplace.0.1.gradient.values")
+    };
+    let mc = "method.laplace.fisher=\"mc\"";
+    let drawn = curvature(&[mc]);
+    assert_eq!(drawn, curvature(&[mc]), "a second run draws the same labels");
+    assert_ne!(drawn, curvature(&[]));
+    assert_ne!(drawn, curvature(&[mc, "method.laplace.fisher_draws=2"]));
+}
+
 #[test]
 fn a_fixed_precision_is_kept() {
     let place = trained(&["method.laplace.prior_precision=12.5"]);
@@ -111,6 +133,7 @@ fn bad_settings_are_refused() {
         (&["method.laplace.tuning=\"evidence\"", "method.laplace.prior_precision=1"], &["is tuned"]),
         (&["method.laplace.tuning=\"validation\"", "data.digits.validation=0"], &["held-out images", "validation"]),
         (&["subspace.full={}", "method.laplace.parameters=\"all\""], &["[subspace.low-rank]", "last-layer"]),
+        (&["method.laplace.fisher_draws=3"], &["method.laplace.fisher_draws", "belongs to fisher = \"mc\""]),
         (&["method.laplace.structure=\"kfac\""], &["kron, diag, full"]),
         (
             &["method.laplace.structure=\"diag\"", "method.laplace.kept=3"],

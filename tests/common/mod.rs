@@ -198,10 +198,15 @@ pub fn cell<'a>(table: &'a Table, predictive: &str, column: &str) -> &'a str {
 
 /// The model and the subspace of a config with ten classes, or those of its texts, on the CPU in `kind`.
 pub fn model(text: &str, kind: Kind) -> (Model, Box<dyn Subspace>) {
+    model_of(text, kind, 10)
+}
+
+/// The same with so many classes, where the data set does not name its own.
+pub fn model_of(text: &str, kind: Kind, classes: usize) -> (Model, Box<dyn Subspace>) {
     tch::set_num_threads(1);
     let experiment = Experiment::read(&Tree::parse("x.toml", text).unwrap()).unwrap();
     let own = (experiment.data.key == "jsonl").then(|| experiment.data.dataset.classes().unwrap());
-    let classes = own.unwrap_or_else(|| (0..10).map(|class| class.to_string()).collect());
+    let classes = own.unwrap_or_else(|| (0..classes).map(|class| class.to_string()).collect());
     let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap();
     let spec = &experiment.training.as_ref().unwrap().subspace.spec;
     let subspace = spec.build(loaded.tower.network(), loaded.tower.base(), &loaded.head).unwrap();

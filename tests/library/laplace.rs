@@ -1,13 +1,14 @@
 //! Laplace approximations: hand-made goldens, laplace-torch on small networks, and a vision transformer against its dense
 //! curvature.
 
-use crate::common::{fixture, model};
+use crate::common::{fixture, model, model_of};
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
+use bella::laplace::tangents::Moves;
 use bella::laplace::variance::Projected;
-use bella::laplace::{Curvature, Evidence, Parameters, Shape, Structure, Tokens, predictive};
+use bella::laplace::{Curvature, Evidence, Labels, Parameters, Shape, Structure, Tokens, predictive};
 use bella::model::Model;
 use bella::posterior::curvature::Factor;
 use bella::subspace::Subspace;
@@ -24,7 +25,11 @@ fn shape(structure: Structure) -> Shape {
 }
 
 fn fitted(maps: &Maps, shape: Shape, passes: &[Pass]) -> Curvature {
-    let mut fit = Fit::new(maps, shape, Device::Cpu);
+    fitted_by(Labels::All, maps, shape, passes)
+}
+
+fn fitted_by(labels: Labels, maps: &Maps, shape: Shape, passes: &[Pass]) -> Curvature {
+    let mut fit = Fit::new(maps, shape, labels, Device::Cpu);
     passes.iter().for_each(|pass| fit.add(pass).unwrap());
     fit.finish().unwrap()
 }
@@ -154,17 +159,26 @@ impl Net {
 
     /// log Z and V at precision 0.7, fitted in batches of 5.
     fn fit(&self, tokens: i64, parameters: Parameters, shape: Shape) -> (f64, Tensor) {
+        let labels: Vec<i64> = (0..DATA).map(|i| i % CLASSES).collect();
+        self.fit_to(&labels, Labels::All, (tokens, parameters, shape))
+    }
+
+    fn fit_to(
+        &self,
+        seen: &[i64],
+        labels: Labels,
+        (tokens, parameters, shape): (i64, Parameters, Shape),
+    ) -> (f64, Tensor) {
         let x = sines(0.5, &[DATA, tokens, IN]) * 2;
         let passes: Vec<Pass> = [(0, 5), (5, 5), (10, 2)]
             .iter()
             .map(|(start, count)| self.pass(&x.narrow(0, *start, *count), parameters))
             .collect();
         let maps = Net::maps(parameters);
-        let curvature = fitted(&maps, shape, &passes);
-        let labels: Vec<i64> = (0..DATA).map(|i| i % CLASSES).collect();
+        let curvature = fitted_by(labels, &maps, shape, &passes);
         let logits = Tensor::cat(&passes.iter().map(|pass| pass.logits.detach()).collect::<Vec<_>>(), 0);
         let theta = self.theta().narrow(0, maps.columns.start, maps.parameters());
-        let evidence = Evidence::new(&curvature, &theta, log_likelihood(&logits, &labels)).unwrap();
+        let evidence = Evidence::new(&curvature, &theta, log_likelihood(&logits, seen)).unwrap();
         let test = self.pass(&(sines(0.9, &[2, tokens, IN]) * 2), parameters);
         (evidence.at(0.7), Projected::new(&curvature, &maps, &test).unwrap().variance(0.7).unwrap())
     }
@@ -192,6 +206,77 @@ fn small_networks_equal_laplace_torch() {
         println!("{what}: evidence {difference:.1e}");
         assert!(difference < 1e-4, "{what}: evidence {evidence}");
     }
+}
+
+/// The same with the labels (2 i) / 3 mod 3 given as drawn ones, by CurvlinopsEF: structure, parameters, log evidence, V.
+#[rustfmt::skip]
+const LAPLACE_TORCH_DRAWN: &[(Structure, Parameters, f64, [f64; 18])] = &[
+    (Structure::Full, Parameters::All, -47.1238382976, [3.3215251242, 2.9923129862, 2.9937740716, 2.9923129862, 3.7571267305, 2.5988105484, 2.9937740716, 2.5988105484, 3.6929997939, 16.3513110671, -4.2951381349, -1.0162116503, -4.2951381349, 6.0996178104, 3.9030691714, -1.0162116503, 3.9030691714, 3.8573196984]),
+    (Structure::Diag, Parameters::All, -66.0903337251, [1.7633319135, 0.0988193815, -0.5390515574, 0.0988193815, 1.4677565729, -0.1431270414, -0.5390515574, -0.1431270414, 2.5818501928, 5.5057592037, -2.3679428405, -1.0079315173, -2.3679428405, 3.3411557254, -0.8445802144, -1.0079315173, -0.8445802144, 3.6343474401]),
+    (Structure::Kron, Parameters::All, -55.6213521960, [3.7596567396, 3.0118000331, 2.5117583604, 3.0118000331, 3.5396678807, 2.7506277547, 2.5117583604, 2.7506277547, 4.0877656683, 10.2751747144, -1.6296350181, 0.5094125092, -1.6296350181, 5.4222029308, 2.5467010714, 0.5094125092, 2.5467010714, 4.2720401098]),
+    (Structure::Kron, Parameters::LastLayer, -41.3571208358, [3.5065875073, 2.9478836313, 2.8561341735, 2.9478836313, 3.5198101865, 2.8429114944, 2.8561341735, 2.8429114944, 3.6115596443, 2.8218027895, 2.3514150783, 2.2757297484, 2.3514150783, 2.8327103508, 2.2648221871, 2.2757297484, 2.2648221871, 2.9083956807]),
+];
+
+#[test]
+fn the_curvature_of_drawn_labels_equals_laplace_torch() {
+    let seen: Vec<i64> = (0..DATA).map(|i| 2 * i / 3 % CLASSES).collect();
+    for (structure, parameters, log_evidence, v) in LAPLACE_TORCH_DRAWN {
+        let what = format!("{structure:?}, {parameters:?}, drawn labels");
+        let labels = Labels::Given(Tensor::from_slice(&seen).unsqueeze(1));
+        let (evidence, variance) = Net::new().fit_to(&seen, labels, (1, *parameters, shape(*structure)));
+        near(&variance, &tensor(v, &[2, 3, 3]), 1e-4, &what);
+        let difference = (evidence / log_evidence - 1.0).abs();
+        assert!(difference < 1e-4, "{what}: evidence {evidence}");
+    }
+}
+
+/// An entry of H is a sum over images of g_i g_j, of which k draws have the variance Σ_n (E (g_i g_j)² − (E g_i g_j)²) / k. A sum over
+/// all labels gives it exactly.
+#[test]
+fn the_curvature_of_drawn_labels_has_the_exact_one_as_its_expectation() {
+    let (net, maps, draws) = (Net::new(), Net::maps(Parameters::All), 4000);
+    let x = sines(0.5, &[DATA, 1, IN]) * 2;
+    let pass = net.pass(&x, Parameters::All);
+    let p = pass.logits.detach().softmax(-1, Kind::Double);
+    let size = maps.parameters();
+    let [mut mean, mut square] = [(); 2].map(|()| Tensor::zeros([DATA, size, size], F64));
+    for label in 0..CLASSES {
+        let direction = &p - Tensor::from_slice(&[label]).one_hot(CLASSES);
+        let gradients = pass.gradients(&direction).unwrap();
+        let rows = pass.sites.iter().zip(&gradients).map(|(s, g)| weight_gradient(&s.input, g).flatten(1, 2));
+        let rows = Tensor::cat(&rows.collect::<Vec<_>>(), 1);
+        let (products, share) = (rows.unsqueeze(2) * rows.unsqueeze(1), p.select(1, label).view([-1, 1, 1]));
+        mean += &products * &share;
+        square += products.square() * share;
+    }
+    let over = |x: Tensor| x.sum_dim_intlist([0i64].as_slice(), false, Kind::Double);
+    let deviation = (over(&square - mean.square()) / draws as f64).clamp_min(0.0).sqrt();
+    let expected = over(mean);
+    let full = |labels| {
+        let Curvature::Full(Factor { vectors, values }) =
+            fitted_by(labels, &maps, shape(Structure::Full), &[net.pass(&x, Parameters::All)])
+        else {
+            panic!("not full")
+        };
+        (&vectors * values).matmul(&vectors.tr())
+    };
+    near(&full(Labels::All), &expected, 1e-10, "exact");
+    let drawn = || Labels::Drawn { draws, seed: 3, particle: 0 };
+    let found = full(drawn());
+    let off = ((&found - &expected).abs() / (&deviation + 1e-9)).max().double_value(&[]);
+    println!("{off:.2} standard deviations at most");
+    assert!(off < 5.0 && (&found - &expected).abs().max().double_value(&[]) > 0.0, "{off} standard deviations");
+    let relative = (deviation.diagonal(0, 0, 1) / expected.diagonal(0, 0, 1)).max().double_value(&[]);
+    assert!(relative < 0.08, "one standard deviation of the least certain entry is {relative} of it");
+    // The other structures are made of the same gradients.
+    let of = |structure| fitted_by(drawn(), &maps, shape(structure), &[net.pass(&x, Parameters::All)]);
+    let Curvature::Diag(diagonal) = of(Structure::Diag) else { panic!("not diagonal") };
+    near(&diagonal, &found.diagonal(0, 0, 1), 1e-9, "diag");
+    let Curvature::Kron(pairs) = of(Structure::Kron) else { panic!("not kron") };
+    let bias = &pairs[1].gradient;
+    let start = HIDDEN * IN;
+    let block = found.narrow(0, start, HIDDEN).narrow(1, start, HIDDEN);
+    near(&(&bias.vectors * &bias.values).matmul(&bias.vectors.tr()), &block, 1e-9, "kron, the bias");
 }
 
 #[test]
@@ -233,12 +318,27 @@ impl Setting {
         ))
     }
 
+    /// A residual network, which computes in f32, with a trained head.
+    fn module() -> Setting {
+        let text = format!(
+            "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nkind = \"module\"\nimage_size = 8\nnormalize = \"imagenet\"\n\
+             [head.linear]\n[data.digits]\n[subspace.last-layer]\n\
+             [method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
+            fixture("module").join("residual.pt")
+        );
+        Setting::of_kind(&text, Kind::Float)
+    }
+
     fn of(text: &str) -> Setting {
-        let (model, subspace) = model(text, Kind::Double);
+        Setting::of_kind(text, Kind::Double)
+    }
+
+    fn of_kind(text: &str, kind: Kind) -> Setting {
+        let (model, subspace) = model(text, kind);
         let start = subspace.initial(1, 0).unwrap().to_kind(Kind::Double);
         let mut rng = stream(5, Purpose::Noise, &[]);
         let noise: Vec<f64> = (0..start.numel()).map(|_| 0.1 * normal(&mut rng)).collect();
-        let theta = (start + Tensor::from_slice(&noise)).unsqueeze(0);
+        let theta = (start + Tensor::from_slice(&noise)).unsqueeze(0).to_kind(kind);
         Setting { model, subspace, theta }
     }
 
@@ -260,7 +360,7 @@ impl Setting {
     /// Logits `[B, C]`, and Jacobians `[B, C, P]` by one backward to the leaves a logit.
     fn dense(&self, images: &Fields) -> (Tensor, Tensor) {
         let layout = self.subspace.layout();
-        let leaves = layout.leaves(&self.theta, Kind::Double, true);
+        let leaves = layout.leaves(&self.theta, self.model.kind, true);
         let logits = self.model.logits(&self.subspace.weights(&self.model.base, &leaves), images).squeeze_dim(0);
         let (batch, classes) = logits.size2().unwrap();
         let rows = Tensor::zeros([batch * classes, layout.parameters()], F64);
@@ -283,18 +383,58 @@ fn jacobians_of_a_vision_transformer_equal_those_of_autograd() {
     }
 }
 
-/// Three prompts of 6, 2 and 4 tokens; each label word is a use of its own of the output matrix.
-#[test]
-fn jacobians_of_a_language_network_equal_those_of_autograd() {
-    let setting = Setting::language();
+/// Three prompts of 6, 2 and 4 tokens.
+fn prompts() -> Fields {
     let ids = [1, 5, 9, 22, 7, 40, 1, 33, 0, 0, 0, 0, 1, 12, 13, 14, 0, 0];
     let mask = Tensor::from_slice(&ids).gt(0).to_kind(Kind::Int64);
     let samples = [(IDS, Tensor::from_slice(&ids)), (MASK, mask)].map(|(name, row)| (name, row.view([1, 3, 6])));
-    let samples = Fields::new(samples.into());
+    Fields::new(samples.into())
+}
+
+/// Each label word is a use of its own of the output matrix.
+#[test]
+fn jacobians_of_a_language_network_equal_those_of_autograd() {
+    let setting = Setting::language();
+    let samples = prompts();
     let maps = Maps::all(&*setting.subspace).unwrap();
     let ours: Vec<Tensor> = setting.pass(&maps, &samples).jacobians(|_| true).unwrap();
     let ours = Tensor::cat(&ours.iter().map(|j| j.flatten(2, 3)).collect::<Vec<_>>(), 2);
     near(&ours, &setting.dense(&samples).1, 1e-10, "Jacobians");
+}
+
+/// Compares J δ by forward derivatives with the product of δ and the Jacobians of all classes.
+#[track_caller]
+fn derivatives_agree(setting: &Setting, parameters: Parameters, samples: &Fields, bound: f64) {
+    tch::manual_seed(4);
+    let maps = parameters.maps(&*setting.subspace).unwrap();
+    let moves = Tensor::randn([5, maps.parameters()], F64).to_kind(setting.model.kind);
+    let Setting { model, subspace, theta } = setting;
+    let found = Moves { subspace: &**subspace, maps: &maps, theta, moves: &moves }.logits(model, samples).unwrap();
+    let (logits, jacobian) = setting.dense(samples);
+    let own = jacobian.narrow(2, maps.columns.start, maps.parameters());
+    let expected = own.matmul(&moves.to_kind(Kind::Double).tr()).permute([2, 0, 1]);
+    near(&found.moved.unwrap(), &expected, bound, "J δ");
+    near(&found.value.squeeze_dim(0), &logits, bound, "logits");
+}
+
+#[test]
+fn forward_derivatives_of_vision_transformers_equal_the_jacobians_of_all_classes() {
+    for setting in Setting::all() {
+        derivatives_agree(&setting, Parameters::All, &setting.images(3), 1e-10);
+    }
+    let linear = Setting::new("openai_visual.pt", "[head.linear]");
+    derivatives_agree(&linear, Parameters::LastLayer, &linear.images(3), 1e-10);
+}
+
+#[test]
+fn forward_derivatives_of_a_language_network_equal_the_jacobians_of_all_classes() {
+    derivatives_agree(&Setting::language(), Parameters::All, &prompts(), 1e-10);
+}
+
+#[test]
+fn forward_derivatives_of_a_residual_network_equal_the_jacobians_of_all_classes() {
+    let setting = Setting::module();
+    derivatives_agree(&setting, Parameters::LastLayer, &setting.images(3), 1e-5);
 }
 
 /// What a layer's last token alone would give, as in the authors' code for language networks (bayesian_lora), lacks what earlier tokens
@@ -426,4 +566,70 @@ fn the_last_layer_of_a_vision_transformer_equals_its_formed_jacobian() {
     let frozen = Setting::new("timm_scripted.pt", "[head.checkpoint]");
     let error = Maps::last_layer(&*frozen.subspace).unwrap_err().to_string();
     assert!(error.contains("does not train its head"), "{error}");
+}
+
+/// The processor seconds in user mode that `work` takes.
+fn user_seconds(work: impl Fn()) -> f64 {
+    let ticks = || {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields = stat.rsplit(')').next().unwrap();
+        fields.split_whitespace().nth(11).unwrap().parse::<f64>().unwrap() / 100.0
+    };
+    let before = ticks();
+    work();
+    ticks() - before
+}
+
+/// What a fit and a prediction of `results/laplace.md` cost beside a training step and an ensemble.
+#[test]
+#[ignore = "prints processor seconds; BELLA_VIT is an archive of scripts/make_random_vit.py --architecture vit-b-32"]
+fn the_cost_with_345_classes() {
+    let archive = std::env::var("BELLA_VIT").unwrap();
+    let text = format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {archive:?}\nnormalize = \"clip\"\n[head.linear]\n[data.digits]\n\
+         [subspace.low-rank]\nrank = 4\n[method.laplace]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 8\n"
+    );
+    let (model, subspace) = model_of(&text, Kind::Float, 345);
+    let theta = subspace.initial(1, 0).unwrap().unsqueeze(0);
+    let (layout, side) = (subspace.layout(), model.image_side());
+    let images = |count: i64| {
+        let bytes = Tensor::randint(256, [1, count, 3, side, side], (Kind::Uint8, Device::Cpu));
+        model.preparation.prepare(&Fields::of(PIXELS, bytes))
+    };
+    let (maps, batch) = (Maps::all(&*subspace).unwrap(), images(8));
+    let step = || {
+        let leaves = layout.leaves(&theta, Kind::Float, true);
+        let logits = model.logits(&subspace.weights(&model.base, &leaves), &batch).squeeze_dim(0);
+        let loss = logits.cross_entropy_for_logits(&Tensor::arange(8, (Kind::Int64, Device::Cpu)));
+        Tensor::f_run_backward(&[loss], &leaves, false, false).unwrap();
+    };
+    step();
+    let step = user_seconds(step);
+    let fit = |draws: i64| {
+        user_seconds(|| {
+            let pass = Pass::new(&model, &*subspace, &maps, &theta, &batch).unwrap();
+            let labels = Labels::Drawn { draws, seed: 1, particle: 0 };
+            Fit::new(&maps, shape(Structure::Kron), labels, Device::Cpu).add(&pass).unwrap();
+        })
+    };
+    let (one, five) = (fit(1), fit(5));
+    let exact = one + (five - one) / 4.0 * 343.0;
+    println!(
+        "8 images: step {step:.2} s, fit by 1 drawn label {one:.2} s ({:.2} x), exact {exact:.1} s ({:.0} x) by 5 draws",
+        one / step,
+        exact / step
+    );
+    let (few, draws) = (images(1), 64);
+    let rows = Tensor::randn([draws, layout.parameters()], (Kind::Float, Device::Cpu)) * 0.01;
+    let ensemble = user_seconds(|| {
+        let _ = tch::no_grad(|| {
+            let leaves = layout.leaves(&(&rows + &theta), Kind::Float, false);
+            model.logits(&subspace.weights(&model.base, &leaves), &few)
+        });
+    });
+    let tangent = user_seconds(|| {
+        let moves = Moves { subspace: &*subspace, maps: &maps, theta: &theta, moves: &rows };
+        moves.logits(&model, &few).unwrap();
+    });
+    println!("1 image, 64 draws: ensemble {ensemble:.2} s, tangents {tangent:.2} s ({:.2} x)", tangent / ensemble);
 }

@@ -9,7 +9,7 @@ use bella::data::fields::{Fields, PIXELS};
 use bella::data::{Inputs, Packed, Split};
 use bella::laplace::curvature::Fit;
 use bella::laplace::pass::{Maps, Pass};
-use bella::laplace::{Curvature, Shape, Structure, Tokens};
+use bella::laplace::{Curvature, Labels, Shape, Structure, Tokens};
 use bella::model::Model;
 use bella::results::store::read;
 use bella::subspace::{Dense, Subspace};
@@ -87,7 +87,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
 
     let maps = Maps::all(&*subspace).unwrap();
     let shape = Shape { structure: Structure::Diag, tokens: Tokens::Expand, wide: 512, kept: 10 };
-    let mut fit = Fit::new(&maps, shape, Device::Cpu);
+    let mut fit = Fit::new(&maps, shape, Labels::All, Device::Cpu);
     for batch in set.batches(in_order(&indices, 4)) {
         let Batch { samples, .. } = batch.unwrap();
         let images = model.preparation.prepare(&samples.for_all());

@@ -48,6 +48,9 @@ impl Spec {
         if !["projections", ""].contains(&context.subspace) {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
+        if self.predictive == Output::Tangent {
+            reader.problem("predictive", "the logits are cosines, which are not linearised; use probit, mc or sampled");
+        }
         if self.predictive == Output::Bridge {
             let why = "the Laplace bridge needs the covariance of the logits; use probit, mc or sampled";
             reader.problem("predictive", why);

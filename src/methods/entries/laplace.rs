@@ -3,7 +3,8 @@
 use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
-use crate::laplace::{Linearised, Parameters, Settings, Shape, Structure, Tuning};
+use crate::laplace::tangents::{Drawn, NOT_WRITTEN};
+use crate::laplace::{Expectation, Fisher, Linearised, Parameters, Settings, Shape, Structure, Tuning};
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
@@ -35,6 +36,7 @@ settings! {
         parameters: Parameters =
             if context.subspace == "low-rank" { Parameters::All } else { Parameters::LastLayer };
         shape: Shape, part Shape::read;
+        expectation: Expectation, part Expectation::read;
         /// How the precision of the prior is chosen; `fixed` where `prior_precision` is given.
         tuning: Tuning = if prior_precision.is_some() { Tuning::Fixed } else { Tuning::Evidence };
         /// How Gaussian logits or weights become predictions.
@@ -57,6 +59,9 @@ impl Spec {
         }
         if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
             reader.problem("structure", "tokens, wide and kept belong to structure = \"kron\": leave them out");
+        }
+        if self.expectation.fisher == Fisher::Exact && self.expectation.fisher_draws.is_some() {
+            reader.problem("fisher_draws", "belongs to fisher = \"mc\": leave it out, or set fisher = \"mc\"");
         }
         if self.parameters == Parameters::All && !["low-rank", ""].contains(&context.subspace) {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
@@ -93,6 +98,7 @@ impl Spec {
         Settings {
             parameters: self.parameters,
             shape: self.shape,
+            expectation: self.expectation,
             tuning: self.tuning,
             prior_precision: self.prior_precision.unwrap_or(1.0),
             output: self.predictive,
@@ -116,6 +122,12 @@ impl PostHoc for Spec {
              \"module\") does not show: set method.laplace.parameters = \"last-layer\", with a head \
              that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
         );
+        ensure!(
+            self.predictive != Output::Tangent
+                || self.parameters == Parameters::LastLayer
+                || model.network.written().is_some(),
+            "method.laplace.{NOT_WRITTEN}"
+        );
         let estimate = self.settings().estimate(subspace, self.particles, model.head.classes())?;
         tracing::info!("laplace: {estimate}");
         Ok(())
@@ -133,6 +145,9 @@ impl PostHoc for Spec {
     fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
         let Predicted { subspace, posterior, output, samples, seed } = predicted;
         let Posterior::Laplace { mode, fitted } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
-        Ok(Box::new(Linearised::new(subspace, mode, fitted, (output, samples), seed)?))
+        Ok(match output {
+            Output::Tangent => Box::new(Drawn::new(subspace, mode, fitted, samples, seed)?),
+            _ => Box::new(Linearised::new(subspace, mode, fitted, (output, samples), seed)?),
+        })
     }
 }

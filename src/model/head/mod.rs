@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor};
 use crate::data::Medium;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::language::{OUTPUT, Rows, Tokenizer};
+use crate::model::network::ops::{Dual, Tangents, dual};
 use crate::model::network::{Parameters, Weights};
 use crate::model::recognition::identify::IdentifiedText;
 use crate::model::vit::OwnHead;
@@ -184,6 +185,42 @@ impl Head {
                 _ => linear(&features, &self.weight, Some(&self.bias)),
             },
         }
+    }
+}
+
+/// Logits and their derivatives.
+impl Head {
+    /// Returns logits `[1, B, C]` in the type of the head, with their derivatives `[S, B, C]` along moves of the head's weights and of what
+    /// enters it, from features `[1, B, d]`.
+    pub fn logits_along(&self, tangents: &Tangents, features: &Dual) -> Dual {
+        let (kind, mode, moves) = (self.weight.kind(), tangents.mode(), tangents.moves());
+        let x = Dual { value: self.inputs(&features.value), moved: self.inputs_moved(features) };
+        if let (Some(rows), true) = (&self.rows, mode.adapts(OUTPUT) && mode.own("head.weight").is_none()) {
+            let [own, moves] = [mode, moves].map(|weights| weights.linear(OUTPUT).picked(rows, kind));
+            return dual::layer(&own, &moves, &x.linearly(|x| x.unsqueeze(2))).linearly(|y| y.squeeze_dim(2));
+        }
+        let own = mode.own("head.weight").map(|own| own.squeeze_dim(0).to_kind(kind));
+        let weight = own.unwrap_or_else(|| self.weight.shallow_clone());
+        let by_inputs = x.moved.as_ref().map(|moved| linear(moved, &weight, None));
+        let by_weights = moves.own("head.weight").zip(moves.own("head.bias")).map(|(weight, bias)| {
+            let (weight, bias) = (weight.to_kind(kind), bias.to_kind(kind));
+            linear_per_particle(&x.value.expand([weight.size()[0], -1, -1], false), &weight, Some(&bias))
+        });
+        let moved = [by_inputs, by_weights].into_iter().flatten().reduce(|a, b| a + b);
+        Dual { value: self.logits(mode, &features.value), moved }
+    }
+
+    /// Returns the derivatives of [`inputs`](Self::inputs). Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.
+    fn inputs_moved(&self, features: &Dual) -> Option<Tensor> {
+        let kind = self.weight.kind();
+        let moved = features.moved.as_ref()?.to_kind(kind);
+        if !self.normalised {
+            return Some(moved);
+        }
+        let (own, unit) = (features.value.to_kind(kind), self.inputs(&features.value));
+        let norm = own.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
+        let along = (&moved * &unit).sum_dim_intlist([-1i64].as_slice(), true, None::<Kind>);
+        Some((moved - unit * along) / norm)
     }
 }
 

@@ -92,6 +92,29 @@ impl Linear {
         y
     }
 
+    /// Returns the derivatives `[S, B, T, out]` of the outputs along S moves of the low-rank update, for an input `x: [1, B, T, in]` that
+    /// itself moves by `moved: [S, B, T, in]`; `None` if nothing moves. The layer is that of one particle.
+    pub fn moved(&self, moves: Option<&LowRank>, x: &Tensor, moved: Option<&Tensor>) -> Option<Tensor> {
+        let count = moved.map(|moved| moved.size()[0]).or(moves.map(LowRank::particles))?;
+        let size = x.size();
+        let flat = |x: &Tensor| x.reshape([x.size()[0], -1, size[3]]);
+        let (x, moved) = (flat(x), moved.map(flat));
+        let carried = moved.as_ref().map(|moved| match &self.weight {
+            Param::Shared(weight) => linear(moved, weight, None),
+            Param::PerParticle(weight) => linear(moved, &weight.squeeze_dim(0), None),
+        });
+        let y = match &self.low_rank {
+            Some(update) => update.add_moved(carried, (&x, moved.as_ref()), moves),
+            None => carried?,
+        };
+        Some(y.view([count, size[1], size[2], -1]))
+    }
+
+    /// Returns the low-rank update, if there is one.
+    pub fn update(&self) -> Option<&LowRank> {
+        self.low_rank.as_ref()
+    }
+
     fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         match &self.bias {
             Some(Param::Shared(bias)) => linear(x, weight, Some(bias)),

@@ -50,22 +50,55 @@ impl Flipped {
 impl LowRank {
     /// Returns `y + scale · (x Aᵀ) Bᵀ` for `x: [p, M, in]`, `y: [p, M, out]`, where A has noise if `flipped` says so.
     pub(super) fn add_to(&self, y: Tensor, x: &Tensor, flipped: Option<&Flipped>) -> Tensor {
-        let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
+        let particles = self.particles();
         let b = self.b.transpose(1, 2) * self.scale;
-        let low = if x.size()[0] == particles {
-            x.bmm(&self.a.transpose(1, 2))
-        } else {
-            // One product with the A of all particles reads x once instead of n times.
-            let rows = x.size()[1];
-            let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
-            low.view([rows, particles, rank]).transpose(0, 1)
-        };
+        let low = self.down(x);
         let low = match flipped {
             Some(flipped) => low + flipped.product(x),
             None => low,
         };
         // Not in place: `y` is a view of the frozen product, and autograd would copy it three times in the backward pass.
         y.expand([particles, -1, -1], false).baddbmm(&low, &b, 1.0, 1.0)
+    }
+
+    /// Returns x Aᵀ `[n, M, rank]` for `x: [p, M, in]`.
+    fn down(&self, x: &Tensor) -> Tensor {
+        let (particles, rank, inputs) = (self.a.size()[0], self.a.size()[1], self.a.size()[2]);
+        if x.size()[0] == particles {
+            return x.bmm(&self.a.transpose(1, 2));
+        }
+        // One product with the A of all particles reads x once instead of n times.
+        let rows = x.size()[1];
+        let low = x.squeeze_dim(0).matmul(&self.a.reshape([particles * rank, inputs]).tr());
+        low.view([rows, particles, rank]).transpose(0, 1)
+    }
+
+    /// Returns `carried` plus the derivatives `[S, M, out]` of this update of one particle, ΔW x, for an input `x: [1, M, in]` that moves
+    /// by `[S, M, in]`, and for S moves Ȧ and Ḃ of its matrices: scale · (B (A ẋ + Ȧ x) + Ḃ A x), as one product of twice the rank.
+    pub(super) fn add_moved(
+        &self,
+        carried: Option<Tensor>,
+        (x, moved): (&Tensor, Option<&Tensor>),
+        moves: Option<&LowRank>,
+    ) -> Tensor {
+        let by_input = moved.map(|moved| moved.matmul(&self.a.squeeze_dim(0).tr()));
+        let by_a = moves.map(|moves| moves.down(x));
+        let (mut low, mut b) = (Vec::new(), Vec::new());
+        let sum = [by_input, by_a].into_iter().flatten().reduce(|a, b| a + b);
+        let count = sum.as_ref().map_or(1, |sum| sum.size()[0]);
+        if let Some(sum) = sum {
+            low.push(sum);
+            b.push(self.b.expand([count, -1, -1], false));
+        }
+        if let Some(moves) = moves {
+            low.push(self.down(x).expand([count, -1, -1], false));
+            b.push(moves.b.shallow_clone());
+        }
+        let (low, b) = (Tensor::cat(&low, 2), Tensor::cat(&b, 2).transpose(1, 2) * self.scale);
+        match carried {
+            Some(carried) => carried.baddbmm(&low, &b, 1.0, 1.0),
+            None => low.bmm(&b),
+        }
     }
 
     /// Returns the number of particles, n.

@@ -4,7 +4,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::{Activation, Constant, Layer, Mask, Ops, Pairs};
 use crate::base::tensor::upload;
-use crate::model::network::Weights;
+use crate::model::network::{Linear, Weights};
 
 /// Computes a pass with some weights.
 pub struct Eager<'a, 'w> {
@@ -22,7 +22,7 @@ impl<'a, 'w> Eager<'a, 'w> {
         Eager { weights: Read::Whole(weights) }
     }
 
-    fn weights(&self) -> &Weights<'w> {
+    pub(super) fn weights(&self) -> &Weights<'w> {
         match &self.weights {
             Read::Whole(weights) => weights,
             Read::Part(weights) => weights,
@@ -31,7 +31,7 @@ impl<'a, 'w> Eager<'a, 'w> {
 }
 
 /// Repeats a value of one particle, or of one sample, for those of more.
-fn repeated(x: &Tensor, particles: i64, samples: i64) -> Tensor {
+pub(super) fn repeated(x: &Tensor, particles: i64, samples: i64) -> Tensor {
     let size = x.size();
     if size[0] == particles && size[1] == samples {
         return x.shallow_clone();
@@ -41,8 +41,17 @@ fn repeated(x: &Tensor, particles: i64, samples: i64) -> Tensor {
 }
 
 /// Returns the largest numbers of particles and of samples.
-fn largest<'t>(all: impl Iterator<Item = &'t Tensor>) -> (i64, i64) {
+pub(super) fn largest<'t>(all: impl Iterator<Item = &'t Tensor>) -> (i64, i64) {
     all.map(Tensor::size).fold((1, 1), |(p, b), size| (p.max(size[0]), b.max(size[1])))
+}
+
+/// Returns a linear layer, or some of its rows.
+pub(super) fn layer_of(weights: &Weights, Layer { name, rows, keyless_bias }: Layer) -> Linear {
+    let layer = if keyless_bias { weights.linear_without_key_bias(name) } else { weights.linear(name) };
+    match rows {
+        Some((start, length)) => layer.rows(start, length),
+        None => layer,
+    }
 }
 
 impl Ops for Eager<'_, '_> {
@@ -64,13 +73,8 @@ impl Ops for Eager<'_, '_> {
         self.weights().has(name)
     }
 
-    fn layer(&self, Layer { name, rows, keyless_bias }: Layer, x: &Tensor) -> Tensor {
-        let weights = self.weights();
-        let layer = if keyless_bias { weights.linear_without_key_bias(name) } else { weights.linear(name) };
-        match rows {
-            Some((start, length)) => layer.rows(start, length).forward(x),
-            None => layer.forward(x),
-        }
+    fn layer(&self, layer: Layer, x: &Tensor) -> Tensor {
+        layer_of(self.weights(), layer).forward(x)
     }
 
     fn norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::graph::Value;
-use super::{Count, Counter, Ops, Writer};
+use super::{Count, Counter, Dual, Ops, Tangents, Writer};
 use crate::data::Fields;
 
 /// The features that a pass ends in.
@@ -42,6 +42,9 @@ pub trait Written {
     /// Writes the pass from prepared samples to their features `[p, B, d]`.
     fn write(&self, writer: &Writer, samples: &Fields<Value>) -> Value;
 
+    /// Computes the features `[1, B, d]` of prepared samples `[1, B, …]`, with their derivatives `[S, B, d]`.
+    fn along(&self, tangents: &Tangents, samples: &Fields<Dual>) -> Dual;
+
     /// Counts the pass from prepared samples, or from the input of a stage.
     fn count(&self, counter: &Counter, from: Option<usize>, x: Fields<Count>, reads: Reads) -> Count;
 
@@ -77,6 +80,10 @@ impl Kept {
 impl<N: Forward> Written for N {
     fn write(&self, writer: &Writer, samples: &Fields<Value>) -> Value {
         self.read_by(writer, 0, self.enter_by(writer, samples), Reads::Samples)
+    }
+
+    fn along(&self, tangents: &Tangents, samples: &Fields<Dual>) -> Dual {
+        self.read_by(tangents, 0, self.enter_by(tangents, samples), Reads::Samples)
     }
 
     fn count(&self, counter: &Counter, from: Option<usize>, x: Fields<Count>, reads: Reads) -> Count {

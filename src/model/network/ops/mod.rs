@@ -1,6 +1,6 @@
 //! The operations of a forward pass. A network writes its pass once, over [`Ops`], and an interpreter says what an operation does:
-//! [`Eager`] computes it with libtorch, [`Writer`] adds it to a graph that other programs run, and [`Counter`] counts what it
-//! costs and what a backward pass keeps of it.
+//! [`Eager`] computes it with libtorch, [`Writer`] adds it to a graph that other programs run, [`Counter`] counts what it
+//! costs and what a backward pass keeps of it, and [`Tangents`] computes it with its derivatives along moves of the weights.
 //!
 //! A value has the axes `[p, B, …]`: particles, with p = 1 until they differ, then samples. Each operation lets values of one
 //! particle meet those of n. Activations are `[p, B, T, d]`, the heads of attention `[p, B, heads, T, D]`. B alone may be unknown;
@@ -18,6 +18,7 @@
 //! Operations consume what a pass does not read again, so that its memory is free for the next one.
 
 pub mod counter;
+pub mod dual;
 mod eager;
 mod forward;
 pub mod graph;
@@ -25,6 +26,7 @@ mod operations;
 mod writer;
 
 pub use counter::{Adaptation, Count, Counted, Counter, Work};
+pub use dual::{Dual, Tangents};
 pub use eager::Eager;
 pub use forward::{Forward, Kept, Reads, Written};
 pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs};
