@@ -329,6 +329,8 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     assert_has(&refused("half.pt", &low), &["half.pt: `stem.weight` is stored as Half", "model.float()"]);
     assert_has(&refused("knows_its_batch.pt", &low), &["its forward knows its batch size"]);
     assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
+    let dora = [low[0], "subspace.low-rank.dora=true", "subspace.low-rank.rank=1"];
+    assert_has(&refused("residual.pt", &dora), &["subspace.low-rank.dora", "is a convolution"]);
     let laplace = [low[0], "method={laplace={parameters=\"all\"}}"];
     assert_has(&refused("residual.pt", &laplace), &["method.laplace.parameters = \"all\"", "[head.linear]"]);
     let weight = [low[0], "method.svgd.drive=weight", "subspace.low-rank.rank=1"];
