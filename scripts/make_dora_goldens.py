@@ -57,8 +57,11 @@ def told(model, steps=STEPS):
 
 def main():
     dora = layer(use_dora=True).double()
-    _, parts = trained(dora)
+    own, parts = trained(dora)
     with torch.no_grad():
+        # Without the rounding to f32.
+        own.base_layer.weight.copy_(wave((OUTPUTS, INPUTS), 0.3))
+        own.base_layer.bias.copy_(wave((OUTPUTS,), 1.3))
         parts["a"].copy_(wave((RANK, INPUTS), 0.1))
         parts["b"].copy_(wave((OUTPUTS, RANK), 0.5) * 0.3)
         parts["m"].copy_(2 + 0.5 * wave((OUTPUTS,), 0.2))

@@ -429,7 +429,10 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
         assert!(!place.path("imported/runs").exists(), "nothing is half-written");
     };
     refused(changed("LORA", "IA3"), &["adapter_config.json: peft_type = IA3", "bella reads"]);
-    refused(changed("\"use_dora\": false", "\"use_dora\": true"), &["use_dora = true", "has no", "lora_magnitude_vector"]);
+    refused(
+        changed("\"use_dora\": false", "\"use_dora\": true"),
+        &["use_dora = true", "has no", "lora_magnitude_vector"],
+    );
     refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
     for start in ["lora_ga", "OLoRA", "pissa_niter_4", "loftq", "corda", "unheard-of"] {
         let named = format!("\"init_lora_weights\": \"{start}\"");

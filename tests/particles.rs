@@ -205,9 +205,8 @@ fn batched_equals_separate_for_dora_and_pissa() {
     for more in ["dora = true", "init = \"pissa\"", "init = \"pissa\"\ndora = true"] {
         let setting = Setting::timm(&format!("{}\n{more}", low_rank()));
         setting.check_batched_equals_separate();
-        let images = setting.model.preparation.prepare(&setting.batch(1).samples.for_all());
-        let leaves = setting.subspace.layout().leaves(&setting.start(), Kind::Float, false);
-        let logits = setting.model.logits(&setting.subspace.weights(&setting.model.base, &leaves), &images);
+        let images = setting.images();
+        let logits = setting.logits(&setting.start(), &images);
         let frozen = setting.frozen(&images).expand_as(&logits);
         near(&logits, &frozen, 1e-5, more);
     }

@@ -313,7 +313,9 @@ fn dora_and_pissa_are_trained() {
         done(place.command("eval", &[]));
         done(place.command("similarity", &[]));
         match key {
-            "dora" => assert_has(&error_line(place.command("soup", &[]), 1), &["subspace.low-rank.dora", "--space factors"]),
+            "dora" => {
+                assert_has(&error_line(place.command("soup", &[]), 1), &["subspace.low-rank.dora", "--space factors"])
+            }
             _ => drop(done(place.command("soup", &[]))),
         }
         done(with(place.command("soup", &[]), &["--space", "factors"]));
