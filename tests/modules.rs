@@ -111,7 +111,7 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
     let (mut low, mut whole) = (Weights::frozen(tower.base()), Weights::frozen(tower.base()));
     let mut formed = Vec::new();
     for (slot, [a, b]) in slots.iter().zip(&factors) {
-        low.update(&slot.name, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale });
+        low.update(&slot.name, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale, magnitude: None });
         let name = format!("{}.weight", slot.name);
         let base = tower.base().get(&name).unwrap();
         let weight = base.unsqueeze(0) + (b.matmul(a) * scale).reshape([&[2], base.size().as_slice()].concat());
