@@ -63,6 +63,9 @@ impl Destination {
         // Those of the components are the models' where each component is one.
         let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
         let weights = weights.map(<[f64]>::to_vec);
+        // Whoever loads them has the checkpoint, and not what was left of it.
+        let relative = subspace.relative(theta)?;
+        let (subspace, theta) = relative.as_ref().map_or((subspace, theta), |own| (&*own.subspace, &own.theta));
         let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
         if experiment.checkpoint.kind.runs_own_code() {
             let Some(modules) = self.to.leaves.modules().filter(|_| self.package.is_none()) else {

@@ -84,14 +84,14 @@ impl Particles {
 
     /// Returns the particles as rows `[n, P]` of the session's subspace.
     fn rows(&self, session: &Session) -> Result<Tensor> {
-        let layout = session.subspace()?.layout();
+        let subspace = session.subspace()?;
         match self {
             Particles::Adapters(adapters) => {
                 adapters.iter().try_for_each(|one| expect_head(session, one.head.as_ref()))?;
-                low_rank_rows(adapters, layout)
+                low_rank_rows(adapters, subspace)
             }
             Particles::Models(models) => {
-                let rows = models.iter().map(|one| full_row(one, layout)).collect::<Result<Vec<_>>>()?;
+                let rows = models.iter().map(|one| full_row(one, subspace.layout())).collect::<Result<Vec<_>>>()?;
                 Ok(Tensor::stack(&rows, 0))
             }
         }

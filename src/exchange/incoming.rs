@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
-use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, ROOT, WEIGHTS};
+use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, LENGTHS, ROOT, WEIGHTS};
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
 use crate::exchange::settings::Settings;
@@ -170,11 +170,13 @@ impl Reading<'_> {
                 ensure!(former.is_none(), "{name} is a second {part} of a classifier: keep the trained one");
             } else if let Some(own) = frozen(places, &inner) {
                 self.expect_frozen(&name, &own)?;
-            } else if inner.ends_with(".lora_B.weight") {
-                let other = name.replace(".lora_B.", ".lora_A.");
+            } else if let Some(end) = [".lora_B.weight", LENGTHS].into_iter().find(|end| inner.ends_with(end)) {
+                let other = name.replace(end.trim_end_matches(".weight"), ".lora_A");
+                let other = if end == LENGTHS { format!("{other}.weight") } else { other };
+                let what = if end == LENGTHS { "magnitude vector" } else { "B" };
                 ensure!(
                     self.state.has(&other),
-                    "{WEIGHTS}: {name} is a B without its A, {other}: store both, or remove it"
+                    "{WEIGHTS}: {name} is a {what} without its A, {other}: store both, or remove it"
                 );
             } else {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
@@ -224,6 +226,25 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// Returns the magnitude vector `[outputs]` of the module `path`, whose A is called `name`; `None` for plain LoRA.
+    fn lengths(&self, path: &str, name: &str, outputs: i64) -> Result<Option<Tensor>> {
+        let other = name.replace(".lora_A.weight", LENGTHS);
+        if !self.config.uses_dora() {
+            ensure!(
+                !self.state.has(&other),
+                "{WEIGHTS}: has {other}, but {CONFIG} says use_dora = false: set it, or remove the tensor"
+            );
+            return Ok(None);
+        }
+        ensure!(
+            self.state.has(&other),
+            "{WEIGHTS}: use_dora = true, but {path} has no {other}: export the adapter again"
+        );
+        let lengths = self.state.get(&other)?.to_kind(Kind::Float);
+        ensure!(lengths.numel() as i64 == outputs, "{other} has shape {:?}, not [{outputs}]", lengths.size());
+        Ok(Some(lengths.reshape([-1])))
+    }
+
     /// Adds the update of the module `path`.
     fn add(&self, place: &Place, path: &str, name: &str, parts: &mut Parts) -> Result<()> {
         let other = name.replace(".lora_A.", ".lora_B.");
@@ -246,7 +267,13 @@ impl Reading<'_> {
             slot.inputs
         );
         let scale = self.config.scale(path.trim_end_matches(OUT_PROJ), a.size()[0])?;
-        let update = Lora { a, b, scale }.divided(1.0 / place.times);
+        let magnitude = self.lengths(path, name, outputs)?;
+        ensure!(
+            magnitude.is_none() || place.times == 1.0,
+            "{path}: PEFT adds its update {} times, which with use_dora is no DoRA of the layer: import the merged model",
+            place.times
+        );
+        let update = Lora { a, b, scale, magnitude }.divided(1.0 / place.times);
         let layers = [("mlp.gate", 0), ("mlp.fc", 1)];
         match place.part {
             Part::Whole => parts.entry(slot.name.clone()).or_default().push((0, update)),

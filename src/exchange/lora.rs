@@ -1,8 +1,9 @@
-//! Low-rank updates ΔW = s B A of linear layers, and the exact ways between a layer that is kept whole and its parts.
+//! Low-rank updates ΔW = s B A of linear layers, with the lengths of the rows of W_0 + ΔW where these are trained (DoRA), and the exact ways between a layer that is kept whole and its parts.
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::subspace::low_rank::magnitude_of;
 use crate::subspace::{Layout, Shape};
 
 /// The update of one layer: A `[r, in]` and B `[out, r]`, f32 on the CPU.
@@ -11,6 +12,8 @@ pub struct Lora {
     pub a: Tensor,
     pub b: Tensor,
     pub scale: f64,
+    /// The lengths m of the rows of W_0 + ΔW, `[out]`, if they are trained. Rows that a joined update has no lengths for are NaN.
+    pub magnitude: Option<Tensor>,
 }
 
 impl Lora {
@@ -19,18 +22,20 @@ impl Lora {
     }
 
     pub fn again(&self) -> Lora {
-        Lora { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale }
+        let magnitude = self.magnitude.as_ref().map(Tensor::shallow_clone);
+        Lora { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale, magnitude }
     }
 
     /// Returns whether both factors are zero, as those of a layer that is not adapted.
     pub fn is_zero(&self) -> bool {
         let zero = |t: &Tensor| t.count_nonzero(None::<i64>).int64_value(&[]) == 0;
-        zero(&self.a) && zero(&self.b)
+        self.magnitude.is_none() && zero(&self.a) && zero(&self.b)
     }
 
     /// Returns output rows `start..start + rows` of the update.
     pub fn rows(&self, start: i64, rows: i64) -> Lora {
-        Lora { b: self.b.narrow(0, start, rows).contiguous(), ..self.again() }
+        let magnitude = self.magnitude.as_ref().map(|m| m.narrow(0, start, rows).contiguous());
+        Lora { b: self.b.narrow(0, start, rows).contiguous(), magnitude, ..self.again() }
     }
 
     /// Returns the update without the last directions that are zero in A and B, which fill up a rank.
@@ -38,7 +43,10 @@ impl Lora {
         let used = |t: &Tensor, dim: i64| t.ne(0.0).any_dim(dim, false);
         let used = used(&self.a, 1).logical_or(&used(&self.b, 0));
         let last = (0..self.rank()).rev().find(|k| used.int64_value(&[*k]) != 0).map_or(0, |k| k + 1);
-        Lora { a: self.a.narrow(0, 0, last).contiguous(), b: self.b.narrow(1, 0, last).contiguous(), scale: self.scale }
+        // PEFT has no adapter of rank 0, and the lengths of rows need one.
+        let last = if self.magnitude.is_some() { last.max(1) } else { last };
+        let (a, b) = (self.a.narrow(0, 0, last).contiguous(), self.b.narrow(1, 0, last).contiguous());
+        Lora { a, b, ..self.again() }
     }
 
     /// Returns the update with zeros for further directions, up to `rank`.
@@ -47,19 +55,19 @@ impl Lora {
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, self.a.device()));
         let a = Tensor::cat(&[&self.a, &zeros([more, self.a.size()[1]])], 0);
         let b = Tensor::cat(&[&self.b, &zeros([self.b.size()[0], more])], 1);
-        Lora { a, b, scale: self.scale }
+        Lora { a, b, ..self.again() }
     }
 
     /// Returns the same update with the factor `scale`. Factors do not change where it is the same.
     pub fn scaled_to(&self, scale: f64) -> Lora {
         let b = if scale == self.scale { self.b.shallow_clone() } else { &self.b * (self.scale / scale) };
-        Lora { a: self.a.shallow_clone(), b, scale }
+        Lora { b, scale, ..self.again() }
     }
 
     /// Returns the update divided by a number, by which B is divided.
     pub fn divided(&self, by: f64) -> Lora {
         let b = if by == 1.0 { self.b.shallow_clone() } else { &self.b / by };
-        Lora { a: self.a.shallow_clone(), b, scale: self.scale }
+        Lora { b, ..self.again() }
     }
 
     /// Returns the update of a layer of `outputs` rows from updates of disjoint rows, each with its first row. Parts that
@@ -72,10 +80,11 @@ impl Lora {
         ensure!(parts.iter().all(|(_, p)| p.a.size()[1] == first.a.size()[1]), "its parts have different inputs");
         let scale = first.scale;
         let rows: i64 = parts.iter().map(|(_, part)| part.b.size()[0]).sum();
+        let magnitude = joined_lengths(parts, outputs)?;
         let shared = parts.iter().all(|(_, p)| p.scale == scale && p.a.size() == first.a.size() && p.a.equal(&first.a));
         if shared && rows == outputs {
             let b: Vec<&Tensor> = parts.iter().map(|(_, part)| &part.b).collect();
-            return Ok(Lora { a: first.a.shallow_clone(), b: Tensor::cat(&b, 0), scale });
+            return Ok(Lora { a: first.a.shallow_clone(), b: Tensor::cat(&b, 0), scale, magnitude });
         }
         let parts: Vec<(i64, Lora)> = parts.iter().map(|(row, part)| (*row, part.scaled_to(scale))).collect();
         let rank: i64 = parts.iter().map(|(_, part)| part.rank()).sum();
@@ -87,15 +96,27 @@ impl Lora {
             column += rank;
         }
         let a: Vec<&Tensor> = parts.iter().map(|(_, part)| &part.a).collect();
-        Ok(Lora { a: Tensor::cat(&a, 0), b, scale })
+        Ok(Lora { a: Tensor::cat(&a, 0), b, scale, magnitude })
     }
 
     /// Returns the update without the directions whose column of B is zero: those of the other part of a layer that
     /// [`joined`](Self::joined) has joined.
     pub fn without_others(&self) -> Lora {
         let own = self.b.ne(0.0).any_dim(0, false).nonzero().squeeze_dim(1);
-        Lora { a: self.a.index_select(0, &own), b: self.b.index_select(1, &own), scale: self.scale }
+        Lora { a: self.a.index_select(0, &own), b: self.b.index_select(1, &own), ..self.again() }
     }
+}
+
+/// Returns the lengths of all rows from those of parts, each with its first row.
+fn joined_lengths(parts: &[(i64, Lora)], outputs: i64) -> Result<Option<Tensor>> {
+    let count = parts.iter().filter(|(_, part)| part.magnitude.is_some()).count();
+    ensure!(count == 0 || count == parts.len(), "its parts have trained lengths of rows (DoRA) and have none");
+    let all = Tensor::full([outputs], f64::NAN, tch::kind::FLOAT_CPU);
+    for (row, part) in parts {
+        let Some(own) = &part.magnitude else { return Ok(None) };
+        all.narrow(0, *row, own.size()[0]).copy_(own);
+    }
+    Ok(Some(all))
 }
 
 /// Returns the updates of one particle `row: [P]`, by the names of their layers.
@@ -106,7 +127,9 @@ pub fn updates(layout: &Layout, row: &Tensor) -> Vec<(String, Lora)> {
             let start = block.columns.start;
             let a = row.narrow(0, start, rank * inputs).reshape([rank, inputs]);
             let b = row.narrow(0, start + rank * inputs, outputs * rank).reshape([outputs, rank]);
-            Some((block.name.clone(), Lora { a, b, scale }))
+            let lengths = layout.columns.iter().find(|column| column.name == magnitude_of(&block.name));
+            let magnitude = lengths.map(|column| row.narrow(0, column.start, outputs).contiguous());
+            Some((block.name.clone(), Lora { a, b, scale, magnitude }))
         }
         Shape::Dense => None,
     };
@@ -119,7 +142,7 @@ mod tests {
 
     fn lora(rank: i64, inputs: i64, outputs: i64, scale: f64) -> Lora {
         let random = |size: [i64; 2]| Tensor::randn(size, (Kind::Float, tch::Device::Cpu));
-        Lora { a: random([rank, inputs]), b: random([outputs, rank]), scale }
+        Lora { a: random([rank, inputs]), b: random([outputs, rank]), scale, magnitude: None }
     }
 
     fn product(lora: &Lora) -> Tensor {
@@ -152,7 +175,7 @@ mod tests {
         let own = lora(2, 5, 4, 1.0);
         let trimmed = own.padded(6).trimmed();
         assert!(trimmed.a.equal(&own.a) && trimmed.b.equal(&own.b));
-        assert!(Lora { a: own.a.zeros_like(), b: own.b.zeros_like(), scale: 1.0 }.is_zero());
+        assert!(Lora { a: own.a.zeros_like(), b: own.b.zeros_like(), ..own.again() }.is_zero());
         let both = Lora::joined(&[(0, own.again()), (4, lora(2, 5, 4, 1.0))], 8).unwrap();
         let first = both.rows(0, 4).without_others();
         assert!(first.a.equal(&own.a) && first.b.equal(&own.b));

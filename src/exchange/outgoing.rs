@@ -142,6 +142,7 @@ impl Outgoing<'_> {
         let (base, row) = (&self.session.model.base, self.row(model));
         if let Some(layer) = name.strip_suffix(".weight")
             && let Some((_, update)) = updates_of(self.subspace.layout(), &row, layer)
+            && !self.subspace.scales_rows()
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
             let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
@@ -153,11 +154,12 @@ impl Outgoing<'_> {
     }
 
     /// Returns the parameter that takes the place of the checkpoint's in one model, f32 on the CPU; `None` for one that keeps
-    /// it, or adds a low-rank update to it. Not every such parameter is a column: a head follows from its texts' projection.
+    /// it, or adds a low-rank update to it. Rows of trained lengths make it another one. Not every such parameter is a column: a head follows from its texts' projection.
     pub fn own(&self, model: usize, name: &str) -> Option<Tensor> {
         let leaves = self.subspace.layout().leaves(&self.row(model), Kind::Float, false);
         let weights = self.subspace.weights(&self.session.model.base, &leaves);
-        weights.own(name).map(|own| on_host(&own.squeeze_dim(0)))
+        let scaled = || weights.of_particle(name, 0).filter(|_| self.subspace.scales_rows());
+        weights.own(name).map(|own| own.squeeze_dim(0)).or_else(scaled).map(|own| on_host(&own))
     }
 
     /// Returns a few samples, of the network's own image size if it sees images, and the logits of every model.

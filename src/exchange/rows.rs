@@ -14,7 +14,8 @@ use crate::model::head::Training;
 use crate::model::network::{Network, Slot};
 use crate::posterior::description::alpha;
 use crate::session::Session;
-use crate::subspace::{Layout, Shape};
+use crate::subspace::low_rank::MAGNITUDE;
+use crate::subspace::{Column, Layout, Shape, Subspace};
 
 /// Returns the table `[subspace.low-rank]` that holds all adapters: the largest rank, and every layer that one of them
 /// updates. The common factor alpha / rank is that of the first.
@@ -33,6 +34,14 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
     }
     let mut table =
         format!("[subspace.low-rank]\nrank = {rank}\nalpha = {:?}\ntargets = {targets:?}\n", alpha(rank, scale));
+    let with_lengths = all().filter(|update| update.magnitude.is_some()).count();
+    ensure!(
+        with_lengths == 0 || with_lengths == all().count(),
+        "some adapters are DoRA and some plain LoRA: import them in separate runs"
+    );
+    if with_lengths > 0 {
+        table += "dora = true\n";
+    }
     if !blocks.is_empty() && blocks.len() < network.blocks() {
         let list: Vec<String> = blocks.iter().map(usize::to_string).collect();
         table += &format!("blocks = \"{}\"\n", list.join(","));
@@ -40,12 +49,13 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
     Ok(table)
 }
 
-/// Returns the particles `[n, P]` of adapters in a low-rank layout. Smaller ranks are filled up with zeros, and another
-/// factor than the layout's goes into B.
+/// Returns the particles `[n, P]` of adapters in a low-rank subspace. Smaller ranks are filled up with zeros, another factor
+/// than the layout's goes into B, and rows without a trained length keep that of W_0.
 ///
 /// # Errors
 /// Fails if an adapter has an update or a head that the layout has no columns for.
-pub fn low_rank_rows(adapters: &[Adapter], layout: &Layout) -> Result<Tensor> {
+pub fn low_rank_rows(adapters: &[Adapter], subspace: &dyn Subspace) -> Result<Tensor> {
+    let (layout, origin) = (subspace.layout(), subspace.origin());
     let rows = Tensor::zeros([adapters.len() as i64, layout.parameters()], (Kind::Float, Device::Cpu));
     for (number, adapter) in adapters.iter().enumerate() {
         let row = rows.get(number as i64);
@@ -59,6 +69,12 @@ pub fn low_rank_rows(adapters: &[Adapter], layout: &Layout) -> Result<Tensor> {
                 put(block.columns.start, &update.a);
                 put(block.columns.start + rank * inputs, &update.b);
             }
+        }
+        let lengths = |column: &&Column| column.name.ends_with(MAGNITUDE);
+        for Column { name, start, shape, .. } in layout.columns.iter().filter(lengths) {
+            let own = origin.narrow(0, *start, shape[0]);
+            let trained = adapter.updates.get(name.trim_end_matches(MAGNITUDE)).and_then(|one| one.magnitude.as_ref());
+            put(*start, &trained.map_or_else(|| own.shallow_clone(), |m| own.where_self(&m.isnan(), m)));
         }
         let missing = adapter.updates.keys().find(|layer| layout.blocks.iter().all(|block| block.name != **layer));
         ensure!(missing.is_none(), "the layout has no columns for {}", missing.map_or("", |name| name.as_str()));

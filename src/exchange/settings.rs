@@ -9,7 +9,7 @@ use super::config;
 use super::formats::peft::CONFIG;
 use crate::model::values::is_set;
 
-/// The settings of a plain LoRA adapter.
+/// The settings of an adapter by LoRA or DoRA.
 pub struct Settings(Value);
 
 impl Settings {
@@ -34,6 +34,11 @@ impl Settings {
         ensure!(alpha.is_finite(), "its lora_alpha = {alpha}: must be a finite number");
         let by_root = self.0["use_rslora"].as_bool() == Some(true);
         Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
+    }
+
+    /// Returns whether the rows of W_0 + ΔW have trained lengths (Liu et al. 2024, arXiv 2402.09353).
+    pub fn uses_dora(&self) -> bool {
+        self.0["use_dora"].as_bool() == Some(true)
     }
 
     /// Returns the entry of a table of patterns for a module: its path or the end of it after a dot.
@@ -103,16 +108,12 @@ const HARMLESS: [&str; 22] = [
 /// The starts of PEFT 0.21 with which an adapter is an update of the checkpoint itself.
 const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
 
-/// Checks that the config is that of a plain LoRA adapter.
+/// Checks that the config is that of an adapter by LoRA or DoRA.
 fn check_kind(config: &Value) -> Result<()> {
     let kind = config["peft_type"].as_str().unwrap_or("none");
     ensure!(
         kind == "LORA",
         "adapter_config.json: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\""
-    );
-    ensure!(
-        config["use_dora"].as_bool() != Some(true),
-        "a DoRA adapter also scales the columns of W: bella reads plain LoRA"
     );
     let bias = config["bias"].as_str().unwrap_or("none");
     ensure!(
@@ -123,7 +124,7 @@ fn check_kind(config: &Value) -> Result<()> {
     let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && is_set(value)));
     if let Some((key, value)) = other {
         bail!(
-            "{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads plain LoRA; merge the adapter with \
+            "{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads LoRA and DoRA; merge the adapter with \
              PEFT's merge_and_unload, and import the model"
         );
     }

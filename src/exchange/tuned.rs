@@ -95,7 +95,7 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
         kept += square(&s.narrow(0, 0, rank));
         let a = (v.narrow(1, 0, rank) * root.unsqueeze(0)).tr().to_kind(Kind::Float);
         let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
-        updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0 });
+        updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None });
     }
     let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
     let adapter = Adapter { updates, head, sha256: tuned.sha256 };

@@ -1,7 +1,7 @@
 //! Explicit updates ΔW of the trained layers. Particles of any subspace take this form when they are combined entry by
 //! entry, each entry with its own weight. They are evaluated, never trained.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use super::layout::Column;
@@ -27,7 +27,15 @@ pub struct Dense {
 }
 
 impl Dense {
-    pub fn of(subspace: &dyn Subspace) -> Dense {
+    /// Returns the subspace of the updates of the layers of `subspace`.
+    ///
+    /// # Errors
+    /// Fails if weights are no sums of updates.
+    pub fn of(subspace: &dyn Subspace) -> Result<Dense> {
+        ensure!(
+            !subspace.scales_rows(),
+            "subspace.low-rank.dora: weights with trained lengths are not merged in weight space: merge the factors (--space factors)"
+        );
         let own = subspace.layout();
         let (mut layout, mut sources) = (Layout::default(), Vec::new());
         for block in &own.blocks {
@@ -48,7 +56,7 @@ impl Dense {
             }
             layout.close_block(block.name.clone(), start, Shape::Dense);
         }
-        Dense { layout, sources, origin: subspace.origin() }
+        Ok(Dense { layout, sources, origin: subspace.origin() })
     }
 
     /// Returns ΔW `[n, P']` for particles `theta: [n, P]`.
@@ -56,8 +64,15 @@ impl Dense {
         let origin = self.origin.to_device(theta.device());
         self.each(theta.size()[0], |source, count| match source.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
-                let (a, b) = factors(theta, source.start, (rank, inputs, outputs));
-                b.bmm(&a) * scale
+                let product = |rows: &Tensor| {
+                    let (a, b) = factors(rows, source.start, (rank, inputs, outputs));
+                    b.bmm(&a) * scale
+                };
+                // The frozen weights lack the product of the origin's factors, which most have not.
+                let length = rank * (inputs + outputs);
+                let is_plain = origin.narrow(0, source.start, length).count_nonzero(None::<i64>).int64_value(&[]) == 0;
+                let own = product(theta);
+                if is_plain { own } else { own - product(&origin.unsqueeze(0).to_kind(theta.kind())) }
             }
             Shape::Dense => theta.narrow(1, source.start, count) - origin.narrow(0, source.start, count),
         })

@@ -49,6 +49,21 @@ pub trait Subspace {
     /// Fails if the coefficients have another shape.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined>;
 
+    /// Returns particles `theta: [n, P]` as updates of the checkpoint itself, where the frozen weights are not those of the
+    /// checkpoint; `None` where they are.
+    ///
+    /// # Errors
+    /// Fails as [`combine`](Self::combine) does.
+    fn relative(&self, theta: &Tensor) -> Result<Option<Combined>> {
+        let _ = theta;
+        Ok(None)
+    }
+
+    /// Returns whether rows of weights are scaled to trained lengths, so that weights are no sums of updates.
+    fn scales_rows(&self) -> bool {
+        false
+    }
+
     /// Returns another copy of this subspace.
     fn again(&self) -> Box<dyn Subspace>;
 }

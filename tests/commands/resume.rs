@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Place, assert_has, done, error_line, messages, tensor_bytes, tiny};
+use crate::common::{Place, assert_has, done, error_line, messages, tensor_bytes, tiny, train_with_a_pause, with};
 use bella::base::tensor_file::State;
 use bella::results::store::read;
 
@@ -297,6 +297,36 @@ fn layers_have_ranks_of_their_own() {
     }
     let line = error_line(place.train(&["subspace.low-rank.rank_pattern=[\"mlp.fc=4000\"]"]), 1);
     assert_has(&line, &["subspace.low-rank.rank_pattern = 4000", "cannot exceed"]);
+}
+
+/// Particles with trained lengths of rows, and those that start from the principal part of the weights, are trained, resumed and
+/// evaluated; what is not computed for them is named.
+#[test]
+fn dora_and_pissa_are_trained() {
+    for set in ["dora=true", "init=pissa"] {
+        let place = Place::with_tiny();
+        let (key, value) = set.split_once('=').unwrap();
+        let value = if key == "init" { "\"pissa\"" } else { value };
+        let text = tiny().replace("[subspace.low-rank]", &format!("[subspace.low-rank]\n{key} = {value}"));
+        place.write("tiny.toml", text.as_bytes());
+        train_with_a_pause(&place);
+        done(place.command("eval", &[]));
+        done(place.command("similarity", &[]));
+        match key {
+            "dora" => {
+                assert_has(&error_line(place.command("soup", &[]), 1), &["subspace.low-rank.dora", "--space factors"])
+            }
+            _ => drop(done(place.command("soup", &[]))),
+        }
+        done(with(place.command("soup", &[]), &["--space", "factors"]));
+    }
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["subspace.low-rank.init=pissa", "subspace.low-rank.gain=2.0"]), 2);
+    assert_has(&line, &["subspace.low-rank.gain", "init = \"pissa\""]);
+    let line = error_line(place.train(&["subspace.low-rank.init=pissa", "subspace.low-rank.rank=4000"]), 1);
+    assert_has(&line, &["subspace.low-rank.rank = 4000", "cannot exceed"]);
+    let line = error_line(place.train(&["subspace.low-rank.init=eva"]), 2);
+    assert_has(&line, &["subspace.low-rank.init", "uniform, pissa"]);
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.

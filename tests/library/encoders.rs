@@ -268,7 +268,7 @@ fn gradients_by_adapters_of_folders_are_those_of_transformers() {
                 Tensor::stack(&[one, &one.zeros_like()], 0).set_requires_grad(true)
             };
             let (a, b) = (two("A"), two("B"));
-            weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: 0.5 });
+            weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: 0.5, magnitude: None });
             leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
         }
         assert_eq!(leaves.len(), 12);

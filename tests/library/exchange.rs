@@ -172,6 +172,34 @@ fn adapters_come_back_bit_for_bit() {
 }
 
 #[test]
+fn dora_comes_back_bit_for_bit() {
+    let subspace = ALL_LAYERS.replace("rank = 2,", "rank = 2, dora = true,");
+    round_trip("timm-vit", &subspace, &[]);
+    // Queries, keys and values are modules of their own there.
+    round_trip("hf-vit", &subspace, &[]);
+}
+
+/// Whole models and one file of all members have the logits of the particles, which the export computes by their factors.
+#[test]
+fn dora_and_pissa_leave_whole() {
+    for more in ["dora = true,", "init = \"pissa\",", "init = \"pissa\", dora = true,"] {
+        let place = Place::new();
+        let run = train(&place, "timm-vit", &ALL_LAYERS.replace("rank = 2,", &format!("rank = 2, {more}")));
+        done(export(&place, &run, "adapters", &["--to", "peft"]));
+        done(export(&place, &run, "archive", &["--to", "torchscript"]));
+        let imported = import(&place, &[place.path("adapters")], &[]);
+        done(export(&place, &imported, "again", &["--to", "torchscript"]));
+        let expected = |folder: &str| tensor(&place.path(folder).join("expected.safetensors"), "logits");
+        near(&expected("again"), &expected("archive"));
+        let [logits, ..] = outputs(
+            &place.path("archive/posterior.pt"),
+            &tensor(&place.path("archive/expected.safetensors"), "pixels"),
+        );
+        near(&logits, &expected("archive"));
+    }
+}
+
+#[test]
 fn adapters_for_either_generation_of_transformers_come_back_bit_for_bit() {
     round_trip("hf-vit", ALL_LAYERS, &["--for", "transformers-4"]);
     let gated = "subspace.low-rank = { rank = 2, targets = [\"mlp.gate\", \"mlp.fc\", \"mlp.proj\"], blocks = \"1\" }";
@@ -400,7 +428,10 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
         assert!(!place.path("imported/runs").exists(), "nothing is half-written");
     };
     refused(changed("LORA", "IA3"), &["adapter_config.json: peft_type = IA3", "bella reads"]);
-    refused(changed("\"use_dora\": false", "\"use_dora\": true"), &["a DoRA adapter"]);
+    refused(
+        changed("\"use_dora\": false", "\"use_dora\": true"),
+        &["use_dora = true", "has no", "lora_magnitude_vector"],
+    );
     refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
     for start in ["lora_ga", "OLoRA", "pissa_niter_4", "loftq", "corda", "unheard-of"] {
         let named = format!("\"init_lora_weights\": \"{start}\"");

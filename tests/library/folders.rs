@@ -124,7 +124,7 @@ fn gradients_are_those_of_the_package() {
         for layer in &layers {
             let [a, b] = ["A", "B"].map(|part| of(&format!("{layer}.{part}")).unsqueeze(0).set_requires_grad(true));
             leaves.extend([(format!("{layer}.A"), a.shallow_clone()), (format!("{layer}.B"), b.shallow_clone())]);
-            weights.update(layer, LowRank { a, b, scale: 0.5 });
+            weights.update(layer, LowRank { a, b, scale: 0.5, magnitude: None });
         }
         let features = vit.forward(&weights, &Fields::of(PIXELS, of("pixels").unsqueeze(0))).squeeze_dim(0);
         (features * of("coefficients")).sum(Kind::Float).backward();

@@ -87,7 +87,8 @@ fn gradients_by_adapters_are_those_of_transformers() {
         for layer in LAYERS {
             let two = |t: Tensor| Tensor::stack(&[&t, &t.zeros_like()], 0).set_requires_grad(true);
             let (a, b) = (two(reference.get(&format!("{layer}.A"))), two(reference.get(&format!("{layer}.B"))));
-            weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE });
+            weights
+                .update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE, magnitude: None });
             leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
         }
         let found = logits(&opened, &weights, &samples(&reference, "left"));
@@ -111,7 +112,7 @@ fn label_words_are_rows_of_the_output_matrix() {
         let mut weights = Weights::frozen(&opened.base);
         for layer in layers {
             let factor = |end: &str| reference.get(&format!("{layer}.{end}")).unsqueeze(0);
-            weights.update(layer, LowRank { a: factor("A"), b: factor("B"), scale: SCALE });
+            weights.update(layer, LowRank { a: factor("A"), b: factor("B"), scale: SCALE, magnitude: None });
         }
         if tape {
             weights.record(&Default::default());

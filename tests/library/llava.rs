@@ -129,7 +129,7 @@ fn updated<'a>(opened: &'a Opened, reference: &Reference) -> (Weights<'a>, Vec<(
     for layer in LAYERS {
         let two = |t: Tensor| Tensor::stack(&[&t, &t.zeros_like()], 0).set_requires_grad(true);
         let (a, b) = (two(reference.get(&format!("{layer}.A"))), two(reference.get(&format!("{layer}.B"))));
-        weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE });
+        weights.update(layer, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale: SCALE, magnitude: None });
         leaves.extend([(format!("{layer}.A"), a), (format!("{layer}.B"), b)]);
     }
     (weights, leaves)

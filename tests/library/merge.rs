@@ -43,7 +43,7 @@ fn formed_updates_are_the_same_model() {
         let (model, subspace) = fixtures(subspace);
         let theta = particle(&*subspace);
         let images = Fields::of(PIXELS, Tensor::rand([1, 3, 3, 32, 32], (Kind::Float, Device::Cpu)));
-        let dense = Dense::of(&*subspace);
+        let dense = Dense::of(&*subspace).unwrap();
         let own = logits(&model, &*subspace, &theta, &images);
         let formed = logits(&model, &dense, &dense.updates(&theta), &images);
         let difference = (&own - formed).abs().max().double_value(&[]) / own.abs().max().double_value(&[]);
@@ -56,7 +56,7 @@ fn formed_updates_are_the_same_model() {
 fn variances_are_those_of_draws() {
     const DRAWS: i64 = 2000;
     let (_, subspace) = fixtures("[subspace.low-rank]\nrank = 2\nblocks = \"0\"");
-    let (theta, dense) = (particle(&*subspace), Dense::of(&*subspace));
+    let (theta, dense) = (particle(&*subspace), Dense::of(&*subspace).unwrap());
     let std = (theta.rand_like() + 0.5) * 0.1;
     let drawn = &theta + &std * Tensor::randn([DRAWS, theta.size()[1]], (Kind::Float, Device::Cpu));
     let found = dense.updates(&drawn).var_dim([0i64].as_slice(), true, false).to_kind(Kind::Double);

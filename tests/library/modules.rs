@@ -109,7 +109,7 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
     let (mut low, mut whole) = (Weights::frozen(tower.base()), Weights::frozen(tower.base()));
     let mut formed = Vec::new();
     for (slot, [a, b]) in slots.iter().zip(&factors) {
-        low.update(&slot.name, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale });
+        low.update(&slot.name, LowRank { a: a.shallow_clone(), b: b.shallow_clone(), scale, magnitude: None });
         let name = format!("{}.weight", slot.name);
         let base = tower.base().get(&name).unwrap();
         let weight = base.unsqueeze(0) + (b.matmul(a) * scale).reshape([&[2], base.size().as_slice()].concat());
@@ -327,6 +327,8 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     assert_has(&refused("half.pt", &low), &["half.pt: `stem.weight` is stored as Half", "model.float()"]);
     assert_has(&refused("knows_its_batch.pt", &low), &["its forward knows its batch size"]);
     assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
+    let dora = [low[0], "subspace.low-rank.dora=true", "subspace.low-rank.rank=1"];
+    assert_has(&refused("residual.pt", &dora), &["subspace.low-rank.dora", "is a convolution"]);
     let laplace = [low[0], "method={laplace={parameters=\"all\"}}"];
     assert_has(&refused("residual.pt", &laplace), &["method.laplace.parameters = \"all\"", "[head.linear]"]);
     let weight = [low[0], "method.svgd.drive=weight", "subspace.low-rank.rank=1"];

@@ -198,6 +198,19 @@ fn batched_equals_separate_for_timm_low_rank() {
     Setting::timm(&low_rank()).check_batched_equals_separate();
 }
 
+/// DoRA's lengths of rows and PiSSA's frozen rest are those of each particle alone; both start at the checkpoint.
+#[test]
+fn batched_equals_separate_for_dora_and_pissa() {
+    for more in ["dora = true", "init = \"pissa\"", "init = \"pissa\"\ndora = true"] {
+        let setting = Setting::timm(&format!("{}\n{more}", low_rank()));
+        setting.check_batched_equals_separate();
+        let images = setting.images();
+        let logits = setting.logits(&setting.start(), &images);
+        let frozen = setting.frozen(&images).expand_as(&logits);
+        near(&logits, &frozen, 1e-5, more);
+    }
+}
+
 #[test]
 fn batched_equals_separate_for_timm_full() {
     Setting::timm("[subspace.full]").check_batched_equals_separate();

@@ -63,10 +63,18 @@ pub struct Contribution {
 impl Contribution {
     /// Converts particles `theta: [n, P]`, with the variances of their columns if there are any, to the space to merge
     /// in.
-    pub fn new(subspace: &dyn Subspace, theta: &Tensor, variances: Option<Tensor>, space: Space) -> Contribution {
-        match space {
+    ///
+    /// # Errors
+    /// Fails if weights are no sums of updates.
+    pub fn new(
+        subspace: &dyn Subspace,
+        theta: &Tensor,
+        variances: Option<Tensor>,
+        space: Space,
+    ) -> Result<Contribution> {
+        Ok(match space {
             Space::Weights => {
-                let dense = Dense::of(subspace);
+                let dense = Dense::of(subspace)?;
                 let variances = variances.map(|v| dense.variances(theta, &v));
                 Contribution { updates: dense.updates(theta), variances, subspace: Box::new(dense) }
             }
@@ -74,7 +82,7 @@ impl Contribution {
                 let updates = theta - subspace.origin().to_device(theta.device());
                 Contribution { updates, variances, subspace: subspace.again() }
             }
-        }
+        })
     }
 }
 

@@ -85,7 +85,7 @@ impl Merge {
             }
             By::SquaredGradients => Some((fisher(opened, self.images)? + self.prior).reciprocal()),
         };
-        Ok(Contribution::new(subspace, posterior.theta(), variances, self.space))
+        Contribution::new(subspace, posterior.theta(), variances, self.space)
     }
 
     /// Returns the cell in results: the way of merging, and the runs after the first.

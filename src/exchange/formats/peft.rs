@@ -28,6 +28,9 @@ pub static FORMAT: Format = Format {
 pub const CONFIG: &str = "adapter_config.json";
 pub const WEIGHTS: &str = "adapter_model.safetensors";
 
+/// The end of the name of a magnitude vector.
+pub const LENGTHS: &str = ".lora_magnitude_vector";
+
 /// The beginning of every tensor's name.
 pub const ROOT: &str = "base_model.model.";
 
@@ -72,9 +75,12 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     );
     let adapter = Adapter::of(outgoing, target, model)?;
     let mut state = State::default();
-    for (path, Lora { a, b, .. }) in &adapter.updates {
+    for (path, Lora { a, b, magnitude, .. }) in &adapter.updates {
         state.put(&format!("{ROOT}{path}.lora_A.weight"), a);
         state.put(&format!("{ROOT}{path}.lora_B.weight"), b);
+        if let Some(lengths) = magnitude {
+            state.put(&format!("{ROOT}{path}{LENGTHS}"), lengths);
+        }
     }
     let mut saved = Vec::new();
     match head_place(outgoing, target, model)? {
@@ -109,6 +115,12 @@ impl Adapter {
             }
             let slot = outgoing.slot(&layer)?;
             for module in modules::of(&slot, target, &outgoing.session.names, outgoing.is_gated())? {
+                let fits = update.magnitude.is_none() || module.times == 1.0 && !module.wrapped.ends_with(".attn");
+                ensure!(
+                    fits,
+                    "PEFT has no DoRA of {}, which its package fuses with other layers: export whole models by --to weights",
+                    module.wrapped
+                );
                 push_new(&mut adapter.targets, module.wrapped.clone());
                 let rows = slot.outputs / 3;
                 let (row, outputs, part) = match module.part {
@@ -123,7 +135,13 @@ impl Adapter {
         for (path, parts) in parts {
             let outputs = parts[0].1;
             let parts: Vec<(i64, Lora)> = parts.into_iter().map(|(row, _, part)| (row, part)).collect();
-            adapter.updates.insert(path, Lora::joined(&parts, outputs)?);
+            let update = Lora::joined(&parts, outputs)?;
+            let whole = update.magnitude.as_ref().is_none_or(|m| m.isfinite().all().int64_value(&[]) == 1);
+            ensure!(
+                whole,
+                "{path}: only a part of its rows has trained lengths (DoRA): export whole models by --to weights"
+            );
+            adapter.updates.insert(path, update);
         }
         adapter.complete_attentions(outgoing);
         Ok(adapter)
@@ -142,7 +160,7 @@ impl Adapter {
             for (path, outputs) in pair {
                 let none = || {
                     let zeros = |size: [i64; 2]| Tensor::zeros(size, tch::kind::FLOAT_CPU);
-                    Lora { a: zeros([0, width]), b: zeros([outputs, 0]), scale }
+                    Lora { a: zeros([0, width]), b: zeros([outputs, 0]), scale, magnitude: None }
                 };
                 let update = self.updates.remove(&path).unwrap_or_else(none).padded(rank);
                 self.updates.insert(path, update);
@@ -178,7 +196,7 @@ impl Adapter {
             "init_lora_weights": true,
             "inference_mode": true,
             "use_rslora": false,
-            "use_dora": false,
+            "use_dora": self.updates.values().any(|update| update.magnitude.is_some()),
             "layers_to_transform": null,
         })
     }

@@ -90,6 +90,10 @@ fn differing(outgoing: &Outgoing, shared: &BTreeMap<String, Tensor>) -> BTreeMap
 }
 
 fn low_rank(outgoing: &Outgoing) -> BTreeMap<String, Factors> {
+    // Weights with rows of trained lengths leave whole.
+    if outgoing.subspace.scales_rows() {
+        return BTreeMap::new();
+    }
     let layout = outgoing.subspace.layout();
     let rows: Vec<Vec<(String, Lora)>> =
         (0..outgoing.count()).map(|model| updates(layout, &outgoing.row(model).squeeze_dim(0))).collect();

@@ -76,7 +76,13 @@ impl Linear {
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
         let input = x;
         let x = x.reshape([size[0], batch * tokens, inputs]);
+        let factors = match (&self.low_rank, &self.weight) {
+            (Some(update), Param::Shared(weight)) => update.row_factors(weight),
+            _ => None,
+        };
         let y = match &self.weight {
+            // A bias is added after the rows are scaled.
+            Param::Shared(weight) if factors.is_some() => linear(&x, weight, None),
             Param::Shared(weight) => self.shared(&x, weight),
             Param::PerParticle(weight) => self.per_particle(&x, weight),
         };
@@ -89,7 +95,16 @@ impl Linear {
         if let Some(recorder) = &self.recorder {
             recorder.record(input, &y);
         }
-        y
+        match factors {
+            Some(factors) => self.scaled(&y, &factors),
+            None => y,
+        }
+    }
+
+    /// Returns `y: [n, B, T, out]` with its rows scaled by `factors: [n, out]`, and the bias added.
+    fn scaled(&self, y: &Tensor, factors: &Tensor) -> Tensor {
+        let y = y * factors.unsqueeze(1).unsqueeze(1);
+        self.bias.as_ref().map_or_else(|| y.shallow_clone(), |bias| &y + bias.broadcast())
     }
 
     /// Returns the derivatives `[S, B, T, out]` of the outputs along S moves of the low-rank update, for an input `x: [1, B, T, in]` that

@@ -11,6 +11,8 @@ pub struct LowRank {
     pub b: Tensor,
     /// The factor alpha / rank.
     pub scale: f64,
+    /// The lengths m to which the rows of W_0 + ΔW_i are scaled, `[n, out]` (DoRA).
+    pub magnitude: Option<Tensor>,
 }
 
 /// Noise in the factor A of which each sample b sees E ∘ (q_b r_bᵀ), with random signs q_b and r_b of its own (flipout; Wen et
@@ -106,29 +108,64 @@ impl LowRank {
         self.a.size()[0]
     }
 
-    /// Returns the update ΔW of one particle, `[out, in]`.
-    pub(super) fn matrix(&self, particle: i64) -> Tensor {
-        self.b.select(0, particle).matmul(&self.a.select(0, particle)) * self.scale
+    /// Returns the factors m / ‖W_0 + ΔW_i‖ of the rows of `weight: [out, in]`, `[n, out]` (Liu et al. 2024, arXiv 2402.09353,
+    /// equation 5). The gradient takes the norm as a constant (section 4.3, equation 11), as PEFT does.
+    pub(super) fn row_factors(&self, weight: &Tensor) -> Option<Tensor> {
+        let magnitude = self.magnitude.as_ref()?;
+        let norms = tch::no_grad(|| self.norms(weight)).to_kind(magnitude.kind());
+        Some(magnitude / norms)
+    }
+
+    /// Returns ‖W_0 + s B A‖ of each row, `[n, out]`, from ‖W_0‖² + 2 s B (W_0 Aᵀ)ᵀ + s² B (A Aᵀ) Bᵀ, so that no ΔW is formed.
+    fn norms(&self, weight: &Tensor) -> Tensor {
+        let kind = crate::base::tensor::wide(weight.kind());
+        let (weight, a, b) = (weight.to_kind(kind), self.a.to_kind(kind), self.b.to_kind(kind));
+        let (particles, rank, inputs) = (a.size()[0], a.size()[1], a.size()[2]);
+        let mixed = weight.matmul(&a.reshape([particles * rank, inputs]).tr());
+        let mixed = mixed.view([-1, particles, rank]).transpose(0, 1);
+        let own = b.matmul(&a.bmm(&a.transpose(1, 2)));
+        let sum = |t: Tensor| t.sum_dim_intlist([-1i64].as_slice(), false, kind);
+        let update = sum(&b * (mixed * (2.0 * self.scale) + own * (self.scale * self.scale)));
+        (sum(weight.square()) + update).clamp_min(0.0).sqrt()
+    }
+
+    /// Returns the weight of one particle in the shape of the frozen one.
+    pub(super) fn of_particle(&self, weight: &Tensor, particle: i64) -> Tensor {
+        let update = self.b.select(0, particle).matmul(&self.a.select(0, particle)) * self.scale;
+        let whole = weight + update.view(weight.size().as_slice());
+        match self.row_factors(weight) {
+            Some(factors) => whole * factors.select(0, particle).unsqueeze(1),
+            None => whole,
+        }
+    }
+
+    /// Applies `to` to the lengths of rows.
+    fn lengths(&self, to: impl FnOnce(&Tensor) -> Tensor) -> Option<Tensor> {
+        self.magnitude.as_ref().map(to)
     }
 
     /// Returns the same update, sharing its tensors.
     pub(super) fn again(&self) -> LowRank {
-        LowRank { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale }
+        let magnitude = self.lengths(Tensor::shallow_clone);
+        LowRank { a: self.a.shallow_clone(), b: self.b.shallow_clone(), scale: self.scale, magnitude }
     }
 
     /// Returns output rows `start..start + length` of the update.
     pub(super) fn rows(&self, start: i64, length: i64) -> LowRank {
-        LowRank { a: self.a.shallow_clone(), b: self.b.narrow(1, start, length), scale: self.scale }
+        let magnitude = self.lengths(|m| m.narrow(1, start, length));
+        LowRank { a: self.a.shallow_clone(), b: self.b.narrow(1, start, length), scale: self.scale, magnitude }
     }
 
     /// Returns the output rows `index: [k]` of the update.
     pub(super) fn picked(&self, index: &Tensor) -> LowRank {
-        LowRank { a: self.a.shallow_clone(), b: self.b.index_select(1, index), scale: self.scale }
+        let magnitude = self.lengths(|m| m.index_select(1, index));
+        LowRank { a: self.a.shallow_clone(), b: self.b.index_select(1, index), scale: self.scale, magnitude }
     }
 
     /// Returns the same update in a type.
     pub(super) fn to_kind(&self, kind: Kind) -> LowRank {
-        LowRank { a: self.a.to_kind(kind), b: self.b.to_kind(kind), scale: self.scale }
+        let magnitude = self.lengths(|m| m.to_kind(kind));
+        LowRank { a: self.a.to_kind(kind), b: self.b.to_kind(kind), scale: self.scale, magnitude }
     }
 }
 
@@ -140,7 +177,7 @@ mod tests {
     fn outputs(x: &Tensor, noise: &Tensor, inputs: Tensor, outputs: Tensor) -> (Tensor, Tensor) {
         let batch = inputs.size()[1];
         let a = Tensor::from_slice(&[0.5, -0.2, 0.1, 0.3, 0.7, -0.4]).view([1, 2, 3]);
-        let update = LowRank { a, b: Tensor::eye(2, tch::kind::DOUBLE_CPU).unsqueeze(0), scale: 2.0 };
+        let update = LowRank { a, b: Tensor::eye(2, tch::kind::DOUBLE_CPU).unsqueeze(0), scale: 2.0, magnitude: None };
         let x = x.repeat([1, 2 * batch, 1]);
         let y = Tensor::zeros([1, 2 * batch, 2], tch::kind::DOUBLE_CPU);
         let flipped = Flipped { noise: noise.shallow_clone(), inputs, outputs };

@@ -14,6 +14,8 @@ use crate::model::network::low_rank::{Flipped, LowRank};
 pub struct Weights<'a> {
     base: &'a Parameters,
     own: HashMap<String, Tensor>,
+    /// Frozen parameters that take the place of the base's.
+    shared: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
     flips: HashMap<String, Flipped>,
     tape: Option<Tape>,
@@ -26,19 +28,21 @@ pub struct Weights<'a> {
 impl<'a> Weights<'a> {
     /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
-        let (own, updates, flips) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Weights { base, own, updates, flips, tape: None, watched: None, part: "" }
+        let (own, shared, updates, flips) = Default::default();
+        Weights { base, own, shared, updates, flips, tape: None, watched: None, part: "" }
     }
 
     /// Returns the weights of a part of the network, whose names begin with `part`, by the rest of their names.
     pub fn within(&self, part: &'static str) -> Weights<'a> {
         let here = |name: &str| name.starts_with(part);
         let own = self.own.iter().filter(|(name, _)| here(name));
+        let shared = self.shared.iter().filter(|(name, _)| here(name));
         let updates = self.updates.iter().filter(|(name, _)| here(name));
         let flips = self.flips.iter().filter(|(name, _)| here(name));
         Weights {
             base: self.base,
             own: own.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect(),
+            shared: shared.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect(),
             updates: updates.map(|(name, update)| (name.clone(), update.again())).collect(),
             flips: flips.map(|(name, flipped)| (name.clone(), flipped.again())).collect(),
             tape: self.tape.clone(),
@@ -55,6 +59,11 @@ impl<'a> Weights<'a> {
     /// Replaces the parameter `name` by one per particle, `[n, …shape]`.
     pub fn replace(&mut self, name: &str, tensor: Tensor) {
         self.own.insert(name.to_string(), tensor);
+    }
+
+    /// Replaces the frozen parameter `name` for all particles.
+    pub fn share(&mut self, name: &str, tensor: Tensor) {
+        self.shared.insert(name.to_string(), tensor);
     }
 
     /// Adds a low-rank update to the weight of the linear layer `layer`.
@@ -92,7 +101,7 @@ impl<'a> Weights<'a> {
 
     /// Returns the frozen parameter `name`.
     pub fn frozen_parameter(&self, name: &str) -> Option<&Tensor> {
-        self.base.get(name)
+        self.shared.get(name).or_else(|| self.base.get(name))
     }
 
     /// Returns the number of particles with weights of their own in the network; `None` if all share the frozen ones. A
@@ -109,8 +118,7 @@ impl<'a> Weights<'a> {
             return Some(own.select(0, particle));
         }
         let update = self.updates.get(name.strip_suffix(".weight")?)?;
-        let base = self.base.get(name)?;
-        Some(base + update.matrix(particle).view(base.size().as_slice()))
+        Some(update.of_particle(self.frozen_parameter(name)?, particle))
     }
 
     /// Returns the compute type of the frozen weights.
@@ -122,7 +130,7 @@ impl<'a> Weights<'a> {
         let name = &*self.whole(name);
         match self.own.get(name).or_else(|| self.own.get(self.base.first_name(name))) {
             Some(tensor) => Some(Param::PerParticle(tensor.shallow_clone())),
-            None => self.base.get(name).map(|t| Param::Shared(t.shallow_clone())),
+            None => self.frozen_parameter(name).map(|t| Param::Shared(t.shallow_clone())),
         }
     }
 

@@ -1,0 +1,266 @@
+//! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al.
+//! 2021, arXiv 2106.09685). A starts Kaiming-uniform (a = √5), that is U(±1/√in), and B starts at 0. With `gain` g, A starts
+//! Xavier-uniform, U(±g √(6 / (rank + in))): the knob by which LoRA-Ensemble (Mühlematter et al. 2024, arXiv 2405.14438) sets
+//! how different its members become. With `init = "pissa"` the factors start as the principal part of W_0, and what remains of W_0
+//! stays frozen (Meng et al. 2024, arXiv 2404.02948). With `dora` each row of W_i is scaled to a trained length m (Liu et al. 2024,
+//! arXiv 2402.09353).
+
+mod particles;
+mod patterns;
+mod start;
+
+use anyhow::{Context, Result, ensure};
+use tch::Kind;
+
+use self::particles::{Layer, LowRankSubspace};
+use self::patterns::{parse_blocks, pattern, value_of};
+use self::start::{Factors, Start, row_norms};
+use crate::model::head::{Head, Training};
+use crate::model::network::{Network, Parameters, Slot, SlotKind};
+use crate::schema::{Choice, Reader, settings, words};
+use crate::subspace::{Entry, Subspace, SubspaceSpec};
+
+pub use self::particles::{MAGNITUDE, magnitude_of};
+
+pub static ENTRY: Entry = Entry {
+    key: "low-rank",
+    about: "W_0 + (alpha / rank) B A on chosen linear layers; W_0 frozen and shared",
+    read: |reader| Box::new(Spec::read(reader)),
+};
+
+words! {
+    /// A linear layer of each block, or all layers of a kind in a module.
+    enum Target {
+        Qkv = "attn.qkv",
+        Query = "attn.q",
+        Key = "attn.k",
+        Value = "attn.v",
+        AttentionProj = "attn.proj",
+        Gate = "mlp.gate",
+        Fc = "mlp.fc",
+        Proj = "mlp.proj",
+        Output = "lm_head",
+        Pooler = "pooler",
+        FirstProjector = "projector.linear_1",
+        SecondProjector = "projector.linear_2",
+        VisionQkv = "vision.attn.qkv",
+        VisionAttentionProj = "vision.attn.proj",
+        VisionFc = "vision.mlp.fc",
+        VisionProj = "vision.mlp.proj",
+        Linear = "linear",
+        Pointwise = "pointwise",
+    }
+}
+
+words! {
+    /// The start of the factors.
+    enum Init {
+        Uniform = "uniform",
+        Pissa = "pissa",
+    }
+}
+
+settings! {
+    struct Spec {
+        /// Rank of the update of each layer.
+        rank: usize, in 1..=4096;
+        /// Scale of the update, which is alpha / rank times B A.
+        alpha: f64 = 16.0, in above(0.0);
+        /// Whether the update is alpha / √rank times B A (rsLoRA), so that its size does not fall with the rank.
+        rslora: bool = false, omit false;
+        /// Ranks of some layers, each as `LAYER=RANK` with a target or the end of a layer's name, such as `"11.mlp.fc=8"`; the
+        /// first that fits counts.
+        rank_pattern: Vec<String>, unset Vec::new(), omit Vec::<String>::new();
+        /// Alphas of some layers, likewise.
+        alpha_pattern: Vec<String>, unset Vec::new(), omit Vec::<String>::new();
+        /// Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of
+        /// one that sees images, `projector.*` and `vision.*`; of a text encoder, `pooler`; of a module, `linear` and
+        /// `pointwise` (1 × 1 convolutions).
+        targets: Vec<Target> = vec![Target::Fc, Target::Proj];
+        /// Blocks that get updates, such as `"6-11"`; all by default.
+        blocks: Option<String>;
+        /// Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).
+        gain: Option<f64>, in above(0.0);
+        /// Start of the factors: A uniform and B at 0, or the principal singular directions of W_0, of which the rest stays
+        /// frozen (PiSSA).
+        init: Init = Init::Uniform, omit Init::Uniform;
+        /// Whether each row of W_0 + ΔW is scaled to a trained length, which starts as that of W_0 (DoRA).
+        dora: bool = false, omit false;
+    } then check
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader) {
+        if self.targets.is_empty() {
+            reader.problem("targets", "must name at least one layer");
+        }
+        if let Some(Err(error)) = self.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
+            reader.problem("blocks", format!("{error}"));
+        }
+        if self.init != Init::Uniform && self.gain.is_some() {
+            reader.problem(
+                "gain",
+                format!("is of the start of A at random, which init = \"{}\" is not", self.init.word()),
+            );
+        }
+        for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
+            let fits = |value: f64| match key {
+                "rank_pattern" => value.fract() == 0.0 && (1.0..=4096.0).contains(&value),
+                _ => value > 0.0 && value.is_finite(),
+            };
+            let rule = if key == "rank_pattern" { "a whole number from 1 to 4096" } else { "a number above 0" };
+            if let Some(bad) = all.iter().find(|text| pattern(text).is_none_or(|(_, value)| !fits(value))) {
+                reader.problem(key, format!("`{bad}` must be LAYER=VALUE with {rule}, such as \"mlp.fc=8\""));
+            }
+        }
+    }
+
+    /// Returns the rank, and the scale of the update, of a layer.
+    fn rank_and_scale(&self, layer: &str) -> (i64, f64) {
+        let rank = value_of(&self.rank_pattern, layer).unwrap_or(self.rank as f64);
+        let alpha = value_of(&self.alpha_pattern, layer).unwrap_or(self.alpha);
+        (rank as i64, alpha / if self.rslora { rank.sqrt() } else { rank })
+    }
+
+    /// Returns a layer with the start of its factors.
+    fn layer(&self, slot: &Slot, base: &Parameters) -> Result<Layer> {
+        let Slot { name, inputs, outputs, kind, .. } = slot;
+        let (rank, scale) = self.rank_and_scale(name);
+        let key = if value_of(&self.rank_pattern, name).is_some() { "rank_pattern" } else { "rank" };
+        let most = *outputs.min(inputs);
+        ensure!(
+            rank <= most,
+            "subspace.low-rank.{key} = {rank}: {name} is {outputs} x {inputs}, its rank cannot exceed {most}"
+        );
+        ensure!(
+            !self.dora || *kind == SlotKind::Linear,
+            "subspace.low-rank.dora: {name} is a convolution, whose kernels have no rows to scale: leave it out of targets"
+        );
+        let weight = || {
+            let found = base.get(&format!("{name}.weight"));
+            found.with_context(|| format!("subspace.low-rank: the checkpoint has no {name}.weight"))
+        };
+        let given = match self.init {
+            Init::Uniform => None,
+            Init::Pissa => Some(Factors::principal(weight()?, rank, scale).with_context(|| name.clone())?),
+        };
+        let magnitude = if self.dora { Some(row_norms(weight()?)) } else { None };
+        let (name, inputs, outputs) = (name.clone(), *inputs, *outputs);
+        Ok(Layer { name, rank, inputs, outputs, scale, given, magnitude })
+    }
+
+    /// Checks that every pattern fits a layer that gets an update.
+    fn check_patterns(&self, layers: &[String]) -> Result<()> {
+        for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
+            for text in all {
+                let is_used = layers.iter().any(|layer| value_of(std::slice::from_ref(text), layer).is_some());
+                let first = layers.first().map_or("", String::as_str);
+                ensure!(
+                    is_used,
+                    "subspace.low-rank.{key}: `{text}` fits no layer that gets an update: write a target, or the end of a name such \
+                     as `{first}`"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the layers that get an update, in the order of the forward pass.
+    fn slots(&self, network: &dyn Network) -> Result<Vec<Slot>> {
+        let (blocks, slots) = (self.blocks(network.blocks())?, network.slots());
+        for target in &self.targets {
+            let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
+            ensure!(
+                known,
+                "subspace.low-rank.targets: the checkpoint has no linear layer `{target}`{}",
+                others(&slots)
+            );
+        }
+        let wanted = |slot: &Slot| {
+            // A layer outside of the blocks belongs to none of them.
+            let chosen = network.block_of(slot).is_none_or(|block| blocks.contains(&block));
+            chosen && self.targets.iter().any(|target| target.word() == slot.target)
+        };
+        Ok(slots.into_iter().filter(wanted).collect())
+    }
+
+    fn blocks(&self, available: usize) -> Result<Vec<usize>> {
+        match &self.blocks {
+            None => Ok((0..available).collect()),
+            Some(text) => {
+                parse_blocks(text, available).with_context(|| format!("subspace.low-rank.blocks = \"{text}\""))
+            }
+        }
+    }
+}
+
+/// Returns the targets that slots have, for messages.
+fn others(slots: &[Slot]) -> String {
+    let mut known: Vec<&str> = slots.iter().filter(|s| s.kind != SlotKind::Other).map(|s| s.target.as_str()).collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.is_empty() { String::new() } else { format!(": it has {}", known.join(", ")) }
+}
+
+impl SubspaceSpec for Spec {
+    fn key(&self) -> &'static str {
+        ENTRY.key
+    }
+
+    fn equal_starts(&self, _: Training) -> bool {
+        false
+    }
+
+    fn rank(&self) -> Option<i64> {
+        Some(self.rank as i64)
+    }
+
+    fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
+        let slots = self.slots(network)?;
+        let layers = slots.iter().map(|slot| self.layer(slot, base)).collect::<Result<Vec<_>>>()?;
+        self.check_patterns(&layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>())?;
+        let trained_head = head.training == Training::Always;
+        let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
+        let start = match self.init {
+            Init::Uniform => Start::Uniform { gain: self.gain },
+            Init::Pissa => Start::Given,
+        };
+        Ok(Box::new(LowRankSubspace::new(layers, start, head)))
+    }
+}
+
+#[cfg(test)]
+mod goldens;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // scripts/make_lora_goldens.py, peft 0.21.2
+    #[test]
+    fn ranks_and_scales_are_those_of_peft() {
+        let of = |rslora: bool, has_patterns: bool| {
+            let given =
+                |patterns: &[&str]| patterns.iter().filter(|_| has_patterns).map(|one| one.to_string()).collect();
+            let spec = Spec {
+                rank: 8,
+                alpha: 16.0,
+                rslora,
+                rank_pattern: given(&["1.mlp.fc=2", "mlp.fc=6"]),
+                alpha_pattern: given(&["mlp.proj = 5"]),
+                targets: vec![Target::Fc, Target::Proj],
+                blocks: None,
+                gain: None,
+                init: Init::Uniform,
+                dora: false,
+            };
+            ["0.mlp.fc", "0.mlp.proj", "1.mlp.fc"].map(|name| spec.rank_and_scale(&format!("blocks.{name}")))
+        };
+        assert_eq!(of(false, false), [(8, 2.0); 3]);
+        assert_eq!(of(false, true), [(6, 2.6666666666666665), (8, 0.625), (2, 8.0)]);
+        assert_eq!(of(true, false), [(8, 5.65685424949238); 3]);
+        assert_eq!(of(true, true), [(6, 6.531972647421809), (8, 1.7677669529663687), (2, 11.31370849898476)]);
+        // A pattern fits whole parts of a name alone, and blocks.11 is not block 1.
+        assert_eq!(value_of(&["1.mlp.fc=2".into()], "blocks.11.mlp.fc"), None);
+    }
+}
