@@ -21,9 +21,10 @@ pub(super) const STEPS: usize = 100;
 
 /// The images after a walk.
 pub(super) struct Walk {
-    /// The points with the highest loss, `[B, 3, h, w]`.
+    /// The points with the highest loss, `[B, 3, h, w]`, by which tests compare walks.
+    #[cfg(test)]
     pub best: Tensor,
-    /// The last points that are predicted wrongly; the start where there was none.
+    /// The last points that are predicted wrongly, `[B, 3, h, w]`; the start where there was none.
     pub wrong: Tensor,
 }
 
@@ -55,7 +56,11 @@ pub(super) fn walk(on: &On, steps: usize, start: &Tensor, goal: Goal) -> Result<
             since = 0;
         }
     }
-    Ok(Walk { best: walker.best, wrong: walker.wrong })
+    Ok(Walk {
+        #[cfg(test)]
+        best: walker.best,
+        wrong: walker.wrong,
+    })
 }
 
 /// A walk in progress.
