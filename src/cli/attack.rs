@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::base::small::Usage;
 use crate::evaluate::AttackPlan;
-use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target};
+use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target, Version};
 
 #[derive(Args)]
 #[command(next_help_heading = "Attack")]
@@ -27,18 +27,34 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
     attack_resolution: Resolution,
 
-    /// Number of steps of an attack that makes several.
-    #[arg(long, value_name = "N", default_value = "10", requires = "attack",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    attack_steps: u32,
+    /// Number of steps of each start [default: 10 of pgd, 100 of apgd-* and fab*].
+    #[arg(long, value_name = "N", requires = "attack", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    attack_steps: Option<u32>,
 
     /// Size of such a step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
     #[arg(long, value_name = "S", value_parser = parse_unit, requires = "attack")]
     attack_step_size: Option<f64>,
 
-    /// Start at the image instead of a random point of the ball, where an attack starts at random (pgd).
+    /// Start at the image instead of a random point of the ball, where an attack starts at random (pgd, apgd-*, later starts of fab*).
     #[arg(long, requires = "attack")]
     attack_from_image: bool,
+
+    /// Number of starts of an attack that goes on with the images that resist [default: 1; 5 of half of the attacks of version plus].
+    #[arg(long, value_name = "N", requires = "attack", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    attack_restarts: Option<u32>,
+
+    /// Number of wrong classes that apgd-t and fab-t aim at, the most probable first [default: 9].
+    #[arg(long, value_name = "N", requires = "attack", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    attack_targets: Option<u32>,
+
+    /// Number of squares that square tries [default: 5000].
+    #[arg(long, value_name = "N", requires = "attack", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    attack_queries: Option<u32>,
+
+    /// Attacks of autoattack: standard (apgd-ce, apgd-t, fab-t, square) or plus (apgd-dlr and fab, too) [default:
+    /// standard].
+    #[arg(long, value_name = "VERSION", requires = "attack")]
+    attack_version: Option<Version>,
 
     /// Seed of random starting points.
     #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
@@ -59,12 +75,26 @@ impl AttackArgs {
         if self.attack_step_size == Some(0.0) {
             return Err(Usage("--attack-step-size 0: such an attack does not move; give more than 0".into()).into());
         }
+        let count = |number: Option<u32>| number.map(|number| number as usize);
         let settings = Settings {
-            steps: self.attack_steps as usize,
+            steps: count(self.attack_steps),
             step_size: self.attack_step_size,
-            random_start: !self.attack_from_image,
+            from_image: self.attack_from_image,
             seed: self.attack_seed,
+            restarts: count(self.attack_restarts),
+            targets: count(self.attack_targets),
+            queries: count(self.attack_queries),
+            version: self.attack_version,
         };
+        settings.check(entry)?;
+        if entry.ranks && self.attack_target == Target::MeanLoss {
+            let why = format!(
+                "--attack-target mean-loss: it predicts no class, which {} asks for: use mean-probability, mean-logit or \
+                 member-K",
+                entry.key
+            );
+            return Err(Usage(why).into());
+        }
         Ok(Some(AttackPlan {
             entry,
             settings,

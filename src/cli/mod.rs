@@ -1,5 +1,6 @@
 //! The command line, with one file per command.
 
+mod acquire;
 mod attack;
 mod bench;
 mod check;
@@ -78,6 +79,7 @@ enum Command {
     Runs(runs::RunsArgs),
     Watch(watch::WatchArgs),
     Predict(predict::PredictArgs),
+    Acquire(acquire::AcquireArgs),
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
     Soup(soup::SoupArgs),
@@ -191,6 +193,7 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         Command::Soup(args) => Some(&args.compute),
         Command::Merge(args) => Some(&args.compute),
         Command::Sensitivity(args) => Some(&args.compute),
+        Command::Acquire(args) => Some(&args.compute),
         Command::Similarity(args) => Some(&args.compute),
         Command::Landscape(args) => Some(&args.compute),
         Command::Bench(args) => Some(&args.compute),
@@ -266,6 +269,7 @@ fn dispatch(command: Command, group: Rc<ProcessGroup>) -> Result<()> {
         Command::Soup(args) => soup::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Sensitivity(args) => sensitivity::run(&args),
+        Command::Acquire(args) => acquire::run(&args),
         Command::Similarity(args) => similarity::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),

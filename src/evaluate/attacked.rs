@@ -12,7 +12,7 @@ use super::{Condition, Evaluation};
 use crate::base::tensor::host_f32;
 use crate::base::tensor_file::State;
 use crate::data::batches::{Batch, TestImages, in_order};
-use crate::evaluate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim};
+use crate::evaluate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim, Work, check_classes};
 use crate::predict::in_parts;
 use crate::results::store::Row;
 
@@ -62,8 +62,14 @@ impl Evaluation<'_> {
     pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
-        let sizes = (plan.epsilons.len(), self.batch_size.min(images.set.samples()), images.set.samples());
-        let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), sizes)?;
+        check_classes(plan.entry, self.session.classes.len())?;
+        let work = Work {
+            budgets: plan.epsilons.len(),
+            images: self.batch_size.min(images.set.samples()),
+            samples: images.set.samples(),
+            kept: plan.entry.kept,
+        };
+        let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), work)?;
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let set = &images.set;
@@ -132,8 +138,8 @@ fn attack_part(
     let of = |t: &Tensor| t.narrow(0, part.start as i64, part.len() as i64);
     let samples = batch.samples.narrow(0, part.start as i64, part.len() as i64);
     let (pixels, labels) = (victim.pixels(&samples)?, of(&batch.labels));
-    let loss = |x: &Tensor| victim.slope(x, &labels);
-    let moved = attack.run(&Clean { pixels: &pixels, indices: &indices[part] }, &plan.epsilons, &loss)?;
+    let clean = Clean { pixels: &pixels, labels: &labels, indices: &indices[part] };
+    let moved = attack.run(&clean, &plan.epsilons, victim)?;
     ensure!(moved.len() == plan.epsilons.len(), "{}: an attack must give one result per epsilon", plan.entry.key);
     Ok(moved)
 }

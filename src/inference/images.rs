@@ -110,7 +110,7 @@ impl<'a> Predicting<'a> {
 }
 
 /// Returns how images become squares of `side` pixels.
-fn preparation(wanted: &Wanted, opened: &Opened, side: usize) -> Result<Decode> {
+pub(super) fn preparation(wanted: &Wanted, opened: &Opened, side: usize) -> Result<Decode> {
     let interpolation = opened.session.model.images()?.interpolation();
     let resize = wanted.resize.unwrap_or_else(|| as_trained(opened));
     let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);

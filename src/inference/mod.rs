@@ -1,5 +1,6 @@
-//! The predictions of a trained run for new images, texts, and questions about images.
+//! The predictions of a trained run for new images, texts, and questions about images, and what to label next.
 
+pub mod acquire;
 mod extremes;
 mod images;
 mod sets;

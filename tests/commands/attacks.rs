@@ -29,7 +29,7 @@ fn row<'a>(table: &'a Table, condition: &str) -> impl Fn(&str) -> &'a str + use<
     move |column: &str| table.get(at, column).unwrap_or_else(|| panic!("no column {column}"))
 }
 
-fn floats(path: &Path) -> Vec<f32> {
+pub fn floats(path: &Path) -> Vec<f32> {
     tensor_bytes(path, "images").chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }
 
@@ -172,8 +172,10 @@ fn bad_attacks_are_refused() {
         (&["--attack", "fgsm", "--epsilon", "0.1,x"], &["x", "is no number"]),
         (&["--attack", "fgsm", "--epsilon", "nan"], &["from 0 to 1"]),
         (&["--attack", "fgsm", "--epsilon=-0.1"], &["from 0 to 1"]),
-        (&["--attack", "cw"], &["unknown attack `cw`; known: fgsm, pgd"]),
+        (&["--attack", "cw"], &["unknown attack `cw`; known: fgsm, pgd, apgd-ce"]),
         (&["--attack", "pgd", "--attack-step-size", "0"], &["does not move"]),
+        (&["--attack", "fgsm", "--attack-steps", "3"], &["--attack-steps: fgsm does not read it"]),
+        (&["--attack", "fab", "--attack-target", "mean-loss"], &["mean-loss: it predicts no class"]),
         (&["--attack", "fgsm", "--attack-target", "best"], &["unknown target `best`", "member-K"]),
         (&["--attack", "fgsm", "--corrupt", "contrast:1"], &["cannot be used with"]),
     ] {
@@ -184,4 +186,38 @@ fn bad_attacks_are_refused() {
     let mut command = place.command("eval", &[]);
     command.args(["--attack", "fgsm", "--attack-target", "member-2"]);
     assert_has(&error_line(command, 1), &["member-2", "there are 2 members"]);
+}
+
+/// Each attack of AutoAttack alone leaves at least as many images right as all of them together, on whatever batches.
+#[test]
+fn autoattack_is_no_weaker_than_its_parts() {
+    let place = trained();
+    let effort = ["--epsilon", "0.1", "--attack-steps", "10"];
+    for attack in ["apgd-ce", "apgd-t", "fab-t"] {
+        eval(&place, &[&["--attack", attack], &effort[..]].concat());
+    }
+    eval(&place, &["--attack", "square", "--epsilon", "0.1", "--attack-queries", "40"]);
+    let all = [&["--attack", "autoattack", "--attack-queries", "40"], &effort[..]].concat();
+    eval(&place, &all);
+    let number = |table: &Table, condition: &str| row(table, condition)("accuracy_pm").parse::<f64>().unwrap();
+    let table = place.results();
+    let whole = number(&table, "autoattack 0.1 10 steps 40 queries");
+    assert!(whole < number(&table, "clean"));
+    for part in ["apgd-ce 0.1 10 steps", "apgd-t 0.1 10 steps", "fab-t 0.1 10 steps", "square 0.1 40 queries"] {
+        assert!(whole <= number(&table, part), "{part}");
+    }
+    eval(&place, &[&all[..], &["--batch-size", "7"]].concat());
+    assert_eq!(number(&place.results(), "autoattack 0.1 10 steps 40 queries"), whole);
+}
+
+/// Images that are made against one member are measured on all, as a row of their own.
+#[test]
+fn autoattack_transfers_from_one_member() {
+    let place = trained();
+    let effort = ["--attack", "apgd-ce", "--epsilon", "0.1", "--attack-steps", "10"];
+    eval(&place, &effort);
+    eval(&place, &[&effort[..], &["--attack-target", "member-0"]].concat());
+    let table = place.results();
+    let number = |condition: &str| row(&table, condition)("accuracy_pm").parse::<f64>().unwrap();
+    assert!(number("apgd-ce 0.1 10 steps member-0") >= number("apgd-ce 0.1 10 steps"));
 }

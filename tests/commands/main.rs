@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod acquire;
 mod after_training;
 mod answers;
 mod attacks;

@@ -27,6 +27,10 @@ fn every_file_of_a_registry_is_an_entry() {
         &bella::evaluate::attacks::ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
     );
     check(
+        "src/inference/acquire/entries",
+        &bella::inference::acquire::RULES.iter().map(|entry| entry.key).collect::<Vec<_>>(),
+    );
+    check(
         "src/exchange/formats",
         &bella::exchange::formats::FORMATS.iter().map(|format| format.key).collect::<Vec<_>>(),
     );

@@ -8,7 +8,7 @@ use anyhow::Result;
 use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
-use bella::evaluate::attacks::{Resolution, Target, Victim};
+use bella::evaluate::attacks::{Classifier, Resolution, Target, Victim, Work};
 use bella::machine::Chunk;
 use bella::machine::memory::{ChunkSize, Chunker};
 use bella::methods::Objective;
@@ -68,19 +68,20 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let predictor = Predictor::new(&model, members, Chunk::Auto);
         let pixels = pixels(model.images().unwrap().size());
         let labels = Tensor::from_slice(&[0i64, 1, 2, 3, 4]);
-        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), (1, 5, 5)).unwrap();
+        let work = Work { budgets: 1, images: 5, samples: 5, kept: 0 };
+        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
         let whole = predictor
             .logits(&Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""), &all_see(&pixels))
             .unwrap();
-        let gradient = victim.slope(&pixels, &labels).unwrap().gradient;
+        let gradient = victim.loss(&pixels, &labels).unwrap().gradient;
         for cut in cuts() {
             let logits = predictor.logits(&Chunker::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
             near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.chunker().set(cut);
-            near(&victim.slope(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
+            near(&victim.loss(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
             let part = |start: i64| {
                 let count = (cut.images as i64).min(IMAGES - start);
-                victim.slope(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap().gradient
+                victim.loss(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap().gradient
             };
             let parts: Vec<Tensor> = (0..IMAGES).step_by(cut.images).map(part).collect();
             near(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));

@@ -75,6 +75,9 @@ FGSM = ["eval", "RUN", "--attack", "fgsm", "--epsilon", "0.01,0.03"]
 PGD = ["eval", "RUN", "--attack", "pgd", "--epsilon", "0.03", "--attack-steps", "3"]
 EVALS = [["eval", "RUN", "--corrupt", CORRUPT], FGSM, PGD, ["eval", "RUN", "--calibrate"]]
 ATTACKS = [
+    *[["eval", "RUN", "--attack", attack, "--epsilon", "0.03", "--attack-steps", "3"] for attack in ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t")],
+    ["eval", "RUN", "--attack", "square", "--epsilon", "0.03", "--attack-queries", "5"],
+    ["eval", "RUN", "--attack", "autoattack", "--epsilon", "0.03", "--attack-steps", "3", "--attack-queries", "5", "--attack-targets", "2"],
     [*PGD, "--attack-target", "mean-logit", "--attack-resolution", "model", "--attack-from-image"],
     [*PGD, "--attack-target", "mean-loss", "--attack-resolution", "native"],
     [*PGD, "--attack-target", "member-1", "--attack-resolution", "native", "--save-images", "FILE"],
@@ -186,7 +189,7 @@ for folder in FOLDERS:
 for precision, bits in [("f32", {}), ("bf16", ROUGH)]:
     train = f'precision = "{precision}"\n'
     predict = ["predict", "RUN", "DATA/photographs", "-o", "FILE.csv", "--contact-sheet", "FILE.png"]
-    case(f"clip-svgd-{precision}", config("[subspace.low-rank]\nrank = 2\n", SVGD, train=train, base=CLIP), *EVALS, *ATTACKS[1:], predict, ["soup", "RUN"], **bits)
+    case(f"clip-svgd-{precision}", config("[subspace.low-rank]\nrank = 2\n", SVGD, train=train, base=CLIP), *EVALS, *ATTACKS[-2:], predict, ["soup", "RUN"], **bits)
     case(f"clip-full-{precision}", config(FULL, "[method.map]\n", SGD, train + "recompute = true\n", base=CLIP), FGSM, **bits)
 case("words", CLIP, ["head", "-c", "CONFIG", "--to", "FILE.safetensors"], ["eval", "-c", "CONFIG"], ["eval", "-c", "CONFIG", "--attack", "fgsm"], train=False)
 ZERO_SHOT = [["eval", "-c", "CONFIG"], ["eval", "-c", "CONFIG", "--precision", "bf16", "--corrupt", "jpeg:2"], ["eval", "-c", "CONFIG", "--attack", "pgd", "--attack-steps", "2"]]

@@ -1,36 +1,143 @@
-//! Attacks move pixels within the L∞ ball of radius epsilon around an image, and within [0, 1], so that the loss of the
-//! true label rises. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees losses
-//! and their gradients, never a model.
+//! Attacks move pixels within the L∞ ball of radius epsilon around an image, and within [0, 1], so that the true label is no
+//! longer predicted. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees a
+//! [`Classifier`], never a model. Attacks that go on with the images that still resist share [`resisting`].
 
+mod auto_pgd;
+mod boundary;
 mod entries;
+#[cfg(test)]
+mod goldens;
+mod resisting;
 pub mod victim;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::random::{Purpose, stream, uniform};
+use crate::base::small::Usage;
+
 pub use entries::ATTACKS;
-pub use victim::{Resolution, Target, Victim};
+pub use victim::{Resolution, Target, Victim, Work};
 
 /// A registered attack: its name, its one-line description and its constructor.
 pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
+    /// The options of the command line that it reads, without `--attack-`.
+    pub reads: &'static [&'static str],
+    /// Whether it asks for scores of classes, beside the loss of the label.
+    pub ranks: bool,
+    /// The fewest classes that its loss compares.
+    pub classes: usize,
+    /// The numbers in f64 that it keeps for each number of a pixel, beside the pixels themselves.
+    pub kept: u64,
     pub build: fn(Settings) -> Box<dyn Attack>,
 }
 
-/// The settings of an iterative attack. Other attacks ignore them.
-#[derive(Clone, Copy, Debug)]
+/// The settings of an attack; what is absent has the attack's own default.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    pub steps: usize,
+    /// The number of steps of each start.
+    pub steps: Option<usize>,
     /// The size of a step in pixel units; 2.5 epsilon / steps if absent (Madry et al. 2018, arXiv 1706.06083).
     pub step_size: Option<f64>,
-    pub random_start: bool,
+    /// Whether an attack that could start at a random point starts at the image.
+    pub from_image: bool,
     pub seed: u64,
+    /// The number of starts.
+    pub restarts: Option<usize>,
+    /// The number of classes that a targeted attack aims at, the most probable wrong ones first.
+    pub targets: Option<usize>,
+    /// The number of squares that are tried.
+    pub queries: Option<usize>,
+    /// The attacks of which one consists.
+    pub version: Option<Version>,
 }
 
-/// The images under attack: pixels `[B, 3, h, w]` in [0, 1], and their indices in the set, which seed random starts.
+/// The number of classes that a targeted attack aims at, unless it is set.
+const TARGETS: usize = 9;
+
+crate::schema::words! {
+    /// The attacks that AutoAttack runs one after the other.
+    pub enum Version {
+        /// `apgd-ce`, `apgd-t`, `fab-t`, `square`, each from one start.
+        Standard = "standard",
+        /// `apgd-ce`, `apgd-dlr` and `fab` from five starts each, `square`, `apgd-t`, `fab-t`.
+        Plus = "plus",
+    }
+}
+
+impl Settings {
+    /// Checks that `entry` reads what is set.
+    ///
+    /// # Errors
+    /// Fails if an option has no meaning for the attack.
+    pub fn check(&self, entry: &Entry) -> Result<()> {
+        let given = [
+            ("steps", self.steps.is_some()),
+            ("step-size", self.step_size.is_some()),
+            ("from-image", self.from_image),
+            ("restarts", self.restarts.is_some()),
+            ("targets", self.targets.is_some()),
+            ("queries", self.queries.is_some()),
+            ("version", self.version.is_some()),
+        ];
+        match given.iter().find(|(option, given)| *given && !entry.reads.contains(option)) {
+            Some((option, _)) => {
+                Err(Usage(format!("--attack-{option}: {} does not read it: leave it out", entry.key)).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the number of starts.
+    fn starts(&self) -> u64 {
+        self.restarts.unwrap_or(1) as u64
+    }
+
+    /// Returns the ranks of the classes to aim at, each with the numbers of its starts. Rank 0 is the predicted class.
+    fn aims(&self) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let starts = self.starts();
+        (1..=self.targets.unwrap_or(TARGETS)).flat_map(move |target| (0..starts).map(move |number| (target, number)))
+    }
+
+    fn words_of_starts(&self) -> String {
+        self.restarts.filter(|count| *count > 1).map_or(String::new(), |count| format!(" {count} starts"))
+    }
+
+    fn words_of_targets(&self) -> String {
+        self.targets.filter(|count| *count != TARGETS).map_or(String::new(), |count| format!(" {count} targets"))
+    }
+
+    fn words_of_steps(&self, default: usize) -> String {
+        let start = if self.from_image { " from the image".to_string() } else { self.seed_words() };
+        format!(" {} steps{}{start}", self.steps.unwrap_or(default), self.words_of_starts())
+    }
+
+    /// Returns the words of a seed, which are absent for the default one.
+    fn seed_words(&self) -> String {
+        if self.seed == 0 { String::new() } else { format!(" seed {}", self.seed) }
+    }
+
+    /// Returns uniform numbers in [-1, 1), in f64 and the shape of the pixels, for the start of a number. Those of an image
+    /// depend only on the seed, the number and the index of the image.
+    fn directions(&self, clean: &Clean, number: &[u64]) -> Tensor {
+        let count = clean.pixels.numel() / clean.indices.len();
+        let of_image = |index: &u32| {
+            let place: Vec<u64> = std::iter::once(u64::from(*index)).chain(number.iter().copied()).collect();
+            let mut rng = stream(self.seed, Purpose::Attack, &place);
+            (0..count).map(move |_| 2.0 * uniform(&mut rng) - 1.0)
+        };
+        let values: Vec<f64> = clean.indices.iter().flat_map(of_image).collect();
+        Tensor::from_slice(&values).view_as(clean.pixels).to_device(clean.pixels.device())
+    }
+}
+
+/// The images under attack: pixels `[B, 3, h, w]` in [0, 1], their labels `[B]`, and their indices in the set, which seed
+/// random numbers.
 pub struct Clean<'a> {
     pub pixels: &'a Tensor,
+    pub labels: &'a Tensor,
     pub indices: &'a [u32],
 }
 
@@ -42,23 +149,65 @@ pub struct Slope {
     pub gradient: Tensor,
 }
 
-/// A function that returns the loss at pixels `[B, 3, h, w]`. That of an image does not depend on the others.
-pub type Loss<'a> = &'a dyn Fn(&Tensor) -> Result<Slope>;
+/// The value of a goal at some pixels, and the scores that it was computed from.
+pub struct Scored {
+    /// The scores of the classes, `[B, C]`.
+    pub scores: Tensor,
+    pub slope: Slope,
+}
 
-/// A method of moving pixels to raise the loss.
+/// A goal: values `[B]` of scores `[B, C]`, through which gradients flow.
+pub type Goal<'a> = &'a dyn Fn(&Tensor) -> Tensor;
+
+/// The members under attack as one classifier of pixels `[B, 3, h, w]`. What an image gets does not depend on the others.
+pub trait Classifier {
+    /// Returns the loss of labels `[B]`, and its gradient.
+    ///
+    /// # Errors
+    /// Fails if the network fails, or if the gradient is not finite.
+    fn loss(&self, pixels: &Tensor, labels: &Tensor) -> Result<Slope>;
+
+    /// Returns the scores of the classes, `[B, C]`: logits of the prediction under attack, up to a number for each image.
+    ///
+    /// # Errors
+    /// Fails as `loss` does, or if the target of the attack predicts no class.
+    fn scores(&self, pixels: &Tensor) -> Result<Tensor>;
+
+    /// Returns the value of a goal, and its gradient.
+    ///
+    /// # Errors
+    /// Fails as `scores` does.
+    fn climb(&self, pixels: &Tensor, goal: Goal) -> Result<Scored>;
+}
+
+/// A method of moving pixels against a classifier.
 pub trait Attack {
     /// Returns the moved pixels `[B, 3, h, w]`, one tensor per epsilon. Each pixel stays within epsilon of the clean
     /// one and within [0, 1].
     ///
     /// # Errors
-    /// Fails if `loss` fails.
-    fn run(&self, clean: &Clean, epsilons: &[f64], loss: Loss) -> Result<Vec<Tensor>>;
+    /// Fails if the classifier fails.
+    fn run(&self, clean: &Clean, epsilons: &[f64], classifier: &dyn Classifier) -> Result<Vec<Tensor>>;
 
     /// Returns the settings that distinguish two rows, as part of the condition's name; empty if there are none.
     fn settings(&self, epsilon: f64) -> String;
 
     /// Returns the settings that distinguish two attacks at any budget; empty if there are none.
     fn variant(&self) -> String;
+}
+
+/// Checks that there are enough classes for the loss of an attack.
+///
+/// # Errors
+/// Fails if there are too few.
+pub fn check_classes(entry: &Entry, classes: usize) -> Result<()> {
+    ensure!(
+        classes >= entry.classes,
+        "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square",
+        entry.key,
+        entry.classes
+    );
+    Ok(())
 }
 
 /// Returns the pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by at most epsilon,
@@ -102,43 +251,91 @@ mod tests {
         }
     }
 
+    /// Two classes whose scores differ by twice a concave function of the pixels, which is highest at `best`.
+    struct Hill {
+        best: Tensor,
+    }
+
+    impl Hill {
+        fn of(&self, x: &Tensor) -> Tensor {
+            let height = -(x - &self.best).square().flatten(1, 3).sum_dim_intlist([1i64].as_slice(), false, None);
+            Tensor::stack(&[&-&height, &height, &(&height - 9.0), &(&height - 10.0), &(&height - 11.0)], 1)
+        }
+    }
+
+    impl Classifier for Hill {
+        fn loss(&self, x: &Tensor, labels: &Tensor) -> Result<Slope> {
+            let loss = |scores: &Tensor| -scores.gather(1, &labels.unsqueeze(1), false).squeeze_dim(1);
+            Ok(self.climb(x, &loss)?.slope)
+        }
+
+        fn scores(&self, x: &Tensor) -> Result<Tensor> {
+            Ok(self.of(x))
+        }
+
+        fn climb(&self, x: &Tensor, goal: Goal) -> Result<Scored> {
+            let x = x.detach().set_requires_grad(true);
+            let scores = self.of(&x);
+            let losses = goal(&scores);
+            let gradient = Tensor::run_backward(&[losses.sum(losses.kind())], &[&x], false, false).remove(0);
+            Ok(Scored { scores: scores.detach(), slope: Slope { losses: losses.detach(), gradient } })
+        }
+    }
+
+    fn quick() -> Settings {
+        Settings { steps: Some(3), queries: Some(20), ..Settings::default() }
+    }
+
     #[test]
     fn budget_zero_changes_no_bit() {
-        let clean = pixels(500);
-        let loss = |x: &Tensor| {
-            let losses = (x - 0.5).square().flatten(1, 3).sum_dim_intlist([1i64].as_slice(), false, Kind::Float) / 2.0;
-            Ok(Slope { losses, gradient: x - 0.5 })
-        };
+        let (clean, labels) = (pixels(500), Tensor::from_slice(&[0i64]));
+        let hill = Hill { best: clean.flip([3]) };
         for entry in ATTACKS {
-            let attack = (entry.build)(Settings { steps: 3, step_size: None, random_start: true, seed: 0 });
-            let moved = attack.run(&Clean { pixels: &clean, indices: &[0] }, &[0.0], &loss).unwrap();
-            assert!(moved[0].equal(&clean), "{}", entry.key);
+            let clean = Clean { pixels: &clean, labels: &labels, indices: &[0] };
+            let moved = (entry.build)(quick()).run(&clean, &[0.0], &hill).unwrap();
+            assert!(moved[0].equal(clean.pixels), "{}", entry.key);
+        }
+    }
+
+    #[test]
+    fn no_attack_leaves_the_ball() {
+        let (clean, labels) = (pixels(500), Tensor::from_slice(&[0i64]));
+        // The image is on the side of its label, near to the border.
+        let hill = Hill { best: (&clean + 0.01).clamp(0.0, 1.0) };
+        for entry in ATTACKS {
+            let clean = Clean { pixels: &clean, labels: &labels, indices: &[0] };
+            let moved = (entry.build)(quick()).run(&clean, &[0.05], &hill).unwrap();
+            assert!(largest_move(clean.pixels, &moved[0]) <= 0.05, "{}", entry.key);
         }
     }
 
     #[test]
     fn attacks_climb_a_concave_hill_inside_the_ball() {
         // The loss is −Σ (x − t)², whose best point in the ball is known.
-        let clean = pixels(300);
+        let (clean, labels) = (pixels(300), Tensor::from_slice(&[0i64]));
         let target = clean.flip([3]);
-        let slope = |x: &Tensor| {
-            let losses = -(x - &target).square().flatten(1, 3).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
-            Ok(Slope { losses, gradient: (&target - x) * 2.0 })
-        };
-        let loss = |x: &Tensor| slope(x).unwrap().losses.double_value(&[0]);
+        let hill = Hill { best: target.shallow_clone() };
+        let loss = |x: &Tensor| -hill.of(x).double_value(&[0, 0]);
         let epsilon = 0.05;
         let best = target.maximum(&(&clean - epsilon)).minimum(&(&clean + epsilon)).clamp(0.0, 1.0);
         let run = |key: &str, steps| {
             let entry = ATTACKS.iter().find(|entry| entry.key == key).unwrap();
-            let attack = (entry.build)(Settings { steps, step_size: None, random_start: true, seed: 3 });
-            let clean = Clean { pixels: &clean, indices: &[7] };
-            attack.run(&clean, &[epsilon], &slope).unwrap().remove(0)
+            let attack = (entry.build)(Settings { steps, seed: 3, ..Settings::default() });
+            let clean = Clean { pixels: &clean, labels: &labels, indices: &[7] };
+            attack.run(&clean, &[epsilon], &hill).unwrap().remove(0)
         };
-        let (fgsm, pgd) = (run("fgsm", 1), run("pgd", 100));
+        let (fgsm, pgd) = (run("fgsm", None), run("pgd", Some(100)));
         assert!(loss(&fgsm) > loss(&clean));
         assert!(loss(&pgd) > loss(&fgsm), "many small steps do not overshoot");
         assert!(largest_move(&pgd, &best) < 2.5 * epsilon / 100.0 + 1e-6);
         assert!(largest_move(&clean, &fgsm) <= epsilon && largest_move(&clean, &pgd) <= epsilon);
-        assert!(run("pgd", 5).equal(&run("pgd", 5)), "random starts are fixed by the seed");
+        assert!(run("pgd", Some(5)).equal(&run("pgd", Some(5))), "random starts are fixed by the seed");
+    }
+
+    #[test]
+    fn an_option_that_is_not_read_is_refused() {
+        let fgsm = ATTACKS.iter().find(|entry| entry.key == "fgsm").unwrap();
+        let error = quick().check(fgsm).unwrap_err().to_string();
+        assert_eq!(error, "--attack-steps: fgsm does not read it: leave it out");
     }
 }

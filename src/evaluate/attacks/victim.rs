@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow, bail, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use super::Slope;
+use super::{Classifier, Goal, Scored, Slope};
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -70,6 +70,18 @@ words! {
     }
 }
 
+/// The size of an attack.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub budgets: usize,
+    /// The number of images of a batch.
+    pub images: usize,
+    /// The number of images whose logits are kept.
+    pub samples: usize,
+    /// The numbers in f64 that the attack keeps for each number of a pixel.
+    pub kept: u64,
+}
+
 /// The members under attack.
 pub struct Victim<'p, 'a> {
     predictor: &'p Predictor<'a>,
@@ -82,7 +94,7 @@ pub struct Victim<'p, 'a> {
 }
 
 impl<'p, 'a> Victim<'p, 'a> {
-    /// Plans an attack at `budgets` budgets on batches of `images` images, keeping the logits of `samples` images.
+    /// Plans an attack.
     ///
     /// # Errors
     /// Fails if the target member does not exist, if predictions are linearised, or if memory does not suffice for one
@@ -90,7 +102,7 @@ impl<'p, 'a> Victim<'p, 'a> {
     pub fn new(
         predictor: &'p Predictor<'a>,
         (target, resolution): (Target, Resolution),
-        (budgets, images, samples): (usize, usize, usize),
+        Work { budgets, images, samples, kept }: Work,
     ) -> Result<Victim<'p, 'a>> {
         ensure!(
             predictor.has_weights(),
@@ -106,7 +118,8 @@ impl<'p, 'a> Victim<'p, 'a> {
         // The fixed memory also holds the moved and the clean pixels of a whole batch.
         let side = predictor.model.images()?.size() as u64;
         let fixed = logits + (budgets as u64 + 1) * images as u64 * 3 * side * side * 4;
-        let graph = Graph::Samples { budgets };
+        // A graph is planned with two f32 for each budget, so that each f64 counts as a budget.
+        let graph = Graph::Samples { budgets: budgets + kept as usize };
         predictor.decide_keeping(graph, images, fixed);
         let attacking = predictor.plan_pass("attack", graph, images, fixed)?;
         let predicting = predictor.plan_pass("prediction", Graph::None, images, fixed)?;
@@ -140,27 +153,26 @@ impl<'p, 'a> Victim<'p, 'a> {
         self.predictor.logits(&self.predicting, &all_see(pixels))
     }
 
-    /// Returns the target's loss of each image, and the gradient of their sum, at pixels `[B, 3, h, w]` for labels `[B]`. What an
-    /// image gets does not depend on the other images, so the caller may split the batch as [`chunker`](Self::chunker) says.
+    /// Returns the value of each image of a function of the logits `[m, B, C]`, the gradient of their sum at pixels `[B, 3, h, w]`,
+    /// and the logits. What an image gets does not depend on the other images, so the caller may split the batch as
+    /// [`chunker`](Self::chunker) says.
     ///
     /// Members in several chunks take two passes, so only one chunk needs memory at a time.
-    ///
-    /// # Errors
-    /// Fails if libtorch fails, or if the gradient is not finite.
-    pub fn slope(&self, pixels: &Tensor, labels: &Tensor) -> Result<Slope> {
+    fn pulled(&self, pixels: &Tensor, values: &dyn Fn(&Tensor) -> Tensor) -> Result<(Tensor, Slope)> {
         let members = self.attacking.cut().members;
         let pixels = pixels.detach().set_requires_grad(true);
         let all = 0..self.predictor.members();
         if members >= all.len() {
-            let losses = self.losses(&self.predictor.forward(all, &all_see(&pixels))?, labels);
+            let logits = self.predictor.forward(all, &all_see(&pixels))?;
+            let losses = values(&logits);
             let root = losses.sum(losses.kind());
             let gradient = finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0))?;
-            return Ok(Slope { losses: losses.detach(), gradient });
+            return Ok((logits.detach(), Slope { losses: losses.detach(), gradient }));
         }
         let parts =
             in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &all_see(&pixels))));
         let logits = Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0).set_requires_grad(true);
-        let losses = self.losses(&logits, labels);
+        let losses = values(&logits);
         let by_logits = Tensor::f_run_backward(&[losses.sum(losses.kind())], &[&logits], false, false)?.remove(0);
         let mut total = pixels.zeros_like().detach();
         for some in in_parts(all, members) {
@@ -168,12 +180,49 @@ impl<'p, 'a> Victim<'p, 'a> {
             let root = (self.predictor.forward(some, &all_see(&pixels))? * by_logits).sum(logits.kind());
             total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
         }
-        Ok(Slope { losses: losses.detach(), gradient: finite(total)? })
+        Ok((logits.detach(), Slope { losses: losses.detach(), gradient: finite(total)? }))
     }
 
     /// Returns the loss of each image, `[B]`, from logits `[m, B, C]` and labels `[B]`.
     fn losses(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
         target_losses(self.target, self.predictor.averaging_weights(), logits, labels)
+    }
+}
+
+impl Classifier for Victim<'_, '_> {
+    fn loss(&self, pixels: &Tensor, labels: &Tensor) -> Result<Slope> {
+        Ok(self.pulled(pixels, &|logits| self.losses(logits, labels))?.1)
+    }
+
+    fn scores(&self, pixels: &Tensor) -> Result<Tensor> {
+        no_grad(|| Ok(target_scores(self.target, self.predictor.averaging_weights(), &self.logits(pixels)?)))
+    }
+
+    fn climb(&self, pixels: &Tensor, goal: Goal) -> Result<Scored> {
+        let scores = |logits: &Tensor| target_scores(self.target, self.predictor.averaging_weights(), logits);
+        let (logits, slope) = self.pulled(pixels, &|logits| goal(&scores(logits)))?;
+        Ok(Scored { scores: scores(&logits), slope })
+    }
+}
+
+/// Returns the scores of a target's prediction, `[B, C]`, from logits `[m, B, C]` and the weights of the members: log p̄, the mean
+/// logits, or the logits of one member. [`Target::MeanLoss`] predicts no class, so that attacks which ask for scores refuse it.
+fn target_scores(target: Target, weights: Option<&[f64]>, logits: &Tensor) -> Tensor {
+    let kind = logits.kind();
+    let weights = weights.map(|weights| {
+        let weights = Tensor::from_slice(weights).to_device(logits.device());
+        (&weights / weights.sum(Kind::Double)).to_kind(kind).view([-1, 1, 1])
+    });
+    let equal = || Tensor::full([1], 1.0 / logits.size()[0] as f64, (kind, logits.device()));
+    match target {
+        Target::MeanProbability => {
+            let weights = weights.unwrap_or_else(equal).log();
+            (logits.log_softmax(-1, kind) + weights).logsumexp([0i64].as_slice(), false)
+        }
+        Target::MeanLogit | Target::MeanLoss => {
+            (logits * weights.unwrap_or_else(equal)).sum_dim_intlist([0i64].as_slice(), false, kind)
+        }
+        Target::Member(member) => logits.get(member as i64),
     }
 }
 

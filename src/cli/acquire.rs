@@ -1,0 +1,103 @@
+//! `bella acquire`: chooses the images of a pool to label next.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::options::ComputeArgs;
+use crate::base::files::{create_file, expect_writable};
+use crate::base::small::{Usage, counted};
+use crate::data::Medium;
+use crate::experiment::Overrides;
+use crate::inference::acquire::{Asked, Entry, Next, RULES, acquire};
+use crate::predict::inputs::collect;
+use crate::session::Opened;
+
+/// Choose the images of a pool to label next, as a list that [data.list] reads.
+///
+/// The list has a row per image, the most wanted first: its path, an empty label to fill in, the split `train`, the score of
+/// the rule and the predicted class. Images among the training or held-out images of the run are left out, and a
+/// warning says how many.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bella acquire low-rank-svgd-s1 pool/ --by mi --count 100 -o next.csv\n  \
+    bella acquire low-rank-svgd-s1 pool/ --by batchbald --count 5\n  \
+    bella acquire low-rank-svgd-s1 pool/ --by core-set --count 100 --folder-labels    # pool/CLASS/IMAGE")]
+pub struct AcquireArgs {
+    /// Run: its folder, the start of its id, settings, or `latest`.
+    #[arg(add = super::completions::of_runs())]
+    run: String,
+
+    /// Image files or folders to choose from.
+    #[arg(required = true)]
+    pool: Vec<PathBuf>,
+
+    /// Rule: mi, entropy, margin, batchbald, core-set or random.
+    #[arg(long, value_name = "RULE", default_value = "mi", value_parser = parse_rule)]
+    by: &'static Entry,
+
+    /// Number of images to choose.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    count: u32,
+
+    /// Take the name of each image's folder as its label, as in pools of images whose labels are known.
+    #[arg(long)]
+    folder_labels: bool,
+
+    /// Write the list to a file instead of standard output.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Seed of a random choice.
+    #[arg(long, value_name = "SEED", default_value = "0")]
+    seed: u64,
+
+    /// Images per forward pass.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    batch_size: Option<u32>,
+
+    #[command(flatten)]
+    pub compute: ComputeArgs,
+}
+
+pub fn run(args: &AcquireArgs) -> Result<()> {
+    args.output.iter().filter(|path| !path.exists()).try_for_each(|path| expect_writable(path))?;
+    let named = (args.run != "latest").then_some(args.run.as_str());
+    let opened = Opened::run(named, &Overrides::default(), args.compute.computing())?;
+    if opened.experiment.checkpoint.medium() != Medium::Images {
+        return Err(Usage("bella acquire: this run is on texts: name a run on images".into()).into());
+    }
+    let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
+    let asked = Asked { count: args.count as usize, seed: args.seed };
+    let chosen = acquire(args.by, &opened, &pool.images, asked, args.batch_size)?;
+    args.write(&chosen)?;
+    let place = args.output.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));
+    tracing::info!("chose {} by {}{place}", counted(chosen.len(), "image", "images"), args.by.key);
+    Ok(())
+}
+
+impl AcquireArgs {
+    /// Writes the list. Paths are absolute, so that the list may lie anywhere.
+    fn write(&self, chosen: &[Next]) -> Result<()> {
+        let out: Box<dyn std::io::Write> = match &self.output {
+            Some(path) => Box::new(create_file(path)?),
+            None => Box::new(std::io::stdout()),
+        };
+        let mut writer = csv::Writer::from_writer(out);
+        writer.write_record(["path", "label", "split", "score", "predicted"])?;
+        for Next { path, score, predicted } in chosen {
+            let path = path.canonicalize().with_context(|| format!("{}: cannot find", path.display()))?;
+            let folder = path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
+            let label = if self.folder_labels { folder.to_string_lossy() } else { "".into() };
+            let path = path.to_str().with_context(|| format!("{}: its name is no UTF-8: rename it", path.display()))?;
+            writer.write_record([path, &label, "train", &score.to_string(), predicted])?;
+        }
+        Ok(writer.flush()?)
+    }
+}
+
+fn parse_rule(text: &str) -> Result<&'static Entry, String> {
+    let known = RULES.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    let found = RULES.iter().copied().find(|entry| entry.key == text);
+    found.ok_or_else(|| format!("unknown rule `{text}`; known: {known}"))
+}

@@ -1,0 +1,37 @@
+//! Auto-PGD on the cross-entropy of the label (Croce and Hein 2020, arXiv 2003.01690).
+
+use anyhow::Result;
+
+use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, cross_entropy, start, walk};
+use crate::evaluate::attacks::resisting::{Breaking, Resisting};
+use crate::evaluate::attacks::{Entry, Settings};
+
+pub static ENTRY: Entry = Entry {
+    key: "apgd-ce",
+    about: "Auto-PGD on the cross-entropy: steps that halve where the loss stops rising",
+    reads: &["steps", "from-image", "restarts"],
+    ranks: true,
+    classes: 2,
+    kept: KEPT,
+    build: |settings| Box::new(ApgdCe { settings }),
+};
+
+pub(super) struct ApgdCe {
+    pub settings: Settings,
+}
+
+impl Breaking for ApgdCe {
+    fn go(&self, images: &mut Resisting) -> Result<()> {
+        let steps = self.settings.steps.unwrap_or(STEPS);
+        (0..self.settings.starts()).try_for_each(|number| {
+            images.attack(&|on| {
+                let goal = |scores: &tch::Tensor| cross_entropy(scores, on.clean.labels);
+                Ok(walk(on, steps, &start(on, &self.settings, &[number]), &goal)?.wrong)
+            })
+        })
+    }
+
+    fn words(&self) -> String {
+        self.settings.words_of_steps(STEPS)
+    }
+}

@@ -1,0 +1,44 @@
+//! Targeted Auto-PGD: the difference of logits ratio towards one wrong class after the other, the most probable ones first (Croce
+//! and Hein 2020, arXiv 2003.01690, section 4.2).
+
+use anyhow::Result;
+
+use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, dlr_targeted, start, walk};
+use crate::evaluate::attacks::resisting::{Breaking, Resisting, ranked};
+use crate::evaluate::attacks::{Entry, Settings};
+
+pub static ENTRY: Entry = Entry {
+    key: "apgd-t",
+    about: "Auto-PGD towards the most probable wrong classes in turn",
+    reads: &["steps", "from-image", "restarts", "targets"],
+    ranks: true,
+    classes: 4,
+    kept: KEPT,
+    build: |settings| Box::new(ApgdT { settings }),
+};
+
+pub(super) struct ApgdT {
+    pub settings: Settings,
+}
+
+impl Breaking for ApgdT {
+    fn go(&self, images: &mut Resisting) -> Result<()> {
+        let steps = self.settings.steps.unwrap_or(STEPS);
+        for (target, number) in self.settings.aims() {
+            images.attack(&|on| {
+                let scores = on.classifier.scores(on.clean.pixels)?;
+                if target as i64 >= scores.size()[1] {
+                    return Ok(on.clean.pixels.shallow_clone());
+                }
+                let targets = ranked(&scores, target);
+                let goal = |scores: &tch::Tensor| dlr_targeted(scores, on.clean.labels, &targets);
+                Ok(walk(on, steps, &start(on, &self.settings, &[target as u64, number]), &goal)?.wrong)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> String {
+        self.settings.words_of_steps(STEPS) + &self.settings.words_of_targets()
+    }
+}

@@ -1,0 +1,43 @@
+//! Targeted FAB: towards one wrong class after the other, the most probable ones first, with one pass a step however many classes
+//! there are (Croce and Hein 2020, arXiv 2003.01690, section 5).
+
+use anyhow::Result;
+
+use crate::evaluate::attacks::boundary::{Aim, KEPT, STEPS, search, start};
+use crate::evaluate::attacks::resisting::{Breaking, Resisting, ranked};
+use crate::evaluate::attacks::{Entry, Settings};
+
+pub static ENTRY: Entry = Entry {
+    key: "fab-t",
+    about: "FAB towards the most probable wrong classes in turn",
+    reads: &["steps", "from-image", "restarts", "targets"],
+    ranks: true,
+    classes: 2,
+    kept: KEPT,
+    build: |settings| Box::new(FabT { settings }),
+};
+
+pub(super) struct FabT {
+    pub settings: Settings,
+}
+
+impl Breaking for FabT {
+    fn go(&self, images: &mut Resisting) -> Result<()> {
+        let steps = self.settings.steps.unwrap_or(STEPS);
+        for (target, number) in self.settings.aims() {
+            images.attack(&|on| {
+                let scores = on.classifier.scores(on.clean.pixels)?;
+                if target as i64 >= scores.size()[1] {
+                    return Ok(on.clean.pixels.shallow_clone());
+                }
+                let start = start(on, &self.settings, &[target as u64, number]);
+                search(on, steps, start, &Aim::Class(ranked(&scores, target)))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> String {
+        self.settings.words_of_steps(STEPS) + &self.settings.words_of_targets()
+    }
+}

@@ -1,0 +1,17 @@
+//! The images on which members disagree most: the mutual information of label and parameters, H[p̄] − mean_k H[p_k], known as BALD
+//! (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
+
+use crate::inference::acquire::{Entry, highest};
+use crate::metrics::Uncertainty;
+
+pub static ENTRY: Entry = Entry {
+    key: "mi",
+    about: "highest mutual information of label and members (BALD)",
+    needs_members: true,
+    needs_features: false,
+    choose: |pool, asked| {
+        let Uncertainty { predictive_entropy, expected_entropy, .. } = Uncertainty::compute(&pool.predictions)?;
+        let of = predictive_entropy.iter().zip(&expected_entropy).map(|(all, own)| (all - own).max(0.0));
+        Ok(highest(&of.collect::<Vec<_>>(), asked.count))
+    },
+};

@@ -1,0 +1,290 @@
+//! What to label next: images of a pool that a rule chooses by the predictions of a run, without those that the run was trained on.
+
+mod entries;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+use tch::{Kind, Tensor, no_grad};
+
+use super::images::{Wanted, preparation};
+use crate::base::small::{Usage, counted};
+use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
+use crate::data::batches::{SampleSet, in_order};
+use crate::data::fields::{Fields, PIXELS};
+use crate::data::{Decode, Resize, SplitName};
+use crate::machine::memory::Chunker;
+use crate::metrics::{Average, Uncertainty};
+use crate::model::Input;
+use crate::predict::inputs::{Input as File, decode};
+use crate::predict::{Predictor, in_parts};
+use crate::predictions::Predictions;
+use crate::session::Opened;
+
+pub use entries::RULES;
+
+/// A registered rule.
+pub struct Entry {
+    pub key: &'static str,
+    pub about: &'static str,
+    /// Whether a single member says nothing.
+    pub needs_members: bool,
+    /// Whether it asks for features of the pool and of the training images.
+    pub needs_features: bool,
+    /// Returns the chosen images, the first one first.
+    pub choose: fn(&Pool, Asked) -> Result<Vec<Chosen>>,
+}
+
+/// The number of images to choose, and the seed of a random choice.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub count: usize,
+    pub seed: u64,
+}
+
+/// An image of the pool, and why it was chosen: the value of the rule, which is higher for more wanted images.
+pub struct Chosen {
+    pub sample: usize,
+    pub score: f64,
+}
+
+/// The images that may be chosen, as the run sees them.
+pub struct Pool {
+    pub predictions: Predictions,
+    /// The features of images, where the rule asks for them.
+    pub features: Option<Features>,
+}
+
+/// Features, means over members, each `[d]`.
+pub struct Features {
+    pub pool: Vec<Vec<f64>>,
+    pub training: Vec<Vec<f64>>,
+}
+
+impl Pool {
+    /// Returns the probabilities of an image by each member, `[m, C]`.
+    fn probabilities(&self, sample: usize) -> Vec<Vec<f64>> {
+        let of = |member: usize| {
+            let row: Vec<f64> = self.predictions.logits(member, sample).iter().map(|z| f64::from(*z)).collect();
+            let highest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let powers: Vec<f64> = row.iter().map(|z| (z - highest).exp()).collect();
+            let sum: f64 = powers.iter().sum();
+            powers.into_iter().map(|power| power / sum).collect()
+        };
+        (0..self.predictions.members()).map(of).collect()
+    }
+
+    /// Returns the weights of the members, with the sum 1.
+    fn weights(&self) -> Vec<f64> {
+        let all = self.predictions.total_weight();
+        (0..self.predictions.members()).map(|member| self.predictions.weight(member) / all).collect()
+    }
+
+    /// Returns the averaged probabilities of an image, `[C]`.
+    fn mean(&self, sample: usize) -> Vec<f64> {
+        let mut mean = vec![0.0; self.predictions.classes()];
+        for (row, weight) in self.probabilities(sample).iter().zip(self.weights()) {
+            mean.iter_mut().zip(row).for_each(|(mean, p)| *mean += weight * p);
+        }
+        mean
+    }
+}
+
+/// Returns the samples with the highest scores; of equal ones the first.
+fn highest(scores: &[f64], count: usize) -> Vec<Chosen> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order.into_iter().take(count).map(|sample| Chosen { sample, score: scores[sample] }).collect()
+}
+
+/// An image to label.
+pub struct Next {
+    pub path: PathBuf,
+    pub score: f64,
+    /// The class that the run predicts.
+    pub predicted: String,
+}
+
+/// Chooses images of `files` by a rule. Images of the training split, held-out ones among them, are left out, and so are files that
+/// cannot be read; a warning says how many.
+///
+/// # Errors
+/// Fails if there are fewer images than asked for, if the rule needs several members, or if memory does not suffice.
+pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batch: Option<u32>) -> Result<Vec<Next>> {
+    let prepared = opened.prepare(opened.experiment.predictive())?;
+    let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
+    if rule.needs_members && predictor.members() < 2 {
+        let why = format!("--by {}: the run has one member, which agrees with itself: use entropy or margin", rule.key);
+        return Err(Usage(why).into());
+    }
+    let batch_size = opened.batch_size(batch);
+    let features = rule.needs_features;
+    let chunker = predictor.plan(batch_size, files.len())?;
+    let reader = Reader { opened, predictor: &predictor, chunker: &chunker, batch_size, features };
+    let training = reader.training()?;
+    let (seen, paths) = reader.pool(files, &training)?;
+    ensure!(
+        paths.len() >= asked.count,
+        "--count {}: the pool has {} that can be chosen: ask for fewer",
+        asked.count,
+        counted(paths.len(), "image", "images")
+    );
+    let predictions = predictor.predictions(seen.logits(predictor.members()), None)?;
+    let guesses = Uncertainty::compute(&predictions)?.guesses;
+    let features = features.then_some(Features { pool: seen.features, training: training.features });
+    let chosen = (rule.choose)(&Pool { predictions, features }, asked)?;
+    let predicted = &guesses.of(Average::Probability).predicted;
+    let next = |one: Chosen| Next {
+        path: paths[one.sample].clone(),
+        score: one.score,
+        predicted: opened.session.classes[predicted[one.sample] as usize].clone(),
+    };
+    Ok(chosen.into_iter().map(next).collect())
+}
+
+/// The training images: their hashes as they are stored, the size in which they are, and their features.
+struct Training {
+    hashes: HashSet<[u8; 32]>,
+    size: (usize, usize),
+    features: Vec<Vec<f64>>,
+}
+
+/// The images of the pool as the run sees them.
+#[derive(Default)]
+struct Seen {
+    /// The logits of each batch, `[m, B, C]`.
+    logits: Vec<Vec<f32>>,
+    features: Vec<Vec<f64>>,
+}
+
+impl Seen {
+    /// Returns the logits of all batches, `[m, N, C]`.
+    fn logits(&self, members: usize) -> Vec<f32> {
+        let of = |member: usize| {
+            self.logits.iter().flat_map(move |batch| {
+                let size = batch.len() / members;
+                batch[member * size..(member + 1) * size].iter().copied()
+            })
+        };
+        (0..members).flat_map(of).collect()
+    }
+}
+
+struct Reader<'a> {
+    opened: &'a Opened,
+    predictor: &'a Predictor<'a>,
+    chunker: &'a Chunker,
+    batch_size: usize,
+    features: bool,
+}
+
+impl Reader<'_> {
+    fn training(&self) -> Result<Training> {
+        let session = &self.opened.session;
+        let split = self.opened.split(SplitName::Train)?;
+        let set = SampleSet::new(split, session.device, session.settings.workers)?;
+        let all: Vec<u32> = (0..set.samples() as u32).collect();
+        let mut training = Training { hashes: HashSet::new(), size: (0, 0), features: Vec::new() };
+        for batch in set.batches(in_order(&all, self.batch_size)) {
+            let samples = batch?.samples;
+            let pixels = samples.get(PIXELS);
+            let size = pixels.size();
+            training.size = (size[2] as usize, size[3] as usize);
+            let bytes = Vec::<u8>::try_from(pixels.to_device(tch::Device::Cpu).contiguous().flatten(0, -1))?;
+            training.hashes.extend(bytes.chunks((size[1] * size[2] * size[3]) as usize).map(hash));
+            if self.features {
+                training.features.extend(self.features_of(pixels)?);
+            }
+        }
+        Ok(training)
+    }
+
+    /// Returns the files that can be read and are not among the training images, as the run sees them.
+    fn pool(&self, files: &[File], training: &Training) -> Result<(Seen, Vec<PathBuf>)> {
+        let session = &self.opened.session;
+        let side = session.model.images()?.size() as usize;
+        let wanted =
+            Wanted { resize: None, batch_size: None, conformal: None, keeps_extremes: false, as_stored: false };
+        let how = preparation(&wanted, self.opened, side)?;
+        let (height, width) = training.size;
+        // Images that are stored as pixels have a size of their own, which a file of one of them has, too.
+        let stored = Decode { height, width, resize: Resize::Stretch, ..how };
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(session.settings.workers).build()?;
+        let bar = crate::base::logging::bar(files.len() as u64, "reading the pool");
+        let (mut seen, mut paths, mut failed, mut known) = (Seen::default(), Vec::new(), Vec::new(), 0);
+        for batch in files.chunks(self.batch_size) {
+            let decoded = threads.install(|| decode(batch, how));
+            let as_stored =
+                if training.size == (side, side) { decoded.clone() } else { threads.install(|| decode(batch, stored)) };
+            let mut pixels = Vec::new();
+            for ((file, image), stored) in batch.iter().zip(decoded).zip(as_stored) {
+                match (image, stored) {
+                    (Ok(_), Ok(stored)) if training.hashes.contains(&hash(&stored)) => known += 1,
+                    (Ok(image), Ok(_)) => {
+                        pixels.extend(image);
+                        paths.push(file.path.clone());
+                    }
+                    (Err(why), _) | (_, Err(why)) => failed.push(why),
+                }
+            }
+            if !pixels.is_empty() {
+                let pixels =
+                    Tensor::from_slice(&pixels).view([-1, 3, side as i64, side as i64]).to_device(session.device);
+                seen.logits.push(self.logits_of(&pixels)?);
+                if self.features {
+                    seen.features.extend(self.features_of(&pixels)?);
+                }
+            }
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        if known > 0 {
+            let images = counted(known, "image of the pool is", "images of the pool are");
+            tracing::warn!("{images} among the run's training or held-out images: left out");
+        }
+        if let Some(first) = failed.first() {
+            tracing::warn!("{} could not be read, such as {first}: left out", counted(failed.len(), "image", "images"));
+        }
+        ensure!(!paths.is_empty(), "the pool has no image that can be read and is not a training image");
+        Ok((seen, paths))
+    }
+
+    fn logits_of(&self, pixels: &Tensor) -> Result<Vec<f32>> {
+        guarded("prediction", ROOM_TO_PREDICT, || host_f32(&self.predictor.logits(self.chunker, &stored(pixels))?))
+    }
+
+    /// Returns the features of images, means over the members, each `[d]`.
+    fn features_of(&self, pixels: &Tensor) -> Result<Vec<Vec<f64>>> {
+        let model = self.predictor.model;
+        ensure!(
+            self.predictor.has_weights(),
+            "--by core-set: linearised members have no features of their own: use mi"
+        );
+        let members = self.predictor.members();
+        let of_part = |part: Range<usize>| -> Result<Tensor> {
+            let input = stored(&pixels.narrow(0, part.start as i64, part.len() as i64));
+            let mut sum: Option<Tensor> = None;
+            for member in 0..members {
+                let weights = self.predictor.weights(member..member + 1)?;
+                let features = no_grad(|| model.features_of(&weights, &input))?.squeeze_dim(0).to_kind(Kind::Double);
+                sum = Some(sum.map_or_else(|| features.shallow_clone(), |sum| sum + &features));
+            }
+            Ok(sum.context("a run has members")? / members as f64)
+        };
+        let count = pixels.size()[0] as usize;
+        let parts = self.chunker.run(|cut| in_parts(0..count, cut.images).map(of_part).collect::<Result<Vec<_>>>())?;
+        let rows = Tensor::cat(&parts, 0).to_device(tch::Device::Cpu);
+        (0..rows.size()[0]).map(|row| Ok(Vec::try_from(rows.get(row))?)).collect()
+    }
+}
+
+fn stored(pixels: &Tensor) -> Input {
+    Input::Stored(Fields::of(PIXELS, pixels.unsqueeze(0)))
+}
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}

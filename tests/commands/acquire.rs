@@ -1,0 +1,94 @@
+//! `bella acquire` end to end on the embedded digits.
+
+use std::collections::BTreeSet;
+
+use crate::attacks::floats;
+use crate::common::{
+    Place, assert_has, cells, done, error_line, folder, messages, number, printed, table, text, trained, with,
+};
+
+fn acquire(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+    with(place.command("acquire", &[]), arguments)
+}
+
+#[test]
+fn the_images_of_highest_mutual_information_are_those_of_predict() {
+    let place = trained();
+    let pool = text(&folder(&place, "pool"));
+    let chosen = table(&place, &done(acquire(&place, &["latest", &pool, "--count", "3"])));
+    let predicted = table(&place, &done(with(place.command("predict", &[]), &["latest", &pool])));
+    let mut all: Vec<(f64, String)> = (0..4)
+        .map(|row| (number(&predicted, row, "mutual_information"), cells(&predicted, "path")[row].to_string()))
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (row, (score, path)) in all.iter().take(3).enumerate() {
+        assert!((number(&chosen, row, "score") - score).abs() < 1e-6);
+        let name = |path: &str| path.rsplit('/').next().unwrap().to_string();
+        assert_eq!(name(cells(&chosen, "path")[row]), name(path));
+    }
+    assert_eq!((cells(&chosen, "split"), cells(&chosen, "label")), (vec!["train"; 3], vec![""; 3]));
+}
+
+/// Every rule writes a list that `[data.list]` reads and trains on.
+#[test]
+fn a_list_can_be_trained_on() {
+    let place = trained();
+    let pool = text(&folder(&place, "pool"));
+    for rule in bella::inference::acquire::RULES {
+        let list = text(&place.path("next.csv"));
+        let arguments = ["latest", &pool, "--by", rule.key, "--count", "3", "--folder-labels", "-o", &list];
+        done(acquire(&place, &arguments));
+        let written = bella::results::store::read(&place.path("next.csv")).unwrap();
+        let paths: BTreeSet<&str> = cells(&written, "path").into_iter().collect();
+        assert_eq!(paths.len(), 3, "{}", rule.key);
+        assert!(cells(&written, "label").iter().all(|label| ["0", "1"].contains(label)));
+    }
+    let sets = [
+        "data.list.classes=[\"0\", \"1\"]",
+        "data.list.list=next.csv",
+        "data.list.validation=0",
+        "train.select=last-epoch",
+        "train.batch_size=2",
+    ];
+    let root = format!("list={}", text(&place.path("")));
+    let check = with(place.configured("check", &sets), &["--data", &root]).output().unwrap();
+    eprintln!("{}", messages(&check));
+    assert_eq!(check.status.code(), Some(0), "{}", messages(&check));
+}
+
+/// The first training image as a file: it is in the pool under another name, and left out.
+#[test]
+fn a_training_image_in_the_pool_is_left_out() {
+    let place = trained();
+    let saved = text(&place.path("saved"));
+    let native = ["--split", "train", "--attack", "fgsm", "--epsilon", "0", "--attack-resolution", "native"];
+    done(with(place.command("eval", &[]), &[&native[..], &["--save-images", &saved]].concat()));
+    let run = std::fs::read_dir(&saved).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read_dir(run).unwrap().next().unwrap().unwrap().path();
+    let pixels = floats(&file);
+    let (labels, side) = (crate::common::tensor_bytes(&file, "labels").len() / 8, 8);
+    assert_eq!(pixels.len(), labels * 3 * side * side);
+    let of = |x: u32, y: u32, channel: usize| {
+        (pixels[channel * side * side + y as usize * side + x as usize] * 255.0).round() as u8
+    };
+    let first = image::RgbImage::from_fn(8, 8, |x, y| image::Rgb([of(x, y, 0), of(x, y, 1), of(x, y, 2)]));
+    let pool = folder(&place, "pool");
+    first.save(pool.join("0/known.png")).unwrap();
+    let output = acquire(&place, &["latest", &text(&pool), "--count", "4"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["1 image of the pool is among the run's training or held-out images: left out"]);
+    assert!(!printed(&output).contains("known.png"));
+    let line = error_line(acquire(&place, &["latest", &text(&pool), "--count", "5"]), 1);
+    assert_has(&line, &["--count 5", "4 images that can be chosen"]);
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let place = trained();
+    let pool = text(&folder(&place, "pool"));
+    let line = error_line(acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]), 2);
+    assert_has(&line, &["10^count joint labels", "up to 6 images", "--by mi"]);
+    let output = acquire(&place, &["latest", &pool, "--by", "best", "--count", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_has(&messages(&output), &["unknown rule `best`; known: mi, entropy"]);
+}
