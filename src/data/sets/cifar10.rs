@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings};
 
@@ -36,7 +37,7 @@ pub static CLASSES: [&str; 10] =
 
 settings! {
     struct Cifar10 {
-        root: PathBuf, because "the folder that holds cifar-10-batches-bin";
+        root: DataRoot, because "the folder that holds cifar-10-batches-bin";
         /// Numbers of the training batches to use.
         batches: Vec<i64> = (1..=5).collect(), in 1..=5;
         subset: Option<Subset>, by Subset::read;
@@ -85,7 +86,7 @@ impl Dataset for Cifar10 {
             bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2");
         }
         let (classes, asked) = (CLASSES.map(String::from), (split, self.subset));
-        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &*self.root), asked, (&classes, 32), request)? {
             ensure!(
                 self.batches.len() == 5,
                 "data.cifar10.batches: {} has the Hub's table, which is not divided into batches: leave it out",

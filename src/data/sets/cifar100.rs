@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::data::read::cifar::{self, Layout};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{settings, words};
 
@@ -45,7 +46,7 @@ words! {
 
 settings! {
     struct Cifar100 {
-        root: PathBuf, because "the folder that holds cifar-100-binary";
+        root: DataRoot, because "the folder that holds cifar-100-binary";
         /// The 100 fine classes or the 20 coarse ones.
         labels: Labels = Labels::Fine;
         subset: Option<Subset>, by Subset::read;
@@ -93,7 +94,7 @@ impl Dataset for Cifar100 {
             Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
         };
         let asked = (split, self.subset);
-        if let Some(split) = (Hub { label, ..*hub }).packed((ENTRY.key, &self.root), asked, (&classes, 32), request)? {
+        if let Some(split) = (Hub { label, ..*hub }).packed((ENTRY.key, &*self.root), asked, (&classes, 32), request)? {
             return Ok(split);
         }
         cifar::load(self.key(), &[cifar::file(&self.root, FOLDERS, file)], &self.layout(), split, self.subset)

@@ -10,6 +10,7 @@ use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -48,7 +49,7 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 
 settings! {
     struct Svhn {
-        root: PathBuf, because "the folder that holds train_32x32.mat and test_32x32.mat";
+        root: DataRoot, because "the folder that holds train_32x32.mat and test_32x32.mat";
         subset: Option<Subset>, by Subset::read;
     }
 }
@@ -71,7 +72,7 @@ impl Dataset for Svhn {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
         }
         let (classes, asked) = (self.classes()?, (split, self.subset));
-        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &self.root), asked, (&classes, SIDE), request)? {
+        if let Some(split) = ENTRY.hub()?.packed((ENTRY.key, &*self.root), asked, (&classes, SIDE), request)? {
             return Ok(split);
         }
         let file = self.file(split);
