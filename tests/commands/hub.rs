@@ -286,7 +286,7 @@ fn mistakes_of_data_by_name_are_one_line_with_the_way_out() {
     refused("hf://org/theirs", &["datasets--org--theirs", "set HF_HOME to a folder of your own"]);
     hub.fail("GET", "/api/datasets/", 9, Fault::Status(403, "x-error-code: GatedRepo"));
     refused("hf://org/gated", &["hf://datasets/org/gated", "is gated", "HF_TOKEN"]);
-    refused("parquet=hf://org/gated", &["root", "hf://datasets/org/gated", "is gated", "accept its terms"]);
+    refused("webdataset=hf://org/gated", &["root", "hf://datasets/org/gated", "is gated", "accept its terms"]);
 }
 
 /// What has come before Ctrl-C stays, and the same command asks for the rest alone.
