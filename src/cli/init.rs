@@ -35,7 +35,8 @@ pub struct InitArgs {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(i64).range(1..=4096))]
     image_size: Option<i64>,
 
-    /// Images: a folder of class folders, a CSV list, or KEY=ROOT of a data set that bella knows.
+    /// Images: a folder of class folders, tables (.parquet) or archives (.tar), a CSV list, a name (hf://ORG/NAME), or KEY=ROOT of a
+    /// data set that bella knows.
     #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
     data: Option<String>,
 

@@ -166,9 +166,9 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
     }
     tracing::info!("run: {}", run.path().display());
     if let Some(other) = run.of_another_commit(experiment).filter(|_| is_new) {
-        let (shown, commit) = (other.path().display(), experiment.checkpoint.path.commit().unwrap_or_default());
+        let (shown, key, commit) = (other.run.path().display(), &other.key, &other.commit);
         tracing::warn!(
-            "checkpoint.path: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
+            "{key}: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
              one's, write the name with its commit, as its config.toml does"
         );
     }

@@ -10,16 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::reader::RowIter;
-use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::lines::Line;
-use crate::base::files::{open_file, put};
+use crate::base::files::open_file;
+
+mod write;
+
+pub use write::{Column, write};
 
 /// The number of rows whose images are read at once.
 const BLOCK: usize = 16;
@@ -29,6 +31,17 @@ const KEPT: usize = 32;
 
 /// The entry of the footer in which the package `datasets` states the types of columns.
 const FEATURES: &str = "huggingface";
+
+/// What a column holds, as far as its type says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes of files, or structs with the field `bytes`.
+    Images,
+    Texts,
+    /// Whole numbers or truth values.
+    Numbers,
+    Other,
+}
 
 /// An open table whose footer has been read.
 pub struct Table {
@@ -85,6 +98,20 @@ impl Table {
 
     pub fn columns(&self) -> Vec<&str> {
         self.schema().get_fields().iter().map(|field| field.name()).collect()
+    }
+
+    /// Returns the columns with what they hold.
+    pub fn kinds(&self) -> Vec<(&str, Kind)> {
+        let kind = |field: &Type| match () {
+            () if self.leaf(field.name()).is_ok() => Kind::Images,
+            () if !field.is_primitive() => Kind::Other,
+            () => match field.get_physical_type() {
+                Physical::BYTE_ARRAY => Kind::Texts,
+                Physical::INT32 | Physical::INT64 | Physical::BOOLEAN => Kind::Numbers,
+                _ => Kind::Other,
+            },
+        };
+        self.schema().get_fields().iter().map(|field| (field.name(), kind(field))).collect()
     }
 
     /// Checks that there is a column.
@@ -286,67 +313,4 @@ impl Cursor {
         let mut values = values.into_iter();
         Ok(levels.iter().map(|level| if *level < self.level { None } else { values.next() }).collect())
     }
-}
-
-/// A column of a small table.
-pub enum Column {
-    /// Files of images, as the Hub stores them.
-    Images(Vec<Vec<u8>>),
-    Texts(Vec<String>),
-    Numbers(Vec<i64>),
-}
-
-impl Column {
-    fn declared(&self, name: &str) -> String {
-        match self {
-            Column::Images(_) => {
-                format!("optional group {name} {{ optional binary bytes; optional binary path (UTF8); }}")
-            }
-            Column::Texts(_) => format!("optional binary {name} (UTF8);"),
-            Column::Numbers(_) => format!("optional int64 {name};"),
-        }
-    }
-}
-
-/// Writes a table of named columns of the same length.
-///
-/// # Errors
-/// Fails if the file cannot be written.
-pub fn write(path: &Path, columns: &[(&str, Column)]) -> Result<()> {
-    let declared: Vec<String> = columns.iter().map(|(name, column)| column.declared(name)).collect();
-    let schema = Arc::new(parse_message_type(&format!("message schema {{ {} }}", declared.join(" ")))?);
-    let mut bytes = Vec::new();
-    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default())?;
-    let mut group = writer.next_row_group()?;
-    for (_, column) in columns {
-        match column {
-            Column::Images(files) => {
-                let files: Vec<ByteArray> = files.iter().map(|file| file.clone().into()).collect();
-                write_leaf::<ByteArrayType>(&mut group, &files, 2)?;
-                // The paths are null.
-                let mut leaf = group.next_column()?.context("a column too few")?;
-                leaf.typed::<ByteArrayType>().write_batch(&[], Some(&vec![1; files.len()]), None)?;
-                leaf.close()?;
-            }
-            Column::Texts(texts) => {
-                let texts: Vec<ByteArray> = texts.iter().map(|text| text.as_str().into()).collect();
-                write_leaf::<ByteArrayType>(&mut group, &texts, 1)?;
-            }
-            Column::Numbers(numbers) => write_leaf::<Int64Type>(&mut group, numbers, 1)?,
-        }
-    }
-    group.close()?;
-    writer.close()?;
-    put(path, bytes)
-}
-
-/// Writes the next leaf, whose values are all there.
-fn write_leaf<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
-    values: &[T::T],
-    level: i16,
-) -> Result<()> {
-    let mut leaf = group.next_column()?.context("a column too few")?;
-    leaf.typed::<T>().write_batch(values, Some(&vec![level; values.len()]), None)?;
-    Ok(leaf.close()?)
 }

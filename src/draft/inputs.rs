@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::base::small::counted;
-use crate::data::read::class_folders::folders;
-use crate::data::{DATASETS, Request, SplitName};
+use crate::data::{Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
 use crate::model::OpenedCheckpoint;
@@ -15,7 +14,9 @@ use crate::model::folder::Preprocessing;
 use crate::model::module::{Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
-use crate::schema::{Choice, Tree};
+use crate::schema::Tree;
+
+use super::layouts::{Layout, recognised};
 
 /// The low-rank subspace of a vision transformer, as text.
 const LOW_RANK: &str =
@@ -132,12 +133,12 @@ pub struct Images {
 
 impl Images {
     /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
-    /// folders, a folder or a file with a list, or a repository of the Hub.
+    /// folders, tables or archives, a folder or a file with a list, or a repository of the Hub.
     ///
     /// # Errors
     /// Fails if the layout is not known, or if the files of the training split cannot be listed.
     pub fn look(named: &str, seed: u64) -> Result<Images> {
-        let (key, lines, root) = recognised(named)?;
+        let Layout { key, lines, root } = recognised(named)?;
         let validation =
             if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
         let table = format!("{lines}validation = {validation}\n");
@@ -162,64 +163,6 @@ impl Images {
         );
         Ok(Images { key, table, root, classes, train, about })
     }
-}
-
-/// Returns the registry key, the lines of the table without `validation`, and the root.
-fn recognised(named: &str) -> Result<(String, String, Option<PathBuf>)> {
-    let known = |key: &str| DATASETS.iter().any(|entry| entry.key == key);
-    let rooted = |key: &str, root: &Path, more: &str| {
-        let line = format!("root = {}\n{more}", toml::Value::from(root.to_string_lossy().into_owned()));
-        (key.to_string(), line, Some(root.to_path_buf()))
-    };
-    if let Some((key, root)) = named.split_once('=').filter(|(key, _)| known(key)) {
-        return Ok(rooted(key, Path::new(root), share_of(key, Path::new(root))));
-    }
-    if known(named) && !Path::new(named).exists() {
-        return Ok((named.to_string(), String::new(), None));
-    }
-    let path = Path::new(named);
-    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    if path.is_file() && file.ends_with(".csv") {
-        let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        return Ok(rooted("list", root, &format!("list = {}\n", toml::Value::from(file))));
-    }
-    let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
-    if let Some(files) = hub::data_files(path)? {
-        if files.iter().any(|file| file.ends_with(".tar")) {
-            return Ok(rooted("webdataset", path, ""));
-        }
-        bail!(
-            "{named}: has no tar archives, and bella knows no other layout in it; a data set of its own is named by KEY=ROOT, with \
-             KEY one of {keys}"
-        );
-    }
-    if !path.is_dir() {
-        bail!(
-            "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
-        );
-    }
-    for (file, key) in [("list.csv", "list"), ("classnames.txt", "webdataset")] {
-        if path.join(file).is_file() {
-            return Ok(rooted(key, path, ""));
-        }
-    }
-    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
-        if path.join(marker).is_dir() {
-            return Ok(rooted(key, path, ""));
-        }
-    }
-    folders(path, "<class>/<images>").with_context(|| {
-        format!(
-            "{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"
-        )
-    })?;
-    Ok(rooted("image-folder", path, share_of("image-folder", path)))
-}
-
-/// Returns the line that draws a test split, for class folders that have none.
-fn share_of(key: &str, root: &Path) -> &'static str {
-    let is_flat = key == "image-folder" && !root.join(SplitName::Test.word()).is_dir();
-    if is_flat { "test = 0.2 # this share of each class is the test split, the same for every seed\n" } else { "" }
 }
 
 fn has_published_validation(key: &str, lines: &str) -> Result<bool> {

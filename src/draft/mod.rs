@@ -2,7 +2,9 @@
 //! number of images, and everything is written down with comments.
 
 mod inputs;
+mod layouts;
 mod methods;
+mod tables;
 
 use std::fmt::Write;
 

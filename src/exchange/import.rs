@@ -138,6 +138,7 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: device::LIBTORCH_VERSION.into(),
         checkpoint_commit: experiment.checkpoint.path.commit().map(str::to_string),
+        data_commit: experiment.data.commit(),
         device: device::name(session.device),
         processes: 1,
         threads: tch::get_num_threads(),

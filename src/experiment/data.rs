@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::data::order::{Holdout, stratified_validation_split};
 use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName};
+use crate::hub::commit_in;
 use crate::schema::{Problems, Reader, Tree, Value, limits, settings};
 
 settings! {
@@ -90,6 +91,11 @@ impl DataSpec {
             Some(data) => root.close(data),
             None => Err(root.close(()).err().unwrap_or_default()),
         }
+    }
+
+    /// Returns the commit of the repository that the data set is read from, if it is one of the Hub.
+    pub fn commit(&self) -> Option<String> {
+        commit_in(self.dataset.resolved().get("root")?.as_str()?)
     }
 
     /// Returns the test sets that are evaluated separately, each with its label; empty if there is only one.

@@ -147,13 +147,22 @@ pub fn digest_in(id: &str) -> Option<&str> {
     (is_hash && seed.parse::<u64>().is_ok()).then_some(digest)
 }
 
-/// Removes the keys that do not change a reported number. Of a checkpoint's name its commit stays, as `checkpoint.commit`:
-/// another commit is another checkpoint.
+/// Removes the keys that do not change a reported number. Of the name of a checkpoint or a data set its commit stays, as
+/// `checkpoint.commit` or `data.<key>.commit`: another commit has other weights or images.
 fn leave_out_irrelevant(settings: &mut toml::Table) {
-    let commit = settings.get("checkpoint").and_then(|checkpoint| commit_in(checkpoint.get("path")?.as_str()?));
+    let commit = |table: &toml::Value, key: &str| commit_in(table.get(key)?.as_str()?);
+    let checkpoint = settings.get("checkpoint").and_then(|table| commit(table, "path"));
+    let sets = settings.get("data").and_then(toml::Value::as_table).into_iter().flatten();
+    let data: Vec<(String, String)> =
+        sets.filter_map(|(key, table)| Some((key.clone(), commit(table, "root")?))).collect();
     IRRELEVANT.iter().for_each(|path| remove(settings, path));
-    if let (Some(commit), Some(toml::Value::Table(checkpoint))) = (commit, settings.get_mut("checkpoint")) {
+    if let (Some(commit), Some(toml::Value::Table(checkpoint))) = (checkpoint, settings.get_mut("checkpoint")) {
         checkpoint.insert("commit".into(), commit.into());
+    }
+    for (key, commit) in data {
+        if let Some(toml::Value::Table(set)) = settings.get_mut("data").and_then(|sets| sets.get_mut(&key)) {
+            set.insert("commit".into(), commit.into());
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cache;
 mod client;
+mod data;
 mod download;
 mod files;
 mod name;
@@ -29,6 +30,7 @@ use name::Archive;
 use name::{HubName, Name};
 use repository::Repository;
 
+pub use data::{DataRoot, data_files, data_folder, repository_of};
 pub use files::{INDEX, lead};
 pub use settings::{Settings, go_offline};
 
@@ -155,43 +157,17 @@ pub fn local(path: &Path) -> Result<PathBuf> {
     Place::of(path, &settings)?.fetch(&settings).map(Path::to_path_buf)
 }
 
-/// Returns the folder that the root of a data set is, or means by `hf://datasets/org/name`. Of a repository, those of its files that
-/// `choose` takes from the names of all are in the folder afterwards.
-///
-/// # Errors
-/// Fails if a name is none, or if its files cannot be had.
-pub fn data_folder(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>) -> Result<PathBuf> {
-    data_folder_by(root, choose, &Settings::of_environment())
-}
-
-fn data_folder_by(root: &Path, choose: &dyn Fn(&[String]) -> Vec<String>, settings: &Settings) -> Result<PathBuf> {
-    match HubName::of_data(root)? {
-        Some(name) => Repository::new(settings, &name).fetch_chosen(choose),
-        None => Ok(root.to_path_buf()),
-    }
-}
-
-/// Returns the names of the files of the repository that the root of a data set means; `None` for a folder.
-///
-/// # Errors
-/// Fails if a name is none, or if the Hub or the cache does not know it.
-pub fn data_files(root: &Path) -> Result<Option<Vec<String>>> {
-    let settings = Settings::of_environment();
-    HubName::of_data(root)?.map(|name| Repository::new(&settings, &name).names()).transpose()
-}
-
 /// Returns the last part of a path, or of the repository that a name means.
 pub fn last_part(path: &Path) -> OsString {
-    match Name::of(path) {
-        Ok(Some(Name::Hub(name))) => name.last().into(),
+    match HubName::of_data(path) {
+        Ok(Some(name)) => name.last().into(),
         _ => path.file_name().unwrap_or_default().to_os_string(),
     }
 }
 
-/// Returns the commit that a name in a resolved config states.
+/// Returns the commit that the name of a checkpoint or of a data set in a resolved config states.
 pub fn commit_in(path: &str) -> Option<String> {
-    let Ok(Some(Name::Hub(HubName { revision, .. }))) = Name::of(Path::new(path)) else { return None };
-    name::is_commit(&revision).then_some(revision)
+    HubName::of_data(Path::new(path)).ok()??.commit().map(str::to_string)
 }
 
 /// Downloads an archive of OpenAI's unless it is there. One with another content, half of one perhaps, is replaced.

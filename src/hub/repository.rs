@@ -104,6 +104,21 @@ impl Repository<'_> {
         Ok(folder)
     }
 
+    /// Returns the commit that the name of a data set means: the one that the cache has, or else the Hub's, which the cache knows
+    /// afterwards.
+    ///
+    /// # Errors
+    /// Fails if neither knows the name, or if the Hub cannot be asked.
+    pub fn pin(&self) -> Result<String> {
+        if let Some(commit) = self.folder.commit(self.name) {
+            return Ok(commit);
+        }
+        ensure!(!self.settings.offline, "{}", self.missing());
+        let list = self.list(None)?;
+        self.folder.set_commit(self.name, &list.commit)?;
+        Ok(list.commit.clone())
+    }
+
     /// Returns the files of a data set as the Hub lists them, or the folder of the cache where the Hub may not or cannot be asked.
     ///
     /// # Errors

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::name::Archive;
 use super::settings::Token;
-use super::{Place, Settings, data_folder_by, fetch_archive};
+use super::{Place, Settings, fetch_archive};
 use server::{COMMIT, Fault, Hub};
 
 const CONFIG: &[u8] = br#"{"model_type": "vit", "image_size": 8}"#;
 const PREPARATION: &[u8] = b"{}";
-const SNAPSHOT: &str = "models--org--tiny/snapshots/0123456789abcdef0123456789abcdef01234567";
+pub const SNAPSHOT: &str = "models--org--tiny/snapshots/0123456789abcdef0123456789abcdef01234567";
 
 /// Three megabytes, so that a part of them counts as progress.
 fn weights() -> Vec<u8> {
@@ -29,7 +29,7 @@ pub struct Case {
 }
 
 impl Case {
-    fn new() -> Case {
+    pub fn new() -> Case {
         let weights = weights();
         let files: [(&str, &[u8]); 5] = [
             ("config.json", CONFIG),
@@ -78,7 +78,7 @@ impl Case {
         assert!(large.into_iter().all(|name| name.to_string_lossy().ends_with(".incomplete")), "{error}");
     }
 
-    fn path(&self, below: &str) -> PathBuf {
+    pub fn path(&self, below: &str) -> PathBuf {
         self.settings.cache.join(below)
     }
 
@@ -422,48 +422,4 @@ fn an_archive_of_openais_has_the_hash_of_its_address() {
     fetch_archive(&archive, &target, &settings).unwrap();
     fetch_archive(&archive, &target, &offline).unwrap();
     assert_eq!(case.hub.seen(), []);
-}
-
-#[test]
-fn the_files_of_a_data_set_that_are_chosen_have_the_layout_of_the_python_package() {
-    let case = Case::new();
-    case.hub.put_data(
-        "org/set",
-        &[
-            ("data/train-00000-of-00001.parquet", b"train"),
-            ("data/test-00000-of-00001.parquet", b"test"),
-            ("README.md", b"# set"),
-        ],
-    );
-    let root = Path::new("hf://datasets/org/set");
-    let tables = |split: &'static str| {
-        move |files: &[String]| {
-            files.iter().filter(|file| file.contains(split) || *file == "README.md").cloned().collect()
-        }
-    };
-    let folder = data_folder_by(root, &tables("test"), &case.settings).unwrap();
-    assert_eq!(folder, case.path(&SNAPSHOT.replace("models--org--tiny", "datasets--org--set")));
-    let test = folder.join("data/test-00000-of-00001.parquet");
-    assert!(std::fs::read_link(&test).unwrap().starts_with("../../../blobs"), "{test:?}");
-    assert_eq!(std::fs::read(&test).unwrap(), b"test");
-    assert_eq!(std::fs::read(folder.join("README.md")).unwrap(), b"# set");
-    assert!(!folder.join("data/train-00000-of-00001.parquet").exists(), "another split was downloaded");
-    case.hub.seen();
-    data_folder_by(Path::new("hf://org/set"), &tables("test"), &case.settings).unwrap();
-    assert_eq!(case.hub.seen(), [], "what is there is asked for again");
-    data_folder_by(root, &tables("train"), &case.settings).unwrap();
-    assert_eq!(std::fs::read(folder.join("data/train-00000-of-00001.parquet")).unwrap(), b"train");
-    let offline = Settings { offline: true, ..case.settings.clone() };
-    assert_eq!(data_folder_by(root, &tables("test"), &offline).unwrap(), folder);
-    let error = |root: &str, settings: &Settings| {
-        format!("{:#}", data_folder_by(Path::new(root), &tables("test"), settings).unwrap_err())
-    };
-    assert!(error("hf://datasets/org/other", &offline).contains("hf://datasets/org/other: is not in"));
-    assert!(error("hf://datasets/org/other", &case.settings).contains("hf://datasets/org/other: "));
-    assert!(error("hf://datasets/a/b/c", &case.settings).contains("must be hf://datasets/ORG/NAME"));
-    case.hub.fail("GET", "/api/datasets/", 1, Fault::Status(403, "x-error-code: GatedRepo"));
-    case.hub.put_data("org/gated", &[("a.parquet", b"x")]);
-    let gated = error("hf://datasets/org/gated", &case.settings);
-    assert!(gated.contains("is gated") && gated.contains("/datasets/org/gated, and set HF_TOKEN"), "{gated}");
-    assert_eq!(data_folder_by(Path::new("/plain"), &tables("test"), &case.settings).unwrap(), Path::new("/plain"));
 }

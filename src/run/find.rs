@@ -201,21 +201,21 @@ impl RunFolder {
         Ok(stored)
     }
 
-    /// Returns the finished run of the same settings whose checkpoint is another commit of the same repository.
-    pub fn of_another_commit(&self, experiment: &Experiment) -> Option<RunFolder> {
+    /// Returns the finished run of the same settings whose checkpoint or data set is another commit of the same repository.
+    pub fn of_another_commit(&self, experiment: &Experiment) -> Option<Moved> {
         let mut ours = experiment.resolved();
-        let name = |settings: &toml::Table| Some(settings.get("checkpoint")?.get("path")?.as_str()?.to_string());
-        let own = name(&ours).filter(|name| commit_in(name).is_some())?;
-        let repository = |name: &str| name.split('@').next().map(str::to_string);
-        let mut is_same = |run: &RunFolder| {
-            let Ok(theirs) = run.read_config() else { return false };
-            let Some(other) = name(&theirs).filter(|other| *other != own) else { return false };
-            let Some(toml::Value::Table(checkpoint)) = ours.get_mut("checkpoint") else { return false };
-            checkpoint.insert("path".into(), other.as_str().into());
-            repository(&other) == repository(&own) && theirs == ours
-        };
+        let named = take_names(&mut ours);
         let mut beside = listed(self.path.parent()?).ok()?.into_iter().map(RunFolder::at);
-        beside.find(|run| run.is_finished() && is_same(run))
+        beside.find_map(|run| {
+            let mut theirs = run.read_config().ok().filter(|_| run.is_finished())?;
+            let others = take_names(&mut theirs);
+            let repository = |name: &str| name.split('@').next().map(str::to_string);
+            let is_same = ours == theirs
+                && named.len() == others.len()
+                && named.iter().zip(&others).all(|(a, b)| a.0 == b.0 && repository(&a.1) == repository(&b.1));
+            let (key, name) = named.iter().zip(&others).find(|(a, b)| a != b).filter(|_| is_same)?.0;
+            Some(Moved { run, key: key.clone(), commit: commit_in(name)? })
+        })
     }
 
     /// Checks that the stored config is the one that the run was trained with. The run's id contains the hash of the
@@ -249,6 +249,35 @@ impl RunFolder {
         check_toml(&text).with_context(|| shown.clone())?;
         toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", error.message()))
     }
+}
+
+/// A run that differs in the commit of a repository alone.
+pub struct Moved {
+    pub run: RunFolder,
+    /// The key that names the repository.
+    pub key: String,
+    /// The commit that the repository is at now.
+    pub commit: String,
+}
+
+/// Takes the names with commits out of resolved settings: keys and values.
+fn take_names(settings: &mut toml::Table) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut take = |table: &mut toml::Value, before: String, key: &str| {
+        let toml::Value::Table(table) = table else { return };
+        let name = table.get(key).and_then(toml::Value::as_str).filter(|name| commit_in(name).is_some());
+        if let Some(name) = name.map(str::to_string) {
+            table.remove(key);
+            found.push((format!("{before}.{key}"), name));
+        }
+    };
+    if let Some(checkpoint) = settings.get_mut("checkpoint") {
+        take(checkpoint, "checkpoint".into(), "path");
+    }
+    if let Some(toml::Value::Table(sets)) = settings.get_mut("data") {
+        sets.iter_mut().for_each(|(set, table)| take(table, format!("data.{set}"), "root"));
+    }
+    found
 }
 
 /// Opens a file of predictions. In the folder of a run it must be that run's.

@@ -125,6 +125,9 @@ pub struct Record {
     /// The commit of the checkpoint, if it is a repository's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_commit: Option<String>,
+    /// The commit of the data set, if it is a repository's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_commit: Option<String>,
     pub device: String,
     /// The number of processes that trained together.
     pub processes: usize,

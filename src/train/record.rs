@@ -29,6 +29,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         commit: env!("BELLA_COMMIT").into(),
         libtorch_version: LIBTORCH_VERSION.into(),
         checkpoint_commit: context.experiment.checkpoint.path.commit().map(str::to_string),
+        data_commit: context.experiment.data.commit(),
         device: name(session.device),
         processes: session.group.size(),
         threads: tch::get_num_threads(),

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use bella::data::table::{Column, write};
+
 use crate::common::{Place, assert_has, bella, fixture, messages, printed};
 use crate::hub_server::{COMMIT, Fault, Hub, sha256};
 
@@ -150,16 +152,35 @@ fn mistakes_are_said_at_the_key_and_nothing_is_left_over() {
     assert!(!place.path("home/hub/models--org--tiny-vit/snapshots").exists());
 }
 
-/// The tar archives of a small set, as clip-benchmark has them, with images of the network's size.
+/// An image of the network's size.
+fn picture(i: usize) -> Vec<u8> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let shade = |x: u32, y: u32| image::Rgb([(40 * (i % 2) as u32 + 3 * x + y) as u8; 3]);
+    image::RgbImage::from_fn(64, 64, shade).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+    bytes.into_inner()
+}
+
+/// The tables of a small set, as the Hub has them.
+fn tables(place: &Place) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for (split, count) in [("train", 20usize), ("test", 6)] {
+        let images = Column::Images((0..count).map(picture).collect());
+        let labels = Column::Texts((0..count).map(|i| ["cat", "dog"][i % 2].to_string()).collect());
+        let name = format!("data/{split}-00000-of-00001.parquet");
+        let path = place.path(&format!("written/{name}"));
+        write(&path, &[("image", images), ("label", labels)]).unwrap();
+        files.push((name, std::fs::read(path).unwrap()));
+    }
+    files
+}
+
+/// The tar archives of a small set, as clip-benchmark has them.
 fn archives() -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("classnames.txt".to_string(), b"cat\ndog".to_vec())];
     for (split, count) in [("train", 20usize), ("test", 6)] {
         let mut members = Vec::new();
         for i in 0..count {
-            let mut bytes = std::io::Cursor::new(Vec::new());
-            let shade = |x: u32, y: u32| image::Rgb([(40 * (i % 2) as u32 + 3 * x + y) as u8; 3]);
-            image::RgbImage::from_fn(64, 64, shade).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
-            members.push((format!("s{i:04}.png"), bytes.into_inner()));
+            members.push((format!("s{i:04}.png"), picture(i)));
             members.push((format!("s{i:04}.cls"), (i % 2).to_string().into_bytes()));
         }
         let members = members.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
@@ -169,49 +190,134 @@ fn archives() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Checkpoint and data by name, from an empty folder: the download of the data is cut in the middle and goes on, and everything
-/// works offline afterwards.
-#[test]
-fn checkpoint_and_data_by_name_are_trained_attacked_and_reported_and_again_offline() {
-    let (place, hub) = (Place::new(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));
-    let files = archives();
+/// The settings of a short training.
+const SHORT: [&str; 8] =
+    ["--set", "train.epochs=1", "--set", "particles=2", "--set", "batch_size=4", "--set", "warmup_steps=0"];
+
+/// Checkpoint and data by name, from an empty folder: the download of the file `cut` is cut in the middle and goes on, a run is trained,
+/// attacked and reported, and everything works offline afterwards. Another commit of the data set is another run.
+fn goes_all_the_way(place: &Place, files: &[(String, Vec<u8>)], (key, cut): (&str, &str)) {
+    let hub = Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit"));
     hub.put_data("org/tiny-set", &files.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect::<Vec<_>>());
     let init = ["init", "--checkpoint", "hf://org/tiny-vit", "--data", "hf://org/tiny-set", "--output", "mine.toml"];
-    // The first time ends in the middle of an archive.
-    let train_tar = &files.iter().find(|(name, _)| name == "train/0.tar").unwrap().1;
-    let (half, blob) = (train_tar.len() / 2, &*format!("/blob/{}", sha256(train_tar)).leak());
+    let content = &files.iter().find(|(name, _)| name == cut).unwrap().1;
+    let (half, blob) = (content.len() / 2, &*format!("/blob/{}", sha256(content)).leak());
     hub.fail("GET", blob, 1, Fault::Stall(half));
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
     command.args(init).current_dir(place.path("")).env("HF_HOME", place.path("home")).env("HF_ENDPOINT", &hub.address);
     command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    wait_for_part(&place, ("datasets--org--tiny-set", half), &mut child);
+    wait_for_part(place, ("datasets--org--tiny-set", half), &mut child);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!place.path("mine.toml").exists());
     hub.seen();
-    assert_has(
-        &messages(&succeeds(&place, &hub, &init)),
-        &["images: webdataset, 2 classes, 16 training, 4 validation and 6 test"],
-    );
-    assert_has(
-        &std::fs::read_to_string(place.path("mine.toml")).unwrap(),
-        &["[data.webdataset]", "root = \"hf://org/tiny-set\""],
-    );
+    let found = format!("images: {key}, 2 classes, 16 training, 4 validation and 6 test");
+    assert_has(&messages(&succeeds(place, &hub, &init)), &[&found]);
+    let table = format!("[data.{key}]");
+    assert_has(&std::fs::read_to_string(place.path("mine.toml")).unwrap(), &[&table, "root = \"hf://org/tiny-set\""]);
     let resumed: Vec<_> = hub.seen().into_iter().filter(|request| request.path.starts_with(blob)).collect();
     assert_eq!(resumed.iter().map(|request| request.from).collect::<Vec<_>>(), [Some(half)]);
-    let sets = ["--set", "train.epochs=1", "--set", "particles=2", "--set", "batch_size=4", "--set", "warmup_steps=0"];
-    let train = with_device(&[&["train", "mine.toml"], &sets[..]].concat());
-    succeeds(&place, &hub, &train);
+    let train = with_device(&[&["train", "mine.toml"], &SHORT[..]].concat());
+    succeeds(place, &hub, &train);
     let attack = with_device(&["eval", "--attack", "fgsm", "--epsilon", "0.01"]);
-    succeeds(&place, &hub, &attack);
-    assert_has(&printed(&succeeds(&place, &hub, &["report"])), &["fgsm", "tiny-set"]);
+    succeeds(place, &hub, &attack);
+    assert_has(&printed(&succeeds(place, &hub, &["report"])), &["fgsm", "tiny-set"]);
+    states_its_commit(place, key);
+    // Another commit of the data set is another run.
+    let other = "fedcba9876543210fedcba9876543210fedcba98";
+    hub.set_commit(other);
+    std::fs::remove_file(place.path("home/hub/datasets--org--tiny-set/refs/main")).unwrap();
+    let moved = messages(&succeeds(place, &hub, &train));
+    assert_has(&moved, &[&format!("data.{key}.root: the repository is at commit {other} now, so this is another run")]);
     hub.stop();
-    let offline = |words: &[&str]| succeeds(&place, &hub, &[words, &["--offline"]].concat());
+    let offline = |words: &[&str]| succeeds(place, &hub, &[words, &["--offline"]].concat());
     assert_has(&messages(&offline(&train)), &["this run is finished"]);
     std::fs::remove_dir_all(place.path("results")).unwrap();
     offline(&train);
     offline(&attack);
     assert_has(&printed(&offline(&["report"])), &["fgsm", "tiny-set"]);
-    offline(&["data", "check", "webdataset=hf://datasets/org/tiny-set"]);
+    offline(&["data", "check", &format!("{key}=hf://datasets/org/tiny-set")]);
+}
+
+/// The run, its config and its rows say which commit the data set has.
+fn states_its_commit(place: &Place, key: &str) {
+    let run = only(&place.path("results/runs/mine"));
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    assert_has(&read(&run.join("config.toml")), &[&format!("root = \"hf://datasets/org/tiny-set@{COMMIT}\"")]);
+    assert_has(&read(&run.join("run.json")), &[&format!("\"data_commit\": \"{COMMIT}\"")]);
+    assert_has(&read(&place.path("results/mine.csv")), &[&format!("data.{key}.commit")]);
+}
+
+#[test]
+fn checkpoint_and_archives_by_name_go_all_the_way_and_again_offline() {
+    goes_all_the_way(&Place::new(), &archives(), ("webdataset", "train/0.tar"));
+}
+
+#[test]
+fn checkpoint_and_tables_by_name_go_all_the_way_and_again_offline() {
+    let place = Place::new();
+    let files = tables(&place);
+    goes_all_the_way(&place, &files, ("parquet", "data/train-00000-of-00001.parquet"));
+}
+
+#[test]
+fn mistakes_of_data_by_name_are_one_line_with_the_way_out() {
+    let (place, hub) = (Place::new(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));
+    let refused = |data: &str, wanted: &[&str]| {
+        let output =
+            run(&place, &hub, &["init", "--checkpoint", "hf://org/tiny-vit", "--data", data, "--output", "x.toml"]);
+        assert_ne!(output.status.code(), Some(0), "{data}");
+        let said = messages(&output);
+        let mistakes: Vec<&str> = said.lines().filter(|line| !line.contains("checkpoint: ")).collect();
+        assert_eq!(mistakes.len(), 1, "{said}");
+        assert_has(mistakes[0], wanted);
+        assert!(!place.path("x.toml").exists());
+    };
+    hub.put_data("org/notes", &[("notes.txt", b"x")]);
+    refused("hf://org/notes", &["hf://org/notes: has neither tables (.parquet) nor tar archives", "KEY=ROOT"]);
+    refused("hf://org/none", &["hf://datasets/org/none", "check the name"]);
+    hub.put_data("org/cut", &[("train.parquet", b"PAR1, and no footer")]);
+    refused("hf://org/cut", &["train.parquet: is damaged or no Parquet: fetch it again"]);
+    hub.put_data("org/part", &[("data/train-00000-of-00002.parquet", b"PAR1")]);
+    refused("hf://org/part", &["table 1 of the 2 tables of `train` is missing", "fetch it, too"]);
+    std::fs::write(place.path("home/hub/datasets--org--theirs"), "").unwrap();
+    hub.put_data("org/theirs", &[("train.parquet", b"PAR1")]);
+    refused("hf://org/theirs", &["datasets--org--theirs", "set HF_HOME to a folder of your own"]);
+    hub.fail("GET", "/api/datasets/", 9, Fault::Status(403, "x-error-code: GatedRepo"));
+    refused("hf://org/gated", &["hf://datasets/org/gated", "is gated", "HF_TOKEN"]);
+    refused("webdataset=hf://org/gated", &["root", "hf://datasets/org/gated", "is gated", "accept its terms"]);
+}
+
+/// What has come before Ctrl-C stays, and the same command asks for the rest alone.
+#[test]
+fn a_fetch_that_ctrl_c_ends_is_continued() {
+    let (place, size, half) = (Place::new(), 28_999, 20_000);
+    let name = "dl.fbaipublicfiles.com/glue/data/WNLI.zip";
+    // As many bytes as the published file has, but others: the whole file is compared with its hash at the end.
+    let hub = Hub::of("org/none", &[(name, &vec![7; size])]);
+    hub.fail("GET", name, 1, Fault::Stall(half));
+    let words = ["data", "fetch", "glue", "--set", "data.glue.task=wnli", "--root", "glue"];
+    let fetch = || {
+        let mut command = bella(&words);
+        command.current_dir(place.path("")).env("BELLA_DATA_MIRROR", format!("{}/direct", hub.address));
+        command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let child = fetch().spawn().unwrap();
+    let part = place.path("glue/WNLI.zip.incomplete");
+    let began = Instant::now();
+    while part.metadata().map_or(0, |about| about.len()) < half as u64 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no part of {half} bytes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stopped = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success() && !child.wait_with_output().unwrap().status.success());
+    assert_eq!(part.metadata().unwrap().len(), half as u64);
+    hub.seen();
+    let again = fetch().output().unwrap();
+    assert_has(&messages(&again), &["it is not the published file and was removed"]);
+    let asked: Vec<_> = hub.seen().into_iter().filter(|request| request.path.ends_with(name)).collect();
+    assert_eq!(asked[0].from, Some(half));
+    assert!(!place.path("glue/WNLI.zip").exists() && !part.exists());
 }

@@ -12,6 +12,7 @@ use crate::base::files::put;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes};
 use crate::data::{Request, Resize, Split, SplitName};
+use crate::hub::last_part;
 use crate::schema::{Reader, limits, settings};
 
 settings! {
@@ -159,7 +160,10 @@ pub fn repeated(names: &[String]) -> Option<&String> {
 
 /// Returns the name of the root followed by the folders inside it, so that results of two folders have different names.
 pub fn label(key: &str, root: &Path, inside: &str) -> String {
-    let root = root.file_name().map_or(key.to_string(), |name| name.to_string_lossy().into_owned());
+    let root = match last_part(root) {
+        name if name.is_empty() => key.to_string(),
+        name => name.to_string_lossy().into_owned(),
+    };
     let inside = Path::new(inside).components().filter(|part| matches!(part, Component::Normal(_)));
     inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
 }

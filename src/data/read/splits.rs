@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::base::files::read_text;
 use crate::hub::{data_files, data_folder};
 
+mod card;
+
+use card::{ENDING, configs};
+
 /// The card of a repository.
 const CARD: &str = "README.md";
-
-/// The ending of tables.
-const ENDING: &str = ".parquet";
 
 /// The folders in which the tables of a configuration without a name lie.
 const USUAL: [&str; 3] = ["", "data", "default"];
@@ -93,6 +94,22 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
         check_whole(root, split, tables)?;
     }
     Ok((!found.is_empty()).then_some(found))
+}
+
+/// Returns the folders below the root that hold the tables of a configuration, by name; those of tables without one are not among them.
+///
+/// # Errors
+/// Fails if the folder cannot be read, or if the Hub or the cache does not know the repository.
+pub fn configurations(root: &Path) -> Result<Vec<String>> {
+    let place = data_files(root)?.map_or_else(|| Place::Folder(root.to_path_buf()), Place::Names);
+    let (_, folders) = place.entries("")?;
+    let mut found = Vec::new();
+    for folder in folders.into_iter().filter(|folder| !USUAL.contains(&folder.as_str())) {
+        if !of_names(&place, &folder)?.is_empty() {
+            found.push(folder);
+        }
+    }
+    Ok(found)
 }
 
 fn name_of(path: &str) -> &str {
@@ -179,14 +196,6 @@ fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A configuration of a card: its name, and the patterns of the files of each split.
-#[derive(Debug, Default, PartialEq)]
-struct Config {
-    name: String,
-    is_default: bool,
-    files: Vec<(String, Vec<String>)>,
-}
-
 /// Returns the tables that a card names; `None` if there is no card, or if it names no tables.
 fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
     if !card.is_file() {
@@ -255,40 +264,6 @@ fn fits(name: &str, pattern: &str) -> bool {
         name = &name[at + part.len()..];
     }
     name.ends_with(last)
-}
-
-/// Reads the entry `configs` of the metadata at the top of a card. It is YAML, of which only the forms that the Hub writes are
-/// understood: `- config_name: x`, below it `data_files:` with `- split: s` and `path: p` or a list of paths.
-fn configs(card: &str) -> Vec<Config> {
-    let mut configs: Vec<Config> = Vec::new();
-    let mut is_inside = false;
-    let head = card.strip_prefix("---").unwrap_or_default();
-    for line in head.lines().take_while(|line| line.trim_end() != "---") {
-        let (is_top, text) = (!line.starts_with([' ', '-']) && !line.is_empty(), line.trim());
-        if is_top {
-            is_inside = text == "configs:";
-            continue;
-        }
-        let item = text.strip_prefix("- ").map(str::trim);
-        let (key, value) = item.unwrap_or(text).split_once(':').unwrap_or((item.unwrap_or(text), ""));
-        let value = value.trim().trim_matches(['"', '\'']);
-        match (key, configs.last_mut()) {
-            _ if !is_inside => {}
-            ("config_name", _) => configs.push(Config { name: value.to_string(), ..Config::default() }),
-            ("default", Some(config)) => config.is_default = value == "true",
-            ("split", Some(config)) => config.files.push((value.to_string(), Vec::new())),
-            ("path", Some(Config { files, .. })) if !value.is_empty() => {
-                files.last_mut().into_iter().for_each(|(_, paths)| paths.push(value.to_string()));
-            }
-            (path, Some(Config { files, .. })) if item.is_some() && path.contains(ENDING) || path.contains('*') => {
-                let path = path.trim_matches(['"', '\'']);
-                files.last_mut().into_iter().for_each(|(_, paths)| paths.push(path.to_string()));
-            }
-            _ => {}
-        }
-    }
-    configs.retain(|config| !config.files.is_empty());
-    configs
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::image_files::{ImageFiles, Listing, some};
 use super::splits::splits;
 use crate::data::lines::{Line, read_lines};
 use crate::data::stored::{Member, Members};
-use crate::data::table::{Rows, Table};
+use crate::data::table::{Kind, Rows, Table};
 use crate::data::{Groups, Hub, Inputs, Request, Resize, Split, SplitName, Subset};
 use crate::hub::data_folder;
 use crate::schema::Choice;
@@ -121,6 +121,11 @@ impl Tables {
         let tables: Vec<Table> = paths.iter().map(|path| Table::open(&folder.join(path))).collect::<Result<_>>()?;
         ensure!(tables.iter().any(|table| table.rows() > 0), "{}: the split `{name}` has no row", root.display());
         Ok(Some(Tables(tables)))
+    }
+
+    /// Returns the columns of the first table with what they hold.
+    pub fn kinds(&self) -> Vec<(&str, Kind)> {
+        self.0[0].kinds()
     }
 
     /// Returns a name for each row: that of its table, and its number.

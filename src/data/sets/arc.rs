@@ -8,6 +8,7 @@ use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
@@ -37,7 +38,7 @@ words! {
 
 settings! {
     struct Arc {
-        root: PathBuf, because "the folder that holds ARC-Easy and ARC-Challenge";
+        root: DataRoot, because "the folder that holds ARC-Easy and ARC-Challenge";
         /// Part of the set.
         part: Part = Part::Easy;
         prompts: Wording, by Wording::read;

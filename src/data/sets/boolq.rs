@@ -12,6 +12,7 @@ use crate::data::read::questions::Wording;
 use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -50,7 +51,7 @@ const PASSAGE: usize = 1024;
 
 settings! {
     struct BoolQ {
-        root: PathBuf, because "the folder that holds train.jsonl and dev.jsonl";
+        root: DataRoot, because "the folder that holds train.jsonl and dev.jsonl";
         prompts: Wording, by Wording::read;
         subset: Option<Subset>, by Subset::read;
     }

@@ -17,6 +17,7 @@ use crate::data::read::splits::splits;
 use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, limits, settings, words};
 
@@ -64,7 +65,7 @@ words! {
 
 settings! {
     struct Camelyon17 {
-        root: PathBuf, because "the folder that holds camelyon17_v1.0";
+        root: DataRoot, because "the folder that holds camelyon17_v1.0";
         /// Metadata file below `camelyon17_v1.0`.
         metadata: String = "metadata.csv".into();
         classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| vec!["normal".into(), "tumor".into()]);

@@ -8,6 +8,7 @@ use crate::data::read::cifar::{self, Layout};
 use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings};
 
@@ -37,7 +38,7 @@ pub static CLASSES: [&str; 10] =
 
 settings! {
     struct Cifar10 {
-        root: PathBuf, because "the folder that holds cifar-10-batches-bin";
+        root: DataRoot, because "the folder that holds cifar-10-batches-bin";
         /// Numbers of the training batches to use.
         batches: Vec<i64> = (1..=5).collect(), in 1..=5;
         subset: Option<Subset>, by Subset::read;
@@ -86,7 +87,7 @@ impl Dataset for Cifar10 {
             bail!("cifar10 has no split `val`; set data.cifar10.validation, say to 0.2");
         }
         let classes = CLASSES.map(String::from);
-        let (root, subset) = (self.root.as_path(), self.subset);
+        let (root, subset) = (&*self.root, self.subset);
         let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
         if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             ensure!(

@@ -9,6 +9,7 @@ use crate::data::read::cifar::{self, Layout};
 use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{settings, words};
 
@@ -46,7 +47,7 @@ words! {
 
 settings! {
     struct Cifar100 {
-        root: PathBuf, because "the folder that holds cifar-100-binary";
+        root: DataRoot, because "the folder that holds cifar-100-binary";
         /// The 100 fine classes or the 20 coarse ones.
         labels: Labels = Labels::Fine;
         subset: Option<Subset>, by Subset::read;
@@ -93,7 +94,7 @@ impl Dataset for Cifar100 {
             Labels::Fine => (hub.label, FINE.map(String::from).to_vec()),
             Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
         };
-        let (root, subset) = (self.root.as_path(), self.subset);
+        let (root, subset) = (&*self.root, self.subset);
         let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
         if let Some(split) = (Hub { label, ..*hub }).packed(asked, request)? {
             return Ok(split);

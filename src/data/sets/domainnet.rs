@@ -14,6 +14,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Reader, settings};
 
@@ -47,7 +48,7 @@ const PUBLISHED: [(&str, usize, usize); 6] = [
 settings! {
     #[derive(Clone)]
     struct DomainNet {
-        root: PathBuf, because "the folder that holds real_train.txt, real_test.txt and real/";
+        root: DataRoot, because "the folder that holds real_train.txt, real_test.txt and real/";
         /// Domain to train on.
         train: String = "real".into();
         /// Domains to test on, each a test set of its own; by default the domain of training.

@@ -14,6 +14,7 @@ use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, Reader, settings, words};
 use tasks::{Layout, Task};
@@ -95,7 +96,7 @@ words! {
 settings! {
     #[derive(Clone)]
     struct Glue {
-        root: PathBuf, because "the folder that holds one folder a task";
+        root: DataRoot, because "the folder that holds one folder a task";
         /// Name of the task.
         task: Task, because "the task, say \"rte\"";
         /// Test sets of the task mnli, each evaluated by itself; both by default.

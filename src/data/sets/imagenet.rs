@@ -4,8 +4,6 @@
 
 mod ground_truth;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
@@ -17,6 +15,7 @@ use crate::data::read::tables::Numbers;
 use crate::data::read::wordnet;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
@@ -39,7 +38,7 @@ pub static ENTRY: Entry = Entry {
 
 settings! {
     struct ImageNet {
-        root: PathBuf, because "the folder that holds train and val";
+        root: DataRoot, because "the folder that holds train and val";
         /// File with the labels of validation images that lie in one folder.
         ground_truth: Option<String>;
         /// File with the name of each WordNet number.

@@ -8,6 +8,7 @@ use crate::data::lines::Line;
 use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -31,7 +32,7 @@ pub static ENTRY: Entry = Entry {
 
 settings! {
     struct OpenBookQa {
-        root: PathBuf, because "the folder that holds Data/Main";
+        root: DataRoot, because "the folder that holds Data/Main";
         prompts: Wording, by Wording::read;
         test_on: TestOn, by TestOn::read;
         subset: Option<Subset>, by Subset::read;

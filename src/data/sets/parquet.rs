@@ -1,7 +1,7 @@
 //! Any images or texts in Parquet, as a repository of the Hub or any other folder has them: a column with images or with texts,
 //! one with labels, perhaps one with groups.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
@@ -17,6 +17,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet, text};
 use crate::data::subset::chosen;
 use crate::data::table::{Column, write};
 use crate::data::{Dataset, Entry, Medium, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings};
 
@@ -36,7 +37,7 @@ const ABOUT_TEST: &str = "Name of the split to test on (`test` by default), or t
 
 settings! {
     struct Parquet {
-        root: PathBuf, because "the folder of the repository or of the tables";
+        root: DataRoot, because "the folder of the repository or of the tables";
         /// Configuration of the repository, as its card or its folders name it; by default the only one.
         config: Option<String>;
         /// Column with the images: files of their own formats, or structs with the field `bytes`.
@@ -157,8 +158,11 @@ impl Dataset for Parquet {
         let Some(found) = splits(&self.root, self.config.as_deref())? else {
             return self.open(&self.train).map(|_| Vec::new());
         };
-        let there: Vec<SplitName> =
-            SplitName::ALL.into_iter().filter(|split| found.contains_key(self.part(*split).0)).collect();
+        // A table of validation samples that are tested on is not validated on, too.
+        let is_tested = self.part(SplitName::Val).0 == self.part(SplitName::Test).0;
+        let is_there =
+            |split: &SplitName| found.contains_key(self.part(*split).0) && !(is_tested && *split == SplitName::Val);
+        let there: Vec<SplitName> = SplitName::ALL.into_iter().filter(is_there).collect();
         let known = || found.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         ensure!(
             !there.is_empty(),

@@ -11,6 +11,7 @@ use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::chosen;
 use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::settings;
 
@@ -49,7 +50,7 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 
 settings! {
     struct Svhn {
-        root: PathBuf, because "the folder that holds train_32x32.mat and test_32x32.mat";
+        root: DataRoot, because "the folder that holds train_32x32.mat and test_32x32.mat";
         subset: Option<Subset>, by Subset::read;
     }
 }
@@ -71,7 +72,7 @@ impl Dataset for Svhn {
         if split == SplitName::Val {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
         }
-        let (classes, root, subset) = (self.classes()?, self.root.as_path(), self.subset);
+        let (classes, root, subset) = (self.classes()?, &*self.root, self.subset);
         let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: SIDE };
         if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             return Ok(split);

@@ -14,6 +14,7 @@ use crate::data::read::tables::Numbers;
 use crate::data::read::{cifar, wordnet};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, settings};
 
@@ -42,7 +43,7 @@ const VAL_IMAGES: &str = "val/images";
 
 settings! {
     struct TinyImageNet {
-        root: PathBuf, because "the folder that holds tiny-imagenet-200";
+        root: DataRoot, because "the folder that holds tiny-imagenet-200";
         /// File with the name of each WordNet number.
         words: Option<String>;
         files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);

@@ -12,6 +12,7 @@ use crate::data::read::questions::{LETTERS, Wording, prompt};
 use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, settings, words};
 
@@ -46,7 +47,7 @@ words! {
 
 settings! {
     struct Winogrande {
-        root: PathBuf, because "the folder that holds train_s.jsonl and dev.jsonl";
+        root: DataRoot, because "the folder that holds train_s.jsonl and dev.jsonl";
         /// Size of the training set.
         size: Size = Size::S;
         prompts: Wording, by Wording::read;

@@ -1,0 +1,188 @@
+//! The layout of a user's data: which registered set reads it, and by which keys.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::tables;
+use crate::data::read::class_folders::{entries, folders};
+use crate::data::{DATASETS, SplitName};
+use crate::hub;
+use crate::schema::Choice;
+
+/// A set of the registry with the lines of its table, `validation` excepted.
+pub struct Layout {
+    pub key: String,
+    pub lines: String,
+    /// The place of the files; `None` for the embedded set.
+    pub root: Option<PathBuf>,
+}
+
+impl Layout {
+    /// A set whose files lie below a root, with more lines of its table.
+    fn rooted(key: &str, root: &Path, more: &str) -> Layout {
+        let lines = format!("root = {}\n{more}", toml::Value::from(root.to_string_lossy().into_owned()));
+        Layout { key: key.to_string(), lines, root: Some(root.to_path_buf()) }
+    }
+}
+
+/// The names of the folders, and the starts of the names, that archives of each split have.
+const SPLITS: [(&str, &[&str]); 3] =
+    [("train", &["train"]), ("val", &["validation", "valid", "val"]), ("test", &["test"])];
+
+/// Returns the layout of what the user names.
+///
+/// # Errors
+/// Fails if there is no such thing, or if its layout is not known.
+pub fn recognised(named: &str) -> Result<Layout> {
+    let known = |key: &str| DATASETS.iter().any(|entry| entry.key == key);
+    if let Some((key, root)) = named.split_once('=').filter(|(key, _)| known(key)) {
+        return Ok(Layout::rooted(key, Path::new(root), share_of(key, Path::new(root))));
+    }
+    if known(named) && !Path::new(named).exists() {
+        return Ok(Layout { key: named.to_string(), lines: String::new(), root: None });
+    }
+    let path = Path::new(named);
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if path.is_file() && file.ends_with(".csv") {
+        let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return Ok(Layout::rooted("list", root, &format!("list = {}\n", toml::Value::from(file))));
+    }
+    let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    if let Some(files) = hub::data_files(path)? {
+        let found = of_either(path, &files)?;
+        return found.with_context(|| {
+            format!(
+                "{named}: has neither tables (.parquet) nor tar archives in a layout that bella knows; a data set of its own is named by \
+                 KEY=ROOT, with KEY one of {keys}"
+            )
+        });
+    }
+    if !path.is_dir() {
+        bail!(
+            "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
+        );
+    }
+    for (file, key) in [("list.csv", "list"), ("classnames.txt", "webdataset")] {
+        if path.join(file).is_file() {
+            return Ok(Layout::rooted(key, path, ""));
+        }
+    }
+    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
+        if path.join(marker).is_dir() {
+            return Ok(Layout::rooted(key, path, ""));
+        }
+    }
+    if let Some(found) = of_either(path, &near(path)?)? {
+        return Ok(found);
+    }
+    folders(path, "<class>/<images>").with_context(|| {
+        format!(
+            "{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"
+        )
+    })?;
+    Ok(Layout::rooted("image-folder", path, share_of("image-folder", path)))
+}
+
+/// Returns the layout of tables or archives; `None` if there is neither.
+fn of_either(root: &Path, files: &[String]) -> Result<Option<Layout>> {
+    let repository = hub::repository_of(root);
+    let is_of = |name: &str| repository.as_ref().is_some_and(|repository| repository.eq_ignore_ascii_case(name));
+    if let Some(entry) = DATASETS.iter().find(|entry| entry.hub.as_ref().is_some_and(|hub| is_of(hub.repository))) {
+        return Ok(Some(Layout::rooted(entry.key, root, "")));
+    }
+    if let Some(lines) = of_archives(files) {
+        return Ok(Some(Layout::rooted("webdataset", root, &lines)));
+    }
+    Ok(tables::keys(root)?.map(|lines| Layout::rooted("parquet", root, &lines)))
+}
+
+/// Returns the archives in a folder and in its folders of splits, as names below it.
+fn near(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut add = |before: &str, inside: &Path| -> Result<()> {
+        for entry in entries(inside)?.iter().filter(|entry| entry.extension().is_some_and(|ending| ending == "tar")) {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy();
+            names.push(format!("{before}{name}"));
+        }
+        Ok(())
+    };
+    add("", folder)?;
+    for word in SPLITS.iter().flat_map(|(_, words)| *words) {
+        let inside = folder.join(word);
+        if inside.is_dir() {
+            add(&format!("{word}/"), &inside)?;
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the lines of `[data.webdataset]` that name archives: none if they lie in a folder a split; `None` if there are no archives
+/// of splits.
+fn of_archives(files: &[String]) -> Option<String> {
+    let archives: Vec<&str> = files.iter().map(String::as_str).filter(|file| file.ends_with(".tar")).collect();
+    let is_inside = |file: &str, word: &str| file.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'));
+    let words = || SPLITS.iter().flat_map(|(_, words)| *words);
+    if archives.iter().any(|file| words().any(|word| is_inside(file, word))) {
+        return Some(String::new());
+    }
+    let mut lines = String::new();
+    for (key, words) in SPLITS {
+        let starts = |file: &str| {
+            let rest = words.iter().find_map(|word| file.strip_prefix(word));
+            rest.is_some_and(|rest| !rest.starts_with(|sign: char| sign.is_alphabetic()))
+        };
+        let mut of_split: Vec<&str> = archives.iter().copied().filter(|file| starts(file)).collect();
+        of_split.sort_unstable();
+        if !of_split.is_empty() {
+            lines += &format!("{key} = {}\n", toml::Value::from(pattern(&of_split)));
+        }
+    }
+    (!lines.is_empty()).then_some(lines)
+}
+
+/// Returns a pattern that means these archives, sorted: a range of their numbers, or all of their names.
+fn pattern(names: &[&str]) -> String {
+    let numbered = |name: &str| {
+        let stem = name.strip_suffix(".tar")?;
+        let start = stem.trim_end_matches(|sign: char| sign.is_ascii_digit()).len();
+        Some((stem[..start].to_string(), stem[start..].to_string())).filter(|(_, digits)| !digits.is_empty())
+    };
+    let parts: Option<Vec<(String, String)>> = names.iter().map(|name| numbered(name)).collect();
+    let is_range = |parts: &[(String, String)]| {
+        let first = parts[0].1.parse::<u64>().unwrap_or(u64::MAX);
+        (first..).zip(parts).all(|(number, (start, digits))| {
+            *start == parts[0].0 && digits.len() == parts[0].1.len() && digits.parse() == Ok(number)
+        })
+    };
+    match (names, parts) {
+        ([one], _) => one.to_string(),
+        (_, Some(parts)) if is_range(&parts) => {
+            format!("{}{{{}..{}}}.tar", parts[0].0, parts[0].1, parts[parts.len() - 1].1)
+        }
+        _ => format!("{{{}}}", names.join(",")),
+    }
+}
+
+/// Returns the line that draws a test split, for class folders that have none.
+fn share_of(key: &str, root: &Path) -> &'static str {
+    let is_flat = key == "image-folder" && !root.join(SplitName::Test.word()).is_dir();
+    if is_flat { tables::SHARE } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_are_those_of_folders_or_of_patterns() {
+        let of = |files: &[&str]| of_archives(&files.iter().map(|file| file.to_string()).collect::<Vec<_>>());
+        assert_eq!(of(&["classnames.txt", "test/0.tar", "train/0.tar"]).as_deref(), Some(""));
+        assert_eq!(
+            of(&["train-0002.tar", "train-0001.tar", "validation_00.tar", "test.tar", "notes.tar"]).as_deref(),
+            Some("train = \"train-{0001..0002}.tar\"\nval = \"validation_00.tar\"\ntest = \"test.tar\"\n")
+        );
+        assert_eq!(of(&["train-1.tar", "train-3.tar"]).as_deref(), Some("train = \"{train-1.tar,train-3.tar}\"\n"));
+        assert_eq!(of(&["training.tar", "a.parquet"]), None);
+    }
+}
