@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::tensor_file::State;
 use crate::model::stored::{Piece, StoredNames};
 use crate::model::{CheckpointSpec, Normalize};
-use crate::subspace::{Layout, Shape};
+use crate::subspace::{Shape, Subspace};
 
 /// The version of these entries.
 const FORMAT: &str = "bella-posterior-1";
@@ -89,13 +89,17 @@ pub enum Parameters {
         inputs: i64,
         outputs: i64,
         stored_as: Vec<Piece>,
+        /// Whether ΔW is added to the weight without its first `rank` singular directions (PiSSA).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        without_principal: bool,
     },
     /// The values of the parameter `name` in `shape`, by rows.
     Whole { name: String, start: i64, shape: Vec<i64>, stored_as: Vec<Piece> },
 }
 
 /// Returns the parameters of a layout, with the names under which the checkpoint stores them.
-pub fn parameters(layout: &Layout, names: &StoredNames) -> Vec<Parameters> {
+pub fn parameters(subspace: &dyn Subspace, names: &StoredNames) -> Vec<Parameters> {
+    let (layout, without_principal) = (subspace.layout(), subspace.moves_base());
     let mut all = Vec::new();
     for block in &layout.blocks {
         let start = block.columns.start;
@@ -104,7 +108,17 @@ pub fn parameters(layout: &Layout, names: &StoredNames) -> Vec<Parameters> {
                 let name = format!("{}.weight", block.name);
                 let stored_as = names.pieces(&name, outputs);
                 let alpha = alpha(rank, scale);
-                all.push(Parameters::LowRank { name, start, rank, alpha, scale, inputs, outputs, stored_as });
+                all.push(Parameters::LowRank {
+                    name,
+                    start,
+                    rank,
+                    alpha,
+                    scale,
+                    inputs,
+                    outputs,
+                    stored_as,
+                    without_principal,
+                });
             }
             Shape::Dense => {
                 for column in layout.columns.iter().filter(|column| block.columns.contains(&column.start)) {

@@ -66,7 +66,7 @@ impl Session {
         Ok(Some(Description {
             method: training.method.key.clone(),
             subspace: training.subspace.key.clone(),
-            layout: parameters(self.subspace()?.layout(), &self.names),
+            layout: parameters(self.subspace()?, &self.names),
             checkpoint: Source { name, sha256: checkpoint.sha256()?.to_string(), naming: self.naming.to_string() },
             head: HeadKind { kind: experiment.head.key.clone(), normalised: head.normalised, rows: rows.transpose()? },
             preprocessing,

@@ -59,6 +59,11 @@ pub trait Subspace {
         Ok(None)
     }
 
+    /// Returns whether the frozen weights are the checkpoint's without the part that the particles start from.
+    fn moves_base(&self) -> bool {
+        false
+    }
+
     /// Returns whether rows of weights are scaled to trained lengths, so that weights are no sums of updates.
     fn scales_rows(&self) -> bool {
         false

@@ -225,7 +225,7 @@ pub struct Tap {
     pub from: i64,
     /// The input, `[p, B, T, in]`. In the last block it is the class token alone where nothing else reaches the output.
     pub input: Tensor,
-    /// The output, `[p', B, T, rows]`, attached to the graph.
+    /// The output, `[p', B, T, rows]`, attached to the graph; where its rows are scaled (DoRA), that before.
     pub output: Tensor,
 }
 

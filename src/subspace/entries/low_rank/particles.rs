@@ -118,10 +118,6 @@ impl LowRankSubspace {
         parts.extend(self.head.as_ref().map(head));
         Tensor::cat(&parts, 0)
     }
-
-    fn moves_base(&self) -> bool {
-        self.layers.iter().any(|layer| layer.given.is_some())
-    }
 }
 
 impl Subspace for LowRankSubspace {
@@ -225,6 +221,10 @@ impl Subspace for LowRankSubspace {
         let mut rows = rows.collect::<Result<Vec<_>>>()?;
         let theta = Tensor::cat(&rows.iter().map(|row| &row.theta).collect::<Vec<_>>(), 0);
         Ok(rows.pop().map(|Combined { subspace, .. }| Combined { subspace, theta }))
+    }
+
+    fn moves_base(&self) -> bool {
+        self.layers.iter().any(|layer| layer.given.is_some())
     }
 
     fn scales_rows(&self) -> bool {
