@@ -237,7 +237,9 @@ fn goes_all_the_way(place: &Place, files: &[(String, Vec<u8>)], (key, cut): (&st
     offline(&train);
     offline(&attack);
     assert_has(&printed(&offline(&["report"])), &["fgsm", "tiny-set"]);
-    offline(&["data", "check", &format!("{key}=hf://datasets/org/tiny-set")]);
+    let check = format!("{key}=hf://datasets/org/tiny-set");
+    let column: &[&str] = if key == "parquet" { &["--set", "data.parquet.image=image"] } else { &[] };
+    offline(&[&["data", "check", &check], column].concat());
 }
 
 /// The run, its config and its rows say which commit the data set has.
