@@ -128,7 +128,8 @@ impl DataSpec {
         let (key, reader) = root.one_of("data", &known)?;
         let mut data = DataSpec::read(&reader, DATASETS.iter().find(|e| e.key == key)?);
         reader.finish();
-        if data.label.is_empty() {
+        // Where the set itself has a key `label`, of its column or ending, that key does not name the set.
+        if data.label.is_empty() || data.dataset.resolved().contains_key("label") {
             data.label = data.dataset.label();
         }
         Some(data)

@@ -237,7 +237,9 @@ fn goes_all_the_way(place: &Place, files: &[(String, Vec<u8>)], (key, cut): (&st
     offline(&train);
     offline(&attack);
     assert_has(&printed(&offline(&["report"])), &["fgsm", "tiny-set"]);
-    offline(&["data", "check", &format!("{key}=hf://datasets/org/tiny-set")]);
+    let check = format!("{key}=hf://datasets/org/tiny-set");
+    let column: &[&str] = if key == "parquet" { &["--set", "data.parquet.image=image"] } else { &[] };
+    offline(&[&["data", "check", &check], column].concat());
 }
 
 /// The run, its config and its rows say which commit the data set has.
@@ -299,8 +301,8 @@ fn a_fetch_that_ctrl_c_ends_is_continued() {
     hub.fail("GET", name, 1, Fault::Stall(half));
     let words = ["data", "fetch", "glue", "--set", "data.glue.task=wnli", "--root", "glue"];
     let fetch = || {
-        let mut command = bella(&words);
-        command.current_dir(place.path("")).env("BELLA_DATA_MIRROR", format!("{}/direct", hub.address));
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bella"));
+        command.args(words).current_dir(place.path("")).env("BELLA_DATA_MIRROR", format!("{}/direct", hub.address));
         command.env("HF_HUB_DOWNLOAD_TIMEOUT", "60").stdout(Stdio::null()).stderr(Stdio::piped());
         command
     };
