@@ -73,6 +73,13 @@ pub fn softmax(logits: &[f64]) -> Vec<f64> {
     log_softmax(logits).into_iter().map(f64::exp).collect()
 }
 
+/// Divides values by their sum; where it is 0, all become equal, as scikit-learn has it.
+pub fn normalised(values: Vec<f64>) -> Vec<f64> {
+    let sum: f64 = values.iter().sum();
+    let count = values.len() as f64;
+    values.into_iter().map(|value| if sum > 0.0 { value / sum } else { 1.0 / count }).collect()
+}
+
 fn mean_logits(predictions: &Predictions, sample: usize) -> Result<Vec<f64>> {
     let mut row = vec![0.0; predictions.classes()];
     for member in 0..predictions.members() {

@@ -3,7 +3,6 @@
 use anyhow::{Result, bail, ensure};
 
 use super::averaged::Averaged;
-use super::entries::CALIBRATORS;
 use crate::metrics::scores::{distribution_at, labels};
 use crate::metrics::temperature;
 use crate::metrics::{Average, PerAverage, UNSCALED};
@@ -88,16 +87,6 @@ impl Calibrator {
         }
         Ok(())
     }
-}
-
-/// Finds a calibrator by its key.
-///
-/// # Errors
-/// Fails for an unknown one, and names all.
-pub fn find(key: &str) -> Result<&'static Calibrator, String> {
-    let known = || CALIBRATORS.iter().map(|calibrator| calibrator.key).collect::<Vec<_>>().join(", ");
-    let found = CALIBRATORS.iter().copied().find(|calibrator| calibrator.key == key);
-    found.ok_or_else(|| format!("unknown calibrator `{key}`; known: {}", known()))
 }
 
 /// A calibrator that was fitted for one average.

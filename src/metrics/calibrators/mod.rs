@@ -11,8 +11,8 @@ mod linear;
 
 pub use averaged::Averaged;
 pub use columns::{columns, is_column, of_column, word};
-pub use entries::CALIBRATORS;
-pub use fitted::{Calibrated, Calibrator, Fit, Map, Size, find};
+pub use entries::{CALIBRATORS, find};
+pub use fitted::{Calibrated, Calibrator, Fit, Map, Size};
 
 #[cfg(test)]
 mod tests;

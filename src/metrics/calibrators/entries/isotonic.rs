@@ -3,8 +3,7 @@
 
 use anyhow::Result;
 
-use super::normalised;
-use crate::metrics::calibrators::averaged::{Averaged, softmax};
+use crate::metrics::calibrators::averaged::{Averaged, normalised, softmax};
 use crate::metrics::calibrators::fitted::{Calibrator, Fit, Map, Size};
 
 pub static ENTRY: Calibrator = Calibrator {

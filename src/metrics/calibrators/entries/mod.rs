@@ -12,9 +12,12 @@ use super::fitted::Calibrator;
 pub static CALIBRATORS: &[&Calibrator] =
     &[&temperature::ENTRY, &vector::ENTRY, &matrix::ENTRY, &dirichlet::ENTRY, &isotonic::ENTRY, &histogram::ENTRY];
 
-/// Divides values by their sum; where it is 0, all become equal, as scikit-learn has it.
-fn normalised(values: Vec<f64>) -> Vec<f64> {
-    let sum: f64 = values.iter().sum();
-    let count = values.len() as f64;
-    values.into_iter().map(|value| if sum > 0.0 { value / sum } else { 1.0 / count }).collect()
+/// Finds a calibrator by its key.
+///
+/// # Errors
+/// Fails for an unknown one, and names all.
+pub fn find(key: &str) -> Result<&'static Calibrator, String> {
+    let known = || CALIBRATORS.iter().map(|calibrator| calibrator.key).collect::<Vec<_>>().join(", ");
+    let found = CALIBRATORS.iter().copied().find(|calibrator| calibrator.key == key);
+    found.ok_or_else(|| format!("unknown calibrator `{key}`; known: {}", known()))
 }
