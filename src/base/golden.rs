@@ -9,7 +9,12 @@ pub struct Golden(Value);
 impl Golden {
     /// Reads `tests/fixtures/authors/<name>.json`, which `scripts/make_method_goldens.py` writes by running the authors' code.
     pub fn of_authors(name: &str) -> Golden {
-        let path = format!("{}/tests/fixtures/authors/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        Golden::of(&format!("authors/{name}"))
+    }
+
+    /// Reads `tests/fixtures/<name>.json`.
+    pub fn of(name: &str) -> Golden {
+        let path = format!("{}/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
         Golden(serde_json::from_slice(&std::fs::read(&path).expect(&path)).expect(&path))
     }
 

@@ -11,6 +11,7 @@ use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
 use crate::evaluate::{Suite, Tested};
+use crate::metrics::calibrators::{self, Calibrator};
 use crate::posterior::Output;
 use crate::predict::Members;
 use crate::results::{conformal_csv, experiment_csv, ood_csv};
@@ -28,6 +29,7 @@ use crate::session::Opened;
     bella eval low-rank-svgd-s1 --corrupt gaussian-noise:3,jpeg:1\n  \
     bella eval low-rank-svgd-s1 --ood cifar100=data\n  \
     bella eval low-rank-svgd-s1 --conformal 0.1    # sets that hold the true class with probability 0.9\n  \
+    bella eval low-rank-svgd-s1 --calibrate=temperature,vector    # fitted on held-out images\n  \
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
@@ -74,9 +76,10 @@ pub struct TestArgs {
     #[arg(long, value_name = "KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
     ood: Vec<String>,
 
-    /// Fit temperatures on held-out training images and report scaled metrics beside the raw ones.
-    #[arg(long)]
-    calibrate: bool,
+    /// Fit calibrators on held-out training images and report calibrated metrics beside the raw ones: temperature, vector,
+    /// matrix, dirichlet, isotonic, histogram (see `bella list metrics`) [default without a word: temperature].
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = "temperature", value_parser = calibrators::find)]
+    calibrate: Vec<&'static Calibrator>,
 
     /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -132,7 +135,7 @@ impl TestArgs {
             split: self.split,
             corruptions,
             ood: self.ood.clone(),
-            calibrate: self.calibrate,
+            calibrators: self.calibrate.clone(),
             batch_size: self.batch_size,
             attack: self.attack.plan()?,
             save_images: self.attack.save_images.clone(),
@@ -157,8 +160,8 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
         tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
     }
     super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
-    if !table.csv && rows.iter().any(|row| row.get("temperature_lm").is_some()) {
-        super::score::print_scaled(rows);
+    if !table.csv && rows.iter().any(|row| row.cells().iter().any(|(column, _)| calibrators::is_column(column))) {
+        super::score::print_calibrated(rows);
     }
     // The row of a trial stays in its folder, as a warning has said.
     if opened.run.trial().is_none() {

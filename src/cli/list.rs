@@ -12,6 +12,7 @@ use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
 use crate::metrics::answers::ANSWER_METRICS;
+use crate::metrics::calibrators::CALIBRATORS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::metrics::{METRICS, Unit};
@@ -56,7 +57,7 @@ enum Registry {
     Corruptions,
     /// List the attacks.
     Attacks,
-    /// List the metrics, and the scores of sets of other classes and of conformal sets.
+    /// List the metrics, the calibrators, and the scores of sets of other classes and of conformal sets.
     Metrics,
 }
 
@@ -146,6 +147,7 @@ fn list_registry(registry: Registry) {
                 "out-of-distribution scores (eval --ood, score --ood)",
                 OOD_SCORES.iter().map(|e| (e.key, e.definition)),
             );
+            section("calibrators (eval --calibrate, score --calibrate)", CALIBRATORS.iter().map(|e| (e.key, e.about)));
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
             println!("metrics");
             for metric in METRICS {

@@ -16,6 +16,7 @@ use crate::inference::{
     Asked, Extremes, Predicted, Wanted, predict_images, predict_questions, predict_set, predict_texts,
 };
 use crate::machine::Precision;
+use crate::metrics::calibrators::{self, Calibrator};
 use crate::predict::inputs::{Columns, Format, Inputs, LIST, Writer, collect};
 use crate::session::Opened;
 
@@ -45,7 +46,7 @@ pub struct PredictArgs {
     paths: Vec<PathBuf>,
 
     /// Predict the images of the run's own data set instead: train, val or test. Records then have the label.
-    #[arg(long, value_name = "SPLIT", conflicts_with_all = ["paths", "resize", "as_stored", "conformal", "generate", "skip_corrupt"])]
+    #[arg(long, value_name = "SPLIT", conflicts_with_all = ["paths", "resize", "as_stored", "conformal", "calibrate", "generate", "skip_corrupt"])]
     set: Option<SplitName>,
 
     /// Write the K most probable classes with their probabilities.
@@ -75,6 +76,11 @@ pub struct PredictArgs {
 
     #[command(flatten)]
     conformal: ConformalArgs,
+
+    /// Calibrate the probabilities by what is fitted on the images that the run held out: temperature, vector, matrix,
+    /// dirichlet, isotonic or histogram. Entropies and disagreement stay those of the members.
+    #[arg(long, value_name = "KEY", value_parser = calibrators::find)]
+    calibrate: Option<&'static Calibrator>,
 
     /// Way of resizing images to the network's size [default: that of the run's own images].
     #[arg(long)]
@@ -113,7 +119,11 @@ impl PredictArgs {
         if let Some(sheet) = self.contact_sheet.as_ref().filter(|sheet| sheet.extension().is_none_or(|e| e != "png")) {
             return usage(format!("--contact-sheet {}: must end in .png", sheet.display()));
         }
-        self.conformal.single()?;
+        if self.conformal.single()?.is_some() && self.calibrate.is_some() {
+            return usage(
+                "--calibrate and --conformal: sets are those of the uncalibrated probabilities: leave one out".into(),
+            );
+        }
         // An existing output may be a device, in whose folder no file can be created.
         let output = self.output.iter().filter(|path| !path.exists());
         self.contact_sheet.iter().chain(output).try_for_each(|path| expect_writable(path))
@@ -134,6 +144,7 @@ impl PredictArgs {
             ("--as-stored", self.as_stored),
             ("--contact-sheet", self.contact_sheet.is_some()),
             ("--conformal", self.conformal.single()?.is_some()),
+            ("--calibrate", self.calibrate.is_some()),
         ];
         let of_classes = [("--top", self.top.is_some()), ("--all", self.all)];
         if let Some((option, _)) = of_classes.iter().find(|(_, given)| *given && self.generate.is_some()) {
@@ -201,6 +212,7 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         resize: args.resize,
         batch_size: args.batch_size,
         conformal: args.conformal.single()?,
+        calibrator: args.calibrate,
         keeps_extremes: args.contact_sheet.is_some(),
         as_stored: args.as_stored,
     };

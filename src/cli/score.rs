@@ -11,6 +11,7 @@ use super::report::print_csv;
 use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
 use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
+use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
 use crate::metrics::ood;
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
@@ -33,9 +34,13 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "validation")]
     ood: Vec<PathBuf>,
 
-    /// Fit temperatures on these validation predictions and add the scaled NLL, ECE and Brier score.
+    /// Fit calibrators on these validation predictions and add the calibrated NLL, ECE and Brier score.
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
+
+    /// Calibrators that are fitted on the validation predictions (see `bella list metrics`).
+    #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "temperature", requires = "validation", value_parser = calibrators::find)]
+    calibrate: Vec<&'static Calibrator>,
 
     /// Print how answers (.jsonl) depend on the agreement of people, and that on the entropy, as CSV.
     #[arg(long)]
@@ -66,7 +71,10 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         return print_csv(&table(&sets));
     }
     let rows: Vec<Row> = match args.ood.as_slice() {
-        [] => files.iter().map(|file| score(file, args.validation.as_deref())).collect::<Result<_>>()?,
+        [] => files
+            .iter()
+            .map(|file| score(file, args.validation.as_deref().map(|validation| (validation, &args.calibrate[..]))))
+            .collect::<Result<_>>()?,
         sets => detect(&files, sets)?,
     };
     if args.table.csv {
@@ -77,7 +85,7 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         super::report::check_columns(&all.each_ref(), &args.table)?;
         super::report::Kind::Results.print(&all[0], &args.table)?;
         if args.validation.is_some() {
-            print_scaled(&rows);
+            print_calibrated(&rows);
         }
         if !sets.is_empty() {
             println!();
@@ -121,16 +129,30 @@ fn check_answers(args: &ScoreArgs, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Prints raw and scaled numbers side by side.
-pub(super) fn print_scaled(rows: &[Row]) {
-    let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
-    for average in ["lm", "pm"] {
-        let stems = ["temperature", "nll", "nll_ts", "ece", "ece_ts", "brier", "brier_ts"];
-        columns.extend(stems.map(|stem| format!("{stem}_{average}")));
+/// Prints raw and calibrated numbers side by side, a table for each calibrator.
+pub(super) fn print_calibrated(rows: &[Row]) {
+    let table = table(rows);
+    for calibrator in CALIBRATORS {
+        let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
+        let fitted = |column: &String| table.columns.contains(column);
+        for average in ["lm", "pm"] {
+            columns.push(format!("temperature_{average}"));
+            for stem in ["accuracy", "nll", "ece", "brier"] {
+                let calibrated = format!("{stem}_{}_{average}", calibrator.suffix);
+                if fitted(&calibrated) {
+                    columns.extend([format!("{stem}_{average}"), calibrated]);
+                }
+            }
+        }
+        let has = |column: &String| column.contains(&format!("_{}_", calibrator.suffix));
+        if !columns.iter().any(has) {
+            continue;
+        }
+        columns.retain(|column| calibrator.key == "temperature" || !column.starts_with("temperature_"));
+        let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: Surface::of_stdout() };
+        println!("\n{}", calibrator.title());
+        print_drawn(&render(&table, &spec));
     }
-    let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: Surface::of_stdout() };
-    println!("\ntemperature scaling");
-    print_drawn(&render(&table(rows), &spec));
 }
 
 /// Prints the table and the definitions of its scores and measures.

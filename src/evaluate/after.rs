@@ -50,6 +50,7 @@ pub fn after_training(
             set: String::new(),
             names_files: true,
             validation: None,
+            calibrators: Vec::new(),
             conformal: None,
         };
         for (set, images) in tests {

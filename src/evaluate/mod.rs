@@ -11,8 +11,8 @@ use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
 use crate::metrics;
+use crate::metrics::calibrators::{self, Calibrator};
 use crate::metrics::conformal::Calibrated;
-use crate::metrics::temperature::scaled_columns;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
 use crate::results::experiment_csv;
@@ -64,8 +64,10 @@ pub struct Evaluation<'a> {
     /// Whether this set may be the first to use the plain names of predictions files. It may not if the run has a test
     /// set of the same name with other images.
     pub names_files: bool,
-    /// The predictions of the same members on held-out training images; temperatures are fitted on them.
+    /// The predictions of the same members on held-out training images; calibrators are fitted on them.
     pub validation: Option<Predictions>,
+    /// The calibrators that are fitted.
+    pub calibrators: Vec<&'static Calibrator>,
     /// The thresholds of conformal sets, and what was measured of them.
     pub conformal: Option<Conformal>,
 }
@@ -128,7 +130,7 @@ impl Evaluation<'_> {
         found.metrics()?.into_iter().for_each(|(column, value)| row.push_number(column, value));
         if let Some(predictions) = found.logits() {
             if let Some(validation) = &self.validation {
-                for (column, value) in scaled_columns(validation, predictions)? {
+                for (column, value) in calibrators::columns(&self.calibrators, validation, predictions)? {
                     row.push_number(column, value);
                 }
             }
@@ -222,12 +224,9 @@ fn agree(old: &Row, new: &Row) -> bool {
         };
         (a - b).abs() <= ROUNDING * (1.0 + a.abs().max(b.abs()))
     };
-    let measured = |(column, _): &&(String, String)| metrics::of_column(column).is_some() && !is_scaled(column);
+    let measured =
+        |(column, _): &&(String, String)| metrics::of_column(column).is_some() && !calibrators::is_column(column);
     same("precision") && same("members") && new.cells().iter().filter(measured).all(close)
-}
-
-fn is_scaled(column: &str) -> bool {
-    column.contains("_ts_") || column.starts_with("temperature_")
 }
 
 /// Describes what is lost when a new row of the same images replaces an old one; `None` if nothing is.
@@ -236,10 +235,12 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
     let computed = |row: &Row| format!("{} on {}", cell(row, "precision"), cell(row, "device"));
     let filled = old.cells().iter().filter(|(column, value)| !value.is_empty() && cell(new, column).is_empty());
     let gone = !agree(old, new);
-    let temperatures = filled.filter(|_| gone).filter(|(column, _)| column.starts_with("temperature_")).count();
-    match (computed(old) == computed(new), temperatures) {
+    let calibrated = filled.filter(|_| gone).filter(|(column, _)| calibrators::is_column(column)).count();
+    match (computed(old) == computed(new), calibrated) {
         (true, 0) => None,
-        (true, _) => Some("the temperatures of the replaced row are gone; --calibrate fits them again".to_string()),
+        (true, _) => {
+            Some("the calibrated numbers of the replaced row are gone; --calibrate fits them again".to_string())
+        }
         (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
     }
 }

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
 use crate::metrics::answers::{self, Level, Scored};
+use crate::metrics::calibrators::{self, Calibrator};
 use crate::metrics::conformal::{Coverage, Plan};
-use crate::metrics::{Uncertainty, ood, temperature};
+use crate::metrics::{Uncertainty, ood};
 use crate::predictions::{Answers, Predictions};
 use crate::results::store::Row;
 use crate::results::uncertainty;
@@ -53,11 +54,11 @@ pub fn levels(files: &[PathBuf]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the row of a file of predictions or answers. With validation predictions, temperatures are fitted on them.
+/// Returns the row of a file of predictions or answers. With validation predictions, calibrators are fitted on them.
 ///
 /// # Errors
 /// Fails if a file cannot be read, or if files do not fit together.
-pub fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
+pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -> Result<Row> {
     let found = open_outcome(file)?;
     let mut row = cells_of(file, found.metadata());
     row.push("members", found.members().to_string());
@@ -68,12 +69,12 @@ pub fn score(file: &Path, validation: Option<&Path>) -> Result<Row> {
     for (column, value) in found.metrics().with_context(|| file.display().to_string())? {
         row.push_number(column, value);
     }
-    if let (Some(predictions), Some(validation)) = (found.logits(), validation) {
+    if let (Some(predictions), Some((validation, fitted_by))) = (found.logits(), validation) {
         let fitted = open_predictions(validation)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, predictions).with_context(context)?;
-        for (column, value) in temperature::scaled_columns(&fitted, predictions).with_context(context)? {
+        for (column, value) in calibrators::columns(fitted_by, &fitted, predictions).with_context(context)? {
             row.push_number(column, value);
         }
     }
@@ -275,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         save(&file, &[4.0, 4.0, -4.0, 4.0], true, "r1");
-        let row = score(&file, Some(&file)).unwrap();
+        let row = score(&file, Some((&file, &calibrators::CALIBRATORS[..1]))).unwrap();
         let number = |column: &str| row.get(column).unwrap().parse::<f64>().unwrap();
         assert!((number("temperature_lm") - 4.0 / 3f64.ln()).abs() < 1e-6);
         assert!((number("temperature_pm") - 4.0 / 3f64.ln()).abs() < 1e-6);

@@ -14,6 +14,7 @@ use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::experiment::{Experiment, on_other_data};
 use crate::metrics::Uncertainty;
+use crate::metrics::calibrators::Calibrator;
 use crate::metrics::conformal::Plan;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
@@ -26,8 +27,8 @@ pub struct Suite {
     pub corruptions: Vec<Applied>,
     /// The sets of other classes to separate from the test set, as `KEY=ROOT` or a TOML file.
     pub ood: Vec<String>,
-    /// Whether temperatures are fitted on held-out training images.
-    pub calibrate: bool,
+    /// The calibrators that are fitted on held-out training images.
+    pub calibrators: Vec<&'static Calibrator>,
     /// The number of images per forward pass; that of the config by default.
     pub batch_size: Option<u32>,
     pub attack: Option<AttackPlan>,
@@ -66,6 +67,7 @@ impl Suite {
             set: set_name(&experiment.data.label, self.split),
             names_files: true,
             validation: None,
+            calibrators: self.calibrators.clone(),
             conformal: None,
         };
         if !opened.is_of_training(self.split) {
@@ -95,10 +97,10 @@ struct Testing<'a> {
 }
 
 impl Testing<'_> {
-    /// Predicts the held-out images, if temperatures or conformal sets are fitted on them.
+    /// Predicts the held-out images, if calibrators or conformal sets are fitted on them.
     fn calibrate(&mut self) -> Result<()> {
-        let Suite { split, calibrate, conformal, .. } = self.suite;
-        if !calibrate && conformal.is_none() {
+        let Suite { split, calibrators, conformal, .. } = self.suite;
+        if calibrators.is_empty() && conformal.is_none() {
             return Ok(());
         }
         if conformal.is_some() && self.opened.is_of_training(*split) {
@@ -117,7 +119,7 @@ impl Testing<'_> {
         if let Some(plan) = conformal {
             self.evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
         }
-        self.evaluation.validation = Some(predictions).filter(|_| *calibrate);
+        self.evaluation.validation = Some(predictions).filter(|_| !calibrators.is_empty());
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::data::fields::{Fields, PIXELS};
 use crate::data::{Decode, Resize};
 use crate::evaluate::labelled;
 use crate::machine::memory::Chunker;
+use crate::metrics::calibrators::{self, Calibrator};
 use crate::metrics::conformal::{Calibrated, Plan};
 use crate::metrics::{Average, Uncertainty};
 use crate::predict::inputs::{Input, Prediction, Record, Writer, decode};
@@ -25,6 +26,8 @@ pub struct Wanted {
     pub batch_size: Option<u32>,
     /// The set of classes in each record.
     pub conformal: Option<Plan>,
+    /// The calibrator of the probabilities, fitted on the images that the run held out.
+    pub calibrator: Option<&'static Calibrator>,
     /// Whether the most and the least certain images are kept.
     pub keeps_extremes: bool,
     /// Whether images stay as they are stored, without their EXIF orientation.
@@ -90,6 +93,8 @@ struct Predicting<'a> {
     predictor: Predictor<'a>,
     batch_size: usize,
     sets: Option<Calibrated>,
+    /// The calibrator of the averaged probabilities.
+    calibrated: Option<calibrators::Calibrated>,
 }
 
 impl<'a> Predicting<'a> {
@@ -97,15 +102,20 @@ impl<'a> Predicting<'a> {
     fn new(wanted: &Wanted, opened: &'a Opened, members: Members<'a>, images: usize) -> Result<Predicting<'a>> {
         let predictor = Predictor::new(&opened.session.model, members, opened.chunk());
         let batch_size = opened.batch_size(wanted.batch_size);
-        let mut sets = None;
-        if let Some(plan) = &wanted.conformal {
+        let (mut sets, mut calibrated) = (None, None);
+        if wanted.conformal.is_some() || wanted.calibrator.is_some() {
             let held_out = opened.validation()?.set;
-            plan.check(&held_out.split.labels, &opened.session.classes)?;
+            if let Some(plan) = &wanted.conformal {
+                plan.check(&held_out.split.labels, &opened.session.classes)?;
+            }
             let predictions = labelled(&opened.session, &predictor, &held_out, batch_size)?;
             // Records hold the classes and probabilities of the averaged probabilities.
-            sets = plan.calibrate(&predictions)?.into_iter().find(|one| one.average == Average::Probability);
+            let own = |plan: &Plan| plan.calibrate(&predictions);
+            let all = wanted.conformal.as_ref().map(own).transpose()?.unwrap_or_default();
+            sets = all.into_iter().find(|one| one.average == Average::Probability);
+            calibrated = wanted.calibrator.map(|one| one.fit(&predictions, Average::Probability)).transpose()?;
         }
-        Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets })
+        Ok(Predicting { opened, predictor, batch_size: batch_size.min(images), sets, calibrated })
     }
 }
 
@@ -135,7 +145,7 @@ fn predict_batch(
     images: &[&[u8]],
     (side, first): (usize, usize),
 ) -> Result<Vec<(Prediction, Vec<String>)>> {
-    let Predicting { opened, predictor, sets, .. } = model;
+    let Predicting { opened, predictor, sets, calibrated, .. } = model;
     if images.is_empty() {
         return Ok(Vec::new());
     }
@@ -151,5 +161,12 @@ fn predict_batch(
         None => vec![Vec::new(); images.len()],
     };
     let named = |set: &Vec<usize>| set.iter().map(|class| names[*class].clone()).collect();
-    (0..images.len()).map(|i| Ok((Prediction::of(&predictions, &uncertainty, i, names)?, named(&classes[i])))).collect()
+    let mut found: Vec<Prediction> =
+        (0..images.len()).map(|i| Prediction::of(&predictions, &uncertainty, i, names)).collect::<Result<_>>()?;
+    if let Some(calibrated) = calibrated {
+        let probabilities = calibrated.probabilities(&predictions)?;
+        let pairs = found.into_iter().zip(probabilities);
+        found = pairs.map(|(one, probabilities)| one.calibrated(probabilities, names)).collect::<Result<_>>()?;
+    }
+    Ok(found.into_iter().zip(classes.iter().map(named)).collect())
 }

@@ -1,10 +1,8 @@
 //! Calibration: the distance between confidence and accuracy over 15 equal bins of confidence, each open below and
 //! closed above (Guo et al. 2017, "On Calibration of Modern Neural Networks"). Empty bins do not count.
 
+pub use super::bins::{BINS, bin_of};
 use super::{Average, Better, Metric, Resampled, Scope, Scores, Shown, Unit};
-
-/// The number of equal bins of (0, 1].
-pub const BINS: usize = 15;
 
 /// The samples whose confidence falls into one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -122,23 +120,4 @@ fn weighted(bins: &[Bin; BINS], value: impl Fn(&Bin) -> f64) -> Option<f64> {
     let samples: usize = bins.iter().map(|bin| bin.count).sum();
     let sum: f64 = bins.iter().map(|bin| bin.count as f64 * value(bin)).sum();
     (samples > 0).then(|| sum / samples as f64)
-}
-
-/// Returns the bin b with b/15 < confidence ≤ (b + 1)/15. Rounding may lift the confidence slightly above 1; it then
-/// counts in the last bin.
-pub(super) fn bin_of(confidence: f64) -> usize {
-    (1..BINS).take_while(|edge| confidence > *edge as f64 / BINS as f64).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bins_are_closed_above() {
-        assert_eq!([0.0, 1.0 / 15.0, 0.067, 14.0 / 15.0, 1.0, 1.0 + 1e-15].map(bin_of), [0, 0, 1, 13, 14, 14]);
-        for edge in 1..=BINS {
-            assert_eq!(bin_of(edge as f64 / BINS as f64), edge - 1);
-        }
-    }
 }

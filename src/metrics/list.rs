@@ -1,7 +1,10 @@
 //! The registry of metrics. A new metric is one file and its lines here.
 
 use super::metric::Metric;
-use super::{accuracy, auroc, balanced_accuracy, brier, calibration, diversity, entropy, f1, matthews, nll, selective};
+use super::{
+    accuracy, auroc, balanced_accuracy, brier, calibration, classwise, debiased, diversity, entropy, f1, matthews, nll,
+    selective, smooth,
+};
 
 /// All metrics in the order of the columns.
 pub static METRICS: &[&Metric] = &[
@@ -13,6 +16,9 @@ pub static METRICS: &[&Metric] = &[
     &calibration::MCE,
     &calibration::ACE,
     &calibration::RMSCE,
+    &debiased::DEBIASED,
+    &classwise::CLASSWISE,
+    &smooth::SMOOTH,
     &entropy::PREDICTIVE,
     &entropy::EXPECTED,
     &entropy::MI,

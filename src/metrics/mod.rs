@@ -6,11 +6,16 @@ pub mod answers;
 mod auroc;
 mod average;
 mod balanced_accuracy;
+mod bins;
 pub mod bootstrap;
 mod brier;
 pub mod by_class;
 pub mod calibration;
+pub mod calibrators;
+mod class_gaps;
+mod classwise;
 pub mod conformal;
+mod debiased;
 mod diversity;
 mod entropy;
 mod f1;
@@ -23,11 +28,13 @@ pub mod ranking;
 mod sample;
 pub mod scores;
 pub mod selective;
+mod smooth;
 mod tally;
 pub mod temperature;
 #[cfg(test)]
 mod tests;
 
+pub use accuracy::ACCURACY;
 pub use average::{Average, PerAverage, UNSCALED};
 pub use list::METRICS;
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
@@ -76,7 +83,7 @@ pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());
     metric
-        .or_else(|| temperature::of_column(column))
+        .or_else(|| calibrators::of_column(column))
         .or_else(|| ood::of_column(column))
         .or_else(|| conformal::of_column(column))
         .or_else(|| by_class::of_column(column))

@@ -9,6 +9,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 
 use super::average::{Average, PerAverage};
+use super::bins::BINS;
 use crate::predictions::{Predictions, check_finite};
 
 /// The class and confidence of one averaged prediction for one sample.
@@ -72,6 +73,32 @@ pub(super) fn each_sample<T: Send>(
     let found = (0..predictions.samples()).into_par_iter().map_init(scratch, work).collect::<Result<_>>()?;
     predictions.expect_whole()?;
     Ok(found)
+}
+
+/// The numbers of sums that all parts of [`with_sums`] hold together, and the most parts.
+const SUMS: usize = 1 << 23;
+const PARTS: usize = 64;
+
+/// Runs `work` like [`each_sample`], with sums that it adds to. The samples are cut into parts, each with sums of its own; the cuts depend
+/// on the shape alone, so that what is added up does not vary with the number of threads.
+pub(super) fn with_sums<T: Send, S: Send>(
+    predictions: &Predictions,
+    temperatures: PerAverage<f64>,
+    zero: impl Fn() -> S + Sync + Send,
+    work: impl Fn(&mut Scratch, &mut S, usize) -> Result<T> + Sync + Send,
+) -> Result<(Vec<T>, Vec<S>)> {
+    let (samples, classes) = (predictions.samples(), predictions.classes());
+    let parts = (SUMS / (2 * BINS * classes)).clamp(1, PARTS).min(samples);
+    let part = |part: usize| {
+        let (mut scratch, mut sums) = (Scratch::new(classes, temperatures), zero());
+        let range = part * samples / parts..(part + 1) * samples / parts;
+        let found = range.map(|i| work(&mut scratch, &mut sums, i)).collect::<Result<Vec<T>>>()?;
+        Ok((found, sums))
+    };
+    let found: Vec<(Vec<T>, S)> = (0..parts).into_par_iter().map(part).collect::<Result<_>>()?;
+    predictions.expect_whole()?;
+    let (rows, sums): (Vec<Vec<T>>, Vec<S>) = found.into_iter().unzip();
+    Ok((rows.into_iter().flatten().collect(), sums))
 }
 
 impl Scratch {

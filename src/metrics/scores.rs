@@ -1,11 +1,13 @@
 //! One streaming pass over all predictions that computes the per-sample quantities in f64 from which every metric
 //! follows. Log-probabilities come from log-sum-exp of the logits, so nothing is clamped and no probability underflows
-//! before its logarithm is taken. The memory is a few numbers per sample, independent of C and m.
+//! before its logarithm is taken. The memory is a few numbers per sample, independent
+//! of m, and a few per class.
 
 use anyhow::{Context, Result, ensure};
 
 use super::average::{Average, PerAverage, UNSCALED};
-use super::sample::{Outcome, Sample, Scratch, each_sample};
+use super::class_gaps::ClassGaps;
+use super::sample::{Outcome, Sample, Scratch, each_sample, with_sums};
 use crate::predictions::{Predictions, Shape};
 
 /// The scores of one averaged prediction against the labels, each `[N]`.
@@ -26,6 +28,8 @@ pub struct Scores {
     /// The quantities that need no label: predicted classes, confidences, entropies, spread.
     pub uncertainty: Uncertainty,
     pub outcomes: PerAverage<Averaged>,
+    /// The gaps between labels and probabilities of every class, by bins of the probability.
+    pub class_gaps: PerAverage<ClassGaps>,
     pub labels: Vec<u32>,
 }
 
@@ -49,15 +53,22 @@ impl Scores {
             ensure!(scalable, "temperature_{} = {temperature}: must be positive", average.suffix());
         }
         let labels = labels(predictions)?;
-        let rows = each_sample(predictions, temperatures, |scratch, i| {
-            let sample = scratch.read(predictions, i)?;
-            Ok((sample, scratch.outcome(predictions, i, labels[i] as usize)))
+        let classes = predictions.classes();
+        let gaps = || PerAverage::each(|_| ClassGaps::new(classes));
+        let (rows, parts) = with_sums(predictions, temperatures, gaps, |scratch, gaps, i| {
+            let (sample, label) = (scratch.read(predictions, i)?, labels[i] as usize);
+            gaps.logit.add(scratch.probabilities(Average::Logit), label);
+            gaps.probability.add(scratch.probabilities(Average::Probability), label);
+            Ok((sample, scratch.outcome(predictions, i, label)))
         })?;
         let has_top5 = predictions.classes() > 5;
         let averaged = |average| Averaged::gather(has_top5, || rows.iter().map(|(_, outcome)| outcome.of(average)));
         Ok(Self {
             uncertainty: Uncertainty::gather(predictions.shape(), &rows, |(sample, _)| sample),
             outcomes: PerAverage::each(averaged),
+            class_gaps: PerAverage::each(|average| {
+                ClassGaps::joined(classes, parts.iter().map(|part| part.of(average)))
+            }),
             labels: labels.to_vec(),
         })
     }
@@ -192,9 +203,19 @@ impl Uncertainty {
 /// # Errors
 /// Fails if there is no such sample or one of its logits is NaN or infinite.
 pub fn distribution(predictions: &Predictions, sample: usize, average: Average) -> Result<Vec<f64>> {
+    distribution_at(predictions, sample, average, UNSCALED)
+}
+
+/// Returns the class probabilities of one sample at temperatures, `[C]`.
+pub(super) fn distribution_at(
+    predictions: &Predictions,
+    sample: usize,
+    average: Average,
+    temperatures: PerAverage<f64>,
+) -> Result<Vec<f64>> {
     let samples = predictions.samples();
     ensure!(sample < samples, "predictions: sample {sample}: must be below {samples}, the number of samples");
-    let mut scratch = Scratch::new(predictions.classes(), UNSCALED);
+    let mut scratch = Scratch::new(predictions.classes(), temperatures);
     scratch.read(predictions, sample)?;
     Ok(scratch.probabilities(average).to_vec())
 }

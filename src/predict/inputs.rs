@@ -13,7 +13,7 @@ use crate::base::outside::{printed_cell, printed_json};
 use crate::data::Decode;
 use crate::data::read::class_folders::collect as collect_images;
 use crate::metrics::scores::distribution;
-use crate::metrics::{Average, Uncertainty};
+use crate::metrics::{Average, Uncertainty, argmax};
 use crate::predictions::Predictions;
 use crate::schema::words;
 
@@ -151,6 +151,18 @@ impl Prediction {
             disagreement: spread.map(|spread| spread.disagreement[i]),
             probabilities,
         })
+    }
+
+    /// Returns the prediction with calibrated probabilities, `[C]`, of which the largest decides the class. The entropies and the
+    /// disagreement stay those of the members.
+    ///
+    /// # Errors
+    /// Fails if the predicted class has no name.
+    pub fn calibrated(self, probabilities: Vec<f64>, classes: &[String]) -> Result<Prediction> {
+        let class = argmax(&probabilities);
+        let name = classes.get(class);
+        let name = name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))?;
+        Ok(Prediction { class: name.clone(), probability: probabilities[class], probabilities, ..self })
     }
 
     /// Returns the `count` most probable classes with their probabilities, the most probable first.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use super::model_index;
 use super::tables::RenderedTable;
 use crate::base::outside::escape_markdown;
 use crate::experiment::Experiment;
@@ -40,14 +41,14 @@ impl Card<'_> {
     pub fn text(&self) -> Result<String> {
         let mut table = Table::default();
         rows(&self.run.folder)?.iter().for_each(|row| table.append(row));
-        let mut text = self.head();
+        let mut text = self.head(&table);
         text += &self.results(&table);
         text += &calibration(&table);
         text += &self.training();
         Ok(text)
     }
 
-    fn head(&self) -> String {
+    fn head(&self, table: &Table) -> String {
         let Experiment { name, checkpoint, data, task, .. } = self.experiment;
         let file = || checkpoint.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let shown = escape_markdown(&checkpoint.path.name().unwrap_or_else(file));
@@ -56,7 +57,9 @@ impl Card<'_> {
         let (particles, classes) = (self.record.particles, self.classes);
         let pipeline = checkpoint.medium().pipeline();
         let learnt = task.learnt(classes.len());
-        let mut text = format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {pipeline}\n---\n\n");
+        let index = model_index::of(table, name, pipeline);
+        let mut text =
+            format!("---\n# The licence is yours to choose.\nlicense:\npipeline_tag: {pipeline}\n{index}---\n\n");
         let _ = write!(
             text,
             "# {}\n\n{particles} particles of `{shown}` for {learnt}, made by bella {} with `{key}` ({about}). Run `{}`.\n",
@@ -126,7 +129,7 @@ fn quoted(value: &str) -> String {
 
 /// Returns what temperatures make of calibration.
 fn calibration(table: &Table) -> String {
-    let scaled = |name: &&String| name.starts_with("temperature_") || name.contains("_ts_");
+    let scaled = |name: &&String| metrics::calibrators::is_column(name);
     let scaled: Vec<String> = table.columns.iter().filter(scaled).cloned().collect();
     let filled = |row: usize, column: &str| table.get(row, column).is_some_and(|cell| !cell.is_empty());
     let fitted = |row: usize| scaled.iter().any(|column| filled(row, column));
@@ -137,11 +140,11 @@ fn calibration(table: &Table) -> String {
         fitted(row - 1)
     });
     if own.rows.is_empty() {
-        return "\n## Calibration\n\nThe numbers above are those of the model as it is; no temperature was fitted (`bella eval \
+        return "\n## Calibration\n\nThe numbers above are those of the model as it is; no calibrator was fitted (`bella eval \
                 --calibrate`).\n"
             .to_string();
     }
-    let caption = "Calibration errors as they are, and with the temperature that held-out images ask for (`ts`).";
+    let caption = "Numbers as they are, and with what was fitted on held-out images: a temperature (`ts`) or another calibrator (`vs`, `ms`, `dir`, `iso`, `hist`).";
     let raw = Average::ALL.map(|average| format!("ece_{}", average.suffix()));
     let columns: Vec<String> = raw.into_iter().chain(scaled).collect();
     format!("\n{}", chosen(&own, ("Calibration", caption), &columns).to_markdown())

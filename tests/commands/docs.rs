@@ -46,6 +46,10 @@ fn results_page_has_the_metrics_and_measures() {
     for score in bella::metrics::conformal::SCORES {
         assert!(results.contains(&format!("| `{}` | {} |", score.key, score.definition)), "{}", score.key);
     }
+    for entry in bella::metrics::calibrators::CALIBRATORS {
+        let row = format!("| `{}` | `{}` | {} |", entry.key, entry.suffix, entry.about);
+        assert!(results.contains(&row), "{}", entry.key);
+    }
     for (measure, definition) in bella::metrics::conformal::measures() {
         assert!(results.contains(&format!("| `{measure}` | {definition} |")), "{measure}");
     }

@@ -1,7 +1,7 @@
 //! Temperature scaling (Guo et al. 2017): one positive number T that divides all logits, fitted to the NLL of held-out
 //! predictions. The probability mean becomes mean_k softmax(z_k / T), and the logit mean softmax(mean_k z_k / T).
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use rayon::prelude::*;
 
 use super::sample::log_sum_exp;
@@ -14,6 +14,9 @@ pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 
 /// The number of temperatures at which the search starts, evenly spaced in log T over [`BOUNDS`].
 const GRID: usize = 17;
+
+/// The part of the names of scaled columns.
+const SUFFIX: &str = "ts";
 
 /// Returns the metrics that are also reported after scaling, in the columns `<key>_ts_lm` and `<key>_ts_pm`.
 pub fn scaled() -> impl Iterator<Item = &'static Metric> {
@@ -165,21 +168,12 @@ fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
     (-(largest + sum.ln()), weighted / sum)
 }
 
-/// Fits both temperatures on `validation` and returns the columns `temperature_*`, `nll_ts_*`, `ece_ts_*` and
-/// `brier_ts_*` of `test`. If the NLL has no minimum inside [`BOUNDS`], they are empty and a warning is logged.
+/// Fits both temperatures on `validation` and returns the columns `temperature_*`, `nll_ts_*`, `brier_ts_*`,
+/// `ece_ts_*` and `classwise_ece_ts_*` of `test`. If the NLL has no minimum inside [`BOUNDS`], they are empty and a warning is logged.
 ///
 /// # Errors
-/// Fails if labels are missing, the numbers of classes or members differ, or a logit is NaN or infinite.
-pub fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
-    let (a, b) = (validation.shape(), test.shape());
-    ensure!(
-        a.classes == b.classes && a.members == b.members,
-        "validation predictions have {} members and {} classes, those to scale {} and {}: must be of one predictor",
-        a.members,
-        a.classes,
-        b.members,
-        b.classes
-    );
+/// Fails if labels are missing, or a logit is NaN or infinite.
+pub(super) fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
     let fits =
         PerAverage { logit: fit(validation, Average::Logit)?, probability: fit(validation, Average::Probability)? };
     let inside = |average| Some(fits.of(average)).filter(|fit| !fit.at_bound).map(|fit| fit.temperature);
@@ -197,19 +191,20 @@ pub fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Ve
     for metric in scaled() {
         for average in Average::ALL {
             let value = temperatures.of(average).and_then(|_| (metric.eval)(&scores, average));
-            columns.push((column_name(metric, average), value));
+            columns.push((column_name(metric, SUFFIX, average), value));
         }
     }
     Ok(columns)
 }
 
-fn column_name(metric: &Metric, average: Average) -> String {
-    format!("{}_ts_{}", metric.key, average.suffix())
+/// Returns the column of a metric after calibration.
+pub(super) fn column_name(metric: &Metric, suffix: &str, average: Average) -> String {
+    format!("{}_{suffix}_{}", metric.key, average.suffix())
 }
 
 /// Returns the meaning of a column of [`scaled_columns`].
 pub(super) fn of_column(column: &str) -> Option<Column> {
-    let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, *average) == column);
+    let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, SUFFIX, *average) == column);
     let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);
     let definition = "T of least NLL on validation predictions, 0.01 to 100";
     let temperature =

@@ -99,7 +99,7 @@ fn there_is_no_temperature_for_all_right_or_all_wrong() {
             near(fit.temperature, end, 1e-12);
         }
         let columns = scaled_columns(&predictions, &example_of(shape)).unwrap();
-        assert!(columns.len() == 8 && columns.iter().all(|(_, value)| value.is_none()));
+        assert!(columns.len() == 10 && columns.iter().all(|(_, value)| value.is_none()));
     }
 }
 
@@ -129,7 +129,8 @@ fn columns_hold_the_fit_and_the_scaled_numbers() {
     let of = |name: &str| columns.iter().find(|(column, _)| column == name).unwrap().1.unwrap();
     let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
     assert_eq!(names[..4], ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm"]);
-    assert_eq!(names[4..], ["brier_ts_lm", "brier_ts_pm", "ece_ts_lm", "ece_ts_pm"]);
+    assert_eq!(names[4..8], ["brier_ts_lm", "brier_ts_pm", "ece_ts_lm", "ece_ts_pm"]);
+    assert_eq!(names[8..], ["classwise_ece_ts_lm", "classwise_ece_ts_pm"]);
     assert!(names.iter().all(|column| crate::metrics::of_column(column).is_some()));
     assert!(of_column("temperature").is_none() && of_column("mi_ts_lm").is_none());
     let raw = Scores::compute(&example()).unwrap();
@@ -142,10 +143,7 @@ fn columns_hold_the_fit_and_the_scaled_numbers() {
 }
 
 #[test]
-fn another_predictor_or_no_labels_are_refused() {
-    let two = example_of(Shape { members: 2, ..SHAPE });
-    let message = scaled_columns(&two, &example()).unwrap_err().to_string();
-    assert!(message.contains("2 members and 7 classes, those to scale 3 and 7"), "{message}");
+fn predictions_without_labels_are_refused() {
     let unlabelled = Predictions::unlabelled(SHAPE, seven_classes()).unwrap();
     let message = scaled_columns(&unlabelled, &example()).unwrap_err().to_string();
     assert!(message.contains("no labels"), "{message}");

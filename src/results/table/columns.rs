@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::base::small::push_new;
 use crate::data::versions::is_mean;
-use crate::metrics::{self, Average, Better, Unit, accuracy};
+use crate::metrics::{self, Average, Better, Unit, accuracy, calibrators};
 use crate::results::store::Table;
 
 /// The part of a table that a column belongs to.
@@ -176,7 +176,7 @@ impl<'a> Column<'a> {
     fn short_title(&self, kind: Kind, of_both: bool) -> String {
         let plain = || if kind == Kind::Cost { self.name.replace('_', " ") } else { self.name.to_string() };
         let name = self.short.map_or_else(plain, String::from);
-        let scaled = if self.name.contains("_ts_") { " scaled" } else { "" };
+        let scaled = calibrators::word(&self.name).map_or(String::new(), |word| format!(" {word}"));
         let average = self.average().filter(|_| of_both).map_or(String::new(), |of| format!(" {}", of.suffix()));
         format!("{name}{scaled}{average}{}", self.percent())
     }

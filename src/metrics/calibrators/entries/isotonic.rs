@@ -1,0 +1,92 @@
+//! Isotonic regression of each class against all others, normalised (Zadrozny & Elkan 2002), as scikit-learn's
+//! `CalibratedClassifierCV` has it: the curve is linear between the points of the fit, and constant beyond them.
+
+use anyhow::Result;
+
+use crate::metrics::calibrators::averaged::{Averaged, normalised, softmax};
+use crate::metrics::calibrators::fitted::{Calibrator, Fit, Map, Size};
+
+pub static ENTRY: Calibrator = Calibrator {
+    key: "isotonic",
+    about: "a rising curve for each class's probability, normalised",
+    paper: "Zadrozny & Elkan 2002",
+    suffix: "iso",
+    // scikit-learn's guide advises against it for much fewer samples than this.
+    size: Size::Advised(|_| 1000),
+    fit: Fit::Map(fit),
+};
+
+/// A rising curve by its points.
+struct Curve {
+    places: Vec<f64>,
+    values: Vec<f64>,
+}
+
+struct Curves(Vec<Curve>);
+
+fn fit(samples: &Averaged, labels: &[u32]) -> Result<Box<dyn Map>> {
+    let rows: Vec<Vec<f64>> = samples.rows().map(softmax).collect();
+    let curve = |class: usize| {
+        let points = rows.iter().zip(labels);
+        Curve::fit(points.map(|(row, label)| (row[class], f64::from(u8::from(*label as usize == class)))).collect())
+    };
+    Ok(Box::new(Curves((0..samples.classes).map(curve).collect())))
+}
+
+impl Map for Curves {
+    fn probabilities(&self, logits: &[f64]) -> Vec<f64> {
+        normalised(softmax(logits).into_iter().zip(&self.0).map(|(p, curve)| curve.at(p)).collect())
+    }
+}
+
+impl Curve {
+    /// Fits by pooling adjacent violators: neighbours whose means fall are joined until none do.
+    fn fit(mut points: Vec<(f64, f64)>) -> Curve {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Points at one place are one point of their number.
+        let at_places: Vec<(f64, f64, f64)> = points
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|tied| (tied[0].0, tied.iter().map(|(_, value)| value).sum::<f64>(), tied.len() as f64))
+            .collect();
+        // Blocks of sum, count and the number of places.
+        let mut blocks: Vec<(f64, f64, usize)> = vec![];
+        for (_, sum, count) in &at_places {
+            blocks.push((*sum, *count, 1));
+            while let [.., a, b] = blocks[..]
+                && a.0 / a.1 >= b.0 / b.1
+            {
+                blocks.truncate(blocks.len() - 2);
+                blocks.push((a.0 + b.0, a.1 + b.1, a.2 + b.2));
+            }
+        }
+        let values = blocks.iter().flat_map(|(sum, count, places)| std::iter::repeat_n(sum / count, *places)).collect();
+        Curve { places: at_places.iter().map(|(place, ..)| *place).collect(), values }
+    }
+
+    /// Returns the value at a place.
+    fn at(&self, place: f64) -> f64 {
+        let above = self.places.partition_point(|known| *known < place);
+        if above == 0 || above == self.places.len() {
+            return self.values[above.min(self.places.len() - 1)];
+        }
+        let (a, b) = (self.places[above - 1], self.places[above]);
+        let share = (place - a) / (b - a);
+        self.values[above - 1] + share * (self.values[above] - self.values[above - 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // By hand: 0, 1, 0 at .1, .2, .3 are pooled behind the first to ½, and .9 has 1.
+    #[test]
+    fn violators_are_pooled() {
+        let curve = Curve::fit(vec![(0.3, 0.0), (0.1, 0.0), (0.9, 1.0), (0.2, 1.0)]);
+        assert_eq!(curve.values, [0.0, 0.5, 0.5, 1.0]);
+        let close = |place, value: f64| assert!((curve.at(place) - value).abs() < 1e-12, "{place}");
+        for (place, value) in [(0.0, 0.0), (0.15, 0.25), (0.25, 0.5), (0.6, 0.75), (1.0, 1.0)] {
+            close(place, value);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The entry of a calibrator in the registry, and what fitting it gives.
+
+use anyhow::{Result, bail, ensure};
+
+use super::averaged::Averaged;
+use crate::metrics::scores::{distribution_at, labels};
+use crate::metrics::temperature;
+use crate::metrics::{Average, PerAverage, UNSCALED};
+use crate::predictions::{Predictions, Shape};
+
+/// A map of averaged predictions to probabilities.
+pub trait Map: Send + Sync {
+    /// Returns the probabilities of the classes, `[C]`, from averaged logits, `[C]`.
+    fn probabilities(&self, logits: &[f64]) -> Vec<f64>;
+}
+
+/// The way in which a calibrator is fitted.
+pub enum Fit {
+    /// One temperature for the logits of all members, before they are averaged.
+    Temperature,
+    /// A map of averaged predictions, from those of held-out images and their labels.
+    Map(fn(&Averaged, &[u32]) -> Result<Box<dyn Map>>),
+}
+
+/// How many held-out images a calibrator needs.
+pub enum Size {
+    /// As many as it has parameters for this number of classes: with fewer, it is refused, because many maps fit them all.
+    Parameters(fn(usize) -> usize),
+    /// A penalty or monotony chooses among maps, so that fewer images are possible; then a warning says so.
+    Advised(fn(usize) -> usize),
+}
+
+/// A calibrator.
+pub struct Calibrator {
+    /// The word of `--calibrate`.
+    pub key: &'static str,
+    pub about: &'static str,
+    pub paper: &'static str,
+    /// The part of the names of its columns.
+    pub suffix: &'static str,
+    pub size: Size,
+    pub fit: Fit,
+}
+
+impl Calibrator {
+    /// Returns the title of a table of calibrated numbers.
+    pub fn title(&self) -> String {
+        match self.fit {
+            Fit::Temperature => "temperature scaling".to_string(),
+            Fit::Map(_) => format!("calibration by {}", self.key),
+        }
+    }
+
+    /// Fits the calibrator on held-out predictions for one average.
+    ///
+    /// # Errors
+    /// Fails if there are no labels, if there are fewer images than parameters, or if a logit is not finite.
+    pub fn fit(&'static self, held_out: &Predictions, average: Average) -> Result<Calibrated> {
+        self.check(held_out)?;
+        let fitted = match self.fit {
+            Fit::Temperature => {
+                let fit = temperature::fit(held_out, average)?;
+                let [low, high] = temperature::BOUNDS;
+                ensure!(!fit.at_bound, "validation NLL ({}) has no minimum for T in {low} to {high}", average.suffix());
+                Fitted::Temperature(fit.temperature)
+            }
+            Fit::Map(fit) => Fitted::Map(fit(&Averaged::of(held_out, average)?, labels(held_out)?)?),
+        };
+        Ok(Calibrated { average, classes: held_out.classes(), fitted })
+    }
+
+    /// Refuses a calibrator with more parameters than images, and warns of one that wants more.
+    fn check(&self, held_out: &Predictions) -> Result<()> {
+        let (images, classes, key) = (held_out.samples(), held_out.classes(), self.key);
+        match self.size {
+            Size::Parameters(of) if of(classes) > images => bail!(
+                "--calibrate={key}: {} parameters for {classes} classes, but {images} held-out images: needs as many images as \
+                 parameters, since many maps fit fewer: hold out more (data.*.validation) or choose temperature",
+                of(classes)
+            ),
+            Size::Advised(of) if of(classes) > images => tracing::warn!(
+                "--calibrate={key}: {images} held-out images, and {} are advised for {classes} classes: expect it to follow them \
+                 too closely",
+                of(classes)
+            ),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A calibrator that was fitted for one average.
+pub struct Calibrated {
+    average: Average,
+    classes: usize,
+    fitted: Fitted,
+}
+
+enum Fitted {
+    Temperature(f64),
+    Map(Box<dyn Map>),
+}
+
+/// The smallest probability whose logarithm is taken, which scikit-learn's `log_loss` has, too: isotonic curves and histograms give
+/// classes a probability of 0, and the label may be one of them.
+const SMALLEST: f64 = f64::EPSILON;
+
+impl Calibrated {
+    /// Returns the calibrated probabilities of all samples, `[N, C]`.
+    ///
+    /// # Errors
+    /// Fails if the number of classes is another one, or if a logit is not finite.
+    pub fn probabilities(&self, predictions: &Predictions) -> Result<Vec<Vec<f64>>> {
+        let (fitted, found) = (self.classes, predictions.classes());
+        ensure!(fitted == found, "a calibrator was fitted on {fitted} classes, and is applied to {found}");
+        match &self.fitted {
+            Fitted::Temperature(temperature) => {
+                let temperatures = match self.average {
+                    Average::Logit => PerAverage { logit: *temperature, ..UNSCALED },
+                    Average::Probability => PerAverage { probability: *temperature, ..UNSCALED },
+                };
+                let one = |i| distribution_at(predictions, i, self.average, temperatures);
+                (0..predictions.samples()).map(one).collect()
+            }
+            Fitted::Map(map) => {
+                let averaged = Averaged::of(predictions, self.average)?;
+                Ok(averaged.rows().map(|row| map.probabilities(row)).collect())
+            }
+        }
+    }
+
+    /// Returns the calibrated predictions as those of one member, with the labels that the others had.
+    ///
+    /// # Errors
+    /// Fails if [`probabilities`](Self::probabilities) fails.
+    pub fn predictions(&self, predictions: &Predictions) -> Result<Predictions> {
+        let probabilities = self.probabilities(predictions)?.concat();
+        let logits = probabilities.into_iter().map(|p| p.max(SMALLEST).ln() as f32).collect();
+        let shape = Shape { members: 1, ..predictions.shape() };
+        match predictions.labels() {
+            Some(labels) => Predictions::new(shape, logits, labels.to_vec()),
+            None => Predictions::unlabelled(shape, logits),
+        }
+    }
+}

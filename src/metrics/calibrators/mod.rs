@@ -1,0 +1,18 @@
+//! Calibrators: maps of averaged predictions to probabilities, fitted on held-out images. Each has one file below `entries` and is
+//! registered in [`CALIBRATORS`]. `--calibrate=KEY,…` fits them; a row has the columns `<metric>_<suffix>_<average>` of each, so that it
+//! says which calibrator a number comes from.
+
+mod averaged;
+mod columns;
+mod descent;
+pub mod entries;
+mod fitted;
+mod linear;
+
+pub use averaged::Averaged;
+pub use columns::{columns, is_column, of_column, word};
+pub use entries::{CALIBRATORS, find};
+pub use fitted::{Calibrated, Calibrator, Fit, Map, Size};
+
+#[cfg(test)]
+mod tests;
