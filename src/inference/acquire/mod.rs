@@ -206,8 +206,14 @@ impl Reader<'_> {
     fn pool(&self, files: &[File], training: &Training) -> Result<(Seen, Vec<PathBuf>)> {
         let session = &self.opened.session;
         let side = session.model.images()?.size() as usize;
-        let wanted =
-            Wanted { resize: None, batch_size: None, conformal: None, keeps_extremes: false, as_stored: false };
+        let wanted = Wanted {
+            resize: None,
+            batch_size: None,
+            conformal: None,
+            calibrator: None,
+            keeps_extremes: false,
+            as_stored: false,
+        };
         let how = preparation(&wanted, self.opened, side)?;
         let (height, width) = training.size;
         // Images that are stored as pixels have a size of their own, which a file of one of them has, too.
