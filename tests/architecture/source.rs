@@ -33,7 +33,8 @@ impl Source {
         let mut rest = Vec::new();
         let mut at = 0;
         while at < tokens.len() {
-            if tokens[at] != "use" {
+            // `use<…>` in a type says which lifetimes it captures, and imports nothing.
+            if tokens[at] != "use" || tokens.get(at + 1).is_some_and(|next| next == "<") {
                 rest.push(tokens[at].as_str());
                 at += 1;
                 continue;
