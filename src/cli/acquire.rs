@@ -65,7 +65,7 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
     let named = (args.run != "latest").then_some(args.run.as_str());
     let opened = Opened::run(named, &Overrides::default(), args.compute.computing())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
-        return Err(Usage("bella acquire: this run is on texts: name a run on images".into()).into());
+        return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
     }
     let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
     let asked = Asked { count: args.count as usize, seed: args.seed };
@@ -86,7 +86,8 @@ impl AcquireArgs {
         let mut writer = csv::Writer::from_writer(out);
         writer.write_record(["path", "label", "split", "score", "predicted"])?;
         for Next { path, score, predicted } in chosen {
-            let path = path.canonicalize().with_context(|| format!("{}: cannot find", path.display()))?;
+            // A link stays one: the folder that holds it has the name of its class.
+            let path = std::path::absolute(path).with_context(|| format!("{}: cannot find", path.display()))?;
             let folder = path.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
             let label = if self.folder_labels { folder.to_string_lossy() } else { "".into() };
             let path = path.to_str().with_context(|| format!("{}: its name is no UTF-8: rename it", path.display()))?;

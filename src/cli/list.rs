@@ -147,7 +147,10 @@ fn list_registry(registry: Registry) {
                 "out-of-distribution scores (eval --ood, score --ood)",
                 OOD_SCORES.iter().map(|e| (e.key, e.definition)),
             );
-            section("calibrators (eval --calibrate, score --calibrate)", CALIBRATORS.iter().map(|e| (e.key, e.about)));
+            section(
+                "calibrators (--calibrate of eval, score and predict)",
+                CALIBRATORS.iter().map(|e| (e.key, e.about)),
+            );
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
             println!("metrics");
             for metric in METRICS {

@@ -34,7 +34,7 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "validation")]
     ood: Vec<PathBuf>,
 
-    /// Fit calibrators on these validation predictions and add the calibrated NLL, ECE and Brier score.
+    /// Fit calibrators on these validation predictions and add the calibrated numbers.
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 

@@ -150,8 +150,8 @@ fn pattern(names: &[&str]) -> String {
     };
     let parts: Option<Vec<(String, String)>> = names.iter().map(|name| numbered(name)).collect();
     let is_range = |parts: &[(String, String)]| {
-        let first = parts[0].1.parse::<u64>().unwrap_or(u64::MAX);
-        (first..).zip(parts).all(|(number, (start, digits))| {
+        let Ok(first) = parts[0].1.parse::<u32>() else { return false };
+        (u64::from(first)..).zip(parts).all(|(number, (start, digits))| {
             *start == parts[0].0 && digits.len() == parts[0].1.len() && digits.parse() == Ok(number)
         })
     };

@@ -49,8 +49,7 @@ pub fn after_training(
             batch_size,
             set: String::new(),
             names_files: true,
-            validation: None,
-            calibrators: Vec::new(),
+            calibration: None,
             conformal: None,
         };
         for (set, images) in tests {

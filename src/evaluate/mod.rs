@@ -11,7 +11,7 @@ use crate::data::batches::{SampleSet, TestImages};
 use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
 use crate::metrics;
-use crate::metrics::calibrators::{self, Calibrator};
+use crate::metrics::calibrators::{self, Calibration};
 use crate::metrics::conformal::Calibrated;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
@@ -64,10 +64,8 @@ pub struct Evaluation<'a> {
     /// Whether this set may be the first to use the plain names of predictions files. It may not if the run has a test
     /// set of the same name with other images.
     pub names_files: bool,
-    /// The predictions of the same members on held-out training images; calibrators are fitted on them.
-    pub validation: Option<Predictions>,
-    /// The calibrators that are fitted.
-    pub calibrators: Vec<&'static Calibrator>,
+    /// The calibrators that were fitted on predictions of the same members on held-out training images.
+    pub calibration: Option<Calibration>,
     /// The thresholds of conformal sets, and what was measured of them.
     pub conformal: Option<Conformal>,
 }
@@ -129,8 +127,8 @@ impl Evaluation<'_> {
         let mut row = self.describe(found, condition, images);
         found.metrics()?.into_iter().for_each(|(column, value)| row.push_number(column, value));
         if let Some(predictions) = found.logits() {
-            if let Some(validation) = &self.validation {
-                for (column, value) in calibrators::columns(&self.calibrators, validation, predictions)? {
+            if let Some(calibration) = &self.calibration {
+                for (column, value) in calibration.columns(predictions)? {
                     row.push_number(column, value);
                 }
             }
@@ -239,7 +237,7 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
     match (computed(old) == computed(new), calibrated) {
         (true, 0) => None,
         (true, _) => {
-            Some("the calibrated numbers of the replaced row are gone; --calibrate fits them again".to_string())
+            Some("the calibrated numbers of the replaced row are gone; --calibrate=KEY fits them again".to_string())
         }
         (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
     }
@@ -291,7 +289,7 @@ mod tests {
             row
         };
         let lost = said(changed("0.5", "1.5"), changed("0.6", ""));
-        assert!(lost.contains("--calibrate fits them again"), "{lost}");
+        assert!(lost.contains("--calibrate=KEY fits them again"), "{lost}");
         let other = said(row("bf16", ""), row("f64", ""));
         assert_eq!(other, "computed in f64 on cpu, it replaces one computed in bf16 on cpu");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
 use crate::metrics::answers::{self, Level, Scored};
-use crate::metrics::calibrators::{self, Calibrator};
+use crate::metrics::calibrators::{Calibration, Calibrator};
 use crate::metrics::conformal::{Coverage, Plan};
 use crate::metrics::{Uncertainty, ood};
 use crate::predictions::{Answers, Predictions};
@@ -74,7 +74,8 @@ pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, predictions).with_context(context)?;
-        for (column, value) in calibrators::columns(fitted_by, &fitted, predictions).with_context(context)? {
+        let calibration = Calibration::fit(fitted_by, fitted).with_context(context)?;
+        for (column, value) in calibration.columns(predictions).with_context(context)? {
             row.push_number(column, value);
         }
     }
@@ -276,7 +277,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         save(&file, &[4.0, 4.0, -4.0, 4.0], true, "r1");
-        let row = score(&file, Some((&file, &calibrators::CALIBRATORS[..1]))).unwrap();
+        let row = score(&file, Some((&file, &crate::metrics::calibrators::CALIBRATORS[..1]))).unwrap();
         let number = |column: &str| row.get(column).unwrap().parse::<f64>().unwrap();
         assert!((number("temperature_lm") - 4.0 / 3f64.ln()).abs() < 1e-6);
         assert!((number("temperature_pm") - 4.0 / 3f64.ln()).abs() < 1e-6);

@@ -14,7 +14,7 @@ use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::experiment::{Experiment, on_other_data};
 use crate::metrics::Uncertainty;
-use crate::metrics::calibrators::Calibrator;
+use crate::metrics::calibrators::{Calibration, Calibrator};
 use crate::metrics::conformal::Plan;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
@@ -66,8 +66,7 @@ impl Suite {
             batch_size: opened.batch_size(self.batch_size),
             set: set_name(&experiment.data.label, self.split),
             names_files: true,
-            validation: None,
-            calibrators: self.calibrators.clone(),
+            calibration: None,
             conformal: None,
         };
         if !opened.is_of_training(self.split) {
@@ -119,7 +118,9 @@ impl Testing<'_> {
         if let Some(plan) = conformal {
             self.evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
         }
-        self.evaluation.validation = Some(predictions).filter(|_| !calibrators.is_empty());
+        if !calibrators.is_empty() {
+            self.evaluation.calibration = Some(Calibration::fit(calibrators, predictions)?);
+        }
         Ok(())
     }
 

@@ -71,7 +71,7 @@ settings! {
     pub struct Expectation {
         /// Labels over which the curvature is an expectation: all, with a backward pass a class, or some that are drawn from the
         /// predictions, with a backward pass a draw.
-        pub fisher: Fisher = Fisher::Exact;
+        pub fisher: Fisher = Fisher::Exact, omit Fisher::Exact;
         /// Labels drawn for each image with `fisher = "mc"`; 1 where it is not given.
         pub fisher_draws: Option<i64>, in 1..=10_000;
     }

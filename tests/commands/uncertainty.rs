@@ -95,12 +95,14 @@ fn temperatures_are_fitted_on_held_out_images() {
         assert!(["nll_ts", "ece_ts", "brier_ts"].iter().all(|s| number(&results, 0, &format!("{s}_{average}")) > 0.0));
     }
     assert_has(
-        &done(with(place.command("eval", &[]), &["--calibrate=vector,isotonic"])),
-        &["calibration by vector", "calibration by isotonic"],
+        &done(with(place.command("eval", &[]), &["--calibrate=dirichlet,isotonic"])),
+        &["calibration by dirichlet", "calibration by isotonic"],
     );
     let several = place.results();
-    assert!(number(&several, 0, "nll_vs_pm") > 0.0 && number(&several, 0, "accuracy_iso_lm") > 0.0);
+    assert!(number(&several, 0, "nll_dir_pm") > 0.0 && number(&several, 0, "accuracy_iso_lm") > 0.0);
     assert_eq!(number(&several, 0, "temperature_lm"), number(&results, 0, "temperature_lm"), "kept beside");
+    let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 1);
+    assert_has(&few, &["--calibrate=vector: 20 parameters for 10 classes, but 10 held-out images", "hold out more"]);
     let unknown = error_line(with(place.command("eval", &[]), &["--calibrate=platt"]), 2);
     assert_has(&unknown, &["platt"]);
     let file = text(&place.run().join("predictions/digits@clean.safetensors"));

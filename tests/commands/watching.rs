@@ -215,6 +215,8 @@ fn a_signal_ends_every_command_alike() {
         drop(input);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", messages(&output));
         let said = messages(&output);
-        assert!(said.ends_with("error: stopped; what was finished before is saved\n"), "{arguments:?}: {said}");
+        // The signal comes before or after the run's folder is there.
+        let ends = ["stopped; what was finished before is saved", "stopped before the first step: nothing was trained"];
+        assert!(ends.iter().any(|end| said.ends_with(&format!("error: {end}\n"))), "{arguments:?}: {said}");
     }
 }

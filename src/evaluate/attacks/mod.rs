@@ -82,6 +82,10 @@ impl Settings {
             ("queries", self.queries.is_some()),
             ("version", self.version.is_some()),
         ];
+        if self.from_image && self.restarts.is_some_and(|count| count > 1) {
+            let why = "--attack-restarts: with --attack-from-image every start is the same: leave one of them out";
+            return Err(Usage(why.into()).into());
+        }
         match given.iter().find(|(option, given)| *given && !entry.reads.contains(option)) {
             Some((option, _)) => {
                 Err(Usage(format!("--attack-{option}: {} does not read it: leave it out", entry.key)).into())
@@ -203,7 +207,7 @@ pub trait Attack {
 pub fn check_classes(entry: &Entry, classes: usize) -> Result<()> {
     ensure!(
         classes >= entry.classes,
-        "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square",
+        "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square, whatever the number of classes",
         entry.key,
         entry.classes
     );

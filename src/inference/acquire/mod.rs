@@ -120,18 +120,19 @@ pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batc
         let why = format!("--by {}: the run has one member, which agrees with itself: use entropy or margin", rule.key);
         return Err(Usage(why).into());
     }
+    let too_few = |available: usize| {
+        let images = counted(available, "image", "images");
+        format!("--count {}: the pool has {images} that can be chosen: ask for fewer", asked.count)
+    };
+    // What the number of files tells already is said before they are read.
+    ensure!(files.len() >= asked.count, too_few(files.len()));
     let batch_size = opened.batch_size(batch);
     let features = rule.needs_features;
     let chunker = predictor.plan(batch_size, files.len())?;
     let reader = Reader { opened, predictor: &predictor, chunker: &chunker, batch_size, features };
     let training = reader.training()?;
     let (seen, paths) = reader.pool(files, &training)?;
-    ensure!(
-        paths.len() >= asked.count,
-        "--count {}: the pool has {} that can be chosen: ask for fewer",
-        asked.count,
-        counted(paths.len(), "image", "images")
-    );
+    ensure!(paths.len() >= asked.count, too_few(paths.len()));
     let predictions = predictor.predictions(seen.logits(predictor.members()), None)?;
     let guesses = Uncertainty::compute(&predictions)?.guesses;
     let features = features.then_some(Features { pool: seen.features, training: training.features });

@@ -3,47 +3,68 @@
 use anyhow::{Result, ensure};
 
 use super::entries::CALIBRATORS;
-use super::fitted::{Calibrator, Fit};
+use super::fitted::{Calibrated, Calibrator, Fit};
 use crate::metrics::temperature;
 use crate::metrics::{ACCURACY, Average, Column, Metric, PerAverage, Scores};
 use crate::predictions::Predictions;
 
-/// Fits calibrators on held-out predictions and returns their columns of `test`: of a temperature `temperature_<average>` and
-/// `<metric>_ts_<average>`, of any other one `<metric>_<suffix>_<average>`, among them the accuracy, which others than a temperature change.
-///
-/// # Errors
-/// Fails if labels are missing, the numbers of classes or members differ, a logit is not finite, or there are too few images.
-pub fn columns(
-    calibrators: &[&'static Calibrator],
-    held_out: &Predictions,
-    test: &Predictions,
-) -> Result<Vec<(String, Option<f64>)>> {
-    let (a, b) = (held_out.shape(), test.shape());
-    ensure!(
-        a.classes == b.classes && a.members == b.members,
-        "validation predictions have {} members and {} classes, those to scale {} and {}: must be of one predictor",
-        a.members,
-        a.classes,
-        b.members,
-        b.classes
-    );
-    let mut columns = vec![];
-    for calibrator in calibrators {
-        match calibrator.fit {
-            Fit::Temperature => columns.extend(temperature::scaled_columns(held_out, test)?),
-            Fit::Map(_) => columns.extend(mapped(calibrator, held_out, test)?),
-        }
+/// Calibrators that were fitted on held-out predictions.
+pub struct Calibration {
+    held_out: Predictions,
+    /// The maps for each average; a temperature has none, since its columns come with it.
+    fitted: Vec<(&'static Calibrator, Option<PerAverage<Calibrated>>)>,
+}
+
+impl Calibration {
+    /// Fits calibrators on held-out predictions.
+    ///
+    /// # Errors
+    /// Fails if labels are missing, if a logit is not finite, or if there are too few images.
+    pub fn fit(calibrators: &[&'static Calibrator], held_out: Predictions) -> Result<Calibration> {
+        let fit = |calibrator: &'static Calibrator| {
+            let maps = match calibrator.fit {
+                Fit::Temperature => None,
+                Fit::Map(_) => Some(calibrator.fit_both(&held_out)?),
+            };
+            Ok((calibrator, maps))
+        };
+        let fitted = calibrators.iter().map(|calibrator| fit(calibrator)).collect::<Result<_>>()?;
+        Ok(Calibration { held_out, fitted })
     }
-    Ok(columns)
+
+    /// Returns the calibrated columns of `test`: of a temperature `temperature_<average>` and `<metric>_ts_<average>`, of any other
+    /// calibrator `<metric>_<suffix>_<average>`, among them the accuracy, which others than a temperature change.
+    ///
+    /// # Errors
+    /// Fails if labels are missing, the numbers of classes or members differ, or a logit is not finite.
+    pub fn columns(&self, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
+        let (a, b) = (self.held_out.shape(), test.shape());
+        ensure!(
+            a.classes == b.classes && a.members == b.members,
+            "validation predictions have {} members and {} classes, those to scale {} and {}: must be of one predictor",
+            a.members,
+            a.classes,
+            b.members,
+            b.classes
+        );
+        let mut columns = vec![];
+        for (calibrator, maps) in &self.fitted {
+            match maps {
+                None => columns.extend(temperature::scaled_columns(&self.held_out, test)?),
+                Some(maps) => columns.extend(mapped(calibrator, maps, test)?),
+            }
+        }
+        Ok(columns)
+    }
 }
 
 fn mapped(
-    calibrator: &'static Calibrator,
-    held_out: &Predictions,
+    calibrator: &Calibrator,
+    maps: &PerAverage<Calibrated>,
     test: &Predictions,
 ) -> Result<Vec<(String, Option<f64>)>> {
-    let of = |average| -> Result<Scores> { Scores::compute(&calibrator.fit(held_out, average)?.predictions(test)?) };
-    let scores = PerAverage { logit: of(Average::Logit)?, probability: of(Average::Probability)? };
+    let of = |map: &Calibrated| -> Result<Scores> { Scores::compute(&map.predictions(test)?) };
+    let scores = PerAverage { logit: of(&maps.logit)?, probability: of(&maps.probability)? };
     let mut columns = vec![];
     for metric in metrics() {
         for average in Average::ALL {

@@ -57,11 +57,31 @@ impl Calibrator {
     /// Fails if there are no labels, if there are fewer images than parameters, or if a logit is not finite.
     pub fn fit(&'static self, held_out: &Predictions, average: Average) -> Result<Calibrated> {
         self.check(held_out)?;
+        self.fitted(held_out, average)
+    }
+
+    /// Fits the calibrator on held-out predictions for each average.
+    ///
+    /// # Errors
+    /// Fails as [`fit`](Self::fit) does.
+    pub fn fit_both(&'static self, held_out: &Predictions) -> Result<PerAverage<Calibrated>> {
+        self.check(held_out)?;
+        let of = |average| self.fitted(held_out, average);
+        Ok(PerAverage { logit: of(Average::Logit)?, probability: of(Average::Probability)? })
+    }
+
+    fn fitted(&'static self, held_out: &Predictions, average: Average) -> Result<Calibrated> {
         let fitted = match self.fit {
             Fit::Temperature => {
                 let fit = temperature::fit(held_out, average)?;
                 let [low, high] = temperature::BOUNDS;
-                ensure!(!fit.at_bound, "validation NLL ({}) has no minimum for T in {low} to {high}", average.suffix());
+                ensure!(
+                    !fit.at_bound,
+                    "--calibrate={}: the held-out NLL ({}) has no minimum for T in {low} to {high}: leave it out, hold out more \
+                     images, or choose isotonic",
+                    self.key,
+                    average.suffix()
+                );
                 Fitted::Temperature(fit.temperature)
             }
             Fit::Map(fit) => Fitted::Map(fit(&Averaged::of(held_out, average)?, labels(held_out)?)?),

@@ -109,10 +109,12 @@ impl LowRank {
     }
 
     /// Returns the factors m / ‖W_0 + ΔW_i‖ of the rows of `weight: [out, in]`, `[n, out]` (Liu et al. 2024, arXiv 2402.09353,
-    /// equation 5). The gradient takes the norm as a constant (section 4.3, equation 11), as PEFT does.
+    /// equation 5). The gradient takes the norm as a constant (section 4.3, equation 11), as PEFT does. A row of zeros, such
+    /// as one that pads a vocabulary, has the magnitude 0 and stays one; divided by its norm it would be NaN.
     pub(super) fn row_factors(&self, weight: &Tensor) -> Option<Tensor> {
         let magnitude = self.magnitude.as_ref()?;
-        let norms = tch::no_grad(|| self.norms(weight)).to_kind(magnitude.kind());
+        let norms = tch::no_grad(|| self.norms(weight).to_kind(magnitude.kind()));
+        let norms = norms.where_self(&norms.gt(0.0), &norms.ones_like());
         Some(magnitude / norms)
     }
 

@@ -142,7 +142,12 @@ impl Spec {
         };
         let given = match self.init {
             Init::Uniform => None,
-            Init::Pissa => Some(Factors::principal(weight()?, rank, scale).with_context(|| name.clone())?),
+            Init::Pissa => {
+                let why = || {
+                    format!("subspace.low-rank.init = \"pissa\": {name} cannot be decomposed: use init = \"uniform\"")
+                };
+                Some(Factors::principal(weight()?, rank, scale).with_context(why)?)
+            }
         };
         let magnitude = if self.dora { Some(row_norms(weight()?)) } else { None };
         let (name, inputs, outputs) = (name.clone(), *inputs, *outputs);
