@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Place, assert_has, bella, cells, done, error_line, folder, number, table, text, trained, with};
+use crate::common::{
+    Place, assert_has, bella, cells, done, error_line, folder, messages, number, table, text, trained, with,
+};
 use bella::predictions::{Predictions, Shape};
 use bella::results::store::{Table, read};
 
@@ -103,8 +105,9 @@ fn temperatures_are_fitted_on_held_out_images() {
     assert_eq!(number(&several, 0, "temperature_lm"), number(&results, 0, "temperature_lm"), "kept beside");
     let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 1);
     assert_has(&few, &["--calibrate=vector: 20 parameters for 10 classes, but 10 held-out images", "hold out more"]);
-    let unknown = error_line(with(place.command("eval", &[]), &["--calibrate=platt"]), 2);
-    assert_has(&unknown, &["platt"]);
+    let unknown = with(place.command("eval", &[]), &["--calibrate=platt"]).output().unwrap();
+    assert_eq!(unknown.status.code(), Some(2));
+    assert_has(&messages(&unknown), &["unknown calibrator `platt`; known: temperature, vector"]);
     let file = text(&place.run().join("predictions/digits@clean.safetensors"));
     let scored = table(&place, &done(bella(&["score", &file, "--validation", &file, "--csv"])));
     for average in ["lm", "pm"] {

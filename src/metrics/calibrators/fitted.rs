@@ -14,12 +14,15 @@ pub trait Map: Send + Sync {
     fn probabilities(&self, logits: &[f64]) -> Vec<f64>;
 }
 
+/// A function that fits a map of averaged predictions on those of held-out images and their labels.
+pub type FitMap = fn(&Averaged, &[u32]) -> Result<Box<dyn Map>>;
+
 /// The way in which a calibrator is fitted.
 pub enum Fit {
     /// One temperature for the logits of all members, before they are averaged.
     Temperature,
-    /// A map of averaged predictions, from those of held-out images and their labels.
-    Map(fn(&Averaged, &[u32]) -> Result<Box<dyn Map>>),
+    /// A map of averaged predictions.
+    Map(FitMap),
 }
 
 /// How many held-out images a calibrator needs.

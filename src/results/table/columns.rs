@@ -176,7 +176,7 @@ impl<'a> Column<'a> {
     fn short_title(&self, kind: Kind, of_both: bool) -> String {
         let plain = || if kind == Kind::Cost { self.name.replace('_', " ") } else { self.name.to_string() };
         let name = self.short.map_or_else(plain, String::from);
-        let scaled = calibrators::word(&self.name).map_or(String::new(), |word| format!(" {word}"));
+        let scaled = calibrators::word(self.name).map_or(String::new(), |word| format!(" {word}"));
         let average = self.average().filter(|_| of_both).map_or(String::new(), |of| format!(" {}", of.suffix()));
         format!("{name}{scaled}{average}{}", self.percent())
     }
