@@ -135,7 +135,7 @@ impl Linear for Drawn<'_> {
     }
 
     /// Returns the memory of a pass over an image of the particle and of each draw. Derivatives also hold what they are made of: queries,
-    /// keys and values next to theirs, and the scores of attention, so that they take about [`TIMES`] as much as a pass.
+    /// keys and values next to theirs, and the scores of attention, so that they take about `TIMES` as much as a pass.
     fn need(&self, model: &Model) -> MemoryEstimate {
         const TIMES: u64 = 3;
         let pass = model.need(Graph::None);

@@ -1,6 +1,6 @@
 //! Attacks move pixels within the L∞ ball of radius epsilon around an image, and within [0, 1], so that the true label is no
 //! longer predicted. They are untargeted. Each attack has one file and is registered in [`ATTACKS`]; it sees a
-//! [`Classifier`], never a model. Attacks that go on with the images that still resist share [`resisting`].
+//! [`Classifier`], never a model. Attacks that go on with the images that still resist share `resisting`.
 
 mod auto_pgd;
 mod boundary;

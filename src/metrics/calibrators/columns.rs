@@ -96,7 +96,7 @@ pub fn is_column(column: &str) -> bool {
     column.starts_with("temperature_") || parts(column).is_some()
 }
 
-/// Returns the meaning of a column of [`columns`].
+/// Returns the meaning of a column of [`Calibration::columns`].
 pub fn of_column(column: &str) -> Option<Column> {
     temperature::of_column(column).or_else(|| parts(column).map(|(_, metric)| metric.column()))
 }
