@@ -32,7 +32,7 @@ const KEPT: usize = 32;
 /// The entry of the footer in which the package `datasets` states the types of columns.
 const FEATURES: &str = "huggingface";
 
-/// What a column holds, as far as its type says.
+/// The kind of values in a column, as far as its type says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes of files, or structs with the field `bytes`.

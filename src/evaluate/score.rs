@@ -74,7 +74,7 @@ pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, predictions).with_context(context)?;
-        let calibration = Calibration::fit(fitted_by, fitted).with_context(context)?;
+        let calibration = Calibration::fit(fitted_by, &fitted).with_context(context)?;
         for (column, value) in calibration.columns(predictions).with_context(context)? {
             row.push_number(column, value);
         }

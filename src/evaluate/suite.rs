@@ -119,7 +119,7 @@ impl Testing<'_> {
             self.evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
         }
         if !calibrators.is_empty() {
-            self.evaluation.calibration = Some(Calibration::fit(calibrators, predictions)?);
+            self.evaluation.calibration = Some(Calibration::fit(calibrators, &predictions)?);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::bins::{BINS, bin_of};
 
-/// Of every class c and bin b of its probability, the sum of 1[y = c] − p_c over the samples whose p_c falls into b.
+/// The sums of 1[y = c] − p_c, one for every class c and every bin of its probability, over the samples whose p_c falls into the bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassGaps {
     /// `[C, BINS]`.

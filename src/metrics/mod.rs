@@ -39,7 +39,7 @@ pub use average::{Average, PerAverage, UNSCALED};
 pub use list::METRICS;
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use nll::NLL;
-pub use sample::argmax;
+pub use sample::{argmax, softmax_in_place};
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
 pub use tally::Tally;
 

@@ -267,7 +267,7 @@ pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
 }
 
 /// Turns logits into probabilities and returns their log-sum-exp.
-fn softmax_in_place(values: &mut [f64]) -> f64 {
+pub fn softmax_in_place(values: &mut [f64]) -> f64 {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     values.iter_mut().for_each(|value| *value = (*value - max).exp());
     let sum: f64 = values.iter().sum();

@@ -6,7 +6,7 @@ use crate::model::outline::Outline;
 use crate::model::preparation::Normalize;
 use crate::model::values::Values;
 
-/// What depends on the kind of a checkpoint, besides its reading.
+/// The facts about a kind of checkpoint, but for the way in which it is read.
 pub struct KindEntry {
     /// The word of `checkpoint.kind`.
     pub word: &'static str,

@@ -343,3 +343,14 @@ batch_size = 8
         place.path("vqa")
     )
 }
+
+/// max |a − b| ≤ bound · max |b|, and b is not zero.
+#[track_caller]
+pub fn relatively_near(a: &Tensor, b: &Tensor, bound: f64, what: &str) {
+    assert_eq!(a.size(), b.size(), "{what}");
+    let (a, b) = (a.to_kind(Kind::Double), b.to_kind(Kind::Double));
+    let largest = b.abs().max().double_value(&[]);
+    let difference = (&a - &b).abs().max().double_value(&[]) / largest;
+    println!("{what}: relative difference {difference:.1e}");
+    assert!(largest > 0.0 && difference <= bound, "{what}: relative difference {difference:e}");
+}

@@ -1,7 +1,7 @@
 //! Laplace approximations: hand-made goldens, laplace-torch on small networks, and a vision transformer against its dense
 //! curvature.
 
-use crate::common::{fixture, model, model_of};
+use crate::common::{fixture, model, model_of, relatively_near as near};
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::laplace::curvature::Fit;
@@ -37,17 +37,6 @@ fn fitted_by(labels: Labels, maps: &Maps, shape: Shape, passes: &[Pass]) -> Curv
 fn log_likelihood(logits: &Tensor, labels: &[i64]) -> f64 {
     let picked = logits.log_softmax(-1, Kind::Double).gather(1, &Tensor::from_slice(labels).unsqueeze(1), false);
     picked.sum(Kind::Double).double_value(&[])
-}
-
-/// max |a − b| ≤ bound · max |b|, and b is not zero.
-#[track_caller]
-fn near(a: &Tensor, b: &Tensor, bound: f64, what: &str) {
-    assert_eq!(a.size(), b.size(), "{what}");
-    let (a, b) = (a.to_kind(Kind::Double), b.to_kind(Kind::Double));
-    let largest = b.abs().max().double_value(&[]);
-    let difference = (&a - &b).abs().max().double_value(&[]) / largest;
-    println!("{what}: relative difference {difference:.1e}");
-    assert!(largest > 0.0 && difference <= bound, "{what}: relative difference {difference:e}");
 }
 
 /// A linear classifier without bias, as a layer whose Jacobians are formed, or as a head whose are not.

@@ -1,7 +1,7 @@
 //! The particle-batched objective equals separate ones; the adapter path equals merged weights; B = 0 is the checkpoint.
 
 use crate::common;
-use crate::common::{fixture, model};
+use crate::common::{fixture, model, relatively_near as near};
 use bella::analysis::similarity::similarities;
 use bella::base::random::{At, Purpose, normal, stream};
 use bella::data::batches::Batch;
@@ -167,16 +167,6 @@ impl Setting {
         }
         weights
     }
-}
-
-/// max |a − b| ≤ bound · max |b|, and b is not zero.
-#[track_caller]
-fn near(a: &Tensor, b: &Tensor, bound: f64, what: &str) {
-    assert_eq!(a.size(), b.size(), "{what}");
-    let (a, b) = (a.to_kind(Kind::Double), b.to_kind(Kind::Double));
-    let largest = b.abs().max().double_value(&[]);
-    let difference = (&a - &b).abs().max().double_value(&[]) / largest;
-    assert!(largest > 0.0 && difference <= bound, "{what}: relative difference {difference:e}");
 }
 
 fn low_rank() -> String {

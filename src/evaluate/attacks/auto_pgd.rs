@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::resisting::On;
+use super::resisting::{On, Resisting, of_class};
 use super::{Goal, Scored, Settings, project};
 
 /// The share of rising steps between two checks below which a step is halved, the rho of the paper.
@@ -60,6 +60,24 @@ pub(super) fn walk(on: &On, steps: usize, start: &Tensor, goal: Goal) -> Result<
         #[cfg(test)]
         best: walker.best,
         wrong: walker.wrong,
+    })
+}
+
+/// Climbs a loss of scores `[B, C]` and labels `[B]` from each start.
+///
+/// # Errors
+/// Fails if the classifier fails.
+pub(super) fn climb_from_starts(
+    images: &mut Resisting,
+    settings: &Settings,
+    loss: fn(&Tensor, &Tensor) -> Tensor,
+) -> Result<()> {
+    let steps = settings.steps.unwrap_or(STEPS);
+    (0..settings.starts()).try_for_each(|number| {
+        images.attack(&|on| {
+            let goal = |scores: &Tensor| loss(scores, on.clean.labels);
+            Ok(walk(on, steps, &start(on, settings, &[number]), &goal)?.wrong)
+        })
     })
 }
 
@@ -142,11 +160,6 @@ impl Walker {
 /// Returns `[B]` as `[B, 1, 1, 1]`.
 fn of_images(values: &Tensor) -> Tensor {
     values.view([-1, 1, 1, 1])
-}
-
-/// Returns the score of a class of each image, `[B]`.
-fn of_class(scores: &Tensor, classes: &Tensor) -> Tensor {
-    scores.gather(1, &classes.unsqueeze(1), false).squeeze_dim(1)
 }
 
 /// The cross-entropy of the labels.

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::resisting::On;
+use super::resisting::{On, of_class};
 use super::{Scored, Settings};
 
 /// The largest bias towards the image, the overshooting, and the share of the way that is kept after a success.
@@ -102,8 +102,6 @@ impl Border {
     }
 
     fn of(on: &On, seen: &Tensor, classes: &Tensor) -> Result<Border> {
-        let of_class =
-            |scores: &Tensor, classes: &Tensor| scores.gather(1, &classes.unsqueeze(1), false).squeeze_dim(1);
         let goal = |scores: &Tensor| of_class(scores, classes) - of_class(scores, on.clean.labels);
         let Scored { slope, .. } = on.classifier.climb(seen, &goal)?;
         Ok(Border {

@@ -114,8 +114,12 @@ impl Settings {
     }
 
     fn words_of_steps(&self, default: usize) -> String {
-        let start = if self.from_image { " from the image".to_string() } else { self.seed_words() };
-        format!(" {} steps{}{start}", self.steps.unwrap_or(default), self.words_of_starts())
+        format!(" {} steps{}{}", self.steps.unwrap_or(default), self.words_of_starts(), self.start_words())
+    }
+
+    /// Returns the words of the starting point, which are absent for the default one.
+    fn start_words(&self) -> String {
+        if self.from_image { " from the image".to_string() } else { self.seed_words() }
     }
 
     /// Returns the words of a seed, which are absent for the default one.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::{Attack, Classifier, Clean, project};
+use super::{Attack, Classifier, Clean, Settings, project};
 
 /// An attack in several goes, each on the images that have resisted so far.
 pub(super) trait Breaking {
@@ -48,6 +48,14 @@ pub(super) struct On<'a> {
     pub classifier: &'a dyn Classifier,
 }
 
+/// The aim of one go.
+pub(super) struct Towards {
+    /// A wrong class of each image, `[B]`.
+    pub classes: Tensor,
+    /// The number of the start: the rank of the class, and the number among its starts.
+    pub number: [u64; 2],
+}
+
 /// The images under attack, and which of them resist.
 pub(super) struct Resisting<'a> {
     clean: &'a Clean<'a>,
@@ -89,11 +97,37 @@ impl<'a> Resisting<'a> {
         self.places.retain(|_| right.next().unwrap_or(true));
         Ok(())
     }
+
+    /// Makes a go for each wrong class to aim at and each start, the most probable classes first.
+    ///
+    /// # Errors
+    /// Fails if `attack` fails.
+    pub fn attack_towards(
+        &mut self,
+        settings: &Settings,
+        attack: &dyn Fn(&On, &Towards) -> Result<Tensor>,
+    ) -> Result<()> {
+        for (rank, number) in settings.aims() {
+            self.attack(&|on| {
+                let scores = on.classifier.scores(on.clean.pixels)?;
+                if rank as i64 >= scores.size()[1] {
+                    return Ok(on.clean.pixels.shallow_clone());
+                }
+                attack(on, &Towards { classes: ranked(&scores, rank), number: [rank as u64, number] })
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns of which images the label has the highest score.
 fn is_right(scores: &Tensor, labels: &Tensor) -> Result<Vec<bool>> {
     Ok(Vec::try_from(scores.argmax(-1, false).eq_tensor(labels))?)
+}
+
+/// Returns the score of a class of each image, `[B]`.
+pub(super) fn of_class(scores: &Tensor, classes: &Tensor) -> Tensor {
+    scores.gather(1, &classes.unsqueeze(1), false).squeeze_dim(1)
 }
 
 /// Returns the k-th most probable class of each image, `[B]`, counted from 0.

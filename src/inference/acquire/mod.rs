@@ -1,4 +1,5 @@
-//! What to label next: images of a pool that a rule chooses by the predictions of a run, without those that the run was trained on.
+//! Acquisition chooses the images of a pool that are worth labelling next, by a rule and the predictions of a run. Images that the run
+//! was trained on are left out.
 
 mod entries;
 
@@ -17,7 +18,7 @@ use crate::data::batches::{SampleSet, in_order};
 use crate::data::fields::{Fields, PIXELS};
 use crate::data::{Decode, Resize, SplitName};
 use crate::machine::memory::Chunker;
-use crate::metrics::{Average, Uncertainty};
+use crate::metrics::{Average, Uncertainty, softmax_in_place};
 use crate::model::Input;
 use crate::predict::inputs::{Input as File, decode};
 use crate::predict::{Predictor, in_parts};
@@ -68,11 +69,9 @@ impl Pool {
     /// Returns the probabilities of an image by each member, `[m, C]`.
     fn probabilities(&self, sample: usize) -> Vec<Vec<f64>> {
         let of = |member: usize| {
-            let row: Vec<f64> = self.predictions.logits(member, sample).iter().map(|z| f64::from(*z)).collect();
-            let highest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let powers: Vec<f64> = row.iter().map(|z| (z - highest).exp()).collect();
-            let sum: f64 = powers.iter().sum();
-            powers.into_iter().map(|power| power / sum).collect()
+            let mut row: Vec<f64> = self.predictions.logits(member, sample).iter().map(|z| f64::from(*z)).collect();
+            softmax_in_place(&mut row);
+            row
         };
         (0..self.predictions.members()).map(of).collect()
     }

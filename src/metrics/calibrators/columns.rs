@@ -4,15 +4,21 @@ use anyhow::{Result, ensure};
 
 use super::entries::CALIBRATORS;
 use super::fitted::{Calibrated, Calibrator, Fit};
-use crate::metrics::temperature;
+use crate::metrics::temperature::{self, Scaling};
 use crate::metrics::{ACCURACY, Average, Column, Metric, PerAverage, Scores};
-use crate::predictions::Predictions;
+use crate::predictions::{Predictions, Shape};
 
 /// Calibrators that were fitted on held-out predictions.
 pub struct Calibration {
-    held_out: Predictions,
-    /// The maps for each average; a temperature has none, since its columns come with it.
-    fitted: Vec<(&'static Calibrator, Option<PerAverage<Calibrated>>)>,
+    /// The shape of the held-out predictions.
+    shape: Shape,
+    fitted: Vec<Columns>,
+}
+
+/// What makes the columns of a fitted calibrator.
+enum Columns {
+    Scaled(Scaling),
+    Mapped(&'static Calibrator, PerAverage<Calibrated>),
 }
 
 impl Calibration {
@@ -20,16 +26,15 @@ impl Calibration {
     ///
     /// # Errors
     /// Fails if labels are missing, if a logit is not finite, or if there are too few images.
-    pub fn fit(calibrators: &[&'static Calibrator], held_out: Predictions) -> Result<Calibration> {
+    pub fn fit(calibrators: &[&'static Calibrator], held_out: &Predictions) -> Result<Calibration> {
         let fit = |calibrator: &'static Calibrator| {
-            let maps = match calibrator.fit {
-                Fit::Temperature => None,
-                Fit::Map(_) => Some(calibrator.fit_both(&held_out)?),
-            };
-            Ok((calibrator, maps))
+            Ok(match calibrator.fit {
+                Fit::Temperature => Columns::Scaled(Scaling::fit(held_out)?),
+                Fit::Map(_) => Columns::Mapped(calibrator, calibrator.fit_both(held_out)?),
+            })
         };
         let fitted = calibrators.iter().map(|calibrator| fit(calibrator)).collect::<Result<_>>()?;
-        Ok(Calibration { held_out, fitted })
+        Ok(Calibration { shape: held_out.shape(), fitted })
     }
 
     /// Returns the calibrated columns of `test`: of a temperature `temperature_<average>` and `<metric>_ts_<average>`, of any other
@@ -38,7 +43,7 @@ impl Calibration {
     /// # Errors
     /// Fails if labels are missing, the numbers of classes or members differ, or a logit is not finite.
     pub fn columns(&self, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
-        let (a, b) = (self.held_out.shape(), test.shape());
+        let (a, b) = (self.shape, test.shape());
         ensure!(
             a.classes == b.classes && a.members == b.members,
             "validation predictions have {} members and {} classes, those to scale {} and {}: must be of one predictor",
@@ -48,11 +53,11 @@ impl Calibration {
             b.classes
         );
         let mut columns = vec![];
-        for (calibrator, maps) in &self.fitted {
-            match maps {
-                None => columns.extend(temperature::scaled_columns(&self.held_out, test)?),
-                Some(maps) => columns.extend(mapped(calibrator, maps, test)?),
-            }
+        for one in &self.fitted {
+            columns.extend(match one {
+                Columns::Scaled(scaling) => scaling.columns(test)?,
+                Columns::Mapped(calibrator, maps) => mapped(calibrator, maps, test)?,
+            });
         }
         Ok(columns)
     }

@@ -25,9 +25,10 @@ pub enum Fit {
     Map(FitMap),
 }
 
-/// How many held-out images a calibrator needs.
+/// The number of held-out images that a calibrator needs.
 pub enum Size {
-    /// As many as it has parameters for this number of classes: with fewer, it is refused, because many maps fit them all.
+    /// The calibrator needs as many images as it has parameters for this number of classes. With fewer it is refused, because many
+    /// maps fit them all.
     Parameters(fn(usize) -> usize),
     /// A penalty or monotony chooses among maps, so that fewer images are possible; then a warning says so.
     Advised(fn(usize) -> usize),

@@ -9,7 +9,7 @@ use super::fitted::Map;
 /// The parts into which samples are cut; sums over them are added in order, so that they do not vary with the threads.
 const PARTS: usize = 16;
 
-/// Which entries of W are fitted.
+/// The entries of W that are fitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
     Diagonal,
@@ -34,7 +34,7 @@ pub struct Linear {
     normalises: bool,
 }
 
-/// What is fitted.
+/// A fit: the samples with their labels, and the form and penalty of the map.
 pub struct Problem<'a> {
     pub samples: &'a Averaged,
     pub labels: &'a [u32],

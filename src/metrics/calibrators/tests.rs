@@ -103,7 +103,7 @@ fn a_calibrator_with_more_parameters_than_images_is_refused() {
 #[test]
 fn columns_name_their_calibrator() {
     let [held_out, test] = predictions(&golden());
-    let found = Calibration::fit(CALIBRATORS, held_out).unwrap().columns(&test).unwrap();
+    let found = Calibration::fit(CALIBRATORS, &held_out).unwrap().columns(&test).unwrap();
     for calibrator in CALIBRATORS {
         let name = format!("nll_{}_pm", calibrator.suffix);
         let (_, value) = found.iter().find(|(column, _)| *column == name).unwrap_or_else(|| panic!("no {name}"));
@@ -118,7 +118,7 @@ fn another_predictor_is_refused() {
     let one = Predictions::new(held_out.shape(), held_out.all_logits().to_vec(), held_out.labels().unwrap().to_vec());
     let shape = Shape { members: 2, samples: 50, ..test.shape() };
     let two = Predictions::new(shape, test.all_logits()[..400].to_vec(), vec![0; 50]).unwrap();
-    let error = Calibration::fit(&CALIBRATORS[..1], two).unwrap().columns(&one.unwrap()).unwrap_err().to_string();
+    let error = Calibration::fit(&CALIBRATORS[..1], &two).unwrap().columns(&one.unwrap()).unwrap_err().to_string();
     assert!(error.contains("2 members and 4 classes, those to scale 1 and 4"), "{error}");
 }
 

@@ -16,7 +16,7 @@ pub const BOUNDS: [f64; 2] = [0.01, 100.0];
 const GRID: usize = 17;
 
 /// The part of the names of scaled columns.
-const SUFFIX: &str = "ts";
+pub const SUFFIX: &str = "ts";
 
 /// Returns the metrics that are also reported after scaling, in the columns `<key>_ts_lm` and `<key>_ts_pm`.
 pub fn scaled() -> impl Iterator<Item = &'static Metric> {
@@ -168,33 +168,44 @@ fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
     (-(largest + sum.ln()), weighted / sum)
 }
 
-/// Fits both temperatures on `validation` and returns the columns `temperature_*`, `nll_ts_*`, `brier_ts_*`,
-/// `ece_ts_*` and `classwise_ece_ts_*` of `test`. If the NLL has no minimum inside [`BOUNDS`], they are empty and a warning is logged.
-///
-/// # Errors
-/// Fails if labels are missing, or a logit is NaN or infinite.
-pub(super) fn scaled_columns(validation: &Predictions, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
-    let fits =
-        PerAverage { logit: fit(validation, Average::Logit)?, probability: fit(validation, Average::Probability)? };
-    let inside = |average| Some(fits.of(average)).filter(|fit| !fit.at_bound).map(|fit| fit.temperature);
-    let temperatures = PerAverage::each(inside);
-    let scores = Scores::compute_scaled(test, PerAverage::each(|average| temperatures.of(average).unwrap_or(1.0)))?;
-    let mut columns = vec![];
-    for average in Average::ALL {
-        let temperature = *temperatures.of(average);
-        if temperature.is_none() {
-            let [low, high] = BOUNDS;
-            tracing::warn!("validation NLL ({}) has no minimum for T in {low} to {high}: no scaling", average.suffix());
-        }
-        columns.push((format!("temperature_{}", average.suffix()), temperature));
+/// The fitted temperature of each average; `None` where the NLL has no minimum inside [`BOUNDS`].
+pub(super) struct Scaling(PerAverage<Option<f64>>);
+
+impl Scaling {
+    /// Fits both temperatures on `validation`. A warning is logged where there is none.
+    ///
+    /// # Errors
+    /// Fails if labels are missing, or a logit is NaN or infinite.
+    pub fn fit(validation: &Predictions) -> Result<Scaling> {
+        let of = |average| -> Result<Option<f64>> {
+            let found = fit(validation, average)?;
+            if found.at_bound {
+                let ([low, high], average) = (BOUNDS, average.suffix());
+                tracing::warn!("validation NLL ({average}) has no minimum for T in {low} to {high}: no scaling");
+            }
+            Ok((!found.at_bound).then_some(found.temperature))
+        };
+        Ok(Scaling(PerAverage { logit: of(Average::Logit)?, probability: of(Average::Probability)? }))
     }
-    for metric in scaled() {
-        for average in Average::ALL {
-            let value = temperatures.of(average).and_then(|_| (metric.eval)(&scores, average));
-            columns.push((column_name(metric, SUFFIX, average), value));
+
+    /// Returns the columns `temperature_*`, `nll_ts_*`, `brier_ts_*`, `ece_ts_*` and `classwise_ece_ts_*` of `test`; those of an average
+    /// without a temperature are empty.
+    ///
+    /// # Errors
+    /// Fails if labels are missing, or a logit is NaN or infinite.
+    pub fn columns(&self, test: &Predictions) -> Result<Vec<(String, Option<f64>)>> {
+        let temperatures = &self.0;
+        let scores = Scores::compute_scaled(test, PerAverage::each(|average| temperatures.of(average).unwrap_or(1.0)))?;
+        let of = |average: Average| (format!("temperature_{}", average.suffix()), *temperatures.of(average));
+        let mut columns: Vec<_> = Average::ALL.into_iter().map(of).collect();
+        for metric in scaled() {
+            for average in Average::ALL {
+                let value = temperatures.of(average).and_then(|_| (metric.eval)(&scores, average));
+                columns.push((column_name(metric, SUFFIX, average), value));
+            }
         }
+        Ok(columns)
     }
-    Ok(columns)
 }
 
 /// Returns the column of a metric after calibration.
@@ -202,14 +213,11 @@ pub(super) fn column_name(metric: &Metric, suffix: &str, average: Average) -> St
     format!("{}_{suffix}_{}", metric.key, average.suffix())
 }
 
-/// Returns the meaning of a column of [`scaled_columns`].
+/// Returns the meaning of a column that holds a temperature.
 pub(super) fn of_column(column: &str) -> Option<Column> {
-    let named = |metric: &&Metric| Average::ALL.iter().any(|average| column_name(metric, SUFFIX, *average) == column);
     let temperature = Average::ALL.iter().any(|average| format!("temperature_{}", average.suffix()) == column);
     let definition = "T of least NLL on validation predictions, 0.01 to 100";
-    let temperature =
-        temperature.then_some(Column { short: "temperature", definition, unit: Unit::One, better: Better::Neither });
-    temperature.or_else(|| scaled().find(named).map(|metric| metric.column()))
+    temperature.then_some(Column { short: "temperature", definition, unit: Unit::One, better: Better::Neither })
 }
 
 #[cfg(test)]

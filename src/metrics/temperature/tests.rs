@@ -98,7 +98,7 @@ fn there_is_no_temperature_for_all_right_or_all_wrong() {
             assert!(fit.at_bound);
             near(fit.temperature, end, 1e-12);
         }
-        let columns = scaled_columns(&predictions, &example_of(shape)).unwrap();
+        let columns = Scaling::fit(&predictions).unwrap().columns(&example_of(shape)).unwrap();
         assert!(columns.len() == 10 && columns.iter().all(|(_, value)| value.is_none()));
     }
 }
@@ -125,7 +125,7 @@ fn scaled_scores_are_scores_of_scaled_logits() {
 
 #[test]
 fn columns_hold_the_fit_and_the_scaled_numbers() {
-    let columns = scaled_columns(&example(), &example()).unwrap();
+    let columns = Scaling::fit(&example()).unwrap().columns(&example()).unwrap();
     let of = |name: &str| columns.iter().find(|(column, _)| column == name).unwrap().1.unwrap();
     let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
     assert_eq!(names[..4], ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm"]);
@@ -145,7 +145,7 @@ fn columns_hold_the_fit_and_the_scaled_numbers() {
 #[test]
 fn predictions_without_labels_are_refused() {
     let unlabelled = Predictions::unlabelled(SHAPE, seven_classes()).unwrap();
-    let message = scaled_columns(&unlabelled, &example()).unwrap_err().to_string();
+    let message = Scaling::fit(&unlabelled).err().unwrap().to_string();
     assert!(message.contains("no labels"), "{message}");
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, cross_entropy, start, walk};
+use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, climb_from_starts, cross_entropy};
 use crate::evaluate::attacks::resisting::{Breaking, Resisting};
 use crate::evaluate::attacks::{Entry, Settings};
 
@@ -22,13 +22,7 @@ pub(super) struct ApgdCe {
 
 impl Breaking for ApgdCe {
     fn go(&self, images: &mut Resisting) -> Result<()> {
-        let steps = self.settings.steps.unwrap_or(STEPS);
-        (0..self.settings.starts()).try_for_each(|number| {
-            images.attack(&|on| {
-                let goal = |scores: &tch::Tensor| cross_entropy(scores, on.clean.labels);
-                Ok(walk(on, steps, &start(on, &self.settings, &[number]), &goal)?.wrong)
-            })
-        })
+        climb_from_starts(images, &self.settings, cross_entropy)
     }
 
     fn words(&self) -> String {

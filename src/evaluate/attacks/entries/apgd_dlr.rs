@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, dlr, start, walk};
+use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, climb_from_starts, dlr};
 use crate::evaluate::attacks::resisting::{Breaking, Resisting};
 use crate::evaluate::attacks::{Entry, Settings};
 
@@ -22,13 +22,7 @@ pub(super) struct ApgdDlr {
 
 impl Breaking for ApgdDlr {
     fn go(&self, images: &mut Resisting) -> Result<()> {
-        let steps = self.settings.steps.unwrap_or(STEPS);
-        (0..self.settings.starts()).try_for_each(|number| {
-            images.attack(&|on| {
-                let goal = |scores: &tch::Tensor| dlr(scores, on.clean.labels);
-                Ok(walk(on, steps, &start(on, &self.settings, &[number]), &goal)?.wrong)
-            })
-        })
+        climb_from_starts(images, &self.settings, dlr)
     }
 
     fn words(&self) -> String {

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::evaluate::attacks::auto_pgd::{KEPT, STEPS, dlr_targeted, start, walk};
-use crate::evaluate::attacks::resisting::{Breaking, Resisting, ranked};
+use crate::evaluate::attacks::resisting::{Breaking, Resisting};
 use crate::evaluate::attacks::{Entry, Settings};
 
 pub static ENTRY: Entry = Entry {
@@ -24,18 +24,10 @@ pub(super) struct ApgdT {
 impl Breaking for ApgdT {
     fn go(&self, images: &mut Resisting) -> Result<()> {
         let steps = self.settings.steps.unwrap_or(STEPS);
-        for (target, number) in self.settings.aims() {
-            images.attack(&|on| {
-                let scores = on.classifier.scores(on.clean.pixels)?;
-                if target as i64 >= scores.size()[1] {
-                    return Ok(on.clean.pixels.shallow_clone());
-                }
-                let targets = ranked(&scores, target);
-                let goal = |scores: &tch::Tensor| dlr_targeted(scores, on.clean.labels, &targets);
-                Ok(walk(on, steps, &start(on, &self.settings, &[target as u64, number]), &goal)?.wrong)
-            })?;
-        }
-        Ok(())
+        images.attack_towards(&self.settings, &|on, towards| {
+            let goal = |scores: &tch::Tensor| dlr_targeted(scores, on.clean.labels, &towards.classes);
+            Ok(walk(on, steps, &start(on, &self.settings, &towards.number), &goal)?.wrong)
+        })
     }
 
     fn words(&self) -> String {

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::evaluate::attacks::boundary::{Aim, KEPT, STEPS, search, start};
-use crate::evaluate::attacks::resisting::{Breaking, Resisting, ranked};
+use crate::evaluate::attacks::resisting::{Breaking, Resisting};
 use crate::evaluate::attacks::{Entry, Settings};
 
 pub static ENTRY: Entry = Entry {
@@ -24,17 +24,9 @@ pub(super) struct FabT {
 impl Breaking for FabT {
     fn go(&self, images: &mut Resisting) -> Result<()> {
         let steps = self.settings.steps.unwrap_or(STEPS);
-        for (target, number) in self.settings.aims() {
-            images.attack(&|on| {
-                let scores = on.classifier.scores(on.clean.pixels)?;
-                if target as i64 >= scores.size()[1] {
-                    return Ok(on.clean.pixels.shallow_clone());
-                }
-                let start = start(on, &self.settings, &[target as u64, number]);
-                search(on, steps, start, &Aim::Class(ranked(&scores, target)))
-            })?;
-        }
-        Ok(())
+        images.attack_towards(&self.settings, &|on, towards| {
+            search(on, steps, start(on, &self.settings, &towards.number), &Aim::Class(towards.classes.shallow_clone()))
+        })
     }
 
     fn words(&self) -> String {

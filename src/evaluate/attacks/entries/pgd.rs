@@ -28,11 +28,6 @@ impl Pgd {
     fn step_size(&self, epsilon: f64) -> f64 {
         self.settings.step_size.unwrap_or(2.5 * epsilon / self.steps() as f64)
     }
-
-    /// Returns a description of the starting point, which is empty for the default.
-    fn start(&self) -> String {
-        if self.settings.from_image { " from the image".to_string() } else { self.settings.seed_words() }
-    }
 }
 
 impl Attack for Pgd {
@@ -54,12 +49,12 @@ impl Attack for Pgd {
     }
 
     fn settings(&self, epsilon: f64) -> String {
-        format!(" {} x {}{}", self.steps(), short(self.step_size(epsilon)), self.start())
+        format!(" {} x {}{}", self.steps(), short(self.step_size(epsilon)), self.settings.start_words())
     }
 
     fn variant(&self) -> String {
         let size = self.settings.step_size.map_or(String::new(), |size| format!(" of {}", short(size)));
-        format!("{} steps{size}{}", self.steps(), self.start())
+        format!("{} steps{size}{}", self.steps(), self.settings.start_words())
     }
 }
 
