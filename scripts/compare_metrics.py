@@ -128,6 +128,9 @@ def expected_metrics(logits, labels):
             **selective(confidence, correct),
             "matthews": matthews_corrcoef(labels, log_probabilities.argmax(1)),
             "f1_macro": f1_score(labels, log_probabilities.argmax(1), average="macro", zero_division=0),
+            "f1_macro_shown": f1_score(
+                labels, log_probabilities.argmax(1), average="macro", labels=np.unique(labels), zero_division=0
+            ),
         }
         if classes == 2:
             values["f1"] = f1_score(labels, log_probabilities.argmax(1))

@@ -165,6 +165,11 @@ pub trait Dataset: Resolved + Send + Sync {
         false
     }
 
+    /// Returns whether a model that knows more classes predicts among those of the set alone.
+    fn narrows(&self) -> bool {
+        false
+    }
+
     /// Returns the way image files are resized for the network. `None` for a set that is stored as pixels.
     fn resize(&self) -> Option<Resize> {
         None

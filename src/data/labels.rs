@@ -4,6 +4,8 @@ use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
+use super::read::wordnet;
+
 /// Words for the same class.
 const ALIASES: [(&str, &str); 1] = [("car", "automobile")];
 
@@ -19,6 +21,14 @@ pub enum Mapping {
         tested: String,
         /// The first name in the model.
         trained: String,
+    },
+    /// The test set names its classes by WordNet's numbers, and the model, which has a thousand classes, knows none of these. Its
+    /// classes are taken for ImageNet's in their usual order, which deserves a warning.
+    Numbered {
+        /// `to[label]` is the class of the model.
+        to: Vec<u32>,
+        /// The number of classes of the model.
+        trained: usize,
     },
     /// The classes are matched by name: they are in another order, or fewer than those of the model.
     Mapped {
@@ -36,7 +46,7 @@ impl Mapping {
     /// # Errors
     /// Fails if a label is beyond the classes of the test set.
     pub fn relabel(&self, labels: &mut [u32]) -> Result<()> {
-        let Mapping::Mapped { to, .. } = self else { return Ok(()) };
+        let (Mapping::Mapped { to, .. } | Mapping::Numbered { to, .. }) = self else { return Ok(()) };
         for label in labels {
             let class = to.get(*label as usize);
             *label = *class.with_context(|| format!("label {label}, but the test set has {} classes", to.len()))?;
@@ -53,6 +63,12 @@ impl fmt::Display for Mapping {
                 f,
                 "the test set names its classes differently (`{tested}`, …) from the model (`{trained}`, …): taken by \
                  position"
+            ),
+            Mapping::Numbered { to, trained } => write!(
+                f,
+                "the test set has {} of ImageNet's classes by their WordNet numbers, of which the model names none: its {trained} \
+                 classes are taken for ImageNet's in the order of these numbers",
+                to.len()
             ),
             Mapping::Mapped { to, trained } if to.len() == *trained => {
                 write!(f, "the test set has the model's {trained} classes in another order: matched by name")
@@ -80,6 +96,11 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
         let first = |names: &[String]| names.first().cloned().unwrap_or_default();
         return Ok(Mapping::Renamed { tested: first(tested), trained: first(trained) });
     }
+    if known == 0
+        && let Some(to) = numbered(tested, count)
+    {
+        return Ok(Mapping::Numbered { to, trained: count });
+    }
     let strangers: Vec<&str> =
         tested.iter().zip(&found).filter(|(_, class)| class.is_none()).map(|(name, _)| name.as_str()).collect();
     ensure!(
@@ -100,6 +121,16 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     }
     let in_order = to.len() == count && to.iter().zip(0..).all(|(class, i)| *class == i);
     Ok(if in_order { Mapping::Same } else { Mapping::Mapped { to, trained: count } })
+}
+
+/// Returns the places of WordNet's numbers among those of ImageNet's classes, of which the model has as many; `None` if a name is
+/// no such number.
+fn numbered(tested: &[String], trained: usize) -> Option<Vec<u32>> {
+    let wnids = wordnet::all();
+    if wnids.len() != trained {
+        return None;
+    }
+    tested.iter().map(|name| Some(wnids.binary_search(name).ok()? as u32)).collect()
 }
 
 /// Returns the class of the model that `name` matches. `None` if there is none.
@@ -194,6 +225,20 @@ mod tests {
         let hundred: Vec<String> = (0..100).map(|i| format!("c{i}")).collect();
         let hundred: Vec<&str> = hundred.iter().map(String::as_str).collect();
         assert!(error(&CIFAR10, &hundred).contains("c9, … (100 in all)"));
+    }
+
+    #[test]
+    fn numbers_of_wordnet_go_by_their_place_where_the_model_has_a_thousand_names() {
+        let named: Vec<String> = (0..1000).map(|i| format!("name {i}")).collect();
+        let tested = ["n01498041", "n12267677"].map(str::to_string);
+        let mapping = map_classes(&named, &tested).unwrap();
+        assert_eq!(mapping, Mapping::Numbered { to: vec![6, 988], trained: 1000 });
+        assert!(mapping.to_string().contains("its 1000 classes are taken for ImageNet's"));
+        let mut labels = [1, 0];
+        mapping.relabel(&mut labels).unwrap();
+        assert_eq!(labels, [988, 6]);
+        assert!(map_classes(&named[..999], &tested).is_err());
+        assert_eq!(map_classes(&wordnet::all(), &tested).unwrap(), Mapping::Mapped { to: vec![6, 988], trained: 1000 });
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Evaluation<'_> {
     pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
         let started = Instant::now();
         let attack = (plan.entry.build)(plan.settings);
-        check_classes(plan.entry, self.session.classes.len())?;
+        check_classes(plan.entry, self.predictor.classes())?;
         let work = Work {
             budgets: plan.epsilons.len(),
             images: self.batch_size.min(images.set.samples()),

@@ -28,6 +28,7 @@ mod attacked;
 pub mod attacks;
 pub mod comparison;
 mod condition;
+mod matched;
 mod row;
 pub mod score;
 mod suite;
@@ -37,9 +38,10 @@ pub use after::after_training;
 pub use after::stored_rows;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
+pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
-pub use suite::{Suite, Tested, in_own_classes};
+pub use suite::{Suite, Tested};
 pub use uncertainty::Inside;
 
 /// The cells that identify a row of a results file.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::matched::chosen_names;
 use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
 use crate::metrics;
@@ -24,6 +25,9 @@ impl Evaluation<'_> {
         row.push("images", images.short());
         if let Some(logits) = predictions.logits() {
             row.push("classes", logits.classes().to_string());
+        }
+        if self.predictor.chosen_classes().is_some() {
+            row.push("narrowed_from", self.session.classes.len().to_string());
         }
         row
     }
@@ -131,7 +135,7 @@ impl Evaluation<'_> {
             (IMAGES, images.short()),
         ];
         let metadata = facts.map(|(key, value)| (key.to_string(), value)).into();
-        About { classes: self.session.classes.clone(), metadata }
+        About { classes: chosen_names(&self.session.classes, self.predictor.chosen_classes()), metadata }
     }
 
     /// Saves predictions and returns their path. Only the first process writes.

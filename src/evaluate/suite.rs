@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside, mend_results};
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside, Matched, mend_results};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
-use crate::data::labels::{Mapping, map_classes};
 use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::experiment::{Experiment, on_other_data};
@@ -55,13 +54,14 @@ impl Suite {
     /// results cannot be written.
     pub fn test(&self, opened: &Opened, members: Members, predictive: &str) -> Result<Tested> {
         let Opened { experiment, session, run, .. } = opened;
+        let matched = Matched::of(opened)?;
         let evaluation = Evaluation {
             experiment,
             session,
             run,
             group: run.group(experiment.file_hashes()?)?,
             record: opened.record(),
-            predictor: Predictor::new(&session.model, members, opened.chunk()),
+            predictor: matched.predictor(Predictor::new(&session.model, members, opened.chunk())),
             predictive: predictive.to_string(),
             batch_size: opened.batch_size(self.batch_size),
             set: set_name(&experiment.data.label, self.split),
@@ -73,7 +73,7 @@ impl Suite {
             opened.check_trial()?;
         }
         mend_results(experiment, session, run)?;
-        let mut testing = Testing { opened, suite: self, evaluation, ood: Vec::new() };
+        let mut testing = Testing { opened, suite: self, matched, evaluation, ood: Vec::new() };
         testing.calibrate()?;
         let rows = testing.on_sets()?;
         let sets = testing.evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured());
@@ -91,6 +91,7 @@ impl Suite {
 struct Testing<'a> {
     opened: &'a Opened,
     suite: &'a Suite,
+    matched: Matched,
     evaluation: Evaluation<'a>,
     ood: Vec<Vec<Row>>,
 }
@@ -110,9 +111,9 @@ impl Testing<'_> {
         }
         let session = &self.opened.session;
         session.model.check_classes()?;
-        let held_out = self.opened.validation()?;
+        let held_out = self.opened.validation_among(self.matched.among())?;
         if let Some(plan) = conformal {
-            plan.check(&held_out.set.split.labels, &session.classes)?;
+            plan.check(&held_out.set.split.labels, &self.matched.names(self.opened))?;
         }
         let predictions = self.evaluation.labelled(&held_out.set)?;
         if let Some(plan) = conformal {
@@ -263,24 +264,8 @@ impl Testing<'_> {
 
     /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.
     fn images(&self, split: Split, fingerprint: Fingerprint) -> Result<TestImages> {
-        Ok(TestImages { set: in_own_classes(self.opened, split)?, fingerprint })
+        Ok(TestImages { set: self.matched.samples(self.opened, split)?, fingerprint })
     }
-}
-
-/// Returns the samples of a split of the opened run's data, with labels in the model's own numbering.
-///
-/// # Errors
-/// Fails if the set has classes that the model does not know.
-pub fn in_own_classes(opened: &Opened, mut split: Split) -> Result<SampleSet> {
-    let Opened { experiment, session, .. } = opened;
-    let mapping = map_classes(&session.classes, &experiment.data.dataset.classes()?)?;
-    match mapping {
-        Mapping::Same => {}
-        Mapping::Mapped { .. } => tracing::info!("{mapping}"),
-        Mapping::Renamed { .. } => tracing::warn!("{mapping}"),
-    }
-    mapping.relabel(&mut split.labels)?;
-    SampleSet::new(split, session.device, session.settings.workers)
 }
 
 /// Returns the name of a set, such as `cifar10` for the test split and `cifar10-train` for another.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::extremes::Extremes;
 use crate::data::SplitName;
-use crate::evaluate::{in_own_classes, labelled};
+use crate::evaluate::{Matched, labelled};
 use crate::metrics::Uncertainty;
 use crate::predict::Predictor;
 use crate::predict::inputs::{Prediction, Record, Writer};
@@ -39,14 +39,15 @@ pub fn run(
         split => vec![opened.split(split)?],
     };
     let prepared = opened.prepare(experiment.predictive())?;
-    let predictor = Predictor::new(&session.model, prepared.members(), opened.chunk());
-    let (classes, mut done) = (&session.classes, 0);
+    let matched = Matched::of(opened)?;
+    let predictor = matched.predictor(Predictor::new(&session.model, prepared.members(), opened.chunk()));
+    let (classes, mut done) = (&matched.names(opened), 0);
     for split in splits {
         let (paths, images) = (
             (0..split.len()).map(|at| split.sample_name(at)).collect::<Vec<PathBuf>>(),
             extremes.as_ref().map(|_| split.inputs.clone()),
         );
-        let set = in_own_classes(opened, split)?;
+        let set = matched.samples(opened, split)?;
         let predictions = labelled(session, &predictor, &set, opened.batch_size(batch_size))?;
         let uncertainty = Uncertainty::compute(&predictions)?;
         for (at, path) in paths.into_iter().enumerate() {

@@ -16,7 +16,7 @@ pub static BALANCED_ACCURACY: Metric = Metric {
     eval: |scores, average| balanced(&Tally::of(scores, average)),
 };
 
-fn balanced(tally: &Tally) -> Option<f64> {
+pub(super) fn balanced(tally: &Tally) -> Option<f64> {
     let of_classes = tally.correct.iter().zip(&tally.labelled).filter(|(_, labelled)| **labelled > 0);
     mean(of_classes.map(|(correct, labelled)| *correct as f64 / *labelled as f64))
 }

@@ -41,4 +41,5 @@ pub static METRICS: &[&Metric] = &[
     &auroc::AUROC,
     &f1::F1,
     &f1::F1_MACRO,
+    &f1::F1_MACRO_SHOWN,
 ];

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor, no_grad};
 
-use crate::base::tensor::{ROOM_TO_PREDICT, first_line, host_f32, wide};
+use crate::base::tensor::{ROOM_TO_PREDICT, first_line, host_f32, upload, wide};
 use crate::data::batches::{SampleSet, in_order};
 use crate::machine::Chunk;
 use crate::machine::memory;
@@ -38,11 +38,46 @@ pub struct Predictor<'a> {
     /// The weights computed so far: those of all members if they fit, otherwise only the latest.
     made: RefCell<Vec<Made<'a>>>,
     keeps_all: Cell<bool>,
+    /// The classes that are predicted; `None` for all that the model knows.
+    among: Option<Among>,
+}
+
+/// Some of the classes of a model.
+struct Among {
+    classes: Vec<u32>,
+    /// The same numbers on the device of the model.
+    index: Tensor,
 }
 
 impl<'a> Predictor<'a> {
     pub fn new(model: &'a Model, members: Members<'a>, chunk: Chunk) -> Predictor<'a> {
-        Predictor { model, members, chunk, made: RefCell::default(), keeps_all: Cell::new(false) }
+        Predictor { model, members, chunk, made: RefCell::default(), keeps_all: Cell::new(false), among: None }
+    }
+
+    /// Returns the predictor of some of the model's classes alone, in this order. The logits of the others are left out, so that
+    /// no softmax sees them.
+    pub fn among(self, classes: Vec<u32>) -> Predictor<'a> {
+        let numbers: Vec<i64> = classes.iter().map(|class| i64::from(*class)).collect();
+        let index = upload(&Tensor::from_slice(&numbers), self.model.device);
+        Predictor { among: Some(Among { classes, index }), ..self }
+    }
+
+    /// Returns the classes that are predicted, by their numbers in the model; `None` if these are all.
+    pub fn chosen_classes(&self) -> Option<&[u32]> {
+        self.among.as_ref().map(|among| &among.classes[..])
+    }
+
+    /// Returns the number of classes C that are predicted.
+    pub fn classes(&self) -> usize {
+        self.chosen_classes().map_or(self.model.head.classes() as usize, <[u32]>::len)
+    }
+
+    /// Returns the logits of the classes that are predicted, `[…, C]`.
+    fn narrowed(&self, logits: Tensor) -> Tensor {
+        match &self.among {
+            Some(among) => logits.index_select(-1, &among.index),
+            None => logits,
+        }
     }
 
     /// Returns the number of members m.
@@ -61,7 +96,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// Fails if lengths do not fit each other, or if a logit is not finite.
     pub fn predictions(&self, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Predictions> {
-        let (members, classes) = (self.members(), self.model.head.classes() as usize);
+        let (members, classes) = (self.members(), self.classes());
         let shape = Shape { members, samples: logits.len() / (members * classes), classes };
         let predictions = match labels {
             Some(labels) => Predictions::new(shape, logits, labels)?,
@@ -85,7 +120,7 @@ impl<'a> Predictor<'a> {
     pub fn plan(&self, images: usize, samples: usize) -> Result<Chunker> {
         self.model.check_classes()?;
         // The logits are held twice: as they are computed, and as one list of all members.
-        let numbers = self.members() * samples * self.model.head.classes() as usize;
+        let numbers = self.members() * samples * self.classes();
         let logits = 2 * (numbers * Kind::Float.elt_size_in_bytes()) as u64;
         let Members::Linear(linear) = self.members else {
             self.decide_keeping(Graph::None, images, logits);
@@ -170,7 +205,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// Fails if [`weights`](Self::weights) fails, or if the samples cannot be prepared.
     pub fn forward(&self, members: Range<usize>, input: &Input) -> Result<Tensor> {
-        self.model.logits_of(&*self.weights(members)?, input)
+        Ok(self.narrowed(self.model.logits_of(&*self.weights(members)?, input)?))
     }
 
     /// Returns the logits `[m, B, C]` of all members for B samples that all of them see (p = 1), without a graph.
@@ -201,7 +236,7 @@ impl<'a> Predictor<'a> {
 
     fn linear(&self, linear: &dyn Linear, input: &Input, at_once: usize) -> Result<Tensor> {
         let samples = self.model.prepared(input)?.detach();
-        tch::with_grad(|| linear.logits(self.model, &samples, at_once))
+        Ok(self.narrowed(tch::with_grad(|| linear.logits(self.model, &samples, at_once))?))
     }
 
     /// Returns the logits `[m, N, C]` of the images `indices`, in order and row-major.
@@ -253,7 +288,7 @@ impl<'a> Predictor<'a> {
     ) -> Result<Tensor> {
         let chunker = self.plan(batch_size.min(samples), samples)?;
         let own = batches.iter().map(Vec::len).sum::<usize>() as i64;
-        let shape = [self.members() as i64, own, self.model.head.classes()];
+        let shape = [self.members() as i64, own, self.classes() as i64];
         let logits = Tensor::f_empty(shape, (Kind::Float, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?;
         let together = self.keeps_all.get() || !self.has_weights();
         let at_once = if together { self.members() } else { chunker.cut().members };

@@ -254,6 +254,14 @@ impl Opened {
     /// # Errors
     /// Fails if there is neither.
     pub fn validation(&self) -> Result<TestImages> {
+        self.validation_among(None)
+    }
+
+    /// Returns the same images of some classes alone, with labels that are places among these.
+    ///
+    /// # Errors
+    /// Fails if there are none.
+    pub fn validation_among(&self, classes: Option<&[u32]>) -> Result<TestImages> {
         let stored;
         // This is the run's own data: `--data` names another test set, not another training set.
         let experiment = match &self.trained {
@@ -265,6 +273,7 @@ impl Opened {
         };
         let (device, workers) = (self.session.device, self.session.settings.workers);
         if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
+            let (split, trained) = among((split, trained), classes)?;
             // The images are the same ones whatever label noise made of their labels.
             let fingerprint = Fingerprint::of(&split)?;
             let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
@@ -274,11 +283,29 @@ impl Opened {
             "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
              split",
         )?;
-        TestImages::new(split, device, workers)
+        let labels = split.labels.clone();
+        let (split, labels) = among((split, labels), classes)?;
+        TestImages::new(Split { labels, ..split }, device, workers)
     }
 
     /// Returns whether the images of a split are among the calibration images, or among those that were trained on.
     pub fn is_of_training(&self, split: SplitName) -> bool {
         self.own_data && split != SplitName::Test
     }
+}
+
+/// Keeps the held-out images whose labels are among `classes`, with labels that are places among these; `None` keeps all.
+fn among((split, labels): (Split, Vec<u32>), classes: Option<&[u32]>) -> Result<(Split, Vec<u32>)> {
+    let Some(classes) = classes else { return Ok((split, labels)) };
+    let place = |label: &u32| classes.iter().position(|class| class == label);
+    let kept: Vec<(u32, u32)> =
+        (0..).zip(&labels).filter_map(|(image, label)| Some((image, place(label)? as u32))).collect();
+    ensure!(
+        !kept.is_empty(),
+        "none of the {} held-out images is of the {} classes of the test set: hold out more (data.*.validation)",
+        labels.len(),
+        classes.len()
+    );
+    let (images, labels): (Vec<u32>, Vec<u32>) = kept.into_iter().unzip();
+    Ok((split.select(&images), labels))
 }

@@ -35,6 +35,7 @@ mod runs;
 mod sampling;
 mod search;
 mod sensitivity;
+mod shifted_sets;
 mod sweeps;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod terminal;

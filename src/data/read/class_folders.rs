@@ -35,6 +35,10 @@ impl ClassFolders {
         self.files.resize()
     }
 
+    fn others(&self) -> String {
+        format!("remove it, or add it to data.{}.classes", self.key)
+    }
+
     /// Returns the configured names of classes, or made-up ones.
     pub fn names(&self, sizes: &Sizes) -> Vec<String> {
         let made_up = || (0..sizes.classes).map(|label| format!("class_{label:03}")).collect();
@@ -54,7 +58,7 @@ impl ClassFolders {
         (split, part): (SplitName, String),
         request: &Request,
     ) -> Result<Split> {
-        self.files.load(scan(folder, classes, self.key)?, (split, &part), request)
+        self.files.load(scan(folder, classes, &self.others())?, (split, &part), request)
     }
 
     /// Reads the images of the class folders in `folder` that belong to a split, as [`draw`] divides them into
@@ -69,7 +73,7 @@ impl ClassFolders {
         (share, seed): (f64, u64),
         (split, request): (SplitName, &Request),
     ) -> Result<Split> {
-        let mut listing = scan(folder, classes, self.key)?;
+        let mut listing = scan(folder, classes, &self.others())?;
         let (test, train) = draw(&listing, folder, share, seed);
         listing.select(if split == SplitName::Test { &test } else { &train });
         self.files.load(listing, (split, &split.to_string()), request)
@@ -108,18 +112,19 @@ pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
     classes
 }
 
-/// Lists all image files below `folder`, sorted by class and path, with their labels.
+/// Lists all image files below `folder`, sorted by class and path, with their labels. `classes` are the names of the folders in the
+/// order of the labels, and `others` says what to do about a folder of another name.
 ///
 /// # Errors
 /// Fails if a class folder is empty or not one of `classes`.
-pub fn scan(folder: &Path, classes: &[String], key: &str) -> Result<Listing> {
+pub fn scan(folder: &Path, classes: &[String], others: &str) -> Result<Listing> {
     let label_of: BTreeMap<&str, u32> = classes.iter().zip(0..).map(|(name, label)| (name.as_str(), label)).collect();
     let mut found = Vec::new();
     for name in folders(folder, "<class>/<images>")? {
         let class = folder.join(&name);
         let label = label_of.get(name.as_str()).with_context(|| {
             let known = classes.len();
-            format!("{}: not one of the {known} classes; remove it, or add it to data.{key}.classes", class.display())
+            format!("{}: not one of the {known} classes; {others}", class.display())
         })?;
         found.push((*label, class));
     }

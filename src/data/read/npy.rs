@@ -36,8 +36,16 @@ pub fn byte_rows(path: &Path, shape: &[u64], rows: Range<u64>) -> Result<Vec<u8>
 /// Fails if the file cannot be read, is cut off, or is not a vector of that many integers.
 pub fn integers(path: &Path, count: u64) -> Result<Vec<i64>> {
     let (header, file) = open(path, &[count])?;
+    whole_numbers(header, std::io::BufReader::new(file), &path.display().to_string())
+}
+
+/// Returns the whole numbers behind a header, stored in any integer type. `at` names the array in messages.
+///
+/// # Errors
+/// Fails if the elements are no integers, or if they cannot be read.
+pub fn whole_numbers(header: NpyHeader, reader: impl Read, at: &str) -> Result<Vec<i64>> {
     let kind = kind(&header.dtype());
-    let npy = NpyFile::with_header(header, std::io::BufReader::new(file));
+    let npy = NpyFile::with_header(header, reader);
     let numbers = match kind.as_str() {
         "u1" => numbers::<u8>(npy),
         "i1" => numbers::<i8>(npy),
@@ -47,9 +55,9 @@ pub fn integers(path: &Path, count: u64) -> Result<Vec<i64>> {
         "i4" => numbers::<i32>(npy),
         "u8" => numbers::<u64>(npy),
         "i8" => numbers::<i64>(npy),
-        _ => bail!("{}: elements of type {kind}, but labels are integers: fetch it again", path.display()),
+        _ => bail!("{at}: elements of type {kind}, but labels are integers: fetch it again"),
     };
-    numbers.with_context(|| format!("{}: cannot read", path.display()))
+    numbers.with_context(|| format!("{at}: cannot read"))
 }
 
 fn numbers<T>(npy: NpyFile<impl Read>) -> Result<Vec<i64>>
@@ -82,7 +90,7 @@ fn open(path: &Path, shape: &[u64]) -> Result<(NpyHeader, File)> {
 }
 
 /// Returns the type as NumPy writes it, without byte order, such as `u1` or `f8`. For a record, its whole description.
-fn kind(dtype: &DType) -> String {
+pub fn kind(dtype: &DType) -> String {
     match dtype {
         DType::Plain(plain) => plain.to_string().trim_start_matches(['|', '<', '>', '=']).to_string(),
         other => other.descr(),

@@ -11,9 +11,14 @@ use crate::base::files::put;
 /// The WordNet numbers and names of ImageNet's thousand classes, in the order of their labels.
 const IMAGENET: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/imagenet_names.txt"));
 
+/// Returns the WordNet numbers of ImageNet's classes, sorted.
+pub fn all() -> Vec<String> {
+    IMAGENET.lines().filter_map(|line| line.split('\t').next()).map(str::to_string).collect()
+}
+
 /// Returns the WordNet numbers of the first `count` classes of ImageNet.
 pub fn first(count: usize) -> Vec<String> {
-    IMAGENET.lines().filter_map(|line| line.split('\t').next()).take(count).map(str::to_string).collect()
+    all().into_iter().take(count).collect()
 }
 
 /// Writes a file that names each class.

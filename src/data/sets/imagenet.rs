@@ -36,6 +36,9 @@ pub static ENTRY: Entry = Entry {
     sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };
 
+/// What to do about folders of other classes.
+const OTHERS: &str = "remove it, or add it to data.imagenet.classes";
+
 settings! {
     struct ImageNet {
         root: DataRoot, because "the folder that holds train and val";
@@ -77,7 +80,7 @@ impl Dataset for ImageNet {
         let wnids = self.wnids()?;
         let (train, val) = (self.root.join("train"), self.root.join("val"));
         let listing = match (split, &self.ground_truth) {
-            (SplitName::Train, _) => scan(&train, &wnids, ENTRY.key)?,
+            (SplitName::Train, _) => scan(&train, &wnids, OTHERS)?,
             (SplitName::Test, Some(file)) => ground_truth::listing(&self.root.join(file), &val, &wnids)?,
             (SplitName::Test, None) => {
                 ensure!(
@@ -87,7 +90,7 @@ impl Dataset for ImageNet {
                     val.display(),
                     ground_truth::FORMS
                 );
-                scan(&val, &wnids, ENTRY.key)?
+                scan(&val, &wnids, OTHERS)?
             }
             (SplitName::Val, _) => bail!(
                 "imagenet's val is the test split, since its test has no labels; set data.imagenet.validation, say to 0.01"
@@ -112,7 +115,7 @@ impl ImageNet {
             return ground_truth::wnids(&self.root.join(file));
         }
         if !val.is_dir() && splits(&self.root, Some(ENTRY.hub()?.config))?.is_some() {
-            return Ok(wordnet::first(1_000));
+            return Ok(wordnet::all());
         }
         ensure!(
             val.is_dir(),

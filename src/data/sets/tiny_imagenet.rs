@@ -79,12 +79,12 @@ impl Dataset for TinyImageNet {
         let folder = self.folder();
         let annotations = folder.join(ANNOTATIONS);
         let listing = match split {
-            SplitName::Train => scan(&folder.join("train"), &self.wnids()?, ENTRY.key)?,
+            SplitName::Train => scan(&folder.join("train"), &self.wnids()?, "remove it, or add it to wnids.txt")?,
             SplitName::Test if annotations.is_file() => self.annotated(&annotations)?,
             SplitName::Test if folder.join(VAL_IMAGES).is_dir() => {
                 bail!("{}: is missing; it gives the class of each image", annotations.display())
             }
-            SplitName::Test => scan(&folder.join("val"), &self.wnids()?, ENTRY.key)?,
+            SplitName::Test => scan(&folder.join("val"), &self.wnids()?, "remove it, or add it to wnids.txt")?,
             SplitName::Val => bail!(
                 "tiny-imagenet's val is the test split, since its test has no labels; set data.tiny-imagenet.validation, \
                  say to 0.1"

@@ -113,7 +113,7 @@ impl<'p, 'a> Victim<'p, 'a> {
             let members = predictor.members();
             ensure!(member < members, "attack target member-{member}: there are {members} members, counted from 0");
         }
-        let numbers = (predictor.members() * samples * budgets) as u64 * predictor.model.head.classes() as u64;
+        let numbers = (predictor.members() * samples * budgets * predictor.classes()) as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
         // The fixed memory also holds the moved and the clean pixels of a whole batch.
         let side = predictor.model.images()?.size() as u64;

@@ -82,8 +82,8 @@ impl ClassNames {
     pub fn settled(self, data: &str) -> ClassNames {
         match self {
             ClassNames::Usual if named_keys().contains(&data) => ClassNames::Known(data.to_string()),
-            // The classes of tiny-imagenet are WordNet ids from ImageNet.
-            ClassNames::Usual if data == "tiny-imagenet" => ClassNames::Known("imagenet".to_string()),
+            // The classes of the sets that share ImageNet's templates are its WordNet numbers.
+            ClassNames::Usual if of_data(data) == IMAGENET.0 => ClassNames::Known(IMAGENET.0.to_string()),
             ClassNames::Usual => ClassNames::DataSet,
             said => said,
         }
