@@ -6,7 +6,7 @@ pub mod expected;
 mod folder;
 pub mod format;
 pub mod formats;
-mod graph;
+pub mod graph;
 mod head;
 mod import;
 pub mod incoming;

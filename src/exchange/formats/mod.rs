@@ -2,7 +2,7 @@
 
 mod onnx;
 pub mod peft;
-mod torchscript;
+pub mod torchscript;
 mod weights;
 
 use super::format::{Format, Leaves};

@@ -37,23 +37,28 @@ fn lines(at: &str, names: &[&str]) -> String {
 fn write(Built { graph, outputs }: &Built, _: &Described, folder: &Path) -> Result<()> {
     let tensors: std::collections::BTreeMap<String, &Tensor> =
         graph.stored.values().map(|(name, tensor)| (attribute(name), tensor)).collect();
-    let inputs: Vec<&str> = graph.inputs.iter().map(|input| input.name).collect();
-    let mut lines = vec![format!("samples = torch.size({}, 0)", inputs[0])];
-    lines.extend(graph.nodes.iter().map(|node| line(graph, node)));
-    let [logits, probabilities, information] = outputs.each_ref().map(|value| expression(graph, value));
+    let held = |name: &str, _: &Tensor| format!("self.{}", attribute(name));
+    let mut lines = computed(graph, &held);
+    let [logits, probabilities, information] = outputs.each_ref().map(|value| expression(graph, value, &held));
     lines.push(format!("return ({logits}, {probabilities}, {information})"));
-    let named = |is_whole: bool| -> Vec<&str> {
-        let of_kind = tensors.iter().filter(|(_, tensor)| (tensor.kind() == Kind::Int64) == is_whole);
-        of_kind.map(|(name, _)| name.as_str()).collect()
-    };
-    let arguments: Vec<String> = inputs.iter().map(|name| format!("{name}: Tensor")).collect();
-    let class = Class::new("Posterior").parameters(&named(false)).buffers(&named(true));
-    let class = class.method("forward", &arguments.join(", "), "Tuple[Tensor, Tensor, Tensor]", &lines);
-    let root = Module::new("Posterior");
-    let root = tensors.iter().fold(root, |root, (name, tensor)| root.parameter(name, &tensor.size(), tensor.kind()));
+    let arguments: Vec<String> = graph.inputs.iter().map(|input| format!("{}: Tensor", input.name)).collect();
+    let root = tensors
+        .iter()
+        .fold(Module::new("Posterior"), |root, (name, tensor)| root.parameter(name, &tensor.size(), tensor.kind()));
+    let class = Class::of(&root).method("forward", &arguments.join(", "), "Tuple[Tensor, Tensor, Tensor]", &lines);
     write_archive(&folder.join(FILE), &Blueprint { root, code: class.code() }, |name, _| {
         tensors.get(name).map(|tensor| tensor.shallow_clone()).with_context(|| format!("the archive has no {name}"))
     })
+}
+
+/// Returns the lines that compute a graph, where `held` gives the expression of a tensor that the graph holds.
+pub fn computed(graph: &Graph, held: &dyn Fn(&str, &Tensor) -> String) -> Vec<String> {
+    let count = graph.inputs.first().map(|input| format!("samples = torch.size({}, 0)", input.name));
+    let line = |node: &Node| {
+        let inputs: Vec<String> = node.inputs.iter().map(|value| expression(graph, value, held)).collect();
+        format!("x{} = {}", node.output.id, call(node, &inputs))
+    };
+    count.into_iter().chain(graph.nodes.iter().map(line)).collect()
 }
 
 /// Returns the attribute that holds a tensor.
@@ -61,20 +66,14 @@ fn attribute(name: &str) -> String {
     name.replace('.', "_")
 }
 
-fn expression(graph: &Graph, value: &Value) -> String {
+fn expression(graph: &Graph, value: &Value, held: &dyn Fn(&str, &Tensor) -> String) -> String {
     if let Some(input) = graph.inputs.iter().find(|input| input.value.id == value.id) {
         return input.name.to_string();
     }
     match graph.stored.get(&value.id) {
-        Some((name, _)) => format!("self.{}", attribute(name)),
+        Some((name, tensor)) => held(name, tensor),
         None => format!("x{}", value.id),
     }
-}
-
-/// Returns the line that computes a node.
-fn line(graph: &Graph, node: &Node) -> String {
-    let inputs: Vec<String> = node.inputs.iter().map(|value| expression(graph, value)).collect();
-    format!("x{} = {}", node.output.id, call(node, &inputs))
 }
 
 /// Returns the call of a node's operation.

@@ -6,7 +6,7 @@ mod fuse;
 pub mod identify;
 pub mod infer;
 pub mod naming;
-mod namings;
+pub mod namings;
 mod recognise;
 pub mod text;
 

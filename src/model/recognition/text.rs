@@ -34,7 +34,7 @@ pub struct TextExpected {
     pub logit_bias: bool,
 }
 
-/// The weights of a text tower under canonical names: `token_embedding`, `position`, `blocks.i.*`, `ln_final.*`,
+/// The weights of a text tower under canonical names: `token_embedding.weight`, `position`, `blocks.i.*`, `ln_final.*`,
 /// `proj.weight`.
 pub struct TextWeights {
     pub geometry: TextGeometry,
@@ -136,9 +136,9 @@ impl TextWeights {
 }
 
 /// Returns the canonical name and layout of a parameter; `None` for one that CLIP's text tower does not have.
-fn canonical(name: &str) -> Option<(String, Form)> {
+pub fn canonical(name: &str) -> Option<(String, Form)> {
     match name {
-        LANDMARK => Some(("token_embedding".into(), Form::AsIs)),
+        LANDMARK => Some((name.into(), Form::AsIs)),
         "positional_embedding" => Some(("position".into(), Form::AsIs)),
         "ln_final.weight" | "ln_final.bias" => Some((name.into(), Form::AsIs)),
         "text_projection" => Some(("proj.weight".into(), Form::Transposed)),
@@ -161,7 +161,7 @@ fn geometry(named: &[(String, Tensor)], expected: Option<TextExpected>) -> Resul
         let tensor = &found.with_context(|| format!("it lacks the parameter that bella calls {name}"))?.1;
         tensor.size2().map_err(|_| anyhow::anyhow!("its {name} is not a matrix"))
     };
-    let ((vocabulary, width), (context, _)) = (size("token_embedding")?, size("position")?);
+    let ((vocabulary, width), (context, _)) = (size(LANDMARK)?, size("position")?);
     let ((output, _), (mlp, _)) = (size("proj.weight")?, size("blocks.0.mlp.fc.weight")?);
     ensure!(size("position")?.1 == width, "its position embeddings are not {width} wide");
     ensure!(vocabulary > 2 && context > 2, "it knows {vocabulary} tokens and texts of {context}: too few");

@@ -7,7 +7,7 @@ use tch::Tensor;
 use super::Traits;
 use super::block::{Attention, Blocks, Places};
 use super::parts::BlockParts;
-use crate::model::network::ops::Eager;
+use crate::model::network::ops::{Eager, Ops};
 use crate::model::network::{Parameters, Weights};
 
 /// The canonical name of the text tower's projection beside an image tower. It begins like those of a head, which no stage of
@@ -60,23 +60,30 @@ impl TextTower {
 
     /// Returns what enters the projection, `[B, width]`, for `tokens: [B, T]` as in [`features`](Self::features).
     pub fn read(&self, parameters: &Parameters, tokens: &Tensor) -> Tensor {
-        let (batch, length) = (tokens.size()[0], tokens.size()[1]);
-        let TextGeometry { width, blocks, style, .. } = self.geometry;
         let weights = Weights::frozen(parameters);
-        let embedding = weights.param("token_embedding").squeeze_dim(0);
-        let position = weights.param("position").squeeze_dim(0).narrow(0, 0, length);
-        let x = (Tensor::embedding(&embedding, tokens, -1, false, false) + position).unsqueeze(0);
+        let (ids, ends) = (tokens.unsqueeze(0), tokens.argmax(1, false).unsqueeze(0));
+        self.read_by(&Eager::of(&weights), [&ids, &ends]).squeeze_dim(2).squeeze_dim(0)
+    }
+
+    /// Returns the features `[p, B, output]` of ids `[p, B, T]`, whose texts end at `[p, B]`.
+    pub fn features_by<O: Ops>(&self, ops: &O, text: [&O::Value; 2]) -> O::Value {
+        let projected = ops.linear("proj", &self.read_by(ops, text));
+        ops.reshape(&projected, &[self.geometry.output])
+    }
+
+    /// Returns what enters the projection, `[p, B, 1, width]`.
+    fn read_by<O: Ops>(&self, ops: &O, [ids, ends]: [&O::Value; 2]) -> O::Value {
+        let TextGeometry { width, blocks, style, .. } = self.geometry;
+        let length = ops.length(ids, 2);
+        let position = ops.slice(&ops.param("position"), 2, 0, length);
+        let x = ops.add(ops.embedding("token_embedding", ids), position);
         let attention = if style == TextStyle::Clip { Attention::Causal } else { Attention::Full };
         let (parts, places) = (BlockParts::PLAIN, Places::default());
-        let blocks = Blocks { width, blocks, traits: self.traits, attention, parts, places };
-        let x = blocks.forward(&Eager::of(&weights), x);
+        let x = Blocks { width, blocks, traits: self.traits, attention, parts, places }.forward(ops, x);
         let read = match style {
-            TextStyle::Clip => {
-                let end = tokens.argmax(1, false).view([1, batch, 1, 1]).expand([1, batch, 1, width], false);
-                x.gather(2, &end, false)
-            }
-            TextStyle::Siglip => x.narrow(2, length - 1, 1),
+            TextStyle::Clip => ops.at(&x, ends),
+            TextStyle::Siglip => ops.slice(&x, 2, length - 1, 1),
         };
-        weights.norm("ln_final").forward(&read, self.traits.eps).squeeze_dim(2).squeeze_dim(0)
+        ops.norm("ln_final", &read, self.traits.eps)
     }
 }

@@ -1,13 +1,24 @@
-//! The module tree and the TorchScript code of CLIP's towers under OpenAI's names (Radford et al. 2021, arXiv
-//! 2103.00020): `visual.conv1.weight`, `visual.transformer.resblocks.0.mlp.c_fc.weight`, …; the text tower is at the
-//! root.
+//! Archives of CLIP under OpenAI's names (Radford et al. 2021, arXiv 2103.00020): `visual.conv1.weight`,
+//! `visual.transformer.resblocks.0.mlp.c_fc.weight`, …; the text tower is at the root. The names and shapes stand here, and the code is
+//! that of the networks' own passes.
 //!
 //! The image tower also serves other pre-norm vision transformers: without `ln_pre` and the projection it is timm's.
 
-use tch::Kind;
+use std::collections::BTreeMap;
 
-use crate::model::archive::write::{Blueprint, Class, Module, number};
-use crate::model::vit::text::TextGeometry;
+use tch::{Device, Kind, Tensor};
+
+use crate::exchange::formats::torchscript::computed;
+use crate::exchange::graph::members::{Inputs, Pixels};
+use crate::model::archive::write::{Blueprint, Class, Module, Parameter, number};
+use crate::model::network::ops::graph::{Members, SAMPLES, Value};
+use crate::model::network::ops::{Writer, Written, origin};
+use crate::model::recognition::namings::clip;
+use crate::model::recognition::text;
+use crate::model::stored::Form;
+use crate::model::vit::forward::Vit;
+use crate::model::vit::parts::Parts;
+use crate::model::vit::text::{TextGeometry, TextTower};
 use crate::model::vit::{Geometry, Traits};
 
 /// An image tower, and optionally a text tower.
@@ -31,273 +42,191 @@ pub enum Around {
     Nothing,
 }
 
-/// The transformer in one of the two towers.
-struct Tower {
-    /// The prefix of the names of its classes: `Image` or `Text`.
-    prefix: &'static str,
-    width: i64,
-    mlp: i64,
-    blocks: usize,
-    traits: Traits,
-    causal: bool,
-    kind: Kind,
-}
+/// The place of the image tower's parameters.
+const VISUAL: &str = "visual.";
+
+/// Parameters by their full names.
+type Listed = Vec<(String, Vec<i64>)>;
 
 impl Clip {
     /// Returns the module tree with its code. It has the method `encode_image` and, with a text tower, `encode_text`
     /// and a `forward` of both; without one, `forward` is the same as `encode_image`.
     pub fn blueprint(&self) -> Blueprint {
-        let image = Tower {
-            prefix: "Image",
-            width: self.image.width,
-            mlp: self.image.mlp,
-            blocks: self.image.blocks,
-            traits: self.traits,
-            causal: false,
-            kind: self.kind,
+        let mut root = Module::new("Clip");
+        for (name, shape) in self.listed() {
+            // The type of a matrix is that of the model; norms and embeddings have their own.
+            let is_matrix = !name.contains("ln_") && !name.contains("embedding") && !shape.is_empty();
+            root.insert(&name, Parameter { shape, kind: if is_matrix { self.kind } else { Kind::Float } });
+        }
+        let image = self.encode_image();
+        let class = Class::of(&root);
+        let class = match &self.text {
+            None => class.method("forward", "pixels: Tensor", "Tensor", &image),
+            Some((geometry, heads)) => class
+                .method("forward", "images: Tensor, tokens: Tensor", "Tuple[Tensor, Tensor]", &compared())
+                .method("encode_text", "tokens: Tensor", "Tensor", &self.encode_text(geometry, *heads)),
         };
-        let mut code = linear_class();
-        code += &image.classes();
-        code += &self.image_class();
-        let mut root = Module::new("Clip").module("visual", self.visual(&image));
-        if let Some((text, heads)) = &self.text {
-            let traits = Traits { heads: *heads, ..self.traits };
-            let tower = Tower {
-                prefix: "Text",
-                width: text.width,
-                mlp: text.mlp,
-                blocks: text.blocks,
-                traits,
-                causal: true,
-                kind: self.kind,
-            };
-            code += &tower.classes();
-            code += &embedding_class();
-            root = with_text(root, text, &tower, self.kind);
-        }
-        code += &self.root_class();
-        Blueprint { root, code }
+        let class = class.method("encode_image", "pixels: Tensor", "Tensor", &image);
+        Blueprint { code: root.inner_classes() + &class.code(), root }
     }
 
-    fn visual(&self, tower: &Tower) -> Module {
-        let Geometry { width, patch, grid, output, .. } = self.image;
-        let mut visual = Module::new("ImageTower").parameter("class_embedding", &[width], Kind::Float).parameter(
-            "positional_embedding",
-            &[1 + grid * grid, width],
-            Kind::Float,
-        );
-        if self.around == Around::NormAndProjection {
-            visual = visual.parameter("proj", &[width, output], self.kind);
-        }
-        visual = visual
-            .module("conv1", Module::new("Patches").parameter("weight", &[width, 3, patch, patch], self.kind))
-            .module("transformer", tower.transformer())
-            .module("ln_post", tower.norm());
-        if self.around == Around::NormAndProjection { visual.module("ln_pre", tower.norm()) } else { visual }
-    }
-
-    /// Returns the classes `Patches` and `ImageTower`.
-    fn image_class(&self) -> String {
-        let (patch, kind) = (self.image.patch, number(self.kind));
+    /// Returns every parameter with its shape.
+    fn listed(&self) -> Listed {
+        let Geometry { width, blocks, patch, grid, mlp, output } = self.image;
         let projected = self.around == Around::NormAndProjection;
-        let patches = Class::new("Patches").parameters(&["weight"]).method(
-            "forward",
-            "x: Tensor",
-            "Tensor",
-            &[format!("return torch.conv2d(x, self.weight, None, [{patch}, {patch}])")],
-        );
-        let mut class = Class::new("ImageTower");
-        let mut parameters = vec!["class_embedding", "positional_embedding"];
-        parameters.extend(projected.then_some("proj"));
-        class = class.parameters(&parameters).module("conv1", "Patches");
-        class = class.module("transformer", "ImageTransformer").module("ln_post", "ImageNorm");
-        let mut body = vec![
-            format!("patches = (self.conv1).forward(torch.to(images, {kind}), )"),
-            "rows = torch.transpose(torch.flatten(patches, 2), 1, 2)".to_string(),
-            format!("first = torch.expand(torch.to(self.class_embedding, {kind}), [torch.size(rows, 0), 1, -1])"),
-            format!("x = torch.add(torch.cat([first, rows], 1), torch.to(self.positional_embedding, {kind}))"),
-        ];
-        if projected {
-            class = class.module("ln_pre", "ImageNorm");
-            body.push("x = (self.ln_pre).forward(x, )".to_string());
+        let mut all = Listed::new();
+        let mut add = |name: &str, shape: &[i64]| all.push((name.to_string(), shape.to_vec()));
+        if let Some((TextGeometry { width, context, output, .. }, _)) = &self.text {
+            add("positional_embedding", &[*context, *width]);
+            add("text_projection", &[*width, *output]);
+            add("logit_scale", &[]);
         }
-        body.push("x = (self.transformer).forward(x, )".to_string());
-        body.push("features = (self.ln_post).forward(torch.select(x, 1, 0), )".to_string());
-        let result = if projected { "torch.matmul(features, self.proj)" } else { "features" };
-        body.push(format!("return {result}"));
-        patches.code() + &class.method("forward", "images: Tensor", "Tensor", &body).code()
+        add("visual.class_embedding", &[width]);
+        add("visual.positional_embedding", &[1 + grid * grid, width]);
+        if projected {
+            add("visual.proj", &[width, output]);
+        }
+        add("visual.conv1.weight", &[width, 3, patch, patch]);
+        all.extend(listed_blocks(VISUAL, (width, mlp), blocks));
+        all.extend(listed_norm("visual.ln_post", width));
+        if projected {
+            all.extend(listed_norm("visual.ln_pre", width));
+        }
+        if let Some((TextGeometry { width, mlp, blocks, vocabulary, .. }, _)) = self.text {
+            all.extend(listed_blocks("", (width, mlp), blocks));
+            all.push(("token_embedding.weight".into(), vec![vocabulary, width]));
+            all.extend(listed_norm("ln_final", width));
+        }
+        all
     }
 
-    /// Returns the root class `Clip`.
-    fn root_class(&self) -> String {
-        let mut class = Class::new("Clip").module("visual", "ImageTower");
-        let image = ["return (self.visual).forward(images, )".to_string()];
-        if self.text.is_none() {
-            let class = class.method("forward", "images: Tensor", "Tensor", &image);
-            return class.method("encode_image", "images: Tensor", "Tensor", &image).code();
-        }
-        class = class.parameters(&["positional_embedding", "text_projection", "logit_scale"]);
-        class = class.module("transformer", "TextTransformer");
-        class = class.module("token_embedding", "Embedding").module("ln_final", "TextNorm");
-        let text = [
-            "words = torch.add((self.token_embedding).forward(tokens, ), self.positional_embedding)".to_string(),
-            format!("x = (self.transformer).forward(torch.to(words, {}), )", number(self.kind)),
-            "normed = (self.ln_final).forward(x, )".to_string(),
-            "places = torch.arange(torch.size(tokens, 0))".to_string(),
-            "ends = annotate(List[Optional[Tensor]], [places, torch.argmax(tokens, -1)])".to_string(),
-            "return torch.matmul(torch.index(normed, ends), self.text_projection)".to_string(),
-        ];
-        let normalised = |of: &str| format!("{of} = torch.div({of}, torch.linalg_vector_norm({of}, 2., [-1], True))");
-        let both = [
-            "features = (self).encode_image(images, )".to_string(),
-            "words = (self).encode_text(tokens, )".to_string(),
-            normalised("features"),
-            normalised("words"),
-            "logits = torch.matmul(torch.mul(torch.exp(self.logit_scale), features), torch.t(words))".to_string(),
-            "return (logits, torch.t(logits))".to_string(),
-        ];
-        class
-            .method("forward", "images: Tensor, tokens: Tensor", "Tuple[Tensor, Tensor]", &both)
-            .method("encode_image", "images: Tensor", "Tensor", &image)
-            .method("encode_text", "tokens: Tensor", "Tensor", &text)
-            .code()
+    fn encode_image(&self) -> Vec<String> {
+        let tower = Tower::of(self.listed(), |name| clip::canonical(name.strip_prefix(VISUAL)?));
+        let writer = Writer::new(&tower.members, self.kind);
+        let samples = Pixels { side: self.image.image_size() }.samples(&writer);
+        let features = Vit::new(self.image.clone(), self.traits, Parts::PLAIN).write(&writer, &samples);
+        tower.code(writer, &features)
+    }
+
+    /// Returns the lines of `encode_text`. Texts end at their largest token.
+    fn encode_text(&self, geometry: &TextGeometry, heads: i64) -> Vec<String> {
+        let tower = Tower::of(self.listed(), |name| text::canonical(name));
+        let writer = Writer::new(&tower.members, self.kind);
+        let tokens = geometry.context;
+        let [ids, ends] = {
+            let mut graph = writer.graph();
+            let ids = graph.input("tokens", Kind::Int64, &["batch", "tokens"], &[SAMPLES, tokens]);
+            let ends = graph.input("ends", Kind::Int64, &["batch"], &[SAMPLES]);
+            [graph.reshape(&ids, &[1, SAMPLES, tokens]), graph.reshape(&ends, &[1, SAMPLES])]
+        };
+        let network = TextTower { geometry: geometry.clone(), traits: Traits { heads, ..self.traits } };
+        let features = network.features_by(&writer, [&ids, &ends]);
+        let end = "ends = torch.argmax(tokens, -1)".to_string();
+        [end].into_iter().chain(tower.code(writer, &features)).collect()
     }
 }
 
-fn with_text(root: Module, text: &TextGeometry, tower: &Tower, kind: Kind) -> Module {
-    let TextGeometry { width, vocabulary, context, output, .. } = *text;
-    root.parameter("positional_embedding", &[context, width], Kind::Float)
-        .parameter("text_projection", &[width, output], kind)
-        .parameter("logit_scale", &[], Kind::Float)
-        .module("transformer", tower.transformer())
-        .module("token_embedding", Module::new("Embedding").parameter("weight", &[vocabulary, width], Kind::Float))
-        .module("ln_final", tower.norm())
+fn listed_norm(name: &str, width: i64) -> Listed {
+    ["weight", "bias"].map(|part| (format!("{name}.{part}"), vec![width])).into()
+}
+
+fn listed_blocks(prefix: &str, (width, mlp): (i64, i64), blocks: usize) -> Listed {
+    let block = |block: usize| {
+        let name = move |rest: &str| format!("{prefix}transformer.resblocks.{block}.{rest}");
+        let layer = move |weight: &str, bias: &str, rows: i64, columns: i64| {
+            [(name(weight), vec![rows, columns]), (name(bias), vec![rows])]
+        };
+        let attention = [
+            layer("attn.in_proj_weight", "attn.in_proj_bias", 3 * width, width),
+            layer("attn.out_proj.weight", "attn.out_proj.bias", width, width),
+        ];
+        let mlp = [
+            layer("mlp.c_fc.weight", "mlp.c_fc.bias", mlp, width),
+            layer("mlp.c_proj.weight", "mlp.c_proj.bias", width, mlp),
+        ];
+        let [first, second] = ["ln_1", "ln_2"].map(|norm| listed_norm(&name(norm), width));
+        attention.into_iter().flatten().chain(first).chain(mlp.into_iter().flatten()).chain(second)
+    };
+    (0..blocks).flat_map(block).collect()
+}
+
+/// Returns the lines of a `forward` that compares images and texts.
+fn compared() -> Vec<String> {
+    let normalised = |of: &str| format!("{of} = torch.div({of}, torch.linalg_vector_norm({of}, 2., [-1], True))");
+    vec![
+        "features = (self).encode_image(images, )".to_string(),
+        "words = (self).encode_text(tokens, )".to_string(),
+        normalised("features"),
+        normalised("words"),
+        "logits = torch.matmul(torch.mul(torch.exp(self.logit_scale), features), torch.t(words))".to_string(),
+        "return (logits, torch.t(logits))".to_string(),
+    ]
+}
+
+/// The parameters of one of the two towers.
+struct Tower {
+    /// The name and form in the archive, by canonical names.
+    stored: BTreeMap<String, (String, Form)>,
+    /// Canonical parameters, which have shapes and take no memory.
+    members: Members,
 }
 
 impl Tower {
-    fn class(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    fn norm(&self) -> Module {
-        let shape = [self.width];
-        Module::new(self.class("Norm")).parameter("weight", &shape, Kind::Float).parameter("bias", &shape, Kind::Float)
-    }
-
-    fn linear(&self, outputs: i64, inputs: i64) -> Module {
-        let module = Module::new("Linear").parameter("weight", &[outputs, inputs], self.kind);
-        module.parameter("bias", &[outputs], self.kind)
-    }
-
-    fn transformer(&self) -> Module {
-        let (width, mlp) = (self.width, self.mlp);
-        let mut blocks = Module::new(self.class("Blocks"));
-        for block in 0..self.blocks {
-            let attention = Module::new(self.class("Attention"))
-                .parameter("in_proj_weight", &[3 * width, width], self.kind)
-                .parameter("in_proj_bias", &[3 * width], self.kind)
-                .module("out_proj", self.linear(width, width));
-            let inner = Module::new(self.class("Mlp"))
-                .module("c_fc", self.linear(mlp, width))
-                .module("c_proj", self.linear(width, mlp));
-            let module = Module::new(self.class("Block"))
-                .module("attn", attention)
-                .module("ln_1", self.norm())
-                .module("mlp", inner)
-                .module("ln_2", self.norm());
-            blocks = blocks.module(&block.to_string(), module);
+    /// Takes the parameters to which `canonical` gives a name.
+    fn of(listed: Listed, canonical: impl Fn(&str) -> Option<(String, Form)>) -> Tower {
+        let (mut stored, mut shared) = (BTreeMap::new(), BTreeMap::new());
+        for (name, shape) in listed {
+            let Some((known, form)) = canonical(&name) else { continue };
+            let shape = match form {
+                Form::Flattened => vec![shape[0], shape[1..].iter().product()],
+                Form::Transposed => shape.into_iter().rev().collect(),
+                _ => shape,
+            };
+            let nothing = Tensor::zeros([1], (Kind::Float, Device::Cpu));
+            shared.insert(known.clone(), nothing.expand(&shape, false));
+            stored.insert(known, (name, form));
         }
-        Module::new(self.class("Transformer")).module("resblocks", blocks)
+        Tower { stored, members: Members { count: 1, own: BTreeMap::new(), factors: BTreeMap::new(), shared } }
     }
 
-    /// Returns the classes `Norm`, `Attention`, `Mlp`, `Block`, `Blocks` and `Transformer` of this tower.
-    fn classes(&self) -> String {
-        let norm = Class::new(&self.class("Norm")).parameters(&["weight", "bias"]).method(
-            "forward",
-            "x: Tensor",
-            "Tensor",
-            &[
-                format!(
-                    "y = torch.layer_norm(torch.to(x, 6), [{}], self.weight, self.bias, {:e})",
-                    self.width, self.traits.eps
-                ),
-                format!("return torch.to(y, {})", number(self.kind)),
-            ],
-        );
-        let mlp = Class::new(&self.class("Mlp")).module("c_fc", "Linear").module("c_proj", "Linear").method(
-            "forward",
-            "x: Tensor",
-            "Tensor",
-            &[
-                "h = (self.c_fc).forward(x, )".to_string(),
-                format!("h = {}", self.traits.activation.script("h")),
-                "return (self.c_proj).forward(h, )".to_string(),
-            ],
-        );
-        let block = Class::new(&self.class("Block"))
-            .module("attn", &self.class("Attention"))
-            .module("ln_1", &self.class("Norm"))
-            .module("mlp", &self.class("Mlp"))
-            .module("ln_2", &self.class("Norm"))
-            .method(
-                "forward",
-                "x: Tensor",
-                "Tensor",
-                &[
-                    "x = torch.add(x, (self.attn).forward((self.ln_1).forward(x, ), ))".to_string(),
-                    "return torch.add(x, (self.mlp).forward((self.ln_2).forward(x, ), ))".to_string(),
-                ],
-            );
-        [norm, self.attention(), mlp, block, self.blocks(), self.stack()].iter().map(Class::code).collect()
+    /// Returns the lines that compute and return `features: [1, B, d]` as `[B, d]`.
+    fn code(&self, writer: Writer, features: &Value) -> Vec<String> {
+        let result = writer.graph().reshape(features, &[SAMPLES, features.shape[2]]);
+        let mut lines = computed(&writer.finished(), &|name, tensor| self.expression(name, tensor));
+        lines.push(format!("return x{}", result.id));
+        lines
     }
 
-    fn attention(&self) -> Class {
-        let (width, heads) = (self.width, self.traits.heads);
-        let head = width / heads;
-        let causal = if self.causal { "True" } else { "False" };
-        let body = [
-            "qkv = torch.linear(x, self.in_proj_weight, self.in_proj_bias)".to_string(),
-            format!("parts = torch.view(qkv, [torch.size(x, 0), torch.size(x, 1), 3, {heads}, {head}])"),
-            "parts = torch.permute(parts, [2, 0, 3, 1, 4])".to_string(),
-            "q = torch.select(parts, 0, 0)".to_string(),
-            "k = torch.select(parts, 0, 1)".to_string(),
-            "v = torch.select(parts, 0, 2)".to_string(),
-            format!("y = torch.scaled_dot_product_attention(q, k, v, None, 0., {causal})"),
-            format!("y = torch.reshape(torch.transpose(y, 1, 2), [torch.size(x, 0), torch.size(x, 1), {width}])"),
-            "return (self.out_proj).forward(y, )".to_string(),
-        ];
-        Class::new(&self.class("Attention"))
-            .parameters(&["in_proj_weight", "in_proj_bias"])
-            .module("out_proj", "Linear")
-            .method("forward", "x: Tensor", "Tensor", &body)
-    }
-
-    fn blocks(&self) -> Class {
-        let block = self.class("Block");
-        (0..self.blocks).fold(Class::new(&self.class("Blocks")), |class, i| class.numbered(i, &block))
-    }
-
-    fn stack(&self) -> Class {
-        let mut body = vec!["blocks = self.resblocks".to_string()];
-        body.extend((0..self.blocks).map(|i| format!("x = (getattr(blocks, \"{i}\")).forward(x, )")));
-        body.push("return x".to_string());
-        Class::new(&self.class("Transformer")).module("resblocks", &self.class("Blocks")).method(
-            "forward",
-            "x: Tensor",
-            "Tensor",
-            &body,
-        )
+    /// Returns the expression of a tensor that a graph holds: rows of a parameter of the archive, or one number throughout.
+    fn expression(&self, name: &str, tensor: &Tensor) -> String {
+        let (size, kind, (parameter, from)) = (tensor.size(), number(tensor.kind()), origin(name));
+        let Some((stored, form)) = self.stored.get(parameter) else {
+            return format!("torch.full({size:?}, {}, dtype={kind})", tensor.max().int64_value(&[]));
+        };
+        let whole = path(stored);
+        let whole = match form {
+            Form::Flattened => format!("torch.flatten({whole}, 1)"),
+            Form::Transposed => format!("torch.t({whole})"),
+            _ => whole,
+        };
+        let canonical = self.members.shared[parameter].size();
+        if size.len() > canonical.len() {
+            return format!("torch.reshape(torch.to({whole}, {kind}), {size:?})");
+        }
+        let rows = match size == canonical {
+            true => whole,
+            false => format!("torch.slice({whole}, 0, {from}, {})", from + size[0]),
+        };
+        format!("torch.to({rows}, {kind})")
     }
 }
 
-fn linear_class() -> String {
-    let body = ["return torch.linear(x, self.weight, self.bias)".to_string()];
-    Class::new("Linear").parameters(&["weight", "bias"]).method("forward", "x: Tensor", "Tensor", &body).code()
-}
-
-fn embedding_class() -> String {
-    let body = ["return torch.embedding(self.weight, tokens)".to_string()];
-    Class::new("Embedding").parameters(&["weight"]).method("forward", "tokens: Tensor", "Tensor", &body).code()
+/// Returns the path of a parameter in code, where names that are numbers are asked for.
+fn path(name: &str) -> String {
+    name.split('.').fold("self".to_string(), |path, part| match part.parse::<usize>() {
+        Ok(_) => format!("getattr({path}, \"{part}\")"),
+        Err(_) => format!("{path}.{part}"),
+    })
 }
 
 #[cfg(test)]

@@ -55,6 +55,30 @@ fn libtorch_loads_it_under_openais_names() {
     assert_eq!(named.len(), 3 + 1 + 24 + 4 + 3 + 1 + 12 + 2);
 }
 
+/// Random values are drawn in this order, so that another one would be another stand-in.
+#[test]
+fn a_modules_own_parameters_come_before_those_of_its_submodules() {
+    let mut names = Vec::new();
+    let mut made = clip(Around::NormAndProjection, true, Kind::Float);
+    made.image.blocks = 1;
+    made.blueprint().root.visit("", &mut |name, _| Ok(names.push(name.to_string()))).unwrap();
+    let block = "attn.in_proj_weight attn.in_proj_bias attn.out_proj.weight attn.out_proj.bias ln_1.weight ln_1.bias \
+                 mlp.c_fc.weight mlp.c_fc.bias mlp.c_proj.weight mlp.c_proj.bias ln_2.weight ln_2.bias";
+    let expected = "positional_embedding text_projection logit_scale visual.class_embedding visual.positional_embedding visual.proj \
+                    visual.conv1.weight visual.{} visual.ln_post.weight visual.ln_post.bias visual.ln_pre.weight visual.ln_pre.bias {} \
+                    token_embedding.weight ln_final.weight ln_final.bias";
+    let expected: Vec<String> = expected
+        .split(' ')
+        .flat_map(|name| match name.split_once("{}") {
+            Some((prefix, _)) => {
+                block.split(' ').map(|layer| format!("{prefix}transformer.resblocks.0.{layer}")).collect()
+            }
+            None => vec![name.to_string()],
+        })
+        .collect();
+    assert_eq!(names, expected);
+}
+
 #[test]
 fn values_are_those_that_were_given() {
     let made = clip(Around::NormAndProjection, false, Kind::Float);

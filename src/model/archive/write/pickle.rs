@@ -4,6 +4,8 @@
 //! The tree of modules in an archive holds classes with their parameters and submodules, in the order of their declaration, and the
 //! TorchScript source of classes, in the form that archives contain.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 use tch::Kind;
 
@@ -155,31 +157,22 @@ pub struct Class {
 }
 
 impl Class {
-    pub fn new(name: &str) -> Class {
-        let (parameters, buffers) = (Vec::new(), Vec::new());
-        Class { name: name.to_string(), parameters, buffers, modules: Vec::new(), methods: String::new() }
-    }
-
-    pub fn parameters(mut self, names: &[&str]) -> Class {
-        self.parameters.extend(names.iter().map(|name| name.to_string()));
-        self
-    }
-
-    pub fn module(mut self, name: &str, class: &str) -> Class {
-        self.modules.push(format!("  {name} : __torch__.bella.{class}\n"));
-        self
-    }
-
-    /// Adds tensors that are no parameters.
-    pub fn buffers(mut self, names: &[&str]) -> Class {
-        self.buffers.extend(names.iter().map(|name| name.to_string()));
-        self
-    }
-
-    /// Adds a submodule whose name is a number, as in a list of modules.
-    pub fn numbered(mut self, number: usize, class: &str) -> Class {
-        self.modules.push(format!("  __annotations__[\"{number}\"] = __torch__.bella.{class}\n"));
-        self
+    /// Returns the class of a module, without methods.
+    pub fn of(module: &Module) -> Class {
+        let is_whole = |(_, tensor): &&(String, Parameter)| tensor.kind == Kind::Int64;
+        let (buffers, parameters): (Vec<_>, Vec<_>) = module.parameters.iter().partition(is_whole);
+        let names = |all: Vec<&(String, Parameter)>| all.into_iter().map(|(name, _)| name.clone()).collect();
+        let declared = |(name, inner): &(String, Module)| match name.parse::<usize>() {
+            Ok(number) => format!("  __annotations__[\"{number}\"] = __torch__.bella.{}\n", inner.class),
+            Err(_) => format!("  {name} : __torch__.bella.{}\n", inner.class),
+        };
+        Class {
+            name: module.class.clone(),
+            parameters: names(parameters),
+            buffers: names(buffers),
+            modules: module.modules.iter().map(declared).collect(),
+            methods: String::new(),
+        }
     }
 
     pub fn method(mut self, name: &str, arguments: &str, result: &str, body: &[String]) -> Class {
@@ -233,10 +226,36 @@ impl Module {
         self
     }
 
-    /// Returns the module with one more submodule.
-    pub fn module(mut self, name: &str, module: Module) -> Module {
-        self.modules.push((name.to_string(), module));
-        self
+    /// Adds a parameter by its full name, with the submodules on the way to it. Their classes have the names of their paths, and
+    /// those of numbered submodules are one.
+    pub fn insert(&mut self, name: &str, parameter: Parameter) {
+        let Some((first, rest)) = name.split_once('.') else {
+            self.parameters.push((name.to_string(), parameter));
+            return;
+        };
+        let at = self.modules.iter().position(|(known, _)| known == first).unwrap_or_else(|| {
+            let own = if first.bytes().all(|byte| byte.is_ascii_digit()) { "each" } else { first };
+            self.modules.push((first.to_string(), Module::new(format!("{}_{own}", self.class))));
+            self.modules.len() - 1
+        });
+        self.modules[at].1.insert(rest, parameter);
+    }
+
+    /// Returns the classes of all modules inside this one.
+    pub fn inner_classes(&self) -> String {
+        let mut known = BTreeSet::new();
+        self.declare_inner(&mut known)
+    }
+
+    fn declare_inner(&self, known: &mut BTreeSet<String>) -> String {
+        let mut code = String::new();
+        for (_, inner) in &self.modules {
+            if known.insert(inner.class.clone()) {
+                code += &inner.declare_inner(known);
+                code += &Class::of(inner).code();
+            }
+        }
+        code
     }
 
     /// Calls `visitor` with the full name of every parameter: a module's own first, then those of its submodules.

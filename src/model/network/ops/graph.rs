@@ -177,7 +177,7 @@ impl Graph {
         if let Some(known) = self.names.get(name) {
             return known.clone();
         }
-        let tensor = tensor().contiguous();
+        let tensor = tensor();
         let value = self.value(tensor.size());
         self.names.insert(name.to_string(), value.clone());
         self.stored.insert(value.id, (name.to_string(), tensor));

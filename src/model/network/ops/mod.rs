@@ -30,4 +30,4 @@ pub use dual::{Dual, Tangents};
 pub use eager::Eager;
 pub use forward::{Forward, Kept, Reads, Written};
 pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs};
-pub use writer::Writer;
+pub use writer::{Writer, origin};

@@ -45,7 +45,7 @@ pub fn text(name: &str) -> Option<(String, Form)> {
     match name {
         "text_projection.weight" | "text_model.head.weight" => as_is("proj.weight"),
         "text_model.head.bias" => as_is("proj.bias"),
-        "text_model.embeddings.token_embedding.weight" => as_is("token_embedding"),
+        "text_model.embeddings.token_embedding.weight" => as_is("token_embedding.weight"),
         "text_model.embeddings.position_embedding.weight" => as_is("position"),
         "text_model.final_layer_norm.weight" => as_is("ln_final.weight"),
         "text_model.final_layer_norm.bias" => as_is("ln_final.bias"),

@@ -23,6 +23,15 @@ pub struct Writer<'a> {
 /// Some output rows of a layer: the first one and their number.
 type Rows = Option<(i64, i64)>;
 
+/// What stands between the name of a parameter and the first one of its rows, where a graph holds some rows alone.
+const FROM: &str = ".from_";
+
+/// Returns the parameter of which a graph holds a tensor under `name`, and the first of its rows.
+pub fn origin(name: &str) -> (&str, i64) {
+    let rows = name.rsplit_once(FROM).and_then(|(name, from)| Some((name, from.parse().ok()?)));
+    rows.unwrap_or((name, 0))
+}
+
 /// Returns rows of a tensor `[n, out, …]`.
 fn cut(tensor: &Tensor, rows: Rows) -> Tensor {
     rows.map_or_else(|| tensor.shallow_clone(), |(start, count)| tensor.narrow(1, start, count))
@@ -90,7 +99,7 @@ impl<'a> Writer<'a> {
     fn product(&self, layer: &str, x: &Value, rows: Rows) -> Value {
         let members = self.members;
         let [weight, bias] = ["weight", "bias"].map(|part| format!("{layer}.{part}"));
-        let named = |name: &str| rows.map_or(name.to_string(), |(start, _)| format!("{name}.from_{start}"));
+        let named = |name: &str| rows.map_or(name.to_string(), |(start, _)| format!("{name}{FROM}{start}"));
         let has_bias = members.has(&bias);
         if members.differ(&[&weight, &bias]) {
             let own = self.stored(&named(&weight), || cut(&members.led(&weight), rows).transpose(1, 2));
@@ -108,7 +117,7 @@ impl<'a> Writer<'a> {
 
     /// Adds the low-rank updates of a layer.
     fn updated(&self, layer: &str, (x, y): (&Value, &Value), Factors { a, b }: &Factors, rows: Rows) -> Value {
-        let from = rows.map_or(String::new(), |(start, _)| format!(".from_{start}"));
+        let from = rows.map_or(String::new(), |(start, _)| format!("{FROM}{start}"));
         let a = self.stored(&format!("{layer}.A"), || a.transpose(1, 2));
         let b = self.stored(&format!("{layer}.B{from}"), || cut(b, rows).transpose(1, 2));
         let low = self.graph().matmul(x, &a);
