@@ -5,6 +5,7 @@ the paired bootstrap of `bella compare` separates a method from `map` in every s
 """
 
 import argparse
+import copy
 import csv
 import math
 import re
@@ -20,7 +21,13 @@ Cells are means over the seeds ± the half width of the 95 % interval (Student's
 seed. AUROC of errors and of CIFAR-100 use the predictive entropy. Sets are those of `lac` at level 0.1, with thresholds from the
 held-out images. Accuracies under FGSM are those of the first images alone that were attacked. Seconds are those of training,
 relative to `map` of the same seed, without what `laplace` and `tfb` fit afterwards; peak memory is that of the process.
+Two rows stand beside the methods: `map` after temperature scaling on the held-out images, and, for each method, the ensemble (or `map`) whose
+training took as long, within 15 %.
 """
+# The largest relative difference of two costs that count as equal.
+EQUAL = 0.15
+# What a temperature changes in other ways than its columns say.
+UNSCALED = ["mi_correct", "mi_wrong", "auroc_error", "auroc_cifar100", "set_coverage", "mean_set_size"]
 
 
 def rows_of(path):
@@ -94,7 +101,16 @@ class Measured:
         self.cells["mean_set_size"] = number(sets, "mean_set_size")
         self.cells["train_seconds_over_map"] = seconds / reference if seconds and reference else None
         self.cells["peak_memory_mb"] = (number(clean, "train_peak_memory_bytes") or math.nan) / 1e6
-        self.name = name
+        self.name, self.seconds, self.clean = name, seconds, clean
+
+    def scaled(self):
+        """What was measured after temperature scaling; None where that was not evaluated."""
+        if number(self.clean, "nll_ts_pm") is None:
+            return None
+        other = copy.copy(self)
+        by_scaling = {metric: number(self.clean, f"{metric}_ts_pm") for metric in ("nll", "ece", "brier")}
+        other.cells = {**self.cells, **by_scaling, **dict.fromkeys(UNSCALED)}
+        return other
 
 
 def summary(values):
@@ -108,6 +124,34 @@ def summary(values):
     deviation = math.sqrt(sum((value - mean) ** 2 for value in known) / (len(known) - 1))
     quantile = QUANTILES[min(len(known) - 2, len(QUANTILES) - 1)]
     return mean, quantile * deviation / math.sqrt(len(known))
+
+
+def rivals(measured):
+    """The rows that a method has to beat, by their names, and a note for each that is missing."""
+    rows, missing = {}, []
+    plain = next((seeds for name, seeds in measured.items() if name.split(",")[0] == "map"), {})
+    scaled = {seed: one.scaled() for seed, one in plain.items()}
+    if scaled and all(scaled.values()):
+        rows["map, temperature-scaled"] = scaled
+    else:
+        missing.append("`map`, temperature-scaled: missing; `bella eval RUN --calibrate` for every seed of `map`")
+
+    def cost(seeds):
+        known = [one.seconds for one in seeds.values() if one.seconds]
+        return sum(known) / len(known) if known else None
+
+    networks = {name: cost(seeds) for name, seeds in measured.items() if name.split(",")[0] in ("map", "ensemble")}
+    networks = {name: seconds for name, seconds in networks.items() if seconds}
+    for name, seeds in measured.items():
+        seconds = cost(seeds)
+        if name.split(",")[0] in ("map", "ensemble") or not seconds:
+            continue
+        nearest = min(networks, key=lambda other: abs(math.log(networks[other] / seconds)), default=None)
+        if nearest and abs(math.log(networks[nearest] / seconds)) <= math.log1p(EQUAL):
+            rows[f"{nearest}, at the cost of {name}"] = measured[nearest]
+        else:
+            missing.append(f"ensemble at the cost of `{name}`: missing; its training takes {seconds:.0f} s")
+    return rows, missing
 
 
 def predictions(run):
@@ -170,8 +214,9 @@ def main():
     columns = list(next(iter(measured[methods[0]].values())).cells)
     written = [["method", "seeds", *(name for column in columns for name in (column, f"{column}_half_width"))]]
     shown = [["method", "seeds", *columns]]
-    for method in methods:
-        seeds = measured[method].values()
+    beside, missing = rivals(measured)
+    for method, of_seeds in {**measured, **beside}.items():
+        seeds = of_seeds.values()
         cells = {column: summary([one.cells[column] for one in seeds]) for column in columns}
         written.append([method, len(seeds), *("" if value is None else value for column in columns for value in cells[column])])
         marks = {column: mark(paired, method, column, len(seeds)) if column in COMPARED else "" for column in columns}
@@ -187,7 +232,7 @@ def main():
             writer.writerows(paired)
     lines = ["| " + " | ".join(row) + " |" for row in shown]
     lines.insert(1, "|" + "---|" * len(shown[0]))
-    page = "\n".join(lines) + "\n\n" + NOTE
+    page = "\n".join(lines) + "\n\n" + NOTE + "".join(f"\n- {note}" for note in missing) + ("\n" if missing else "")
     (out / "comparison.md").write_text(page, encoding="utf-8")
     print(page)
 

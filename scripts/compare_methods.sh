@@ -198,7 +198,7 @@ add() {
     [[ $method != laplace && $method != bayesvlm ]] || attacked_as=(--predictive sampled)
     cell "$method" "${arguments[@]}"
     for ((at = before; at < ${#cell_names[@]}; at++)); do
-        cell_evals[at]="$(quoted eval --conformal 0.1 --conformal-score lac --ood "$folder/cifar100.toml")
+        cell_evals[at]="$(quoted eval --conformal 0.1 --conformal-score lac --calibrate --ood "$folder/cifar100.toml")
 $(quoted eval --attack fgsm --epsilon "${epsilons// /,}" --set "data.cifar10.subset.test=$attacked" \
             ${attacked_as[@]+"${attacked_as[@]}"})
 "

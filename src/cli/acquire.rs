@@ -32,7 +32,7 @@ pub struct AcquireArgs {
     #[arg(required = true)]
     pool: Vec<PathBuf>,
 
-    /// Rule: mi, entropy, margin, batchbald, core-set or random.
+    #[arg(help = format!("Rule: {}", rules()))]
     #[arg(long, value_name = "RULE", default_value = "mi", value_parser = parse_rule)]
     by: &'static Entry,
 
@@ -97,8 +97,12 @@ impl AcquireArgs {
     }
 }
 
+/// Returns the keys of all rules in one line.
+fn rules() -> String {
+    RULES.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ")
+}
+
 fn parse_rule(text: &str) -> Result<&'static Entry, String> {
-    let known = RULES.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
     let found = RULES.iter().copied().find(|entry| entry.key == text);
-    found.ok_or_else(|| format!("unknown rule `{text}`; known: {known}"))
+    found.ok_or_else(|| format!("unknown rule `{text}`; known: {}", rules()))
 }

@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::base::small::Usage;
-use crate::evaluate::AttackPlan;
 use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target, Version};
+use crate::evaluate::{AttackPlan, Source};
 
 #[derive(Args)]
 #[command(next_help_heading = "Attack")]
@@ -22,6 +22,10 @@ pub(super) struct AttackArgs {
     /// Loss to raise: that of mean-probability, mean-logit, mean-loss, or member-K (a transfer attack).
     #[arg(long, value_name = "TARGET", default_value = "mean-probability", requires = "attack")]
     attack_target: Target,
+
+    /// Make the attacked images on the members of another run, and try them on this one.
+    #[arg(long, value_name = "RUN", requires = "attack")]
+    transfer_from: Option<String>,
 
     /// Pixels to change: those that the network sees, or those of the data set before resizing.
     #[arg(long, value_name = "WHICH", default_value = "model", requires = "attack")]
@@ -56,9 +60,9 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "VERSION", requires = "attack")]
     attack_version: Option<Version>,
 
-    /// Seed of random starting points.
-    #[arg(long, value_name = "SEED", default_value = "0", requires = "attack")]
-    attack_seed: u64,
+    /// Seed of random starting points and squares [default: 0].
+    #[arg(long, value_name = "SEED", requires = "attack")]
+    attack_seed: Option<u64>,
 
     /// Write the attacked pixels (`images` [N, 3, h, w], `labels` [N]) into this folder, as
     /// RUN/SET@CONDITION.safetensors.
@@ -67,7 +71,8 @@ pub(super) struct AttackArgs {
 }
 
 impl AttackArgs {
-    pub fn plan(&self) -> Result<Option<AttackPlan>> {
+    /// Returns the attack that is asked for. The run that it is made on is opened with `open`.
+    pub fn plan(&self, open: impl FnOnce(&str) -> Result<Source>) -> Result<Option<AttackPlan>> {
         let Some(entry) = self.attack else { return Ok(None) };
         let mut epsilons = self.epsilon.clone();
         epsilons.sort_by(f64::total_cmp);
@@ -95,7 +100,9 @@ impl AttackArgs {
             );
             return Err(Usage(why).into());
         }
+        let source = self.transfer_from.as_deref().map(open).transpose()?;
         Ok(Some(AttackPlan {
+            source,
             entry,
             settings,
             epsilons,

@@ -14,7 +14,7 @@ pub(super) struct ConformalArgs {
     #[arg(long, value_name = "ALPHA,…", value_delimiter = ',')]
     conformal: Vec<Alpha>,
 
-    /// Scores of the sets: lac, aps, raps [default: all of them; `bella predict`: aps].
+    #[arg(help = format!("Scores of the sets: {} [default: all of them; `bella predict`: aps]", scores()))]
     #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = parse_score, requires = "conformal")]
     conformal_score: Vec<&'static Score>,
 
@@ -86,10 +86,14 @@ impl ConformalArgs {
     }
 }
 
+/// Returns the keys of all scores in one line.
+fn scores() -> String {
+    SCORES.iter().map(|score| score.key).collect::<Vec<_>>().join(", ")
+}
+
 fn parse_score(text: &str) -> Result<&'static Score, String> {
-    let known = SCORES.iter().map(|score| score.key).collect::<Vec<_>>().join(", ");
     let found = SCORES.iter().copied().find(|score| score.key == text);
-    found.ok_or_else(|| format!("unknown score `{text}`; known: {known}"))
+    found.ok_or_else(|| format!("unknown score `{text}`; known: {}", scores()))
 }
 
 fn parse_penalty(text: &str) -> Result<f64, String> {

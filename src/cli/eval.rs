@@ -10,8 +10,10 @@ use super::options::{ComputeArgs, OverrideArgs, TableArgs};
 use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
-use crate::evaluate::{Suite, Tested};
+use crate::evaluate::{FittedOn, Foreign, ForeignSet, Source, Suite, Tested};
+use crate::experiment::Overrides;
 use crate::metrics::calibrators::{self, Calibrator};
+use crate::metrics::ood::features;
 use crate::posterior::Output;
 use crate::predict::Members;
 use crate::results::{conformal_csv, experiment_csv, ood_csv};
@@ -25,9 +27,11 @@ use crate::session::Opened;
 #[command(
     after_help = "Examples:\n  bella eval                                     # the latest run, its own test split\n  \
     bella eval low-rank-svgd-s1 --attack fgsm --epsilon 0.001,0.005,0.01,0.03\n  \
+    bella eval low-rank-svgd-s1 --attack pgd --transfer-from full-map-s1    # images that fool another run\n  \
     bella eval low-rank-svgd-s1 --data cifar10-c=data/CIFAR-10-C\n  \
     bella eval low-rank-svgd-s1 --corrupt gaussian-noise:3,jpeg:1\n  \
     bella eval low-rank-svgd-s1 --ood cifar100=data\n  \
+    bella eval --ood near:cifar100=data --ood far:svhn=data --ood-by knn,relative-mahalanobis,vim\n  \
     bella eval low-rank-svgd-s1 --conformal 0.1    # sets that hold the true class with probability 0.9\n  \
     bella eval low-rank-svgd-s1 --calibrate=temperature,vector    # fitted on held-out images\n  \
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
@@ -72,12 +76,21 @@ pub struct TestArgs {
     #[arg(long, value_name = "KIND:SEVERITY", value_delimiter = ',', conflicts_with = "attack")]
     corrupt: Vec<String>,
 
-    /// Sets of other classes, as KEY=ROOT or a TOML file, to separate from the test set by uncertainty.
-    #[arg(long, value_name = "KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
-    ood: Vec<String>,
+    /// Sets of other classes, as KEY=ROOT or a TOML file, to separate from the test set by uncertainty; with near: or far: before it, a set
+    /// belongs to a group whose mean is reported, too.
+    #[arg(long, value_name = "[near:|far:]KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
+    ood: Vec<ForeignSet>,
 
-    /// Fit calibrators on held-out training images and report calibrated metrics beside the raw ones: temperature, vector,
-    /// matrix, dirichlet, isotonic, histogram (see `bella list metrics`) [default without a word: temperature].
+    #[arg(help = format!("Separate them by scores of features, too: {} (see `bella list metrics`)", features::keys()))]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', requires = "ood", value_parser = features::find)]
+    ood_by: Vec<&'static features::Entry>,
+
+    /// Images of the run on whose features these scores are fitted: train, or val (those that it held out).
+    #[arg(long, value_name = "WHICH", requires = "ood_by", default_value = "train")]
+    ood_fit: FittedOn,
+
+    #[arg(help = format!("Fit calibrators on held-out training images and report calibrated metrics beside the raw ones: {} (see `bella \
+          list metrics`) [default without a word: temperature]", calibrators::keys()))]
     #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = "temperature", value_parser = calibrators::find)]
     calibrate: Vec<&'static Calibrator>,
 
@@ -96,8 +109,8 @@ pub struct TestArgs {
 }
 
 pub fn run(args: &EvalArgs) -> Result<()> {
-    let suite = args.tests.suite()?;
     let overrides = args.overrides.overrides();
+    let suite = args.tests.suite(&overrides, &args.compute)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &overrides, args.compute.settings())?;
         let tested = suite.test(&opened, Members::Checkpoint, "")?;
@@ -122,8 +135,8 @@ impl TestArgs {
     /// Returns the tests that the options ask for.
     ///
     /// # Errors
-    /// Fails if an option has no meaning.
-    pub fn suite(&self) -> Result<Suite> {
+    /// Fails if an option has no meaning, or if the run that an attack is made on cannot be opened.
+    pub fn suite(&self, overrides: &Overrides, compute: &ComputeArgs) -> Result<Suite> {
         // The same noise for every run and seed, so that results can be compared image by image.
         const SEED: u64 = 0;
         let parse = |word: &String| {
@@ -134,10 +147,10 @@ impl TestArgs {
         Ok(Suite {
             split: self.split,
             corruptions,
-            ood: self.ood.clone(),
+            foreign: Foreign { sets: self.ood.clone(), by: self.ood_by.clone(), fitted_on: self.ood_fit },
             calibrators: self.calibrate.clone(),
             batch_size: self.batch_size,
-            attack: self.attack.plan()?,
+            attack: self.attack.plan(|run| Source::open(run, overrides, compute.computing()))?,
             save_images: self.attack.save_images.clone(),
             conformal,
         })

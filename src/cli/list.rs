@@ -15,6 +15,7 @@ use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::calibrators::CALIBRATORS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
+use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{METRICS, Unit};
 use crate::model::head::{HEADS, names};
 use crate::model::recognition::NAMINGS;
@@ -146,6 +147,10 @@ fn list_registry(registry: Registry) {
             section(
                 "out-of-distribution scores (eval --ood, score --ood)",
                 OOD_SCORES.iter().map(|e| (e.key, e.definition)),
+            );
+            section(
+                "out-of-distribution scores of features (eval --ood-by)",
+                FEATURE_SCORES.iter().map(|e| (e.key, format!("{} ({})", e.definition, e.paper))),
             );
             section(
                 "calibrators (--calibrate of eval, score and predict)",

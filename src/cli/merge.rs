@@ -58,9 +58,9 @@ pub struct MergeArgs {
 }
 
 pub fn run(args: &MergeArgs) -> Result<()> {
-    let suite = args.tests.suite()?;
     let prior = checked(args)?;
     let (overrides, computing) = (args.overrides.overrides(), || args.compute.computing());
+    let suite = args.tests.suite(&overrides, &args.compute)?;
     let merged = |opened: &Opened| {
         let by = match args.by {
             Some(by) => by,

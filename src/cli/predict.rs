@@ -77,8 +77,8 @@ pub struct PredictArgs {
     #[command(flatten)]
     conformal: ConformalArgs,
 
-    /// Calibrate the probabilities by what is fitted on the images that the run held out: temperature, vector, matrix,
-    /// dirichlet, isotonic or histogram. Entropies and disagreement stay those of the members.
+    #[arg(help = format!("Calibrate the probabilities by what is fitted on the images that the run held out: {}. Entropies and \
+          disagreement stay those of the members", calibrators::keys()))]
     #[arg(long, value_name = "KEY", value_parser = calibrators::find)]
     calibrate: Option<&'static Calibrator>,
 

@@ -39,8 +39,8 @@ pub struct SoupArgs {
 }
 
 pub fn run(args: &SoupArgs) -> Result<()> {
-    let suite = args.tests.suite()?;
     let (overrides, computing) = (args.overrides.overrides(), args.compute.computing());
+    let suite = args.tests.suite(&overrides, &args.compute)?;
     if let Some(destination) = args.destination.destination()? {
         let opened = destination.open(args.run.as_deref(), &overrides, computing)?;
         let soup = opened.soup(args.space)?;

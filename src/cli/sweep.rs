@@ -1,4 +1,4 @@
-//! `bella sweep`: searches for settings by the validation NLL.
+//! `bella sweep`: searches for settings by held-out images.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::ending::Stopped;
 use super::options::ComputeArgs;
 use super::train::{self, TrainArgs};
 use crate::base::outside::print_drawn;
-use crate::base::small::Usage;
+use crate::base::small::{Usage, push_new};
 use crate::experiment::{full_key, load_config, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
@@ -24,9 +24,9 @@ use crate::sweep::search::{Outcome, Request, Search};
 use crate::sweep::space::{Axis, Values};
 use crate::sweep::trial::{Base, Refused};
 
-/// Search for settings by the validation NLL, and write down what was tried and what was chosen.
+/// Search for settings by held-out images, and write down what was tried and what was chosen.
 ///
-/// Every trial is a run of its own. They train for a few epochs, the better ones for longer (successive halving), and the
+/// Trials are compared by the NLL of held-out images, or by the metric that `train.select_by` names. Every trial is a run of its own. They train for a few epochs, the better ones for longer (successive halving), and the
 /// last ones to the end. Test images are never read. The same command goes on after any interruption, and shares the trials
 /// with processes that run it at the same time.
 #[derive(Args)]
@@ -220,7 +220,11 @@ fn print_table(search: &Search) {
         .into_iter()
         .chain(keys)
         .chain(named(&["state", "epochs", "validation_nll_lm", "validation_accuracy_lm"]))
-        .collect();
+        .chain(search.trials.first().map(|trial| trial.by.column()))
+        .fold(Vec::new(), |mut columns, column| {
+            push_new(&mut columns, column);
+            columns
+        });
     print_drawn(&render(&table, &Spec { columns, group_by: vec![], surface: Surface::of_stdout() }));
 }
 

@@ -1,4 +1,4 @@
-//! Predictions under attack. The same fixed members give the gradient and the prediction.
+//! Predictions under attack. The same fixed members give the gradient and the prediction, unless an attack is made on another run.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,10 +8,12 @@ use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
 use super::condition::Attacked;
+use super::transfer::Source;
 use super::{Condition, Evaluation};
 use crate::base::tensor::host_f32;
 use crate::base::tensor_file::State;
 use crate::data::batches::{Batch, TestImages, in_order};
+use crate::evaluate::attacks::victim::all_see;
 use crate::evaluate::attacks::{Attack, Clean, Entry, Resolution, Settings, Target, Victim, Work, check_classes};
 use crate::predict::in_parts;
 use crate::results::store::Row;
@@ -24,6 +26,14 @@ pub struct AttackPlan {
     pub epsilons: Vec<f64>,
     pub target: Target,
     pub resolution: Resolution,
+    /// The run whose members the attack sees, if it is not the one that is evaluated.
+    pub source: Option<Source>,
+}
+
+/// The members that an attack sees, and the logits `[m, B, C]` of those that are evaluated.
+struct Sides<'s, 'p, 'a> {
+    victim: &'s Victim<'p, 'a>,
+    judge: &'s dyn Fn(&Tensor) -> Result<Tensor>,
 }
 
 /// The attacked pixels of all images at one budget.
@@ -52,7 +62,8 @@ impl AttackPlan {
     fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {
         let (target, resolution) = (self.target, self.resolution);
         let (settings, variant) = (attack.settings(epsilon), attack.variant());
-        Condition::Attacked(Attacked { attack: self.entry.key, epsilon, settings, variant, target, resolution })
+        let source = self.source.as_ref().map(Source::run);
+        Condition::Attacked(Attacked { attack: self.entry.key, epsilon, settings, variant, target, resolution, source })
     }
 }
 
@@ -60,8 +71,6 @@ impl Evaluation<'_> {
     /// Attacks `images` batch by batch and returns one row per epsilon. With `keep`, it also returns the attacked
     /// pixels.
     pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
-        let started = Instant::now();
-        let attack = (plan.entry.build)(plan.settings);
         check_classes(plan.entry, self.predictor.classes())?;
         let work = Work {
             budgets: plan.epsilons.len(),
@@ -69,7 +78,28 @@ impl Evaluation<'_> {
             samples: images.set.samples(),
             kept: plan.entry.kept,
         };
-        let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), work)?;
+        let Some(source) = &plan.source else {
+            let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), work)?;
+            return self.attacked_by(images, plan, keep, &Sides { victim: &victim, judge: &|x| victim.logits(x) });
+        };
+        source.check(self)?;
+        let prepared = source.prepare()?;
+        let predictor = source.predictor(&prepared, self.predictor.chosen_classes());
+        let victim = Victim::new(&predictor, (plan.target, plan.resolution), work)?;
+        let chunker = self.predictor.plan(work.images, work.samples)?;
+        let judge = |x: &Tensor| self.predictor.logits(&chunker, &all_see(x));
+        self.attacked_by(images, plan, keep, &Sides { victim: &victim, judge: &judge })
+    }
+
+    fn attacked_by(
+        &self,
+        images: &TestImages,
+        plan: &AttackPlan,
+        keep: bool,
+        sides: &Sides,
+    ) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+        let (started, victim) = (Instant::now(), sides.victim);
+        let attack = (plan.entry.build)(plan.settings);
         let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
         let set = &images.set;
@@ -82,13 +112,13 @@ impl Evaluation<'_> {
             let moved = victim.chunker().run(|cut| {
                 let parts = in_parts(0..indices.len(), cut.images);
                 parts
-                    .map(|part| attack_part(&*attack, &victim, plan, (indices, &batch), part))
+                    .map(|part| attack_part(&*attack, victim, plan, (indices, &batch), part))
                     .collect::<Result<Vec<_>>>()
             })?;
             for at in 0..plan.epsilons.len() {
                 let parts: Vec<&Tensor> = moved.iter().map(|part| &part[at]).collect();
                 let x = Tensor::cat(&parts, 0);
-                logits[at].push(victim.logits(&x)?.to_device(Device::Cpu));
+                logits[at].push((sides.judge)(&x)?.to_device(Device::Cpu));
                 if keep {
                     pixels[at].push(x.to_device(Device::Cpu));
                 }

@@ -36,6 +36,8 @@ pub struct Attacked {
     pub variant: String,
     pub target: Target,
     pub resolution: Resolution,
+    /// The id of the run on whose members it was made, if these are not those that are evaluated.
+    pub source: Option<String>,
 }
 
 impl fmt::Display for Condition {
@@ -52,12 +54,15 @@ impl fmt::Display for Condition {
 
 impl fmt::Display for Attacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Attacked { attack, epsilon, settings, target, resolution, .. } = self;
+        let Attacked { attack, epsilon, settings, target, resolution, source, .. } = self;
         write!(f, "{attack} {epsilon}{settings}")?;
         if *target != Target::MeanProbability {
             write!(f, " {target}")?;
         }
-        if *resolution != Resolution::Model { write!(f, " {resolution}") } else { Ok(()) }
+        if *resolution != Resolution::Model {
+            write!(f, " {resolution}")?;
+        }
+        source.as_ref().map_or(Ok(()), |run| write!(f, " from {run}"))
     }
 }
 
@@ -72,12 +77,15 @@ impl Condition {
             Condition::Mean { name, severity } => {
                 shift(row, name.split(':').next().unwrap_or(name), *severity, "published");
             }
-            Condition::Attacked(Attacked { attack, epsilon, variant, target, resolution, .. }) => {
+            Condition::Attacked(Attacked { attack, epsilon, variant, target, resolution, source, .. }) => {
                 row.push("attack", *attack);
                 row.push("epsilon", epsilon.to_string());
                 row.push("attack_target", target.to_string());
                 row.push("attack_resolution", resolution.to_string());
                 row.push("attack_variant", variant);
+                if let Some(run) = source {
+                    row.push("attack_source", run);
+                }
             }
         }
     }

@@ -28,21 +28,25 @@ mod attacked;
 pub mod attacks;
 pub mod comparison;
 mod condition;
+mod features;
+mod foreign;
 mod matched;
 mod row;
 pub mod score;
 mod suite;
+mod transfer;
 mod uncertainty;
 
 pub use after::after_training;
 pub use after::stored_rows;
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
+pub use foreign::{FittedOn, Foreign, ForeignSet};
 pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
 pub use suite::{Suite, Tested};
-pub use uncertainty::Inside;
+pub use transfer::Source;
 
 /// The cells that identify a row of a results file.
 pub const ROW: Identity =

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Inside, Matched, mend_results};
+use super::foreign::{Detection, Foreign, Inside};
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Matched, mend_results};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
 use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
-use crate::experiment::{Experiment, on_other_data};
 use crate::metrics::Uncertainty;
 use crate::metrics::calibrators::{Calibration, Calibrator};
 use crate::metrics::conformal::Plan;
@@ -24,8 +24,8 @@ pub struct Suite {
     pub split: SplitName,
     /// The corruptions that bella makes. With some, the clean set is not evaluated.
     pub corruptions: Vec<Applied>,
-    /// The sets of other classes to separate from the test set, as `KEY=ROOT` or a TOML file.
-    pub ood: Vec<String>,
+    /// The sets of other classes to separate from the test set.
+    pub foreign: Foreign,
     /// The calibrators that are fitted on held-out training images.
     pub calibrators: Vec<&'static Calibrator>,
     /// The number of images per forward pass; that of the config by default.
@@ -82,7 +82,7 @@ impl Suite {
 
     /// Checks that the suite asks for nothing besides predictions of a plain set.
     fn expect_plain(&self, why: impl FnOnce() -> String) -> Result<()> {
-        ensure!(self.corruptions.is_empty() && self.attack.is_none() && self.ood.is_empty(), why());
+        ensure!(self.corruptions.is_empty() && self.attack.is_none() && self.foreign.sets.is_empty(), why());
         Ok(())
     }
 }
@@ -180,16 +180,15 @@ impl Testing<'_> {
         if !self.suite.corruptions.is_empty() {
             return self.corrupted(&split, fingerprint);
         }
-        let others = self.foreign_sets()?;
+        let detection = Detection::new(&self.suite.foreign, self.opened, self.suite.split)?;
         let images = self.images(split, fingerprint)?;
         if let Some(plan) = &self.suite.attack {
             return self.attacked(&images, plan);
         }
         let (row, predictions) = self.evaluation.plain(&images, &Condition::Clean)?;
-        if !others.is_empty() {
-            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, images: fingerprint };
-            let found = self.against(&inside, &others)?;
-            self.ood.push(found);
+        if !self.suite.foreign.sets.is_empty() {
+            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, images: &images };
+            self.ood.push(detection.against(&self.evaluation, &inside)?);
         }
         Ok(vec![row])
     }
@@ -213,18 +212,6 @@ impl Testing<'_> {
         Ok(std::iter::once(clean).chain(rows).collect())
     }
 
-    /// Separates the test images `inside` from those of other sets.
-    fn against(&self, inside: &Inside, others: &[Experiment]) -> Result<Vec<Row>> {
-        let session = &self.opened.session;
-        let mut found = Vec::new();
-        for other in others {
-            let split = session.load(other, self.suite.split)?;
-            let images = TestImages::new(split, session.device, session.settings.workers)?;
-            found.extend(self.evaluation.out_of_distribution(inside, &other.data.label, &images)?);
-        }
-        Ok(found)
-    }
-
     /// Evaluates a split of a task that has no other conditions, and says `why`.
     fn only_clean(&self, split: Split, fingerprint: Fingerprint, why: &str) -> Result<Vec<Row>> {
         let Opened { experiment, session, .. } = self.opened;
@@ -236,30 +223,6 @@ impl Testing<'_> {
         })?;
         let set = SampleSet::new(split, session.device, session.settings.workers)?;
         Ok(vec![self.evaluation.row_of(&TestImages { set, fingerprint })?])
-    }
-
-    /// Returns the experiments of the sets of other classes.
-    ///
-    /// # Errors
-    /// Fails if two sets have one name, since their rows would replace each other, or if a set has the name of the test
-    /// set.
-    fn foreign_sets(&self) -> Result<Vec<Experiment>> {
-        let mut others: Vec<Experiment> = Vec::new();
-        for data in &self.suite.ood {
-            let other = on_other_data(&self.opened.run.config(), data)?;
-            let label = &other.data.label;
-            let taken =
-                std::iter::once(&self.opened.experiment).chain(&others).any(|before| before.data.label == *label);
-            if taken {
-                let why = format!(
-                    "--ood {data}: `{label}` is the test set or comes twice; if it is another set of that name, give a TOML \
-                     file whose [data.*] table has a `label`"
-                );
-                return Err(Usage(why).into());
-            }
-            others.push(other);
-        }
-        Ok(others)
     }
 
     /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.

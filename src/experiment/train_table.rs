@@ -235,6 +235,11 @@ impl Criterion {
         if self.0.better == Better::Higher { value > than } else { value < than }
     }
 
+    /// Returns a number that is lower for better values.
+    pub fn cost(self, value: f64) -> f64 {
+        if self.0.better == Better::Higher { -value } else { value }
+    }
+
     /// Returns the adjective of a better value.
     pub fn better(self) -> &'static str {
         if self.0.better == Better::Higher { "higher" } else { "lower" }

@@ -7,19 +7,34 @@ use super::bins::{BINS, bin_of};
 pub struct ClassGaps {
     /// `[C, BINS]`.
     sums: Vec<f64>,
+    /// The numbers of samples, and of those that are of the class, `[C, BINS]`.
+    counts: Vec<[u32; 2]>,
     samples: usize,
+}
+
+/// The samples that give a class a probability in one bin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClassBin {
+    pub samples: u32,
+    /// The number of samples that are of the class.
+    pub hits: u32,
+    /// The sum of the probabilities.
+    pub probability: f64,
 }
 
 impl ClassGaps {
     pub fn new(classes: usize) -> ClassGaps {
-        ClassGaps { sums: vec![0.0; classes * BINS], samples: 0 }
+        ClassGaps { sums: vec![0.0; classes * BINS], counts: vec![[0, 0]; classes * BINS], samples: 0 }
     }
 
     /// Adds a sample by the probabilities of its classes, `[C]`.
     pub fn add(&mut self, probabilities: &[f64], label: usize) {
         self.samples += 1;
-        for (class, (probability, bins)) in probabilities.iter().zip(self.sums.chunks_exact_mut(BINS)).enumerate() {
-            bins[bin_of(*probability)] += f64::from(u8::from(class == label)) - probability;
+        for (class, probability) in probabilities.iter().enumerate() {
+            let (place, hit) = (class * BINS + bin_of(*probability), u8::from(class == label));
+            self.sums[place] += f64::from(hit) - probability;
+            let [samples, hits] = &mut self.counts[place];
+            (*samples, *hits) = (*samples + 1, *hits + u32::from(hit));
         }
     }
 
@@ -29,6 +44,8 @@ impl ClassGaps {
         for part in parts {
             all.samples += part.samples;
             all.sums.iter_mut().zip(&part.sums).for_each(|(sum, own)| *sum += own);
+            let counts = all.counts.iter_mut().flatten().zip(part.counts.iter().flatten());
+            counts.for_each(|(sum, own)| *sum += own);
         }
         all
     }
@@ -38,6 +55,19 @@ impl ClassGaps {
         let classes = self.sums.len() / BINS;
         let sum: f64 = self.sums.iter().map(|sum| sum.abs()).sum();
         (self.samples > 0).then(|| sum / (classes * self.samples) as f64)
+    }
+
+    /// Returns that error of one class; 0 if there are no samples.
+    pub fn error_of(&self, class: usize) -> f64 {
+        let sum: f64 = self.sums[class * BINS..(class + 1) * BINS].iter().map(|sum| sum.abs()).sum();
+        sum / self.samples.max(1) as f64
+    }
+
+    /// Returns the samples in one of the bins of a class.
+    pub fn bin(&self, class: usize, bin: usize) -> ClassBin {
+        let place = class * BINS + bin;
+        let [samples, hits] = self.counts[place];
+        ClassBin { samples, hits, probability: f64::from(hits) - self.sums[place] }
     }
 }
 
@@ -55,5 +85,9 @@ mod tests {
         let all = ClassGaps::joined(2, parts.iter());
         assert!((all.error().unwrap() - 2.2 / 4.0).abs() < 1e-15);
         assert_eq!(ClassGaps::new(2).error(), None);
+        assert!((all.error_of(0) - 0.55).abs() < 1e-15 && (all.error_of(1) - 0.55).abs() < 1e-15);
+        let found = [(0, 10), (0, 11), (1, 2), (0, 0)].map(|(class, bin)| all.bin(class, bin));
+        assert_eq!(found.map(|bin| (bin.samples, bin.hits)), [(1, 1), (1, 0), (1, 1), (0, 0)]);
+        assert!(found.iter().zip([0.7, 0.8, 0.2, 0.0]).all(|(bin, sum)| (bin.probability - sum).abs() < 1e-15));
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct Sample {
     pub pairwise_kl: f64,
     pub disagreement: f64,
     pub energy: f64,
+    pub expected_energy: f64,
 }
 
 /// The classes of one averaged prediction, the most probable first.
@@ -152,6 +153,7 @@ impl Scratch {
             pairwise_kl: pairwise_kl.max(0.0),
             disagreement: pair_disagreement(&mut self.votes),
             energy: -self.mean_logit_log_sum,
+            expected_energy: -self.mean_log_sum(predictions),
         })
     }
 
@@ -179,6 +181,12 @@ impl Scratch {
         classes.sort_by(|a, b| order[*b].total_cmp(&order[*a]));
         let probabilities = classes.iter().map(|class| probabilities[*class]).collect();
         Ranked { classes, probabilities }
+    }
+
+    /// Returns the mean of the members' log-sum-exp.
+    fn mean_log_sum(&self, predictions: &Predictions) -> f64 {
+        let weighted = self.log_sums.iter().enumerate().map(|(member, sum)| predictions.weight(member) * sum);
+        weighted.sum::<f64>() / predictions.total_weight()
     }
 
     fn reset(&mut self) {

@@ -163,6 +163,8 @@ pub struct Uncertainty {
     pub spread: Option<Spread>,
     /// −log Σ_c exp z_c of the mean logits z. It is high if no class has a large logit.
     pub energy: Vec<f64>,
+    /// The mean over members of −log Σ_c exp z_kc.
+    pub expected_energy: Vec<f64>,
 }
 
 impl Uncertainty {
@@ -194,6 +196,7 @@ impl Uncertainty {
                 disagreement: column(|s| s.disagreement),
             }),
             energy: column(|s| s.energy),
+            expected_energy: column(|s| s.expected_energy),
         }
     }
 }
@@ -239,6 +242,7 @@ mod tests {
         };
         let energies = [[0.48f64, 0.08], [0.27, 0.07]].map(|[a, b]| -(a.sqrt() + b.sqrt()).ln());
         close(&found.energy, energies);
+        close(&found.expected_energy, [0.0, 0.0]);
         close(&found.guesses.probability.confidence, [0.7, 0.6]);
         close(&found.guesses.logit.confidence, [1.0 / (1.0 + 6f64.sqrt().recip()), 1.0 / (1.0 + (7f64 / 27.0).sqrt())]);
         assert_eq!((found.guesses.logit.predicted, found.guesses.probability.predicted), (vec![0, 0], vec![0, 0]));

@@ -1,6 +1,7 @@
 //! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
 //! fit in memory.
 
+mod features;
 pub mod generate;
 pub mod inputs;
 mod members;
@@ -77,6 +78,14 @@ impl<'a> Predictor<'a> {
         match &self.among {
             Some(among) => logits.index_select(-1, &among.index),
             None => logits,
+        }
+    }
+
+    /// Returns the rows `[C, …]` of the classes that are predicted, of those `[K, …]` of all classes of the model.
+    pub fn narrowed_rows(&self, rows: Tensor) -> Tensor {
+        match &self.among {
+            Some(among) => rows.index_select(0, &among.index),
+            None => rows,
         }
     }
 

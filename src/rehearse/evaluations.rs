@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 
 use crate::data::{Dataset, Sizes, SplitName};
+use crate::evaluate::ForeignSet;
 use crate::experiment::{DataSpec, Experiment, load_config};
 use crate::rehearse::sizes::{CORRUPTIONS, MadeSet, classes_of, official};
 use crate::rehearse::{Folder, Scale};
@@ -58,8 +59,12 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
             continue;
         }
         let value = rest.next().with_context(|| format!("--then {name}: {word} needs a value"))?;
-        let (made, file, count) = foreign(value, place, sets.len()).with_context(|| format!("--then {name}"))?;
-        arguments.push(file);
+        let set = match word.as_str() {
+            "--ood" => value.parse()?,
+            _ => ForeignSet { group: None, data: value.clone() },
+        };
+        let (made, file, count) = foreign(&set.data, place, sets.len()).with_context(|| format!("--then {name}"))?;
+        arguments.push(ForeignSet { data: file, ..set }.to_string());
         sets.push(made);
         // Another test set replaces the experiment's own; foreign sets are predicted in addition.
         counted = if word == "--data" { count } else { counted.and(count) };

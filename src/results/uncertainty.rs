@@ -46,7 +46,7 @@ pub fn rows(who: &Row, calibrated: &Calibrated, coverage: &Coverage) -> Vec<Row>
 /// Adds the cells `average` and `score`, one cell for each measure (empty if undefined), and `definition`.
 pub fn describe(found: &OodRow, row: &mut Row) {
     row.push("average", found.average.map_or("", Average::suffix));
-    row.push("score", found.score.key);
+    row.push("score", &found.score);
     for (measure, value) in OOD_MEASURES.iter().zip(&found.values) {
         row.push_number(measure.key, *value);
     }
@@ -61,7 +61,8 @@ mod tests {
     #[test]
     fn cells_follow_the_registry_and_an_undefined_score_is_empty() {
         let mutual_information = OOD_SCORES.iter().find(|score| score.key == "mi").unwrap();
-        let found = OodRow { score: mutual_information, average: None, values: vec![None; OOD_MEASURES.len()] };
+        let (score, formula) = (mutual_information.key.to_string(), mutual_information.definition);
+        let found = OodRow { score, formula, average: None, values: vec![None; OOD_MEASURES.len()] };
         let mut row = Row::new();
         describe(&found, &mut row);
         let columns: Vec<_> = row.cells().iter().map(|(column, _)| column.as_str()).collect();

@@ -262,30 +262,44 @@ impl Opened {
     /// # Errors
     /// Fails if there are none.
     pub fn validation_among(&self, classes: Option<&[u32]>) -> Result<TestImages> {
-        let stored;
-        // This is the run's own data: `--data` names another test set, not another training set.
-        let experiment = match &self.trained {
-            Some(_) => {
-                stored = Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?;
-                &stored
-            }
-            None => &self.experiment,
-        };
         let (device, workers) = (self.session.device, self.session.settings.workers);
-        if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
-            let (split, trained) = among((split, trained), classes)?;
-            // The images are the same ones whatever label noise made of their labels.
-            let fingerprint = Fingerprint::of(&split)?;
-            let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
-            return Ok(TestImages { set, fingerprint });
+        self.with_own_data(|experiment| {
+            if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
+                let (split, trained) = among((split, trained), classes)?;
+                // The images are the same ones whatever label noise made of their labels.
+                let fingerprint = Fingerprint::of(&split)?;
+                let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
+                return Ok(TestImages { set, fingerprint });
+            }
+            let split = self.session.load(experiment, SplitName::Val).context(
+                "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
+                 split",
+            )?;
+            let labels = split.labels.clone();
+            let (split, labels) = among((split, labels), classes)?;
+            TestImages::new(Split { labels, ..split }, device, workers)
+        })
+    }
+
+    /// Returns the images that the run was trained on, with the labels that it saw. Of a checkpoint without training, it is those that its
+    /// config would train on.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    pub fn trained_on(&self) -> Result<SampleSet> {
+        self.with_own_data(|experiment| {
+            let all = self.session.load(experiment, SplitName::Train)?;
+            let kept = experiment.data.validation.holdout(experiment.seed, &all.labels).train;
+            SampleSet::new(all.select(&kept), self.session.device, self.session.settings.workers)
+        })
+    }
+
+    /// Runs `work` on the run's own experiment: `--data` names another test set, not another training set.
+    fn with_own_data<T>(&self, work: impl FnOnce(&Experiment) -> Result<T>) -> Result<T> {
+        match &self.trained {
+            Some(_) => work(&Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?),
+            None => work(&self.experiment),
         }
-        let split = self.session.load(experiment, SplitName::Val).context(
-            "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
-             split",
-        )?;
-        let labels = split.labels.clone();
-        let (split, labels) = among((split, labels), classes)?;
-        TestImages::new(Split { labels, ..split }, device, workers)
     }
 
     /// Returns whether the images of a split are among the calibration images, or among those that were trained on.

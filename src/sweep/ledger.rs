@@ -9,6 +9,7 @@ use super::space::Axis;
 use super::trial::{Score, Trial};
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::seal_toml;
+use crate::metrics::Unit;
 use crate::plot::{Axis as PlotAxis, Chart, Entry, Layer, Panel, Swatch, Ticks};
 use crate::results::store::{Row, Table, read, write};
 use crate::schema::{Choice, words};
@@ -18,13 +19,13 @@ words! {
     pub enum State {
         /// It has not trained to the end, and was not dropped.
         Waiting = "waiting",
-        /// Its training failed, or its validation NLL is no finite number.
+        /// Its training failed, or its validation is no finite number.
         Failed = "failed",
         /// Others were better on its rung.
         Dropped = "dropped",
         /// It trained to the end.
         Finished = "finished",
-        /// It trained to the end with the lowest validation NLL.
+        /// It trained to the end with the best validation.
         Chosen = "chosen",
     }
 }
@@ -48,7 +49,9 @@ impl Standing {
         let why = match (&score, failed) {
             (Some(_), _) => String::new(),
             (None, Some(why)) => why,
-            (None, None) => trial.fault().unwrap_or_else(|| "its validation NLL is no finite number".to_string()),
+            (None, None) => {
+                trial.fault().unwrap_or_else(|| format!("its validation {} is no finite number", trial.by.0.short))
+            }
         };
         Standing { state, epochs, score, why }
     }
@@ -57,13 +60,14 @@ impl Standing {
     fn read(table: &Table, trial: &Trial) -> Option<Standing> {
         let row = table.find(&[("run", trial.run.id())])?;
         let number = |column: &str| row.get(column)?.parse::<f64>().ok();
-        let score = |nll| {
-            Some(Score { nll, accuracy: number("validation_accuracy_lm"), epoch: number("selected_epoch")? as usize })
+        let score = |value| {
+            let (nll, accuracy) = (number("validation_nll_lm"), number("validation_accuracy_lm"));
+            Some(Score { value, nll, accuracy, epoch: number("selected_epoch")? as usize })
         };
         Some(Standing {
             state: State::of_word(row.get("state")?)?,
             epochs: number("epochs")? as usize,
-            score: number("validation_nll_lm").and_then(score),
+            score: number(&trial.by.column()).and_then(score),
             why: row.get("why").unwrap_or_default().to_string(),
         })
     }
@@ -123,9 +127,10 @@ impl Ledger {
     /// Fails if the file cannot be written.
     pub fn write_chosen(&self, trial: &Trial, score: Score, axes: &[Axis], tried: usize) -> Result<()> {
         let text = format!(
-            "# Chosen by `bella sweep` among {tried} trials by the NLL of held-out images, {:.4}:\n\
+            "# Chosen by `bella sweep` among {tried} trials by the {} of held-out images, {:.4}:\n\
              # {} (trial {}, run {}).\n{}",
-            score.nll,
+            trial.by.0.short,
+            score.value,
             trial.words(axes),
             trial.number,
             trial.run.id(),
@@ -134,11 +139,12 @@ impl Ledger {
         write_atomic(&self.chosen(), |file| Ok(file.write_all(seal_toml(&text).as_bytes())?))
     }
 
-    /// Draws the validation NLL of all trials by epoch.
+    /// Draws the validation of all trials by epoch.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn draw(&self, trials: &[Trial], chosen: Option<usize>) -> Result<()> {
+        let Some(by) = trials.first().map(|trial| trial.by) else { return Ok(()) };
         let paint = |at: usize| usize::from(Some(at) != chosen);
         // The chosen trial is drawn last, above the others.
         let mut order: Vec<usize> = (0..trials.len()).collect();
@@ -149,9 +155,9 @@ impl Ledger {
         let Some(y) = Ticks::around(points().map(|point| point.1)) else { return Ok(()) };
         let last = points().map(|point| point.0).fold(2.0, f64::max);
         let panel = Panel {
-            title: "Validation NLL".into(),
+            title: format!("Validation {}", by.0.short),
             x: PlotAxis::new("epoch", Ticks::between(1.0, last)),
-            y: PlotAxis::new("nats, logits averaged", y),
+            y: PlotAxis::new(if by.0.unit == Unit::Nats { "nats, logits averaged" } else { "logits averaged" }, y),
             layers: curves
                 .iter()
                 .map(|(paint, points)| Layer::Curve { paint: *paint, points: points.clone() })
@@ -170,8 +176,8 @@ pub fn table(axes: &[Axis], trials: &[Trial], standings: &[Standing]) -> Table {
     let mut order: Vec<usize> = (0..trials.len()).collect();
     let rank = |at: &usize| {
         let Standing { state, epochs, score, .. } = &standings[*at];
-        let nll = score.map_or(f64::INFINITY, |score| score.nll);
-        (std::cmp::Reverse(*state == State::Chosen), std::cmp::Reverse(*epochs), nll)
+        let cost = score.map_or(f64::INFINITY, |score| trials[*at].by.cost(score.value));
+        (std::cmp::Reverse(*state == State::Chosen), std::cmp::Reverse(*epochs), cost)
     };
     order.sort_by(|a, b| {
         let (a, b) = (rank(a), rank(b));
@@ -190,8 +196,11 @@ fn row(axes: &[Axis], trial: &Trial, standing: &Standing) -> Row {
     axes.iter().zip(&trial.values).for_each(|(axis, value)| row.push(&axis.key, value));
     row.push("state", standing.state.word());
     row.push("epochs", standing.epochs.to_string());
-    row.push_number("validation_nll_lm", standing.score.map(|score| score.nll));
+    row.push_number("validation_nll_lm", standing.score.and_then(|score| score.nll));
     row.push_number("validation_accuracy_lm", standing.score.and_then(|score| score.accuracy));
+    if row.get(&trial.by.column()).is_none() {
+        row.push_number(trial.by.column(), standing.score.map(|score| score.value));
+    }
     row.push("selected_epoch", standing.score.map_or(String::new(), |score| score.epoch.to_string()));
     row.push("run", trial.run.id());
     row.push("why", &standing.why);

@@ -1,4 +1,4 @@
-//! The search for settings by validation NLL: which settings are tried ([`space`]), how long each of them trains
+//! The search for settings by validation: which settings are tried ([`space`]), how long each of them trains
 //! (successive halving, in [`search`]), the training runs side by side ([`jobs`]), and the choice among them ([`search`]).
 //!
 //! A trial is an ordinary run, trained by `bella train` in a process of its own, so a search has no state besides its

@@ -94,8 +94,8 @@ impl Search {
                 self.ledger.write(&self.request.axes, &self.trials, &self.standings)?;
                 return Ok(Outcome::Stopped);
             }
-            let scores: Vec<_> =
-                alive.iter().map(|at| (*at, self.standings[*at].score.map(|score| score.nll))).collect();
+            let cost = |at: usize| self.standings[at].score.map(|score| self.trials[at].by.cost(score.value));
+            let scores: Vec<_> = alive.iter().map(|at| (*at, cost(*at))).collect();
             let is_last = rung + 1 == self.halving.rungs;
             let kept = best(&scores, if is_last { alive.len() } else { self.halving.kept(alive.len()) });
             let left = alive.iter().filter(|at| !kept.contains(at) && self.standings[**at].state != State::Failed);
@@ -153,12 +153,17 @@ impl Search {
     }
 }
 
-/// Reports the validation NLL of a trial that has ended, or why it failed.
+/// Reports the validation of a trial that has ended, or why it failed.
 fn announce(trial: &Trial, standing: &Standing, axes: &[Axis], launcher: &Launcher) {
     let (number, words) = (trial.number, trial.words(axes));
     match standing.score {
         Some(score) => {
-            tracing::info!("trial {number} ({words}): validation NLL {:.4} by epoch {}", score.nll, standing.epochs);
+            let metric = trial.by.0.short;
+            tracing::info!(
+                "trial {number} ({words}): validation {metric} {:.4} by epoch {}",
+                score.value,
+                standing.epochs
+            );
         }
         None => tracing::warn!("trial {number} ({words}) failed: {} [{}]", standing.why, launcher.log(trial).display()),
     }

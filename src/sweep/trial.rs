@@ -47,7 +47,7 @@ pub struct Trial {
     /// The epochs of the whole training.
     pub epochs: usize,
     select: Selection,
-    by: Criterion,
+    pub by: Criterion,
     /// The line that names the command of `train.on_epoch`, if there is one.
     pub command: Option<String>,
     /// The resolved config.
@@ -57,7 +57,9 @@ pub struct Trial {
 /// The validation of a trial at the epoch that training would select.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    pub nll: f64,
+    /// The value of the metric that trials are compared by.
+    pub value: f64,
+    pub nll: Option<f64>,
     pub accuracy: Option<f64>,
     /// The selected epoch, from 1.
     pub epoch: usize,
@@ -97,25 +99,28 @@ fn check(experiment: &Experiment, axes: &[Axis]) -> Result<()> {
     if data.validation == Validation::HeldOut(0.0) {
         let key = format!("data.{}.validation", data.key);
         return refuse(format!(
-            "{key} = 0: a sweep chooses by the NLL of held-out images, and none are held out: add --set {key}=0.1"
+            "{key} = 0: a sweep chooses by held-out images, and none are held out: add --set {key}=0.1"
         ));
     }
     let method = &training.method.key;
     if training.method.spec.origin() != Origin::Training {
         return refuse(format!(
-            "method.{method}: is fitted without epochs, so there is no validation NLL of an epoch to choose by; sweep \
+            "method.{method}: is fitted without epochs, so there is no validation of an epoch to choose by; sweep \
              the run that it is fitted to"
         ));
     }
     let acts_afterwards = |axis: &&Axis| training.method.spec.post_hoc().is_some() && axis.key.starts_with("method.");
     if let Some(axis) = axes.iter().find(acts_afterwards) {
         return refuse(format!(
-            "--over {}: acts after training, which the validation NLL of an epoch cannot show; sweep keys of the \
+            "--over {}: acts after training, which the validation of an epoch cannot show; sweep keys of the \
              optimizer, the subspace or [train]",
             axis.key
         ));
     }
     for Axis { key, .. } in axes {
+        if key == "train.select_by" {
+            return refuse(format!("--over {key}: trials are compared by it; use --set for one metric in all trials"));
+        }
         let of_data = key.starts_with("data.") && !key.contains(".augment");
         if of_data || key == "seed" || key == "name" {
             return refuse(format!(
@@ -140,17 +145,17 @@ impl Trial {
         if number(last, "epoch")? < epochs as f64 && !self.run.is_finished() {
             return None;
         }
-        let nll = |row: &usize| number(*row, "validation_nll_lm");
+        let column = self.by.column();
         let chosen = match self.select {
             Selection::Last => last,
             Selection::Best => {
-                let column = self.by.column();
                 let valued = rows.iter().filter_map(|row| Some((*row, number(*row, &column)?)));
                 valued.reduce(|best, one| if self.by.gains(one.1, best.1) { one } else { best })?.0
             }
         };
         Some(Score {
-            nll: nll(&chosen)?,
+            value: number(chosen, &column)?,
+            nll: number(chosen, "validation_nll_lm"),
             accuracy: number(chosen, "validation_accuracy_lm"),
             epoch: number(chosen, "epoch")? as usize,
         })
@@ -167,12 +172,12 @@ impl Trial {
         self.history().map_or(0, |history| history.rows.len())
     }
 
-    /// Returns the validation NLL by epoch, for a picture.
+    /// Returns the metric that trials are compared by, by epoch, for a picture.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let Some(history) = self.history() else { return vec![] };
         let number = |row: usize, column: &str| history.get(row, column)?.parse::<f64>().ok().filter(|x| x.is_finite());
         (0..history.rows.len())
-            .filter_map(|row| Some((number(row, "epoch")?, number(row, "validation_nll_lm")?)))
+            .filter_map(|row| Some((number(row, "epoch")?, number(row, &self.by.column())?)))
             .collect()
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Place, assert_has, error_line, messages, tensor_bytes};
+use crate::common::{Place, assert_has, done, error_line, messages, number, tensor_bytes, with};
 use bella::results::store::Table;
 
 /// A trained tiny run.
@@ -175,6 +175,12 @@ fn bad_attacks_are_refused() {
         (&["--attack", "cw"], &["unknown attack `cw`; known: fgsm, pgd, apgd-ce"]),
         (&["--attack", "pgd", "--attack-step-size", "0"], &["does not move"]),
         (&["--attack", "fgsm", "--attack-steps", "3"], &["--attack-steps: fgsm does not read it"]),
+        (
+            &["--attack", "fgsm", "--attack-seed", "0"],
+            &["--attack-seed: fgsm does not read it, since it draws nothing"],
+        ),
+        (&["--attack", "fab", "--attack-seed", "3"], &["its only start is the image; --attack-restarts adds"]),
+        (&["--attack", "pgd", "--attack-from-image", "--attack-seed", "3"], &["every start is the image"]),
         (&["--attack", "fab", "--attack-target", "mean-loss"], &["mean-loss: it predicts no class"]),
         (&["--attack", "fgsm", "--attack-target", "best"], &["unknown target `best`", "member-K"]),
         (&["--attack", "fgsm", "--corrupt", "contrast:1"], &["cannot be used with"]),
@@ -208,6 +214,39 @@ fn autoattack_is_no_weaker_than_its_parts() {
     }
     eval(&place, &[&all[..], &["--batch-size", "7"]].concat());
     assert_eq!(number(&place.results(), "autoattack 0.1 10 steps 40 queries"), whole);
+}
+
+/// Images that are made on another run change less than those made on the run itself, and rows say whose they are.
+#[test]
+fn attacks_transfer_from_another_run() {
+    let place = trained();
+    let ids =
+        || place.runs().iter().map(|run| run.file_name().unwrap().to_str().unwrap().to_string()).collect::<Vec<_>>();
+    let own = ids().remove(0);
+    done(place.train(&["seed=9", "optimizer.adamw.lr=2e-2"]));
+    let other = ids().into_iter().find(|id| *id != own).unwrap();
+    let attack = ["--attack", "fgsm", "--epsilon", "0,0.2"];
+    let eval =
+        |of: &str, arguments: &[&str]| with(place.command("eval", &[]), &[&[of], &attack[..], arguments].concat());
+    done(eval(&own, &[]));
+    done(eval(&own, &["--transfer-from", &other]));
+    let table = place.results();
+    let found = |condition: &str| {
+        let is = |row: &usize| table.get(*row, "run") == Some(&*own) && table.get(*row, "condition") == Some(condition);
+        (0..table.rows.len()).find(is).unwrap_or_else(|| panic!("no row {condition}"))
+    };
+    let transferred = found(&format!("fgsm 0.2 from {other}"));
+    assert_eq!(table.get(transferred, "attack_source"), Some(other.as_str()));
+    assert_eq!(table.get(found("fgsm 0.2"), "attack_source"), Some(""));
+    let nll = |row: usize| number(&table, row, "nll_pm");
+    let clean = nll(found("clean"));
+    assert_eq!(nll(found(&format!("fgsm 0 from {other}"))), clean, "an attack that moves nothing");
+    assert!(nll(transferred) > clean && nll(transferred) < nll(found("fgsm 0.2")));
+    assert_has(&error_line(eval(&own, &["--transfer-from", &own]), 2), &["is the run that is evaluated"]);
+    done(place.train(&["seed=9", "checkpoint.interpolation=\"bilinear\""]));
+    let unlike = ids().into_iter().find(|id| *id != own && *id != other).unwrap();
+    let refused = error_line(eval(&own, &["--transfer-from", &unlike]), 1);
+    assert_has(&refused, &["the filter: bilinear, and bicubic", "prepared in different ways"]);
 }
 
 /// Images that are made against one member are measured on all, as a row of their own.

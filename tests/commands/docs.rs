@@ -53,6 +53,10 @@ fn results_page_has_the_metrics_and_measures() {
     for (measure, definition) in bella::metrics::conformal::measures() {
         assert!(results.contains(&format!("| `{measure}` | {definition} |")), "{measure}");
     }
+    for score in bella::metrics::ood::features::FEATURE_SCORES {
+        let row = format!("| `{}` | {} | {} |", score.key, score.definition.replace('|', "\\|"), score.paper);
+        assert!(results.contains(&row), "{}", score.key);
+    }
     for score in bella::metrics::ood::OOD_SCORES {
         assert!(results.contains(&format!("| `{}` | {}", score.key, score.definition)), "{}", score.key);
     }
@@ -74,6 +78,10 @@ fn pages_name_every_entry() {
     {
         assert!(methods.contains(&format!("`{key}`")), "docs/methods.md lacks {key}");
     }
+    let attacks = page("docs/attacks.md");
+    for entry in bella::evaluate::attacks::ATTACKS {
+        assert!(attacks.contains(&format!("| `{}` | ", entry.key)), "docs/attacks.md lacks {}", entry.key);
+    }
     let data = page("docs/data.md");
     for entry in bella::data::DATASETS {
         assert!(data.contains(&format!("`{}`", entry.key)), "docs/data.md lacks {}", entry.key);
@@ -90,6 +98,8 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/data.md",
         "docs/networks.md",
         "docs/methods.md",
+        "docs/post-hoc.md",
+        "docs/attacks.md",
         "docs/results.md",
         "docs/exchange.md",
         "docs/clusters.md",

@@ -23,6 +23,10 @@ fn every_file_of_a_registry_is_an_entry() {
     check("src/model/head/entries", &bella::model::head::HEADS.iter().map(|entry| entry.key).collect::<Vec<_>>());
     check("src/optimizers/entries", &bella::optimizers::OPTIMIZERS.iter().map(|entry| entry.key).collect::<Vec<_>>());
     check(
+        "src/metrics/ood/features/entries",
+        &bella::metrics::ood::features::FEATURE_SCORES.iter().map(|entry| entry.key).collect::<Vec<_>>(),
+    );
+    check(
         "src/metrics/calibrators/entries",
         &bella::metrics::calibrators::CALIBRATORS.iter().map(|entry| entry.key).collect::<Vec<_>>(),
     );
@@ -83,6 +87,7 @@ fn list_prints_every_key() {
         bella::metrics::METRICS.iter().map(|metric| metric.key).collect(),
         bella::metrics::answers::ANSWER_METRICS.iter().map(|metric| metric.key).collect(),
         bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect(),
+        bella::metrics::ood::features::FEATURE_SCORES.iter().map(|entry| entry.key).collect(),
         bella::metrics::calibrators::CALIBRATORS.iter().map(|entry| entry.key).collect(),
     ];
     for key in registries.concat() {

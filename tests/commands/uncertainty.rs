@@ -21,7 +21,7 @@ fn foreign_images_get_a_row_a_score_and_average() {
     let key = |row| [ood.get(row, "score").unwrap(), ood.get(row, "average").unwrap()];
     let keys: Vec<_> = (0..ood.rows.len()).map(key).collect();
     assert_eq!(keys[..2], [["max_probability", "lm"], ["max_probability", "pm"]]);
-    for score in ["predictive_entropy", "expected_entropy", "mi", "energy"] {
+    for score in ["predictive_entropy", "expected_entropy", "mi", "energy", "expected_energy"] {
         assert!(keys.iter().any(|key| key[0] == score), "{score} in {keys:?}");
     }
     let predictions = place.run().join("predictions");
@@ -46,6 +46,52 @@ fn foreign_images_get_a_row_a_score_and_average() {
     assert_eq!(read(&place.path("results/tiny-ood.csv")).unwrap().rows, ood.rows);
 }
 
+/// Sets that are given as near have a mean; far is one set, which is its own.
+#[test]
+fn scores_of_features_separate_groups_of_foreign_sets() {
+    let place = Place::with_tiny();
+    done(place.train(&["data.digits.subset.train=80", "method.svgd.particles=3"]));
+    let foreign = ["one", "two", "three"].map(|name| format!("image-folder={}", text(&folder(&place, name))));
+    let eval = |arguments: &[&str]| {
+        let sets = [format!("near:{}", foreign[0]), format!("near:{}", foreign[1]), format!("far:{}", foreign[2])];
+        let mut command = with(place.command("eval", &[]), &["--ood", &sets[0], "--ood", &sets[1], "--ood", &sets[2]]);
+        command.args(arguments);
+        command
+    };
+    let all = "knn,mahalanobis,relative-mahalanobis,vim,react,ash";
+    assert_has(&done(eval(&["--ood-by", all])), &["relative-mahalanobis", "near (mean of 2)"]);
+    let ood = || read(&place.path("results/tiny-ood.csv")).unwrap();
+    let table = ood();
+    let of = |table: &Table, set: &str, score: &str| {
+        let fits = |row: &usize| table.get(*row, "ood_set") == Some(set) && table.get(*row, "score") == Some(score);
+        let rows: Vec<usize> = (0..table.rows.len()).filter(fits).collect();
+        assert_eq!(rows.len(), 1, "{set} {score}");
+        rows[0]
+    };
+    for score in all.split(',').chain(["mi"]) {
+        let [one, two, mean] =
+            ["one", "two", "near (mean of 2)"].map(|set| number(&table, of(&table, set, score), "auroc"));
+        assert!((0.0..=1.0).contains(&one) && (mean - (one + two) / 2.0).abs() < 1e-12, "{score}: {one} {two} {mean}");
+    }
+    assert_eq!(table.get(of(&table, "three", "vim"), "ood_group"), Some("far"));
+    assert_eq!(table.get(of(&table, "near (mean of 2)", "vim"), "ood_samples"), Some("8"));
+    // Another split of the batches changes nothing, and neither do more members at once.
+    done(eval(&["--ood-by", "knn,vim", "--batch-size", "7"]));
+    let again = ood();
+    assert_eq!(again.rows.len(), table.rows.len());
+    for score in ["knn", "vim"] {
+        let of_both = [&table, &again].map(|table| number(table, of(table, "one", score), "auroc"));
+        assert_eq!(of_both[0], of_both[1], "{score}");
+    }
+    // Held-out images are others, and have rows of their own.
+    done(eval(&["--ood-by", "mahalanobis", "--ood-fit", "val"]));
+    of(&ood(), "one", "mahalanobis on val");
+    let few = error_line(eval(&["--ood-by", "knn", "--ood-fit", "val"]), 1);
+    assert_has(&few, &["--ood-by knn: takes the 50th nearest image, and there are 20 to fit it on"]);
+    let unknown = eval(&["--ood-by", "odin"]).output().unwrap();
+    assert_has(&messages(&unknown), &["unknown score `odin`; known: knn, mahalanobis"]);
+}
+
 /// Fails unless every line has at most 80 characters, and some line is a row of numbers.
 #[track_caller]
 fn assert_fits(printed: &str) {
@@ -67,7 +113,7 @@ fn tables_of_foreign_sets_and_of_conformal_sets_fit_80_columns() {
     let printed = eval(&["--ood", &foreign]);
     assert_fits(&printed);
     let rows = printed.lines().filter(|line| line.starts_with("| ") && line.contains("energy"));
-    assert_eq!(rows.map(|line| line.matches('|').count()).collect::<Vec<_>>(), [7], "score, average, four measures");
+    assert_eq!(rows.map(|line| line.matches('|').count()).collect::<Vec<_>>(), [7, 7], "score, average, four measures");
     assert_has(&printed, &["out-of-distribution detection\nset: digits  ood_set: foreign  method: "]);
 
     let conformal = ["--conformal", "0.1,0.3"];

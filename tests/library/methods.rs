@@ -456,7 +456,7 @@ fn settings_outside_their_range_are_refused() {
         ("tfb", vec!["tolerance=0.01"], adamw, "write [subspace.low-rank]"),
         ("blob", vec!["cycle=9"], adamw, "write [subspace.low-rank]"),
         ("bayesvlm", vec!["images=9"], none, "write [subspace.projections]"),
-        ("bayesvlm", vec!["predictive=bridge"], none, "needs the covariance of the logits"),
+        ("bayesvlm", vec!["predictive=bridge"], none, "mc, probit, sampled"),
         ("bayestune", vec!["search_steps=9", "lr=0.1", "ess=9", "burn_in=9"], adamw, "below search_steps = 9"),
         ("swag", vec!["start=0", "every=1", "columns=1"], adamw, "method.swag.columns = 1: must be"),
     ] {

@@ -36,7 +36,7 @@ pub struct ReportArgs {
     #[arg(value_name = "FOLDER | CSV | RUN")]
     paths: Vec<PathBuf>,
 
-    /// Tables to print: `results`, `ood`, `conformal`, `bella-1`, …, or `all` [default: those with a result of ours].
+    /// Tables to print: `results`, `methods`, `ood`, `conformal`, `bella-1`, …, or `all` [default: those with a result of ours].
     #[arg(long = "table", value_name = "KEY", value_delimiter = ',')]
     tables: Vec<String>,
 
@@ -222,8 +222,8 @@ impl ReportArgs {
         let experiments = sources.by_experiment();
         let materials = Material::of(&experiments);
         let [of_classes, matrices] = tables::classes::of_materials(&materials);
-        let own = [tables::results(sources), tables::seeds(sources), tables::ood(sources), tables::conformal(sources)];
-        let results: Vec<_> = own.into_iter().chain(of_classes).collect();
+        let results: Vec<_> =
+            tables::own(sources).into_iter().chain([tables::seeds(sources)]).chain(of_classes).collect();
         let figures = figures::all(&materials);
         let sheet = run.map_or(Ok(None), sheet::of_run).unwrap_or_else(|error| {
             tracing::warn!("no sheet of images: {error:#}");

@@ -5,7 +5,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::resisting::{On, of_class};
-use super::{Scored, Settings};
+use super::{Scored, Settings, Slope};
 
 /// The largest bias towards the image, the overshooting, and the share of the way that is kept after a success.
 const BIAS: f64 = 0.1;
@@ -20,7 +20,7 @@ pub(super) const STEPS: usize = 100;
 
 /// The classes towards which the border is crossed.
 pub(super) enum Aim {
-    /// The class whose linearised border is the nearest one. It takes a pass for each class.
+    /// The class whose linearised border is the nearest one. It takes a pass backward for each class.
     Nearest,
     /// One class of each image, `[B]`.
     Class(Tensor),
@@ -81,14 +81,16 @@ impl Border {
         if let Aim::Class(classes) = aim {
             return Border::of(on, seen, classes);
         }
-        let classes = on.classifier.scores(seen)?.size()[1];
-        let mut nearest: Option<(Border, Tensor)> = None;
-        for class in 0..classes {
-            let classes = labels.full_like(class);
-            let border = Border::of(on, seen, &classes)?;
+        let goals = |scores: &Tensor| -> Vec<Tensor> {
+            let own = of_class(scores, labels);
+            (0..scores.size()[1]).map(|class| scores.select(1, class) - &own).collect()
+        };
+        let (mut nearest, mut class): (Option<(Border, Tensor)>, i64) = (None, 0);
+        on.classifier.climbs(seen, &goals, &mut |slope| {
+            let border = Border::linear(slope);
             let distance = border.distance();
-            let distance = distance.full_like(f64::INFINITY).where_self(&classes.eq_tensor(labels), &distance);
-            nearest = Some(match nearest {
+            let distance = distance.full_like(f64::INFINITY).where_self(&labels.eq(class), &distance);
+            nearest = Some(match nearest.take() {
                 None => (border, distance),
                 Some((best, least)) => {
                     let is_nearer = distance.lt_tensor(&least);
@@ -97,17 +99,20 @@ impl Border {
                     (Border { value, normal }, distance.where_self(&is_nearer, &least))
                 }
             });
-        }
+            class += 1;
+        })?;
         nearest.map(|(border, _)| border).ok_or_else(|| anyhow::anyhow!("an attack needs classes"))
     }
 
     fn of(on: &On, seen: &Tensor, classes: &Tensor) -> Result<Border> {
         let goal = |scores: &Tensor| of_class(scores, classes) - of_class(scores, on.clean.labels);
         let Scored { slope, .. } = on.classifier.climb(seen, &goal)?;
-        Ok(Border {
-            value: slope.losses.to_kind(Kind::Double),
-            normal: slope.gradient.to_kind(Kind::Double).flatten(1, 3),
-        })
+        Ok(Border::linear(slope))
+    }
+
+    fn linear(slope: Slope) -> Border {
+        let Slope { losses, gradient } = slope;
+        Border { value: losses.to_kind(Kind::Double), normal: gradient.to_kind(Kind::Double).flatten(1, 3) }
     }
 
     /// Returns the distances of the points at which it was linearised, `[B]`.

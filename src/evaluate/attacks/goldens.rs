@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::boundary::{Aim, search};
 use super::resisting::{On, ranked};
-use super::{ATTACKS, Classifier, Clean, Goal, Scored, Settings, Slope, auto_pgd};
+use super::{ATTACKS, Classifier, Clean, Goal, Goals, Scored, Settings, Slope, auto_pgd, one_by_one};
 use crate::base::golden::{Golden, near};
 
 /// tanh((x − 1/2) W_1ᵀ) W_2ᵀ, in f64.
@@ -35,6 +35,10 @@ impl Classifier for Small {
         let losses = goal(&scores);
         let gradient = Tensor::f_run_backward(&[losses.sum(losses.kind())], &[&x], false, false)?.remove(0);
         Ok(Scored { scores: scores.detach(), slope: Slope { losses: losses.detach(), gradient } })
+    }
+
+    fn climbs(&self, x: &Tensor, goals: Goals, each: &mut dyn FnMut(Slope)) -> Result<()> {
+        one_by_one(self, x, goals, each)
     }
 }
 

@@ -23,7 +23,8 @@ pub use victim::{Resolution, Target, Victim, Work};
 pub struct Entry {
     pub key: &'static str,
     pub about: &'static str,
-    /// The options of the command line that it reads, without `--attack-`.
+    /// The options of the command line that it reads, without `--attack-`; [`SEED_OF_RESTARTS`] for a seed that its first start leaves
+    /// alone.
     pub reads: &'static [&'static str],
     /// Whether it asks for scores of classes, beside the loss of the label.
     pub ranks: bool,
@@ -43,7 +44,8 @@ pub struct Settings {
     pub step_size: Option<f64>,
     /// Whether an attack that could start at a random point starts at the image.
     pub from_image: bool,
-    pub seed: u64,
+    /// The seed of random numbers; 0 if absent.
+    pub seed: Option<u64>,
     /// The number of starts.
     pub restarts: Option<usize>,
     /// The number of classes that a targeted attack aims at, the most probable wrong ones first.
@@ -53,6 +55,9 @@ pub struct Settings {
     /// The attacks of which one consists.
     pub version: Option<Version>,
 }
+
+/// What an attack reads whose first start is the image, and whose further ones are random.
+pub const SEED_OF_RESTARTS: &str = "seed of restarts";
 
 /// The number of classes that a targeted attack aims at, unless it is set.
 const TARGETS: usize = 9;
@@ -86,12 +91,27 @@ impl Settings {
             let why = "--attack-restarts: with --attack-from-image every start is the same: leave one of them out";
             return Err(Usage(why.into()).into());
         }
+        self.check_seed(entry)?;
         match given.iter().find(|(option, given)| *given && !entry.reads.contains(option)) {
             Some((option, _)) => {
                 Err(Usage(format!("--attack-{option}: {} does not read it: leave it out", entry.key)).into())
             }
             None => Ok(()),
         }
+    }
+
+    /// Checks that a seed that is set changes something.
+    fn check_seed(&self, entry: &Entry) -> Result<()> {
+        let (draws, restarts) = (entry.reads.contains(&"seed"), entry.reads.contains(&SEED_OF_RESTARTS));
+        let why = match self.seed {
+            Some(_) if self.from_image && (draws || restarts) => "every start is the image (--attack-from-image)",
+            Some(_) if restarts && self.starts() == 1 => {
+                "its only start is the image; --attack-restarts adds random ones"
+            }
+            Some(_) if !draws && !restarts => "it draws nothing",
+            _ => return Ok(()),
+        };
+        Err(Usage(format!("--attack-seed: {} does not read it, since {why}: leave it out", entry.key)).into())
     }
 
     /// Returns the number of starts.
@@ -124,7 +144,12 @@ impl Settings {
 
     /// Returns the words of a seed, which are absent for the default one.
     fn seed_words(&self) -> String {
-        if self.seed == 0 { String::new() } else { format!(" seed {}", self.seed) }
+        if self.seed() == 0 { String::new() } else { format!(" seed {}", self.seed()) }
+    }
+
+    /// Returns the seed of random numbers.
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or(0)
     }
 
     /// Returns uniform numbers in [-1, 1), in f64 and the shape of the pixels, for the start of a number. Those of an image
@@ -133,7 +158,7 @@ impl Settings {
         let count = clean.pixels.numel() / clean.indices.len();
         let of_image = |index: &u32| {
             let place: Vec<u64> = std::iter::once(u64::from(*index)).chain(number.iter().copied()).collect();
-            let mut rng = stream(self.seed, Purpose::Attack, &place);
+            let mut rng = stream(self.seed(), Purpose::Attack, &place);
             (0..count).map(move |_| 2.0 * uniform(&mut rng) - 1.0)
         };
         let values: Vec<f64> = clean.indices.iter().flat_map(of_image).collect();
@@ -167,6 +192,9 @@ pub struct Scored {
 /// A goal: values `[B]` of scores `[B, C]`, through which gradients flow.
 pub type Goal<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 
+/// Several goals of the same scores `[B, C]`.
+pub type Goals<'a> = &'a dyn Fn(&Tensor) -> Vec<Tensor>;
+
 /// The members under attack as one classifier of pixels `[B, 3, h, w]`. What an image gets does not depend on the others.
 pub trait Classifier {
     /// Returns the loss of labels `[B]`, and its gradient.
@@ -186,6 +214,24 @@ pub trait Classifier {
     /// # Errors
     /// Fails as `scores` does.
     fn climb(&self, pixels: &Tensor, goal: Goal) -> Result<Scored>;
+
+    /// Hands the slope of each of several goals to `each`, in order.
+    ///
+    /// # Errors
+    /// Fails as `scores` does.
+    fn climbs(&self, pixels: &Tensor, goals: Goals, each: &mut dyn FnMut(Slope)) -> Result<()>;
+}
+
+/// Hands the slope of each goal to `each`, with a pass for each of them.
+///
+/// # Errors
+/// Fails if the classifier fails.
+fn one_by_one(classifier: &dyn Classifier, pixels: &Tensor, goals: Goals, each: &mut dyn FnMut(Slope)) -> Result<()> {
+    let count = goals(&classifier.scores(pixels)?).len();
+    (0..count).try_for_each(|at| {
+        each(classifier.climb(pixels, &|scores| goals(scores).swap_remove(at))?.slope);
+        Ok(())
+    })
 }
 
 /// A method of moving pixels against a classifier.
@@ -288,6 +334,10 @@ mod tests {
             let gradient = Tensor::run_backward(&[losses.sum(losses.kind())], &[&x], false, false).remove(0);
             Ok(Scored { scores: scores.detach(), slope: Slope { losses: losses.detach(), gradient } })
         }
+
+        fn climbs(&self, x: &Tensor, goals: Goals, each: &mut dyn FnMut(Slope)) -> Result<()> {
+            one_by_one(self, x, goals, each)
+        }
     }
 
     fn quick() -> Settings {
@@ -328,7 +378,7 @@ mod tests {
         let best = target.maximum(&(&clean - epsilon)).minimum(&(&clean + epsilon)).clamp(0.0, 1.0);
         let run = |key: &str, steps| {
             let entry = ATTACKS.iter().find(|entry| entry.key == key).unwrap();
-            let attack = (entry.build)(Settings { steps, seed: 3, ..Settings::default() });
+            let attack = (entry.build)(Settings { steps, seed: Some(3), ..Settings::default() });
             let clean = Clean { pixels: &clean, labels: &labels, indices: &[7] };
             attack.run(&clean, &[epsilon], &hill).unwrap().remove(0)
         };

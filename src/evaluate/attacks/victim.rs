@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Result, anyhow, bail, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use super::{Classifier, Goal, Scored, Slope};
+use super::{Classifier, Goal, Goals, Scored, Slope, one_by_one};
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -71,7 +71,7 @@ words! {
 }
 
 /// The size of an attack.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Work {
     pub budgets: usize,
     /// The number of images of a batch.
@@ -203,6 +203,23 @@ impl Classifier for Victim<'_, '_> {
         let (logits, slope) = self.pulled(pixels, &|logits| goal(&scores(logits)))?;
         Ok(Scored { scores: scores(&logits), slope })
     }
+
+    /// One pass forward serves all goals, where the members go through the network together.
+    fn climbs(&self, pixels: &Tensor, goals: Goals, each: &mut dyn FnMut(Slope)) -> Result<()> {
+        let all = 0..self.predictor.members();
+        if self.attacking.cut().members < all.len() {
+            return one_by_one(self, pixels, goals, each);
+        }
+        let pixels = pixels.detach().set_requires_grad(true);
+        let logits = self.predictor.forward(all, &all_see(&pixels))?;
+        let values = goals(&target_scores(self.target, self.predictor.averaging_weights(), &logits));
+        for losses in &values {
+            let root = losses.sum(losses.kind());
+            let gradient = finite(Tensor::f_run_backward(&[root], &[&pixels], true, false)?.remove(0))?;
+            each(Slope { losses: losses.detach(), gradient });
+        }
+        Ok(())
+    }
 }
 
 /// Returns the scores of a target's prediction, `[B, C]`, from logits `[m, B, C]` and the weights of the members: log p̄, the mean
@@ -256,7 +273,7 @@ fn target_losses(target: Target, weights: Option<&[f64]>, logits: &Tensor, label
 }
 
 /// Returns pixels `[B, 3, h, w]` as an input shared by all members.
-fn all_see(pixels: &Tensor) -> Input {
+pub fn all_see(pixels: &Tensor) -> Input {
     Input::Pixels(pixels.unsqueeze(0))
 }
 

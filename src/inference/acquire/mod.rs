@@ -4,12 +4,11 @@
 mod entries;
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
-use tch::{Kind, Tensor, no_grad};
+use tch::{Kind, Tensor};
 
 use super::images::{Wanted, preparation};
 use crate::base::small::{Usage, counted};
@@ -20,8 +19,8 @@ use crate::data::{Decode, Resize, SplitName};
 use crate::machine::memory::Chunker;
 use crate::metrics::{Average, Uncertainty, softmax_in_place};
 use crate::model::Input;
+use crate::predict::Predictor;
 use crate::predict::inputs::{Input as File, decode};
-use crate::predict::{Predictor, in_parts};
 use crate::predictions::Predictions;
 use crate::session::Opened;
 
@@ -80,15 +79,6 @@ impl Pool {
     fn weights(&self) -> Vec<f64> {
         let all = self.predictions.total_weight();
         (0..self.predictions.members()).map(|member| self.predictions.weight(member) / all).collect()
-    }
-
-    /// Returns the averaged probabilities of an image, `[C]`.
-    fn mean(&self, sample: usize) -> Vec<f64> {
-        let mut mean = vec![0.0; self.predictions.classes()];
-        for (row, weight) in self.probabilities(sample).iter().zip(self.weights()) {
-            mean.iter_mut().zip(row).for_each(|(mean, p)| *mean += weight * p);
-        }
-        mean
     }
 }
 
@@ -264,25 +254,17 @@ impl Reader<'_> {
 
     /// Returns the features of images, means over the members, each `[d]`.
     fn features_of(&self, pixels: &Tensor) -> Result<Vec<Vec<f64>>> {
-        let model = self.predictor.model;
         ensure!(
             self.predictor.has_weights(),
             "--by core-set: linearised members have no features of their own: use mi"
         );
-        let members = self.predictor.members();
-        let of_part = |part: Range<usize>| -> Result<Tensor> {
-            let input = stored(&pixels.narrow(0, part.start as i64, part.len() as i64));
-            let mut sum: Option<Tensor> = None;
-            for member in 0..members {
-                let weights = self.predictor.weights(member..member + 1)?;
-                let features = no_grad(|| model.features_of(&weights, &input))?.squeeze_dim(0).to_kind(Kind::Double);
-                sum = Some(sum.map_or_else(|| features.shallow_clone(), |sum| sum + &features));
-            }
-            Ok(sum.context("a run has members")? / members as f64)
-        };
-        let count = pixels.size()[0] as usize;
-        let parts = self.chunker.run(|cut| in_parts(0..count, cut.images).map(of_part).collect::<Result<Vec<_>>>())?;
-        let rows = Tensor::cat(&parts, 0).to_device(tch::Device::Cpu);
+        let (members, input) = (self.predictor.members(), stored(pixels));
+        let mut sum: Option<Tensor> = None;
+        for member in 0..members {
+            let features = self.predictor.features(member, self.chunker, &input)?.to_kind(Kind::Double);
+            sum = Some(sum.map_or_else(|| features.shallow_clone(), |sum| sum + &features));
+        }
+        let rows = (sum.context("a run has members")? / members as f64).to_device(tch::Device::Cpu);
         (0..rows.size()[0]).map(|row| Ok(Vec::try_from(rows.get(row))?)).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Pre
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update};
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
-use crate::schema::{Reader, settings};
+use crate::schema::{Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "bayesvlm",
@@ -26,6 +26,16 @@ pub static ENTRY: Entry = Entry {
     read: |reader, context| Box::new(Spec::read(reader, context)),
 };
 
+words! {
+    /// The ways in which Gaussian cosines or weights become predictions. There is no bridge, which needs the covariance of the logits, and
+    /// nothing is linearised.
+    enum Way {
+        Mc = "mc",
+        Probit = "probit",
+        Sampled = "sampled",
+    }
+}
+
 settings! {
     struct Spec(context: &MethodContext) {
         /// Most training images in the curvature; their labels are not used.
@@ -37,7 +47,7 @@ settings! {
         /// evidence where none are held out.
         prior_precision: Option<f64>, in above(0.0);
         /// How Gaussian logits or weights become predictions.
-        predictive: Output = Output::Probit;
+        predictive: Way = Way::Probit;
         /// Draws of the predictives that draw.
         samples: usize = 64, in 1..=100_000;
     } then check
@@ -48,12 +58,13 @@ impl Spec {
         if !["projections", ""].contains(&context.subspace) {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
-        if self.predictive == Output::Tangent {
-            reader.problem("predictive", "the logits are cosines, which are not linearised; use probit, mc or sampled");
-        }
-        if self.predictive == Output::Bridge {
-            let why = "the Laplace bridge needs the covariance of the logits; use probit, mc or sampled";
-            reader.problem("predictive", why);
+    }
+
+    fn output(&self) -> Output {
+        match self.predictive {
+            Way::Mc => Output::Mc,
+            Way::Probit => Output::Probit,
+            Way::Sampled => Output::Sampled,
         }
     }
 }
@@ -72,7 +83,7 @@ impl MethodSpec for Spec {
     }
 
     fn predictive(&self) -> Predictive {
-        Predictive::laplace(self.predictive, self.samples)
+        Predictive::laplace(Spec::output(self), self.samples)
     }
 
     fn origin(&self) -> Origin<'_> {
@@ -86,13 +97,14 @@ impl MethodSpec for Spec {
 
 impl PostHoc for Spec {
     fn fit(&self, theta: &Tensor, context: &Context) -> Result<Posterior> {
-        let Spec { images, pseudo_count, prior_precision, predictive: output, samples } = *self;
+        let &Spec { images, pseudo_count, prior_precision, samples, .. } = self;
+        let output = Spec::output(self);
         let fitted = context.fitter(Settings { images, pseudo_count, prior_precision, output, samples }).fit(theta)?;
         Ok(Posterior::Laplace { mode: theta.shallow_clone(), fitted })
     }
 
     fn output(&self) -> Option<(Output, usize)> {
-        Some((self.predictive, self.samples))
+        Some((Spec::output(self), self.samples))
     }
 
     fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {

@@ -32,6 +32,8 @@ pub struct Linear {
     parameters: Vec<f64>,
     /// Whether z are the logarithms of probabilities.
     normalises: bool,
+    /// Whether the search has found the minimum.
+    is_reached: bool,
 }
 
 /// A fit: the samples with their labels, and the form and penalty of the map.
@@ -46,6 +48,18 @@ impl Problem<'_> {
     /// Returns the map with the least cross-entropy and penalty, from the identity. Where the cross-entropy has no finite minimum, which
     /// a warning says, it is the map where the search ended.
     pub fn solve(&self, key: &str) -> Linear {
+        let found = self.search();
+        if !found.is_reached {
+            tracing::warn!(
+                "--calibrate={key}: the held-out NLL has no minimum that {} classes reach: the map is where the search ended",
+                self.samples.classes
+            );
+        }
+        found
+    }
+
+    /// Returns the map where the search ends, and does not say whether it has found the minimum.
+    pub fn search(&self) -> Linear {
         let classes = self.samples.classes;
         let ones = (0..classes).map(|i| match self.weight {
             Weight::Diagonal => vec![1.0],
@@ -53,12 +67,7 @@ impl Problem<'_> {
         });
         let start: Vec<f64> = ones.flatten().chain(vec![0.0; classes]).collect();
         let found = minimise(start, |parameters| self.loss(parameters));
-        if !found.is_reached {
-            tracing::warn!(
-                "--calibrate={key}: the held-out NLL has no minimum that {classes} classes reach: the map is where the search ended"
-            );
-        }
-        Linear { weight: self.weight, parameters: found.at, normalises: false }
+        Linear { weight: self.weight, parameters: found.at, normalises: false, is_reached: found.is_reached }
     }
 
     /// Returns the mean cross-entropy with its penalties, and the gradient.

@@ -11,7 +11,7 @@ mod linear;
 
 pub use averaged::Averaged;
 pub use columns::{Calibration, is_column, of_column, word};
-pub use entries::{CALIBRATORS, find};
+pub use entries::{CALIBRATORS, find, keys};
 pub use fitted::{Calibrated, Calibrator, Fit, Map, Size};
 
 #[cfg(test)]

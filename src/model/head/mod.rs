@@ -171,18 +171,34 @@ impl Head {
 
     /// Returns logits `[p, B, C]` in the type of the head, from features `[p, B, d]`.
     pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
-        let (kind, features) = (self.weight.kind(), self.inputs(features));
+        self.classify(weights, &self.inputs(features))
+    }
+
+    /// Returns the weight `[C, d]` and the bias `[C]` of the classifier of one member, in f64: they are read off what it makes of unit
+    /// vectors, since members adapt it in several ways.
+    pub fn classifier(&self, weights: &Weights) -> (Tensor, Tensor) {
+        let (width, kind, device) = (self.weight.size()[1], self.weight.kind(), self.weight.device());
+        let units = Tensor::eye(width, (kind, device));
+        let inputs = Tensor::cat(&[units.narrow(0, 0, 1).zeros_like(), units], 0).unsqueeze(0);
+        let logits = self.classify(weights, &inputs).squeeze_dim(0).to_kind(Kind::Double);
+        let bias = logits.get(0);
+        ((logits.narrow(0, 1, width) - &bias).tr(), bias)
+    }
+
+    /// Returns logits `[p, B, C]` from [`inputs`](Self::inputs).
+    fn classify(&self, weights: &Weights, features: &Tensor) -> Tensor {
+        let kind = self.weight.kind();
         match (weights.own("head.weight"), weights.own("head.bias")) {
             (Some(weight), Some(bias)) => {
                 let (weight, bias) = (weight.to_kind(kind), bias.to_kind(kind));
                 let x = features.expand([weight.size()[0], -1, -1], false);
                 let logits = linear_per_particle(&x, &weight, Some(&bias));
-                weights.record_head(&features, &logits);
+                weights.record_head(features, &logits);
                 logits
             }
             _ => match &self.rows {
-                Some(rows) if weights.adapts(OUTPUT) => of_rows(weights, rows, &features),
-                _ => linear(&features, &self.weight, Some(&self.bias)),
+                Some(rows) if weights.adapts(OUTPUT) => of_rows(weights, rows, features),
+                _ => linear(features, &self.weight, Some(&self.bias)),
             },
         }
     }

@@ -91,14 +91,19 @@ fn attack(row: &RowView) -> String {
         "" => String::new(),
         variant => format!(", {variant}"),
     };
-    format!("{}{target}{variant}{resolution}", row.get("attack").to_uppercase())
+    let source = match row.get("attack_source") {
+        "" => String::new(),
+        run => format!(", made on {run}"),
+    };
+    format!("{}{target}{variant}{resolution}{source}", row.get("attack").to_uppercase())
 }
 
-/// Returns whether the attack is the default one: on the mean probability of the members, at the resolution of the
+/// Returns whether the attack is the default one: on the mean probability of the members themselves, at the resolution of the
 /// model.
 fn on_members_mean(row: &RowView) -> bool {
     ["", "mean-probability"].contains(&row.get("attack_target"))
         && ["", "model"].contains(&row.get("attack_resolution"))
+        && row.get("attack_source").is_empty()
 }
 
 fn sets(material: &Material) -> usize {

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod calibration;
+mod class_reliability;
 mod conditions;
 pub mod confusion;
 mod densities;
@@ -200,6 +201,14 @@ static KINDS: &[Kind] = &[
         paper: "",
         command: TRAIN,
         draw: calibration::reliability,
+    },
+    Kind {
+        key: "class-reliability",
+        title: "Reliability of classes",
+        topic: Topic::Calibration,
+        paper: "",
+        command: TRAIN,
+        draw: class_reliability::draw,
     },
     Kind {
         key: "risk-coverage",

@@ -3,6 +3,7 @@
 
 pub mod classes;
 mod matching;
+mod methods;
 mod ours;
 mod overview;
 mod rendered;
@@ -16,18 +17,16 @@ use crate::base::small::push_new;
 use crate::metrics::Average;
 use matching::{Found, Matcher};
 
+pub use methods::methods;
 pub use ours::{
     conformal, conformal_columns, of_all_images, ood, ood_columns, result_columns, results, seeds, seeds_csv,
 };
 pub use overview::{intervals, overview, overview_labels, seeds_overview};
 pub use rendered::{NOT_RUN, RenderedTable, escape_latex, with_code};
-use rendered::{OURS, PUBLISHED};
-
-/// The text of a cell without a number: the paper prints none, or bella does not measure the quantity.
-const NOTHING: &str = "–";
+use rendered::{NOTHING, OURS, PUBLISHED};
 
 /// The tables of our results, which come before those of the papers.
-const OWN: &[&str] = &["results", "ood", "conformal"];
+const OWN: &[&str] = &["results", "methods", "ood", "conformal"];
 
 /// Returns all names that `--table` accepts.
 pub fn keys() -> Vec<&'static str> {
@@ -45,7 +44,7 @@ pub fn papers(sources: &Sources) -> Result<Vec<RenderedTable>> {
 
 /// Returns the tables of our results.
 pub fn own(sources: &Sources) -> Vec<RenderedTable> {
-    vec![results(sources), ood(sources), conformal(sources)]
+    vec![results(sources), methods(sources), ood(sources), conformal(sources)]
 }
 
 /// Returns all tables, starting with those of our results.

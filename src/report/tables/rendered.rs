@@ -16,6 +16,9 @@ pub const OURS: &str = "ours: ";
 /// The text of a cell for which we have no result.
 pub const NOT_RUN: &str = "not run";
 
+/// The text of a cell without a number: the paper prints none, bella does not measure the quantity, or there is no run.
+pub const NOTHING: &str = "–";
+
 /// A table whose cells are texts. Fractions are in percent, and numbers are rounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedTable {

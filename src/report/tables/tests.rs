@@ -144,7 +144,10 @@ fn html_and_markdown_are_escaped_and_csv_reads_back() {
 #[test]
 fn unknown_tables_are_refused_with_the_known_ones() {
     let error = named(&sources(), &["bella-11".to_string()]).unwrap_err().to_string();
-    assert!(error.starts_with("unknown table `bella-11`; known: all, results, ood, conformal, bella-1, "), "{error}");
+    assert!(
+        error.starts_with("unknown table `bella-11`; known: all, results, methods, ood, conformal, bella-1, "),
+        "{error}"
+    );
     assert_eq!(named(&sources(), &["all".to_string()]).unwrap().len(), keys().len());
 }
 

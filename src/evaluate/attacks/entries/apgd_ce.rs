@@ -9,7 +9,7 @@ use crate::evaluate::attacks::{Entry, Settings};
 pub static ENTRY: Entry = Entry {
     key: "apgd-ce",
     about: "Auto-PGD on the cross-entropy: steps that halve where the loss stops rising",
-    reads: &["steps", "from-image", "restarts"],
+    reads: &["steps", "from-image", "restarts", "seed"],
     ranks: true,
     classes: 2,
     kept: KEPT,

@@ -9,7 +9,7 @@ use crate::evaluate::attacks::{Entry, Settings};
 pub static ENTRY: Entry = Entry {
     key: "apgd-dlr",
     about: "Auto-PGD on the ratio of differences of logits",
-    reads: &["steps", "from-image", "restarts"],
+    reads: &["steps", "from-image", "restarts", "seed"],
     ranks: true,
     classes: 3,
     kept: KEPT,

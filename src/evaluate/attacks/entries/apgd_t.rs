@@ -10,7 +10,7 @@ use crate::evaluate::attacks::{Entry, Settings};
 pub static ENTRY: Entry = Entry {
     key: "apgd-t",
     about: "Auto-PGD towards the most probable wrong classes in turn",
-    reads: &["steps", "from-image", "restarts", "targets"],
+    reads: &["steps", "from-image", "restarts", "targets", "seed"],
     ranks: true,
     classes: 4,
     kept: KEPT,

@@ -16,7 +16,7 @@ use crate::evaluate::attacks::{Entry, Settings, Version};
 pub static ENTRY: Entry = Entry {
     key: "autoattack",
     about: "apgd-ce, apgd-t, fab-t and square, each on the images that still resist",
-    reads: &["steps", "restarts", "targets", "queries", "version"],
+    reads: &["steps", "restarts", "targets", "queries", "version", "seed"],
     ranks: true,
     classes: 4,
     kept: KEPT,

@@ -4,12 +4,12 @@ use anyhow::Result;
 
 use crate::evaluate::attacks::boundary::{Aim, KEPT, STEPS, search, start};
 use crate::evaluate::attacks::resisting::{Breaking, Resisting};
-use crate::evaluate::attacks::{Entry, Settings};
+use crate::evaluate::attacks::{Entry, SEED_OF_RESTARTS, Settings};
 
 pub static ENTRY: Entry = Entry {
     key: "fab",
     about: "steps onto the linearised border of the nearest class, for the smallest change",
-    reads: &["steps", "from-image", "restarts"],
+    reads: &["steps", "from-image", "restarts", SEED_OF_RESTARTS],
     ranks: true,
     classes: 2,
     kept: KEPT,

@@ -5,12 +5,12 @@ use anyhow::Result;
 
 use crate::evaluate::attacks::boundary::{Aim, KEPT, STEPS, search, start};
 use crate::evaluate::attacks::resisting::{Breaking, Resisting};
-use crate::evaluate::attacks::{Entry, Settings};
+use crate::evaluate::attacks::{Entry, SEED_OF_RESTARTS, Settings};
 
 pub static ENTRY: Entry = Entry {
     key: "fab-t",
     about: "FAB towards the most probable wrong classes in turn",
-    reads: &["steps", "from-image", "restarts", "targets"],
+    reads: &["steps", "from-image", "restarts", "targets", SEED_OF_RESTARTS],
     ranks: true,
     classes: 2,
     kept: KEPT,

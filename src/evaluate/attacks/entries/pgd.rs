@@ -9,7 +9,7 @@ use crate::evaluate::attacks::{Attack, Classifier, Clean, Entry, Settings, proje
 pub static ENTRY: Entry = Entry {
     key: "pgd",
     about: "signed steps projected onto the ball, from a random start",
-    reads: &["steps", "step-size", "from-image"],
+    reads: &["steps", "step-size", "from-image", "seed"],
     ranks: false,
     classes: 2,
     kept: 0,

@@ -14,7 +14,7 @@ use crate::evaluate::attacks::{Entry, Settings, project};
 pub static ENTRY: Entry = Entry {
     key: "square",
     about: "random squares that lower the margin; no gradients",
-    reads: &["queries", "restarts"],
+    reads: &["queries", "restarts", "seed"],
     ranks: true,
     classes: 2,
     kept: 8,
@@ -32,7 +32,7 @@ impl Breaking for Square {
     fn go(&self, images: &mut Resisting) -> Result<()> {
         let queries = self.settings.queries.unwrap_or(QUERIES);
         (0..self.settings.starts()).try_for_each(|number| {
-            let draws = Seeded { seed: self.settings.seed, number };
+            let draws = Seeded { seed: self.settings.seed(), number };
             images.attack(&|on| search(on, queries, &draws))
         })
     }

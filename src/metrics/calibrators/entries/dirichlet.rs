@@ -41,7 +41,7 @@ fn validated(samples: &Averaged, labels: &[u32], factor: f64) -> f64 {
     let fold = |fold: usize| {
         let (own, others): (Vec<usize>, Vec<usize>) = (0..labels.len()).partition(|i| i % FOLDS == fold);
         let of = |some: &[usize]| some.iter().map(|i| labels[*i]).collect::<Vec<u32>>();
-        let map = problem(&samples.select(&others), &of(&others), factor).solve("dirichlet");
+        let map = problem(&samples.select(&others), &of(&others), factor).search();
         map.nll(&samples.select(&own), &of(&own)) * own.len() as f64
     };
     (0..FOLDS).map(fold).sum::<f64>() / labels.len() as f64

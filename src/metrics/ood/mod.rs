@@ -1,5 +1,8 @@
 //! Detection of samples from outside the training distribution by an uncertainty score. Outside samples are the
-//! positives, and a higher score means more likely outside. Labels of either set are not used.
+//! positives, and a higher score means more likely outside. Labels of either set are not used. Scores of predictions are here, those of
+//! features in [`features`].
+
+pub mod features;
 
 use anyhow::{Result, ensure};
 
@@ -26,7 +29,8 @@ pub struct OodMeasure {
     pub eval: fn(&Ranking) -> f64,
 }
 
-pub static OOD_SCORES: &[&OodScore] = &[&MAX_PROBABILITY, &PREDICTIVE_ENTROPY, &EXPECTED_ENTROPY, &MI, &ENERGY];
+pub static OOD_SCORES: &[&OodScore] =
+    &[&MAX_PROBABILITY, &PREDICTIVE_ENTROPY, &EXPECTED_ENTROPY, &MI, &ENERGY, &EXPECTED_ENERGY];
 
 pub static OOD_MEASURES: &[&OodMeasure] = &[&AUROC, &AUPR_IN, &AUPR_OUT, &FPR95, &DETECTION_ERROR];
 
@@ -63,6 +67,13 @@ static ENERGY: OodScore = OodScore {
     definition: "-log sum_c exp z_c of the mean logits z",
     scope: Scope::Shared,
     eval: |of, _| Some(of.energy.clone()),
+};
+
+static EXPECTED_ENERGY: OodScore = OodScore {
+    key: "expected_energy",
+    definition: "mean_k -log sum_c exp z_kc",
+    scope: Scope::Shared,
+    eval: |of, _| Some(of.expected_energy.clone()),
 };
 
 static AUROC: OodMeasure = OodMeasure {
@@ -108,7 +119,10 @@ static DETECTION_ERROR: OodMeasure = OodMeasure {
 
 /// The measures of one score on one pair of sets.
 pub struct OodRow {
-    pub score: &'static OodScore,
+    /// The key of the score.
+    pub score: String,
+    /// The formula of the score.
+    pub formula: &'static str,
     /// `None` if the score does not depend on the averaging.
     pub average: Option<Average>,
     /// The values in the order of [`OOD_MEASURES`]. `None` if the score is undefined.
@@ -118,7 +132,13 @@ pub struct OodRow {
 impl OodRow {
     /// Returns the formula of the score, its orientation and the definition of each measure.
     pub fn definition(&self) -> String {
-        format!("{}; positive = outside, higher = more outside; {}", self.score.definition, measure_definitions())
+        format!("{}; positive = outside, higher = more outside; {}", self.formula, measure_definitions())
+    }
+
+    /// Returns the row of a score that has been computed for samples `inside` and `outside`.
+    pub fn of_scores(score: String, formula: &'static str, inside: &[f64], outside: &[f64]) -> OodRow {
+        let values = measured(ranked(inside, outside).as_ref());
+        OodRow { score, formula, average: None, values }
     }
 }
 
@@ -150,17 +170,25 @@ pub fn compare(inside: &Uncertainty, outside: &Uncertainty) -> Result<Vec<OodRow
         };
         for average in averages {
             let ranking = rank(score, average.unwrap_or(Average::Probability), inside, outside);
-            let values = OOD_MEASURES.iter().map(|measure| ranking.as_ref().map(measure.eval)).collect();
-            rows.push(OodRow { score, average, values });
+            let values = measured(ranking.as_ref());
+            rows.push(OodRow { score: score.key.to_string(), formula: score.definition, average, values });
         }
     }
     Ok(rows)
 }
 
 fn rank(score: &OodScore, average: Average, inside: &Uncertainty, outside: &Uncertainty) -> Option<Ranking> {
-    let inside = (score.eval)(inside, average)?.into_iter().map(|value| (value, false));
-    let outside = (score.eval)(outside, average)?.into_iter().map(|value| (value, true));
-    Ranking::new(inside.chain(outside))
+    ranked(&(score.eval)(inside, average)?, &(score.eval)(outside, average)?)
+}
+
+fn ranked(inside: &[f64], outside: &[f64]) -> Option<Ranking> {
+    let inside = inside.iter().map(|value| (*value, false));
+    Ranking::new(inside.chain(outside.iter().map(|value| (*value, true))))
+}
+
+/// Returns the measures of a ranking in the order of [`OOD_MEASURES`].
+fn measured(ranking: Option<&Ranking>) -> Vec<Option<f64>> {
+    OOD_MEASURES.iter().map(|measure| ranking.map(measure.eval)).collect()
 }
 
 /// Returns the meaning of a column of an out-of-distribution table.
@@ -190,10 +218,10 @@ mod tests {
         let (inside, outside) = pair();
         for row in compare(&inside, &outside).unwrap() {
             let best = [1.0, 1.0, 1.0, 0.0, 0.0];
-            assert_eq!(row.values, best.map(Some), "{}", row.score.key);
+            assert_eq!(row.values, best.map(Some), "{}", row.score);
         }
         for row in compare(&outside, &inside).unwrap() {
-            assert_eq!((row.values[0], row.values[4]), (Some(0.0), Some(0.5)), "{}", row.score.key);
+            assert_eq!((row.values[0], row.values[4]), (Some(0.0), Some(0.5)), "{}", row.score);
         }
     }
 
@@ -201,14 +229,15 @@ mod tests {
     fn rows_follow_the_registry_and_say_what_they_mean() {
         let (inside, outside) = pair();
         let rows = compare(&inside, &outside).unwrap();
-        let scores: Vec<_> = rows.iter().map(|row| (row.score.key, row.average.map_or("", Average::suffix))).collect();
-        let shared = ["predictive_entropy", "expected_entropy", "mi", "energy"].map(|key| (key, ""));
+        let scores: Vec<_> =
+            rows.iter().map(|row| (row.score.as_str(), row.average.map_or("", Average::suffix))).collect();
+        let shared = ["predictive_entropy", "expected_entropy", "mi", "energy", "expected_energy"].map(|key| (key, ""));
         assert_eq!(scores[..2], [("max_probability", "lm"), ("max_probability", "pm")]);
         assert_eq!(scores[2..], shared);
         let measures = ["auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"];
         assert_eq!(OOD_MEASURES.iter().map(|measure| measure.key).collect::<Vec<_>>(), measures);
         for row in &rows {
-            assert!(row.definition().contains(row.score.definition) && row.definition().contains("positive = outside"));
+            assert!(row.definition().contains(row.formula) && row.definition().contains("positive = outside"));
         }
         assert!(measures.iter().all(|column| of_column(column).is_some()) && of_column("score").is_none());
     }
@@ -217,7 +246,7 @@ mod tests {
     fn mutual_information_of_one_member_is_empty() {
         let rows = compare(&of(1, 2, vec![3.0, 0.0]), &of(1, 2, vec![1.0, 0.0])).unwrap();
         let empty: Vec<_> = rows.iter().filter(|row| row.values.iter().all(Option::is_none)).collect();
-        assert_eq!(empty.iter().map(|row| row.score.key).collect::<Vec<_>>(), ["mi"]);
+        assert_eq!(empty.iter().map(|row| row.score.as_str()).collect::<Vec<_>>(), ["mi"]);
     }
 
     #[test]

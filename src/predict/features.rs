@@ -1,0 +1,57 @@
+//! Features of samples by single members, which have one each.
+
+use anyhow::Result;
+use tch::{Tensor, no_grad};
+
+use super::{Predictor, in_parts, joined};
+use crate::data::batches::{SampleSet, in_order};
+use crate::machine::memory::{ChunkSize, Chunker};
+use crate::model::Input;
+use crate::model::network::Graph;
+
+impl Predictor<'_> {
+    /// Plans passes of single members over batches of `images` samples, beside `fixed` bytes of other data.
+    ///
+    /// # Errors
+    /// Fails if one member and one sample do not fit in memory.
+    pub fn plan_features(&self, images: usize, fixed: u64) -> Result<Chunker> {
+        // One member after the other sees all samples, so that none is needed twice.
+        self.made.borrow_mut().clear();
+        self.keeps_all.set(false);
+        let need = self.need(Graph::None, fixed, false);
+        self.cut("features", need, ChunkSize { members: 1, images }, None)
+    }
+
+    /// Returns the features `[B, d]` of samples by one member, without a graph.
+    ///
+    /// # Errors
+    /// Fails for linearised members, which have none, or if memory does not suffice for one sample.
+    pub fn features(&self, member: usize, chunker: &Chunker, input: &Input) -> Result<Tensor> {
+        let weights = self.weights(member..member + 1)?;
+        chunker.run(|cut| {
+            let parts = in_parts(0..input.samples() as usize, cut.images).map(|part| {
+                let input = input.map(|values| values.narrow(1, part.start as i64, part.len() as i64));
+                no_grad(|| self.model.features_of(&weights, &input))
+            });
+            Ok(joined(parts.collect::<Result<Vec<_>>>()?, 1).squeeze_dim(0))
+        })
+    }
+
+    /// Hands the features of all samples of a set by one member to `each`, a batch `[B, d]` at a time.
+    ///
+    /// # Errors
+    /// Fails if samples cannot be read, or if [`features`](Self::features) or `each` fails.
+    pub fn each_features(
+        &self,
+        member: usize,
+        chunker: &Chunker,
+        (set, batch_size): (&SampleSet, usize),
+        each: &mut dyn FnMut(Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let all: Vec<u32> = (0..set.samples() as u32).collect();
+        for batch in set.batches(in_order(&all, batch_size)) {
+            each(self.features(member, chunker, &Input::Stored(batch?.samples.for_all()))?)?;
+        }
+        Ok(())
+    }
+}
