@@ -45,7 +45,8 @@ impl Measured<'_> {
 
     /// Returns the cells of this row under a name, with the metrics whose names `column` makes.
     fn cells(&self, name: String, column: impl Fn(&str) -> String) -> Vec<String> {
-        let heads = [self.get("set").to_string(), name, self.rows.len().to_string()];
+        let seeds = self.summary(&column("nll")).map_or(self.rows.len(), |summary| summary.count);
+        let heads = [self.get("set").to_string(), name, seeds.to_string()];
         let numbers = METRICS.iter().map(|metric| shown(self.summary(&column(metric)), &format!("{metric}_pm")));
         let seconds = self.seconds().map_or(NOTHING.to_string(), |seconds| format!("{seconds:.1}"));
         heads.into_iter().chain(numbers).chain([seconds]).collect()
