@@ -29,6 +29,8 @@ HALF_BOUND = 3e-2
 # Folders of which transformers 4 reads the names and the rotary positions.
 OLD = ["llama", "mistral", "llava transformers-4"]
 BLOCKS = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.gate", "mlp.fc", "mlp.proj", "lm_head"]
+FUSED = ["attn.qkv", "attn.proj", "mlp.gate_fc", "mlp.proj", "lm_head"]
+TURNED = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]
 ENCODER = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc", "mlp.proj"]
 SIGHT = ["projector.linear_1", "projector.linear_2", "vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
 TRAINING = """
@@ -213,7 +215,8 @@ def opened(network):
 
     sees = "llava" in (Path(network) / "config.json").read_text()
     kind = transformers.LlavaForConditionalGeneration if sees else transformers.AutoModelForCausalLM
-    return kind.from_pretrained(network, dtype=torch.float32)
+    # Bounds of scores are computed by the plain code alone.
+    return kind.from_pretrained(network, dtype=torch.float32, attn_implementation="eager" if "gemma2" in str(network) else None)
 
 
 def compared(place, what, network, data, head, folders, models, options=()):
@@ -240,7 +243,10 @@ def coming(place, network, data, head):
     from peft import LoraConfig, get_peft_model
 
     ends = ["q_proj", "v_proj", "down_proj", "lm_head"] + (["linear_1", "fc1", "k_proj"] if head == "answers" else [])
-    settings = dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={"v_proj": 4}, alpha_pattern={"down_proj": 7}, target_modules=ends)
+    larger = "v_proj"
+    if "phi3" in str(network):
+        ends, larger = ["qkv_proj", "gate_up_proj", "down_proj", "lm_head"], "qkv_proj"
+    settings = dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={larger: 4}, alpha_pattern={"down_proj": 7}, target_modules=ends)
     folders, models = [], []
     for number in range(2):
         torch.manual_seed(number)
@@ -262,9 +268,13 @@ def coming(place, network, data, head):
 
 def cases():
     language = FIXTURES / "language"
-    for name in ("llama", "llama-3", "llama-linear", "mistral", "qwen3", "qwen3-biased"):
+    for name in ("llama", "llama-3", "llama-linear", "llama-yarn", "mistral", "mistral-window", "qwen3", "qwen3-biased", "gemma2", "gemma3",
+                 "olmo2", "smollm3"):
         yield name, language / name, WORDS, BLOCKS, "label-words"
+    for name in ("phi3", "phi3-long"):
+        yield name, language / name, WORDS, FUSED, "label-words"
     yield "qwen2", language / "qwen2", WORDS, BLOCKS[:-1], "linear"
+    yield "gpt2", language / "gpt2", WORDS, TURNED, "linear"
     for name in ("transformers-4", "transformers-5"):
         yield f"llava {name}", FIXTURES / "llava" / name, QUESTIONS.replace("{labels}", ""), BLOCKS + SIGHT, "answers"
     closed = QUESTIONS.replace("{labels}", ', labels = ["yes", "2"]')

@@ -6,7 +6,8 @@ side, the gradients of low-rank updates, 20 greedy tokens; prompts.json: texts a
     pip install torch transformers tokenizers safetensors
     python scripts/make_language_fixtures.py [NAME ...]     # all, or those of these names
 
-Written by transformers 5.23.0; qwen3 and qwen3-biased by transformers 5.24.0 with torch 2.11.0.
+Written by transformers 5.23.0; those of qwen3 and later families, and those with a window or another scaling of positions, by transformers
+5.24.0 with torch 2.11.0.
 """
 
 import json
@@ -20,6 +21,7 @@ import transformers as hf
 from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch.func import functional_call
+from transformers.pytorch_utils import Conv1D
 
 OUT = Path(__file__).parent.parent / "tests" / "fixtures" / "language"
 CONTEXT = 128
@@ -93,10 +95,12 @@ def low_rank(model, tokens, mask, layers):
     generator = torch.Generator().manual_seed(7)
     weights, found = {}, {}
     for ours, theirs in layers.items():
-        weight = model.get_submodule(theirs).weight.detach()
-        a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
-        b = (torch.randn(weight.shape[0], RANK, generator=generator) * 0.3).requires_grad_()
-        weights[f"{theirs}.weight"], found[ours] = weight + SCALE * b @ a, (a, b)
+        weight, turned = model.get_submodule(theirs).weight.detach(), isinstance(model.get_submodule(theirs), Conv1D)
+        outputs, inputs = reversed(weight.shape) if turned else weight.shape
+        a = (torch.randn(RANK, inputs, generator=generator) * 0.3).requires_grad_()
+        b = (torch.randn(outputs, RANK, generator=generator) * 0.3).requires_grad_()
+        update = SCALE * b @ a
+        weights[f"{theirs}.weight"], found[ours] = weight + (update.T if turned else update), (a, b)
     logits = last_logits(lambda **inputs: functional_call(model, weights, (), inputs, tie_weights=False), tokens, mask)
     coefficients = torch.randn(logits.shape, generator=generator)
     gradients = iter(torch.autograd.grad((logits * coefficients).sum(), [leaf for pair in found.values() for leaf in pair]))
@@ -112,7 +116,15 @@ LAYERS = {"blocks.0.attn.q": "model.layers.0.self_attn.q_proj", "blocks.0.attn.v
           "blocks.1.mlp.proj": "model.layers.1.mlp.down_proj", "lm_head": "lm_head"}
 
 
-def write(name, model, tokenizer, shard=None):
+FUSED = {"blocks.0.attn.qkv": "model.layers.0.self_attn.qkv_proj", "blocks.1.attn.qkv": "model.layers.1.self_attn.qkv_proj",
+         "blocks.1.attn.proj": "model.layers.1.self_attn.o_proj", "blocks.0.mlp.gate_fc": "model.layers.0.mlp.gate_up_proj",
+         "blocks.1.mlp.proj": "model.layers.1.mlp.down_proj", "lm_head": "lm_head"}
+TURNED = {"blocks.0.attn.qkv": "transformer.h.0.attn.c_attn", "blocks.1.attn.qkv": "transformer.h.1.attn.c_attn",
+          "blocks.1.attn.proj": "transformer.h.1.attn.c_proj", "blocks.0.mlp.fc": "transformer.h.0.mlp.c_fc",
+          "blocks.1.mlp.proj": "transformer.h.1.mlp.c_proj", "lm_head": "lm_head"}
+
+
+def write(name, model, tokenizer, shard=None, layers=LAYERS):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
     folder = OUT / name
@@ -131,11 +143,22 @@ def write(name, model, tokenizer, shard=None):
         for row, one in enumerate(ids):
             found = model.generate(torch.tensor([one]), max_new_tokens=20, do_sample=False, pad_token_id=0)
             tensors[f"greedy.{row}"] = found[0, len(one):]
-    tensors |= low_rank(model, *padded(ids, "right"), LAYERS)
+    tensors |= low_rank(model, *padded(ids, "right"), layers)
     save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, folder / "reference.safetensors")
 
 
+def keys():
+    """The fields of every class of configs."""
+    from dataclasses import fields
+
+    classes = [hf.LlamaConfig, hf.MistralConfig, hf.Qwen2Config, hf.Qwen3Config, hf.Gemma2Config, hf.Gemma3TextConfig, hf.Phi3Config, hf.Olmo2Config,
+               hf.SmolLM3Config, hf.GPT2Config]
+    told = {kind.model_type: sorted(field.name for field in fields(kind)) for kind in classes}
+    (OUT / "keys.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
 def main():
+    keys()
     vocabulary = len(WORDS) + 3
     llama = lambda **more: hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=vocabulary, **SMALL, **more))
     write("llama", llama(), words())
@@ -150,6 +173,31 @@ def main():
     write("qwen3", qwen(num_key_value_heads=2, head_dim=6), words())
     write("qwen3-biased", qwen(num_key_value_heads=4, head_dim=4, attention_bias=True, hidden_act="gelu_pytorch_tanh", use_sliding_window=True,
                                sliding_window=100, max_window_layers=1, tie_word_embeddings=True), words())
+    yarn = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32)
+    write("llama-yarn", llama(num_key_value_heads=2, rope_parameters=yarn), words())
+    write("llama-dynamic", llama(num_key_value_heads=2, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=4.0)), words())
+    small = SMALL | dict(vocab_size=vocabulary, num_key_value_heads=2)
+    write("mistral-window", hf.MistralForCausalLM(hf.MistralConfig(**small, sliding_window=4)), words())
+    windows = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
+    write("qwen2-window", hf.Qwen2ForCausalLM(hf.Qwen2Config(**small, **windows)), words())
+    # Bounds of scores are computed by the plain code alone.
+    gemma = small | dict(head_dim=6, query_pre_attn_scalar=9, pad_token_id=0)
+    write("gemma2", hf.Gemma2ForCausalLM._from_config(hf.Gemma2Config(**gemma, sliding_window=4, attn_logit_softcapping=1.5,
+          final_logit_softcapping=2.0), attn_implementation="eager"), words())
+    bases = dict(full_attention=dict(rope_type="linear", rope_theta=1e5, factor=2.0), sliding_attention=dict(rope_type="default", rope_theta=1e3))
+    gemma |= dict(num_hidden_layers=3, sliding_window=4, rope_parameters=bases,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+    write("gemma3", hf.Gemma3ForCausalLM(hf.Gemma3TextConfig(**gemma)), words())
+    phi = small | dict(pad_token_id=0)
+    write("phi3", hf.Phi3ForCausalLM(hf.Phi3Config(**phi, sliding_window=6)), words(), layers=FUSED)
+    long = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.1], long_factor=[2.0], partial_rotary_factor=0.5)
+    write("phi3-long", hf.Phi3ForCausalLM(hf.Phi3Config(**phi, rope_parameters=long, original_max_position_embeddings=64)), words(), layers=FUSED)
+    write("olmo2", hf.Olmo2ForCausalLM(hf.Olmo2Config(**small, pad_token_id=0)), words())
+    smol = small | dict(num_hidden_layers=4, pad_token_id=0)
+    write("smollm3", hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**smol, attention_bias=True, mlp_bias=True, no_rope_layers=[1, 0, 1, 0],
+          use_sliding_window=True, sliding_window=5)), words())
+    gpt = dict(vocab_size=304, n_embd=16, n_layer=2, n_head=4, n_positions=CONTEXT, bos_token_id=1, eos_token_id=2)
+    write("gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt)), pieces(), layers=TURNED)
 
 
 if __name__ == "__main__":

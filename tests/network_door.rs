@@ -111,6 +111,7 @@ fn model() -> Model {
             bias: Tensor::zeros([2], (Kind::Float, Device::Cpu)),
             normalised: false,
             rows: None,
+            cap: None,
             training: Training::Always,
             texts: None,
         },

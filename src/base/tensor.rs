@@ -11,6 +11,11 @@ pub fn wide(kind: Kind) -> Kind {
     if kind == Kind::Double { Kind::Double } else { Kind::Float }
 }
 
+/// Returns c tanh(x / c), which is x near 0 and bounded by c.
+pub fn capped(x: &Tensor, cap: f64) -> Tensor {
+    (x / cap).tanh() * cap
+}
+
 /// Returns the first line of a libtorch error; the C++ trace that follows goes to the debug log.
 pub fn first_line(error: &TchError) -> String {
     let text = error.to_string();

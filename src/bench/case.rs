@@ -86,6 +86,7 @@ impl Source<'_> {
             bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
             normalised: true,
             rows: None,
+            cap: None,
             training: HeadTraining::Never,
             texts: None,
         };

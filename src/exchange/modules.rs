@@ -237,6 +237,13 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
             outgoing.experiment.head.key,
             target.class.map_or("", |class| class.name)
         ),
-        _ => Ok(HeadPlace::Beside { normalised: head.normalised }),
+        _ => {
+            ensure!(
+                outgoing.session.model.head.cap.is_none(),
+                "the logits of this network are bounded (final_logit_softcapping), but those of a head beside a model are not: export it \
+                 by --to torchscript or --to onnx"
+            );
+            Ok(HeadPlace::Beside { normalised: head.normalised })
+        }
     }
 }

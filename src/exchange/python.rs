@@ -145,11 +145,11 @@ fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
-         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32)\n{wrap}\
+         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
-        class.name
+        class.name, class.options
     );
     let rows = "[torch.arange(len(last)), last]";
     let output = match head {

@@ -80,7 +80,7 @@ const READ: [&str; 9] = [
 
 /// The settings that change nothing in a trained adapter: its tensors say which layers it updates, and the start of the
 /// factors says how they were made.
-const HARMLESS: [&str; 22] = [
+const HARMLESS: [&str; 23] = [
     "task_type",
     "peft_version",
     "auto_mapping",
@@ -103,6 +103,8 @@ const HARMLESS: [&str; 22] = [
     "ensure_weight_tying",
     "runtime_config",
     "ephemeral_gpu_offload",
+    // The layout of the weights that PEFT merges into.
+    "fan_in_fan_out",
 ];
 
 /// The starts of PEFT 0.21 with which an adapter is an update of the checkpoint itself.

@@ -204,7 +204,15 @@ mod tests {
         let embeddings = texts.embeddings(&texts.projection);
         let weight = &embeddings / embeddings.norm_scalaropt_dim(2.0, [-1], true) * 10.0;
         let bias = Tensor::from_slice(&[-1.0, -1.0]);
-        let head = Head { weight, bias, normalised: true, training: Training::Never, rows: None, texts: Some(texts) };
+        let head = Head {
+            weight,
+            bias,
+            normalised: true,
+            training: Training::Never,
+            rows: None,
+            cap: None,
+            texts: Some(texts),
+        };
         let of_image = pair(
             &matrix([&[4.0, 1.0], &[1.0, 3.0]]),
             &matrix([&[5.0, 1.0, 0.5], &[1.0, 4.0, -1.0], &[0.5, -1.0, 6.0]]),
@@ -308,7 +316,15 @@ mod tests {
         let scale = golden.number("log_scale").exp();
         let weight = &embeddings / embeddings.norm_scalaropt_dim(2.0, [-1], true) * scale;
         let bias = Tensor::full([5], golden.number("bias"), tch::kind::DOUBLE_CPU);
-        let head = Head { weight, bias, normalised: true, training: Training::Never, rows: None, texts: Some(texts) };
+        let head = Head {
+            weight,
+            bias,
+            normalised: true,
+            training: Training::Never,
+            rows: None,
+            cap: None,
+            texts: Some(texts),
+        };
         let pairs = ["images", "texts"]
             .map(|side| pair(&tensor(&format!("factors/a/{side}")), &(tensor(&format!("factors/b/{side}")) * 10.0)));
         let outputs = cosines(&pairs, 0.0, Output::Probit).outputs(&head, &seen).unwrap();

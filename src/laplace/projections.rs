@@ -331,6 +331,7 @@ mod tests {
             normalised: true,
             training: crate::model::head::Training::Never,
             rows: None,
+            cap: None,
             texts: None,
         };
         let images = random(&[8, 4]);

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
-use super::language::{Rows, Tokenizer};
+use super::head::Words;
+use super::language::Rows;
 use super::network::{Network, Parameters};
 use super::preparation::{AsStored, Preparation};
 use super::recognition::identify::{Evidence, Fixed, Identified};
@@ -35,7 +36,7 @@ pub trait Backbone {
     }
 
     /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
-    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
+    fn words(&self) -> Option<Words<'_>> {
         None
     }
 
@@ -302,8 +303,9 @@ impl Backbone for language::Opened {
         self.names.clone()
     }
 
-    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
-        Some((&self.tokenizer, &self.base))
+    fn words(&self) -> Option<Words<'_>> {
+        let logit_cap = self.language.geometry.traits.logit_cap;
+        Some(Words { tokenizer: &self.tokenizer, base: &self.base, logit_cap })
     }
 
     fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
@@ -344,8 +346,9 @@ impl Backbone for llava::Opened {
         self.names.clone()
     }
 
-    fn words(&self) -> Option<(&Tokenizer, &Parameters)> {
-        Some((&self.tokenizer.tokenizer, &self.base))
+    fn words(&self) -> Option<Words<'_>> {
+        let logit_cap = self.llava.language.geometry.traits.logit_cap;
+        Some(Words { tokenizer: &self.tokenizer.tokenizer, base: &self.base, logit_cap })
     }
 
     fn read(&mut self, rows: Rows) {

@@ -118,9 +118,9 @@ impl StoredNames {
         self.0.push(StoredName { name, canonical, form, fused: true });
     }
 
-    /// Collects parameters that are stored as they are, each with its stored and its canonical name.
-    pub(super) fn of_plain(all: impl Iterator<Item = (String, String)>) -> StoredNames {
-        let one = |(name, canonical)| StoredName { name, canonical, form: Form::AsIs, fused: false };
+    /// Collects parameters that are stored apart, each with its stored and its canonical name.
+    pub(super) fn of_plain(all: impl Iterator<Item = (String, String, Form)>) -> StoredNames {
+        let one = |(name, canonical, form)| StoredName { name, canonical, form, fused: false };
         StoredNames(all.map(one).collect())
     }
 

@@ -9,7 +9,7 @@ use crate::model::vit::Activation;
 
 /// The largest values of sizes, far above those of published networks.
 const MOST: [(&[&str], i64); 3] = [
-    (&["num_hidden_layers", "layers", "depth"], 4096),
+    (&["num_hidden_layers", "n_layer", "layers", "depth"], 4096),
     (&["image_size", "img_size", "patch_size"], 16_384),
     (
         &[
@@ -19,6 +19,9 @@ const MOST: [(&[&str], i64); 3] = [
             "num_attention_heads",
             "num_key_value_heads",
             "projection_dim",
+            "n_embd",
+            "n_inner",
+            "n_head",
         ],
         WIDEST,
     ),
@@ -204,6 +207,32 @@ impl Values {
         }
     }
 
+    /// Returns a number above 0, or `None` for null, which switches off what it bounds; an absent key means the default.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn bound(&self, key: &str, default: Option<f64>) -> Result<Option<f64>> {
+        match self.table.get(key) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(_) => self.number(key, 1.0).map(Some),
+        }
+    }
+
+    /// Returns a list of numbers above 0.
+    ///
+    /// # Errors
+    /// Fails if the value is something else.
+    pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
+        let all: Vec<Option<f64>> =
+            self.get(key).and_then(Value::as_array).into_iter().flatten().map(Value::as_f64).collect();
+        let all: Option<Vec<f64>> = all.into_iter().map(|one| one.filter(|number| *number > 0.0)).collect();
+        match all {
+            Some(all) if !all.is_empty() => Ok(all),
+            _ => bail!("{}: {key}: must be a list of numbers above 0", self.path.display()),
+        }
+    }
+
     /// Returns the activation of the MLP.
     ///
     /// # Errors
@@ -213,13 +242,21 @@ impl Values {
         if self.is_true("use_swiglu_ffn") {
             return Ok(Activation::Silu);
         }
-        match self.get("hidden_act").map_or(default, |value| value.as_str().unwrap_or_default()) {
+        self.activation_of("hidden_act", default)
+    }
+
+    /// Returns the activation that a key names.
+    ///
+    /// # Errors
+    /// Fails if bella does not compute it.
+    pub fn activation_of(&self, key: &str, default: &str) -> Result<Activation> {
+        match self.get(key).map_or(default, |value| value.as_str().unwrap_or_default()) {
             "gelu" => Ok(Activation::Gelu),
             "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
             "quick_gelu" => Ok(Activation::QuickGelu),
             "silu" | "swish" => Ok(Activation::Silu),
             word => bail!(
-                "{}: hidden_act = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
+                "{}: {key} = \"{word}\" is none that bella computes; known: gelu, gelu_pytorch_tanh, quick_gelu, silu",
                 self.path.display()
             ),
         }

@@ -288,12 +288,21 @@ fn poolings_of_timm_are_read_in_its_order() {
 fn refusals_name_what_would_be_read() {
     let place = Place::new();
     let with = |name: &str, change: &dyn Fn(&mut Value)| refusal(&configured(&place, name, change), &fixed(name));
-    let language = json!({ "model_type": "gemma2", "vocab_size": 256_000, "hidden_size": 2304 });
+    let language = json!({ "model_type": "gemma9", "vocab_size": 256_000, "hidden_size": 2304 });
     let line = with("hf-vit", &|config| *config = language.clone());
     assert_has(
         &line,
-        &["model_type = \"gemma2\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3"],
+        &[
+            "model_type = \"gemma9\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3, gemma2",
+        ],
     );
+    for mixture in ["mixtral", "qwen3_moe", "gpt_oss"] {
+        let line = with("hf-vit", &|config| *config = json!({ "model_type": mixture, "vocab_size": 256_000 }));
+        assert_has(
+            &line,
+            &[&format!("model_type = \"{mixture}\" is a mixture of experts"), "bella computes dense networks"],
+        );
+    }
     let line = with("timm-vit", &|config| config["architecture"] = json!("resnet50"));
     assert_has(&line, &["`resnet50` is an architecture of timm", "set checkpoint.kind = \"module\""]);
     assert!(!line.contains("vit_"), "{line}");

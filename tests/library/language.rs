@@ -10,6 +10,7 @@ use bella::machine::Chunk;
 use bella::model::head::{Head, Training};
 use bella::model::language::{Opened, open};
 use bella::model::network::low_rank::LowRank;
+use bella::model::network::ops::{Dual, Tangents};
 use bella::model::network::{Network, Weights};
 use bella::model::{AsStored, Model};
 use bella::predict::generate::{Stop, Written};
@@ -18,7 +19,26 @@ use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
 use tch::{Device, Kind, Tensor};
 
-const FAMILIES: [&str; 7] = ["llama", "llama-linear", "llama-3", "mistral", "qwen2", "qwen3", "qwen3-biased"];
+const FAMILIES: [&str; 18] = [
+    "llama",
+    "llama-linear",
+    "llama-3",
+    "llama-yarn",
+    "llama-dynamic",
+    "mistral",
+    "mistral-window",
+    "qwen2",
+    "qwen2-window",
+    "qwen3",
+    "qwen3-biased",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "phi3-long",
+    "olmo2",
+    "smollm3",
+    "gpt2",
+];
 const SCALE: f64 = 0.5;
 
 fn folder(name: &str) -> PathBuf {
@@ -46,6 +66,7 @@ fn head(opened: &Opened) -> Head {
         normalised: false,
         training: Training::OfNetwork,
         rows: Some(Tensor::arange(vocabulary, tch::kind::INT64_CPU)),
+        cap: opened.language.geometry.traits.logit_cap,
         texts: None,
     }
 }
@@ -77,6 +98,12 @@ const LAYERS: [&str; 8] = [
     "lm_head",
 ];
 
+/// The layers that the reference adapts.
+fn adapted(folder: &std::path::Path) -> Vec<String> {
+    let all = Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap();
+    all.iter().filter_map(|(name, _)| name.strip_suffix(".A").map(str::to_string)).collect()
+}
+
 /// Two particles: that of the reference, and one without an update, which must not disturb it.
 #[test]
 fn gradients_by_adapters_are_those_of_transformers() {
@@ -84,7 +111,9 @@ fn gradients_by_adapters_are_those_of_transformers() {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let mut weights = Weights::frozen(&opened.base);
         let mut leaves = Vec::new();
-        for layer in LAYERS {
+        let layers = adapted(&folder(name));
+        assert!(layers.len() >= 6, "{layers:?}");
+        for layer in &layers {
             let two = |t: Tensor| Tensor::stack(&[&t, &t.zeros_like()], 0).set_requires_grad(true);
             let (a, b) = (two(reference.get(&format!("{layer}.A"))), two(reference.get(&format!("{layer}.B"))));
             weights
@@ -100,6 +129,37 @@ fn gradients_by_adapters_are_those_of_transformers() {
         for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
             near(&gradient.get(0), &reference.get(&format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
         }
+    }
+}
+
+/// The derivative of the logits along a move of the adapters, times coefficients, is the move times the gradient of transformers.
+#[test]
+fn derivatives_along_moves_are_those_of_transformers() {
+    for name in FAMILIES {
+        let (opened, reference) = (opened(name), Reference::of(&folder(name)));
+        let (mut mode, mut moves) = (Weights::frozen(&opened.base), Weights::frozen(&opened.base));
+        let mut expected = Tensor::zeros([2], tch::kind::FLOAT_CPU);
+        tch::manual_seed(4);
+        for layer in adapted(&folder(name)) {
+            let [(a, a_moved), (b, b_moved)] = ["A", "B"].map(|end| {
+                let own = reference.get(&format!("{layer}.{end}")).unsqueeze(0);
+                let moved = Tensor::randn([&[2], &own.size()[1..]].concat(), tch::kind::FLOAT_CPU);
+                let products = &moved * reference.get(&format!("{layer}.{end}.gradient"));
+                expected += products.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
+                (own, moved)
+            });
+            mode.update(&layer, LowRank { a, b, scale: SCALE, magnitude: None });
+            moves.update(&layer, LowRank { a: a_moved, b: b_moved, scale: SCALE, magnitude: None });
+        }
+        let tangents = Tangents::new(&mode, &moves);
+        let samples = samples(&reference, "left").for_all().map(|values| Dual::fixed(values.shallow_clone()));
+        let found = tch::no_grad(|| {
+            let features = opened.language.written().unwrap().along(&tangents, &samples);
+            head(&opened).logits_along(&tangents, &features)
+        });
+        near(&found.value.get(0), &reference.get("adapted.logits"), name);
+        let found = (found.moved.unwrap() * reference.get("coefficients")).flatten(1, -1);
+        near(&found.sum_dim_intlist([1i64].as_slice(), false, Kind::Float), &expected, name);
     }
 }
 

@@ -88,6 +88,7 @@ fn model(opened: Opened) -> Model {
         normalised: false,
         training: bella::model::head::Training::Tokens,
         rows: None,
+        cap: None,
         texts: None,
     };
     let (network, device, kind) = (Box::new(opened.llava), Device::Cpu, Kind::Float);

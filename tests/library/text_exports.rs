@@ -15,6 +15,11 @@ use tch::{Kind, Tensor};
 
 const ALL: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \"mlp.gate\", \
                    \"mlp.fc\", \"mlp.proj\", \"lm_head\"] }\n";
+/// The layers of Phi-3 and of GPT-2, which fuse some.
+const FUSED: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.gate_fc\", \"mlp.proj\", \
+                     \"lm_head\"] }\n";
+const TURNED: &str =
+    "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.fc\", \"mlp.proj\"] }\n";
 const FULL: &str = "subspace.full = {}\n";
 const WORDS: &str = "head.label-words = {}\n";
 
@@ -94,9 +99,10 @@ const ADAPTER: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", 
 /// Grouped keys and biases in shards, tied embeddings, and a classifier of its own.
 #[test]
 fn adapters_come_back_bit_for_bit() {
-    for network in ["llama-3", "llama-linear"] {
-        comes_back(&trained(network, &format!("{WORDS}{ALL}")), &ADAPTER, &[]);
+    for (network, tables) in [("llama-3", ALL), ("llama-linear", ALL), ("gemma2", ALL), ("phi3", FUSED)] {
+        comes_back(&trained(network, &format!("{WORDS}{tables}")), &ADAPTER, &[]);
     }
+    comes_back(&trained("gpt2", &format!("head.linear = {{}}\n{TURNED}")), &ADAPTER, &[]);
     let place = trained("llama-3", &format!("head.linear = {{}}\n{ALL}"));
     comes_back(&place, &[&ADAPTER[..], &["head.safetensors"]].concat(), &[]);
     let config = json(&place.path("first/particle-0/adapter_config.json"));
@@ -191,7 +197,7 @@ fn logits(folder: &Path, expected: &Path, words: Option<[&str; 2]>) -> Tensor {
     let weights = Weights::frozen(&found.base);
     let all = tch::no_grad(|| {
         let features = found.language.forward(&weights, &samples);
-        weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0)
+        found.language.autoregressive().unwrap().token_logits(&weights, &features).squeeze_dim(0)
     });
     let Some(words) = words else { return all };
     let ids = words.map(|word| i64::from(found.tokenizer.token_of(word).unwrap()));
@@ -207,6 +213,8 @@ fn whole_models_give_the_same_logits() {
         // The output matrix alone has an update, so it is another one than the embeddings now.
         ("llama-linear", ALL, false),
         ("qwen3", FULL, false),
+        ("gemma2", FULL, true),
+        ("phi3", FUSED, false),
     ] {
         let place = trained(network, &format!("{WORDS}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "weights"]));
@@ -241,6 +249,15 @@ fn a_posterior_of_texts_leaves_as_one_archive() {
         ("qwen2", linear, FULL),
         ("qwen3", WORDS, ALL),
         ("qwen3-biased", WORDS, FULL),
+        ("mistral-window", WORDS, ALL),
+        ("gemma2", WORDS, ALL),
+        ("gemma2", WORDS, FULL),
+        ("gemma3", WORDS, ALL),
+        ("phi3-long", WORDS, FUSED),
+        ("olmo2", WORDS, ALL),
+        ("smollm3", WORDS, FULL),
+        ("gpt2", linear, TURNED),
+        ("gpt2", linear, FULL),
     ] {
         let place = trained(network, &format!("{head}{subspace}"));
         done(export(&place, &place.run(), "out", &["--to", "torchscript"]));

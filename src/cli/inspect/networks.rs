@@ -8,11 +8,11 @@ use anyhow::{Result, bail};
 use crate::base::small::Usage;
 use crate::machine::device::precision_name;
 use crate::model::archive::Archive;
-use crate::model::families::decoders::Decoder;
+use crate::model::families::decoders::{Decoder, Mlp, NormKind};
 use crate::model::folder::texts::class_names;
 use crate::model::folder::{Preprocessing, TOKENIZER, has_weights, home};
 use crate::model::language::Geometry;
-use crate::model::language::rope::Scaling;
+use crate::model::language::rope::{Rope, Scaling, Yarn};
 use crate::model::llava::PROJECTOR;
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, Parameters, SlotKind};
@@ -26,28 +26,44 @@ use crate::schema::Choice;
 /// Fails if the network cannot be opened.
 pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     let opened = language::open(path, None)?;
-    let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, rope, tied, .. } =
-        opened.language.geometry;
-    let Decoder { model_type, about, .. } = opened.language.geometry.family;
+    let geometry = &opened.language.geometry;
+    let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, tied, .. } = geometry;
+    let Decoder { model_type, about, .. } = geometry.family;
     println!("file          {}", path.display());
     println!("network       {model_type} ({about}), a language network");
-    println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");
+    let gated = if geometry.traits.mlp == Mlp::Plain { "MLP" } else { "gated MLP" };
+    println!("transformer   width {width}, {blocks} blocks, {gated} {mlp}");
     println!("heads         {heads} of width {channels}, {key_heads} of keys and values");
-    println!("norm          by the root mean square, eps {eps:e}");
-    let scaling = match rope.scaling {
-        Scaling::None => "not scaled".to_string(),
-        Scaling::Linear { factor } => format!("scaled by {factor}"),
-        Scaling::Llama3 { factor, low, high, original } => {
-            format!("scaled as Llama 3.1's by {factor} (from {original} tokens, factors {low} and {high})")
-        }
-    };
-    println!("positions     rotary, base {}, {scaling}", rope.theta);
+    let norm = if geometry.traits.norm == NormKind::Layer { "layer norm" } else { "by the root mean square" };
+    println!("norm          {norm}, eps {eps:e}");
+    match geometry.ropes.is_empty() {
+        true => println!("positions     learned"),
+        false => geometry.ropes.iter().for_each(|rope| println!("positions     {}", positions(rope))),
+    }
+    if let Some(window) = geometry.views.iter().find_map(|view| view.window) {
+        let count = geometry.views.iter().filter(|view| view.window.is_some()).count();
+        println!("window        {window} tokens in {count} blocks");
+    }
     println!("texts         at most {context} tokens of a vocabulary of {vocabulary}");
     println!("output matrix {}", if tied { "the embeddings" } else { "its own" });
     println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
     print_low_rank(&opened.language, rank, "every block", &[1, 3, 5, 20]);
     Ok(opened.base)
+}
+
+fn positions(Rope { theta, scaling, channels }: &Rope) -> String {
+    let scaling = match scaling {
+        Scaling::None => "not scaled".to_string(),
+        Scaling::Linear { factor } => format!("scaled by {factor}"),
+        Scaling::Dynamic => "not scaled within the texts of training (dynamic)".to_string(),
+        Scaling::Llama3 { factor, low, high, original } => {
+            format!("scaled as Llama 3.1's by {factor} (from {original} tokens, factors {low} and {high})")
+        }
+        Scaling::Yarn(Yarn { factor, original, .. }) => format!("scaled by YaRN by {factor} (from {original} tokens)"),
+        Scaling::Long { amplitude, .. } => format!("scaled by LongRoPE, times {amplitude}"),
+    };
+    format!("rotary, base {theta}, {channels} channels, {scaling}")
 }
 
 /// Prints a text encoder, as [`print()`] does.
@@ -83,7 +99,8 @@ pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     let llava::Opened { llava, base, stored, .. } = &opened;
     let Decoder { model_type, about, .. } = llava.language.geometry.family;
     let (sight, tower) = (&llava.sight, &llava.sight.tower.geometry);
-    let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, .. } = llava.language.geometry;
+    let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, .. } =
+        &llava.language.geometry;
     let [size, patches] = [sight.eyes.image_size, sight.patches()];
     println!("file          {}", path.display());
     println!("network       llava on {model_type} ({about}), a language network that sees images");

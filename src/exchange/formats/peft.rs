@@ -16,6 +16,7 @@ use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
 use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, modules};
+use crate::model::families::Class;
 use crate::posterior::description::alpha;
 
 pub static FORMAT: Format = Format {
@@ -99,6 +100,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     if target.writer().is_some() {
         values["task_type"] = json!("CAUSAL_LM");
     }
+    values["fan_in_fan_out"] = json!(target.class.is_some_and(Class::has_turned_layers));
     config::write(&folder.join(CONFIG), &values)
 }
 

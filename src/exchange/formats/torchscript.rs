@@ -11,6 +11,7 @@ use crate::data::Interpolation;
 use crate::exchange::format::{Described, Format, Leaves, Together};
 use crate::exchange::graph::Built;
 use crate::model::archive::write::{Blueprint, Class, Module, number, write as write_archive};
+use crate::model::network::ops::Scoring;
 use crate::model::network::ops::graph::{Graph, Masked, Node, Operation, Value};
 
 pub static FORMAT: Format = Format {
@@ -90,7 +91,11 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
         Operation::Negate => format!("torch.neg({x})"),
         Operation::LayerNorm { eps } => {
             let width = values[0].shape.last().copied().unwrap_or_default();
-            let scale = if inputs.len() == 3 { inputs[1..].join(", ") } else { "None, None".to_string() };
+            let scale = match inputs.len() {
+                1 => "None, None".to_string(),
+                2 => format!("{}, None", inputs[1]),
+                _ => inputs[1..].join(", "),
+            };
             format!("torch.layer_norm({x}, [{width}], {scale}, {eps:e})")
         }
         Operation::RmsNorm { eps } => {
@@ -98,7 +103,10 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
             format!("torch.mul({x}, torch.rsqrt(torch.add({mean}, {eps:e})))")
         }
         Operation::Activation(activation) => activation.script(x),
-        Operation::Attention { masked, groups } => attention(*masked, *groups, inputs),
+        Operation::Attention { masked, groups, scoring } => match scoring.cap {
+            Some(cap) => bounded(*masked, *groups, (*scoring, cap), (values, inputs)),
+            None => attention(*masked, *groups, scoring.scale, inputs),
+        },
         Operation::Mean { axis } => format!("torch.mean({x}, [{axis}], True)"),
         Operation::Unit => format!(
             "torch.div({x}, torch.clamp_min(torch.linalg_vector_norm({x}, 2., [-1], True), 9.9999999999999998e-13))"
@@ -113,12 +121,47 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
 }
 
 /// Returns the call of attention.
-fn attention(masked: Masked, groups: i64, inputs: &[String]) -> String {
+fn attention(masked: Masked, groups: i64, scale: Option<f64>, inputs: &[String]) -> String {
     let heads = inputs[..3].join(", ");
     let mask = inputs.get(3).map_or("None", String::as_str);
     let causal = if masked == Masked::Causal { "True" } else { "False" };
-    let grouped = if groups > 1 { ", scale=None, enable_gqa=True" } else { "" };
+    let grouped = match (groups > 1, scale) {
+        (false, None) => String::new(),
+        (true, None) => ", scale=None, enable_gqa=True".to_string(),
+        (_, Some(scale)) => {
+            format!(", scale={scale:?}, enable_gqa={}", if groups > 1 { "True" } else { "False" })
+        }
+    };
     format!("torch.scaled_dot_product_attention({heads}, {mask}, 0., {causal}{grouped})")
+}
+
+/// Returns the expression of attention by bounded scores, for which torch has no function.
+fn bounded(
+    masked: Masked,
+    groups: i64,
+    (scoring, cap): (Scoring, f64),
+    (values, inputs): (&[Value], &[String]),
+) -> String {
+    let (tokens, channels) = (values[0].shape[2], values[0].shape[3]);
+    let scale = scoring.scale.unwrap_or_else(|| (channels as f64).powf(-0.5));
+    let shared = |x: &String| match groups {
+        1 => x.clone(),
+        _ => format!("torch.repeat_interleave({x}, {groups}, 1)"),
+    };
+    let (query, key, value) = (&inputs[0], shared(&inputs[1]), shared(&inputs[2]));
+    let scores = format!("torch.mul(torch.matmul({query}, torch.transpose({key}, 2, 3)), {scale:?})");
+    let scores = format!("torch.mul(torch.tanh(torch.div({scores}, {cap:?})), {cap:?})");
+    let forbidden = |absent: String| format!("torch.masked_fill({scores}, {absent}, float(\"-inf\"))");
+    let scores = match masked {
+        Masked::No => scores.clone(),
+        Masked::Added => format!("torch.add({scores}, {})", inputs[3]),
+        Masked::Seen => forbidden(format!("torch.logical_not({})", inputs[3])),
+        Masked::Causal => {
+            let all = format!("torch.new_ones({query}, [{tokens}, {tokens}])");
+            forbidden(format!("torch.to(torch.triu({all}, 1), {})", number(Kind::Bool)))
+        }
+    };
+    format!("torch.matmul(torch.softmax({scores}, -1), {value})")
 }
 
 /// Returns the call of an operation that moves values, or makes new pixels of them.

@@ -11,7 +11,7 @@ use crate::exchange::lora::{Lora, updates};
 use crate::exchange::outgoing::Outgoing;
 use crate::model::language::OUTPUT;
 use crate::model::network::ops::graph::{Factors, Members, Operation, SAMPLES, Value};
-use crate::model::network::ops::{Ops, Writer};
+use crate::model::network::ops::{Activation, Ops, Writer};
 use crate::model::{Normalize, Texts};
 
 /// The members that leave, and how they predict together.
@@ -21,6 +21,8 @@ pub struct Leaving {
     pub weights: Option<Tensor>,
     /// Whether features are L2-normalised before the head.
     pub normalised: bool,
+    /// The bound of logits, if there is one.
+    pub cap: Option<f64>,
 }
 
 fn host(tensor: &Tensor) -> Tensor {
@@ -52,7 +54,7 @@ impl Leaving {
         }
         let count = outgoing.count() as f64;
         let weights = outgoing.weights.as_ref().map(|weights| Tensor::from_slice(weights).to_kind(Kind::Float) * count);
-        Leaving { members, weights, normalised: head.normalised }
+        Leaving { members, weights, normalised: head.normalised, cap: head.cap }
     }
 }
 
@@ -128,7 +130,7 @@ pub fn predict(writer: &Writer, leaving: &Leaving, features: &Value) -> [Value; 
     let x = writer.reshape(&x, &[1, x.shape[2]]);
     let x = writer.linear("head", &x);
     let classes = x.shape[3];
-    let logits = writer.reshape(&x, &[classes]);
+    let logits = capped(writer, leaving, writer.reshape(&x, &[classes]));
     let logits = writer.graph().expand(&logits, leaving.members.count);
     writer.graph().enter("predictive");
     let each = writer.graph().keep(Operation::Softmax, &[&logits]);
@@ -143,6 +145,16 @@ pub fn predict(writer: &Writer, leaving: &Leaving, features: &Value) -> [Value; 
     let information = graph.keep(Operation::Clamp { most: None }, &[&information]);
     let information = graph.reshape(&information, &[SAMPLES]);
     [logits, probabilities, information]
+}
+
+/// Returns logits within their bound c: c tanh(z / c).
+fn capped(writer: &Writer, leaving: &Leaving, logits: Value) -> Value {
+    let Some(cap) = leaving.cap else { return logits };
+    let cap = writer.stored("head.cap", || Tensor::from_slice(&[cap]));
+    let mut graph = writer.graph();
+    let logits = graph.pair(Operation::Divide, &logits, &cap);
+    let logits = graph.keep(Operation::Activation(Activation::Tanh), &[&logits]);
+    graph.times(&logits, &cap)
 }
 
 /// Returns the mean over members `[n, B, k]`, by their weights.

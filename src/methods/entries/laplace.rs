@@ -128,6 +128,12 @@ impl PostHoc for Spec {
                 || model.network.written().is_some(),
             "method.laplace.{NOT_WRITTEN}"
         );
+        let trains_head = subspace.layout().columns.iter().any(|column| column.name == "head.weight");
+        ensure!(
+            model.head.cap.is_none() || !trains_head,
+            "method.laplace: the logits of this network are bounded (final_logit_softcapping), so that they are not linear in the rows of \
+             its label words: adapt other layers ([subspace.low-rank] with parameters = \"all\"), or train a new classifier ([head.linear])"
+        );
         let estimate = self.settings().estimate(subspace, self.particles, model.head.classes())?;
         tracing::info!("laplace: {estimate}");
         Ok(())

@@ -40,6 +40,8 @@ pub struct Class {
     pub reads: i64,
     /// The attribute of the model's output that holds the features.
     pub features: &'static str,
+    /// What the class must be told when it is loaded, besides the type.
+    pub options: &'static str,
     /// Whether the class must be asked to resize its position embeddings.
     pub asks_to_resize: bool,
     pub layers: Layers,
@@ -141,6 +143,7 @@ pub(super) const fn reading(name: &'static str, features: &'static str, styles: 
         classifier: None,
         reads: 1,
         features,
+        options: "",
         asks_to_resize: true,
         layers: Layers::Styles(styles),
         around: &[],
@@ -150,6 +153,11 @@ pub(super) const fn reading(name: &'static str, features: &'static str, styles: 
 }
 
 impl Class {
+    /// Returns whether matrices of layers are stored as `[in, out]`.
+    pub fn has_turned_layers(&self) -> bool {
+        matches!(&self.layers, Layers::Named(names) if !names.turned.is_empty())
+    }
+
     /// Returns the component of the paths of another part than that of a layer, in which layers end in the same way.
     pub fn stranger(&self, slot: &Slot) -> &'static str {
         let inside = self.inner.is_some_and(|inner| slot.name.starts_with(inner.part));

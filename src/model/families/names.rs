@@ -1,6 +1,6 @@
 //! The names of the tensors of networks of texts: those of transformers, and bella's.
 
-use crate::model::stored::StoredNames;
+use crate::model::stored::{Form, StoredNames};
 
 /// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.
 pub const OUTPUT: &str = "lm_head";
@@ -22,6 +22,10 @@ pub struct Names {
     pub layers: &'static [Pair],
     /// The layers outside of the blocks, beginning with the embeddings.
     pub around: &'static [Pair],
+    /// The layers of a block, by their names here, whose matrices are stored as `[in, out]`.
+    pub turned: &'static [&'static str],
+    /// The ends of names of tensors that are not read, since they follow from the config.
+    pub unread: &'static [&'static str],
 }
 
 fn ours(layers: &[Pair], theirs: &str) -> Option<&'static str> {
@@ -56,7 +60,23 @@ impl Names {
 
     /// Returns what stored tensors of these names are here. Those without a place are left out.
     pub fn stored<'a>(&self, stored: impl Iterator<Item = &'a str>) -> StoredNames {
-        StoredNames::of_plain(stored.filter_map(|name| Some((name.to_string(), self.canonical(name)?))))
+        let read = stored.filter(|name| self.is_read(name));
+        StoredNames::of_plain(read.filter_map(|name| {
+            let canonical = self.canonical(name)?;
+            let form = if self.is_turned(&canonical) { Form::Transposed } else { Form::AsIs };
+            Some((name.to_string(), canonical, form))
+        }))
+    }
+
+    /// Returns whether a stored tensor has values of its own.
+    pub fn is_read(&self, stored: &str) -> bool {
+        !self.unread.iter().any(|end| stored.ends_with(end))
+    }
+
+    /// Returns whether a parameter is a matrix that is stored transposed, by its name here.
+    pub fn is_turned(&self, name: &str) -> bool {
+        let layer = name.strip_suffix(".weight").and_then(|layer| layer.splitn(3, '.').nth(2));
+        layer.is_some_and(|layer| self.turned.contains(&layer))
     }
 
     /// Returns the path of a layer without the prefix of its network; `None` for one that the family does not have.
@@ -76,7 +96,7 @@ impl Names {
             let at = stored.find(self.blocks).or_else(|| stored.find(embedding))?;
             Some(stored[..at].to_string())
         };
-        let prefix = stored.iter().find_map(before).unwrap_or_else(|| "model.".into());
+        let prefix = stored.iter().find_map(before).unwrap_or_default();
         let (layer, end) = name.rsplit_once('.').unwrap_or((name, "weight"));
         match layer {
             OUTPUT if prefix == WITHIN => format!("language_model.{OUTPUT}.{end}"),
@@ -92,6 +112,8 @@ mod tests {
 
     #[test]
     fn names_go_there_and_back() {
+        let of_llama = |family: &&&decoders::Decoder| family.names.prefixes.contains(&"language_model.model.");
+        assert_eq!(decoders::DECODERS.iter().filter(|family| !of_llama(family)).count(), 1);
         for (embedding, output) in [
             ("model.embed_tokens.weight", "lm_head.weight"),
             ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight"),
@@ -99,7 +121,7 @@ mod tests {
         ] {
             let stored = [embedding.to_string()];
             let prefix = embedding.trim_end_matches("embed_tokens.weight");
-            for family in decoders::DECODERS {
+            for family in decoders::DECODERS.iter().filter(of_llama) {
                 let names = family.names;
                 assert_eq!(names.canonical(output).as_deref(), Some("lm_head.weight"));
                 assert_eq!(names.published("lm_head.weight", &stored), output);
@@ -109,9 +131,26 @@ mod tests {
                     assert_eq!(names.published(&names.canonical(&name).unwrap(), &stored), name);
                 }
                 assert_eq!(names.canonical("model.layers.0.self_attn.rotary.weight"), None);
-                let norm = names.published("blocks.1.ln_2.weight", &[]);
-                assert_eq!(norm, "model.layers.1.post_attention_layernorm.weight");
             }
         }
+    }
+
+    #[test]
+    fn names_of_gpt_2_go_there_and_back() {
+        let names = decoders::decoder("gpt2").unwrap().names;
+        for prefix in ["transformer.", ""] {
+            let all = [format!("{prefix}wte.weight")];
+            for (stored, ours) in [
+                ("h.11.attn.c_attn.weight", "blocks.11.attn.qkv.weight"),
+                ("wpe.weight", "position.weight"),
+                ("h.0.mlp.c_fc.bias", "blocks.0.mlp.fc.bias"),
+            ] {
+                let stored = format!("{prefix}{stored}");
+                assert_eq!(names.canonical(&stored).as_deref(), Some(ours));
+                assert_eq!(names.published(ours, &all), stored);
+            }
+        }
+        assert!(names.is_turned("blocks.11.attn.qkv.weight") && !names.is_turned("blocks.11.attn.qkv.bias"));
+        assert!(!names.is_read("h.0.attn.bias") && names.is_read("h.0.attn.c_attn.bias"));
     }
 }

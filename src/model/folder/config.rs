@@ -220,6 +220,9 @@ fn unknown(values: &Values, model_type: &str) -> String {
             "{shown}: model_type = \"{model_type}\" {why}; {EXPORT} huggingface exports others for checkpoint.kind = \"module\""
         );
     }
+    if let Err(why) = decoders::check_dense(&shown.to_string(), "model_type", model_type) {
+        return why.to_string();
+    }
     // A language network has a vocabulary and no patches.
     if values.has("vocab_size") && !values.has("patch_size") && !values.has("image_size") {
         let known = decoders::model_types();

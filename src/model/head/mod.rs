@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::base::tensor::capped;
 use crate::data::Medium;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::language::{OUTPUT, Rows, Tokenizer};
@@ -52,10 +53,19 @@ pub struct HeadContext<'a> {
     pub classes: &'a [String],
     pub own: Option<&'a OwnHead>,
     /// The tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
-    pub words: Option<(&'a Tokenizer, &'a Parameters)>,
+    pub words: Option<Words<'a>>,
     /// The kind of samples that the network takes.
     pub medium: Medium,
     pub checkpoint: Checkpoint<'a>,
+}
+
+/// What a language network knows of words.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    pub tokenizer: &'a Tokenizer,
+    pub base: &'a Parameters,
+    /// The bound of the logits of tokens, if there is one.
+    pub logit_cap: Option<f64>,
 }
 
 /// The checkpoint, from which a head may read a text tower.
@@ -108,6 +118,8 @@ pub struct Head {
     pub training: Training,
     /// The rows `[C]` of a language network's output matrix that are the weight.
     pub rows: Option<Tensor>,
+    /// The bound c of the logits, c tanh(z / c), if the network has one.
+    pub cap: Option<f64>,
     /// The texts of the classes, where the checkpoint's own text tower has embedded them.
     pub texts: Option<Texts>,
 }
@@ -150,8 +162,8 @@ impl Head {
     fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Head {
         let rows = self.rows.as_ref().map(Tensor::shallow_clone);
         let texts = self.texts.as_ref().map(|texts| texts.map(&of));
-        let Head { normalised, training, .. } = *self;
-        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, texts }
+        let Head { normalised, training, cap, .. } = *self;
+        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, cap, texts }
     }
 
     /// Returns the number of classes; 0 for a head that writes tokens.
@@ -171,7 +183,8 @@ impl Head {
 
     /// Returns logits `[p, B, C]` in the type of the head, from features `[p, B, d]`.
     pub fn logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
-        self.classify(weights, &self.inputs(features))
+        let logits = self.classify(weights, &self.inputs(features));
+        self.cap.map_or_else(|| logits.shallow_clone(), |cap| capped(&logits, cap))
     }
 
     /// Returns the weight `[C, d]` and the bias `[C]` of the classifier of one member, in f64: they are read off what it makes of unit
@@ -185,7 +198,7 @@ impl Head {
         ((logits.narrow(0, 1, width) - &bias).tr(), bias)
     }
 
-    /// Returns logits `[p, B, C]` from [`inputs`](Self::inputs).
+    /// Returns logits `[p, B, C]`, before they are bounded, from [`inputs`](Self::inputs).
     fn classify(&self, weights: &Weights, features: &Tensor) -> Tensor {
         let kind = self.weight.kind();
         match (weights.own("head.weight"), weights.own("head.bias")) {
@@ -209,6 +222,11 @@ impl Head {
     /// Returns logits `[1, B, C]` in the type of the head, with their derivatives `[S, B, C]` along moves of the head's weights and of what
     /// enters it, from features `[1, B, d]`.
     pub fn logits_along(&self, tangents: &Tangents, features: &Dual) -> Dual {
+        let logits = self.unbounded_along(tangents, features);
+        if let Some(cap) = self.cap { dual::capped(logits, cap) } else { logits }
+    }
+
+    fn unbounded_along(&self, tangents: &Tangents, features: &Dual) -> Dual {
         let (kind, mode, moves) = (self.weight.kind(), tangents.mode(), tangents.moves());
         let x = Dual { value: self.inputs(&features.value), moved: self.inputs_moved(features) };
         if let (Some(rows), true) = (&self.rows, mode.adapts(OUTPUT) && mode.own("head.weight").is_none()) {
@@ -223,7 +241,7 @@ impl Head {
             linear_per_particle(&x.value.expand([weight.size()[0], -1, -1], false), &weight, Some(&bias))
         });
         let moved = [by_inputs, by_weights].into_iter().flatten().reduce(|a, b| a + b);
-        Dual { value: self.logits(mode, &features.value), moved }
+        Dual { value: self.classify(mode, &x.value), moved }
     }
 
     /// Returns the derivatives of [`inputs`](Self::inputs). Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.

@@ -1,15 +1,15 @@
-//! The block that the networks of the family share: attention with rotary positions and shared heads of keys and values,
-//! then a gated MLP, each behind a norm by the root mean square.
+//! The block of the networks: attention with shared heads of keys and values, then an MLP, each with a norm before or behind it.
 
 use tch::Kind;
 
 use crate::data::Fields;
 use crate::data::fields::MASK;
 use crate::machine::memory::MemoryEstimate;
+use crate::model::families::decoders::{HeadNorms, Mlp, NormPlaces, View};
 use crate::model::language::Geometry;
 use crate::model::language::rope::Table;
 use crate::model::network::Rows;
-use crate::model::network::ops::{Count, Mask, Ops, Written};
+use crate::model::network::ops::{Count, Layer, Mask, Ops, Written};
 use crate::model::network::{Graph, HIDDEN, KeptPass, Parameters};
 
 /// The texts that a block sees.
@@ -51,7 +51,8 @@ pub enum Places<'a, V> {
 pub struct Block<'a, O: Ops> {
     pub ops: &'a O,
     pub geometry: &'a Geometry,
-    pub table: &'a Table<O::Value>,
+    /// The angles of all rotary positions of the network.
+    pub tables: &'a [Table<O::Value>],
     pub index: usize,
     pub rows: Rows,
 }
@@ -74,7 +75,9 @@ impl<O: Ops> Block<'_, O> {
         let ops = self.ops;
         match self.rows {
             Rows::All => {
-                let read = ops.attention([&self.query(normed, &Places::First), key, value], Mask::Causal);
+                let tokens = ops.length(normed, 2);
+                let mask = self.view().window.filter(|window| *window < tokens).map_or(Mask::Causal, Mask::Window);
+                let read = self.attended([&self.query(normed, &Places::First), key, value], mask);
                 // Padding stays zero, so that no layer after it sees anything there.
                 let read = ops.mul(read, ops.again(&texts.mask));
                 Texts { hidden: self.rest(texts.hidden, &read), mask: texts.mask }
@@ -82,68 +85,140 @@ impl<O: Ops> Block<'_, O> {
             Rows::Last => {
                 let last = ops.last(&texts.mask);
                 let query = self.query(&ops.at(normed, &last), &Places::At(&last));
-                let read = ops.attention([&query, key, value], Mask::Seen(ops.again(&texts.mask)));
+                let read = self.attended([&query, key, value], self.seen(&texts.mask));
                 let x = ops.at(&texts.hidden, &last);
                 Texts { hidden: self.rest(x, &read), mask: ops.slice(&texts.mask, 2, 0, 1) }
             }
         }
     }
 
+    /// Returns what the last token of each text sees of those in a mask `[p, B, T, 1]`.
+    pub fn seen(&self, mask: &O::Value) -> Mask<O::Value> {
+        match self.view().window.filter(|window| *window < self.ops.length(mask, 2)) {
+            Some(window) => Mask::Seen(self.ops.latest(mask, window)),
+            None => Mask::Seen(self.ops.again(mask)),
+        }
+    }
+
+    /// Returns what queries read, `[p, B, T, heads · D]`.
+    pub fn attended(&self, heads: [&O::Value; 3], mask: Mask<O::Value>) -> O::Value {
+        self.ops.attend(heads, mask, self.geometry.traits.scoring)
+    }
+
+    fn view(&self) -> View {
+        self.geometry.views[self.index]
+    }
+
     fn name(&self, layer: &str) -> String {
         format!("blocks.{}.{layer}", self.index)
     }
 
-    /// Returns the normalised input of attention, `[p', B, T, d]`.
+    /// Returns `x` after a norm of the block, if the family has one at such a place; `x` itself otherwise.
+    fn normed_at(&self, layer: &str, place: NormPlaces, x: O::Value) -> O::Value {
+        match self.geometry.traits.norms {
+            NormPlaces::Both => self.geometry.normed(self.ops, &self.name(layer), &x),
+            own if own == place => self.geometry.normed(self.ops, &self.name(layer), &x),
+            _ => x,
+        }
+    }
+
+    /// Returns the input of attention, `[p', B, T, d]`, normalised where the family does so.
     pub fn normed(&self, x: &O::Value) -> O::Value {
-        self.ops.rms_norm(&self.name("ln_1"), x, self.geometry.eps)
+        self.normed_at("ln_1", NormPlaces::Before, self.ops.again(x))
     }
 
     /// Returns the hidden states after attention, which has read `read: [p, B, T, heads · D]`, and the MLP.
     pub fn rest(&self, x: O::Value, read: &O::Value) -> O::Value {
         let ops = self.ops;
-        let x = ops.add(x, ops.linear(&self.name("attn.proj"), read));
-        let normed = ops.rms_norm(&self.name("ln_2"), &x, self.geometry.eps);
-        let gate = ops.activation(self.geometry.traits.activation, ops.linear(&self.name("mlp.gate"), &normed));
-        let hidden = ops.mul(gate, ops.linear(&self.name("mlp.fc"), &normed));
-        ops.add(x, ops.linear(&self.name("mlp.proj"), &hidden))
+        let read = ops.linear(&self.name("attn.proj"), read);
+        let x = ops.add(x, self.normed_at("ln_1_after", NormPlaces::After, read));
+        let normed = self.normed_at("ln_2", NormPlaces::Before, ops.again(&x));
+        let hidden = ops.linear(&self.name("mlp.proj"), &self.hidden(&normed));
+        ops.add(x, self.normed_at("ln_2_after", NormPlaces::After, hidden))
     }
 
-    /// Returns the outputs `[p', B, heads, T, D]` of one of the layers `q`, `k` and `v`.
+    /// Returns the hidden values of the MLP, `[p', B, T, h]`.
+    fn hidden(&self, x: &O::Value) -> O::Value {
+        let (ops, Geometry { mlp, traits, .. }) = (self.ops, self.geometry);
+        let activated = |x: O::Value| ops.activation(traits.activation, x);
+        match traits.mlp {
+            Mlp::Plain => activated(ops.linear(&self.name("mlp.fc"), x)),
+            Mlp::Gated => {
+                let gate = activated(ops.linear(&self.name("mlp.gate"), x));
+                ops.mul(gate, ops.linear(&self.name("mlp.fc"), x))
+            }
+            Mlp::GatedInOne => {
+                let both = ops.linear(&self.name("mlp.gate_fc"), x);
+                let [gate, factor] = [0, *mlp].map(|from| ops.slice(&both, 3, from, *mlp));
+                ops.mul(activated(gate), factor)
+            }
+        }
+    }
+
+    /// Returns heads `[p', B, heads, T, D]` of the layer `q` or `k`, normalised where the family does so.
     fn heads_of(&self, layer: &str, x: &O::Value) -> O::Value {
         let y = self.ops.linear(&self.name(&format!("attn.{layer}")), x);
-        let y = if layer == "v" { y } else { self.normed_heads(layer, y) };
+        let y = self.normed_heads(layer, y);
         let heads = self.ops.length(&y, 3) / self.geometry.channels;
         self.ops.heads(&y, 1, heads).remove(0)
     }
 
-    /// Normalises outputs `[p, B, T, heads · D]` of a layer head by head, where the family does.
+    /// Normalises outputs `[p, B, T, heads · D]` of a layer, where the family does.
     fn normed_heads(&self, layer: &str, y: O::Value) -> O::Value {
-        let Geometry { channels, eps, traits, .. } = *self.geometry;
-        if !traits.head_norms {
-            return y;
+        let Geometry { channels, traits, .. } = *self.geometry;
+        let norm = |x: &O::Value| self.geometry.normed(self.ops, &self.name(&format!("attn.{layer}_norm")), x);
+        match traits.head_norms {
+            HeadNorms::None => y,
+            HeadNorms::Together => norm(&y),
+            HeadNorms::Each => {
+                let [tokens, width] = [2, 3].map(|axis| self.ops.length(&y, axis));
+                let heads = self.ops.reshape(&y, &[tokens * width / channels, channels]);
+                self.ops.reshape(&norm(&heads), &[tokens, width])
+            }
         }
-        let [tokens, width] = [2, 3].map(|axis| self.ops.length(&y, axis));
-        let heads = self.ops.reshape(&y, &[tokens * width / channels, channels]);
-        let normed = self.ops.rms_norm(&self.name(&format!("attn.{layer}_norm")), &heads, eps);
-        self.ops.reshape(&normed, &[tokens, width])
     }
 
-    fn turned(&self, x: &O::Value, places: &Places<O::Value>) -> O::Value {
+    /// Turns heads by the angles of the block, if it has some.
+    fn turned(&self, x: O::Value, places: &Places<O::Value>) -> O::Value {
+        let Some(rope) = self.view().rope else { return x };
         match places {
-            Places::First => self.table.turn(self.ops, x),
-            Places::At(positions) => self.table.turn_at(self.ops, x, positions),
+            Places::First => self.tables[rope].turn(self.ops, &x),
+            Places::At(positions) => self.tables[rope].turn_at(self.ops, &x, positions),
         }
+    }
+
+    /// Returns rows of the layer of queries, keys and values, the first one and their number.
+    fn fused(&self, rows: (i64, i64), x: &O::Value) -> O::Value {
+        self.ops.layer(Layer { name: &self.name("attn.qkv"), rows: Some(rows), keyless_bias: false }, x)
     }
 
     /// Returns the queries of tokens at `places`, `[p', B, heads, T, D]`.
     pub fn query(&self, x: &O::Value, places: &Places<O::Value>) -> O::Value {
-        self.turned(&self.heads_of("q", x), places)
+        let Geometry { heads, channels, traits, .. } = *self.geometry;
+        let query = match traits.is_qkv_fused {
+            true => self.ops.heads(&self.fused((0, heads * channels), x), 1, heads).remove(0),
+            false => self.heads_of("q", x),
+        };
+        self.turned(query, places)
     }
 
     /// Returns the keys and values of tokens at `places`, `[p', B, key heads, T, D]` each.
     pub fn keys_and_values(&self, x: &O::Value, places: &Places<O::Value>) -> [O::Value; 2] {
-        let keys = self.turned(&self.heads_of("k", x), places);
-        [keys, self.heads_of("v", x)]
+        let Geometry { heads, key_heads, channels, traits, .. } = *self.geometry;
+        let ops = self.ops;
+        let [key, value] = match traits.is_qkv_fused {
+            true => {
+                let both = self.fused((heads * channels, 2 * key_heads * channels), x);
+                let mut both = ops.heads(&both, 2, key_heads);
+                let value = both.remove(1);
+                [both.remove(0), value]
+            }
+            false => {
+                let value = ops.linear(&self.name("attn.v"), x);
+                [self.heads_of("k", x), ops.heads(&value, 1, key_heads).remove(0)]
+            }
+        };
+        [self.turned(key, places), value]
     }
 }
 
@@ -206,12 +281,15 @@ impl Pass<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
     use super::*;
-    use crate::model::families::decoders::{Biases, Traits, decoder};
-    use crate::model::language::rope::{Rope, Scaling};
+    use crate::model::families::decoders::decoder;
     use crate::model::language::{EMBEDDING, Geometry, Language, sizes};
     use crate::model::network::Trained;
-    use crate::model::network::ops::Activation;
+    use crate::model::values::Values;
 
     struct Queries;
     impl Trained for Queries {
@@ -223,21 +301,10 @@ mod tests {
     /// The counts are made by hand: width 16, MLP 24, 4 heads of 6 channels, 2 of keys, 3 blocks, 10 tokens.
     #[test]
     fn entries_are_counted_an_operation() {
-        let geometry = Geometry {
-            vocabulary: 50,
-            width: 16,
-            mlp: 24,
-            blocks: 3,
-            heads: 4,
-            key_heads: 2,
-            channels: 6,
-            context: 64,
-            eps: 1e-6,
-            rope: Rope { theta: 1e4, scaling: Scaling::None },
-            tied: false,
-            traits: Traits { biases: Biases::default(), head_norms: false, activation: Activation::Silu, window: None },
-            family: decoder("llama").unwrap(),
-        };
+        let config = json!({ "vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6 });
+        let values = Values::new(Path::new("config.json"), config);
+        let geometry = Geometry::read(&values, decoder("llama").unwrap()).unwrap();
         let base = Parameters::without_memory(sizes(&geometry), Kind::Float);
         let language = Language::new(geometry, 10);
         let pass = |graph| Pass {

@@ -1,36 +1,18 @@
 //! The sizes and settings of a language network in `config.json`, with the defaults of its family for absent keys.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use super::rope::{Rope, Scaling};
+use super::positions::{self, Read, Reading};
+use super::rope::Rope;
 use crate::model::families::HARMLESS_ANYWHERE;
-use crate::model::families::decoders::{Decoder, Traits};
-use crate::model::values::Values;
-use crate::schema::hint;
+use crate::model::families::decoders::{Decoder, NormKind, Positions, Seeing, Traits, View, check_types};
+use crate::model::network::ops::{Ops, RmsNormed};
+use crate::model::values::{Values, is_set};
 
-/// The keys that are read of every family.
-const KEYS: &[&str] = &[
-    "model_type",
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "max_position_embeddings",
-    "rms_norm_eps",
-    "hidden_act",
-    "tie_word_embeddings",
-    "layer_types",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-    "partial_rotary_factor",
-    "torch_dtype",
-    "dtype",
-];
+/// The keys that are read of every family besides those of sizes.
+const KEYS: &[&str] =
+    &["model_type", "vocab_size", "hidden_act", "tie_word_embeddings", "layer_types", "torch_dtype", "dtype"];
 
 /// The keys that change no logits besides those of every network: those of training, of writing texts, and of the heads of other
 /// classes.
@@ -40,7 +22,6 @@ const HARMLESS: &[&str] = &[
     "id2label",
     "initializer_range",
     "max_sequence_length",
-    "max_window_layers",
     "num_labels",
     "pretraining_tp",
     "rope_type",
@@ -49,17 +30,8 @@ const HARMLESS: &[&str] = &[
     "use_cache",
 ];
 
-/// The keys of the table of rotary positions.
-const ROPE_KEYS: [&str; 8] = [
-    "rope_type",
-    "type",
-    "rope_theta",
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-];
+/// The keys that change the logits of every family in a way that bella does not compute.
+const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config"];
 
 /// The sizes and settings of a network.
 #[derive(Clone, Debug)]
@@ -79,7 +51,12 @@ pub struct Geometry {
     /// The most tokens of a text.
     pub context: i64,
     pub eps: f64,
-    pub rope: Rope,
+    /// The rotary positions among which blocks choose.
+    pub ropes: Vec<Rope>,
+    /// What tokens see in each block.
+    pub views: Vec<View>,
+    /// The number of learned positions, if there are some.
+    pub learned: Option<i64>,
     /// Whether the embeddings are also the output matrix.
     pub tied: bool,
     pub traits: Traits,
@@ -94,42 +71,65 @@ impl Geometry {
     pub fn read(values: &Values, family: &'static Decoder) -> Result<Geometry> {
         let shown = values.path.display();
         refuse_others(values, family)?;
-        let usual = family.usual;
-        let width = values.integer("hidden_size", usual.width)?;
-        let heads = values.integer("num_attention_heads", usual.heads)?;
-        let key_heads = match values.table().get("num_key_value_heads") {
-            Some(Value::Null) => heads,
-            _ => values.integer("num_key_value_heads", usual.key_heads.unwrap_or(heads))?,
+        let (usual, keys) = (family.usual, family.spelling);
+        let width = values.integer(keys.width, usual.width)?;
+        let heads = values.integer(keys.heads, usual.heads)?;
+        let key_heads = match keys.key_heads {
+            Some(key) if values.table().get(key) != Some(&Value::Null) => {
+                values.integer(key, usual.key_heads.unwrap_or(heads))?
+            }
+            _ => heads,
         };
         ensure!(
             heads % key_heads == 0,
-            "{shown}: num_key_value_heads = {key_heads}: must divide num_attention_heads = {heads}"
+            "{shown}: {} = {key_heads}: must divide {} = {heads}",
+            keys.key_heads.unwrap_or_default(),
+            keys.heads
         );
-        let channels = match (values.get("head_dim"), usual.channels) {
-            (Some(_), _) => values.integer("head_dim", 1)?,
+        let channels = match (keys.channels.filter(|key| values.get(key).is_some()), usual.channels) {
+            (Some(key), _) => values.integer(key, 1)?,
             (None, Some(channels)) => channels,
             (None, None) if width % heads == 0 => width / heads,
-            (None, None) => bail!("{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}"),
+            (None, None) => bail!("{shown}: {} = {heads}: must divide {} = {width}", keys.heads, keys.width),
         };
-        ensure!(channels % 2 == 0, "{shown}: head_dim = {channels}: must be even, since RoPE turns pairs of channels");
-        let traits = (family.traits)(values)?;
-        let positions = values.integer("max_position_embeddings", usual.context)?;
+        let turns = family.positions != Positions::Learned;
+        ensure!(
+            !turns || channels % 2 == 0,
+            "{shown}: head_dim = {channels}: must be even, since RoPE turns pairs of channels"
+        );
+        let context = values.integer(keys.context, usual.context)?;
+        let learned = (!turns).then_some(context);
+        let Read { ropes, context } = Reading { values, family, channels, context }.all()?;
+        let blocks = values.integer(keys.blocks, usual.blocks)? as usize;
+        let views = (family.views)(values, Seeing { blocks, turns })?;
+        check_types(values, &views)?;
         Ok(Geometry {
             vocabulary: values.integer("vocab_size", usual.vocabulary)?,
             width,
-            mlp: values.integer("intermediate_size", usual.mlp)?,
-            blocks: values.integer("num_hidden_layers", usual.blocks)? as usize,
+            mlp: values.integer(keys.mlp, usual.mlp.unwrap_or(4 * width))?,
+            blocks,
             heads,
             key_heads,
             channels,
-            // A text that fits into the window looks the same with and without it.
-            context: traits.window.map_or(positions, |window| window.min(positions)),
-            eps: values.number("rms_norm_eps", usual.eps)?,
-            rope: rope(values, usual.theta)?,
-            tied: values.is_true("tie_word_embeddings"),
-            traits,
+            context,
+            eps: values.number(keys.eps, usual.eps)?,
+            ropes,
+            views,
+            learned,
+            tied: values.flag("tie_word_embeddings", family.tied)?,
+            traits: (family.traits)(values)?,
             family,
         })
+    }
+
+    /// Normalises `[p, B, T, d]` by a layer.
+    pub fn normed<O: Ops>(&self, ops: &O, layer: &str, x: &O::Value) -> O::Value {
+        let eps = self.eps;
+        match self.traits.norm {
+            NormKind::Layer => ops.norm(layer, x, eps),
+            NormKind::Rms => ops.rms_norm(RmsNormed { layer, eps, more: 0.0 }, x),
+            NormKind::RmsAroundOne => ops.rms_norm(RmsNormed { layer, eps, more: 1.0 }, x),
+        }
     }
 }
 
@@ -140,75 +140,21 @@ fn refuse_others(values: &Values, family: &Decoder) -> Result<()> {
         values.get("quantization_config").is_none(),
         "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
     );
-    let layers = values.get("layer_types").and_then(Value::as_array).into_iter().flatten();
-    for layer in layers {
-        ensure!(
-            ["full_attention", "sliding_attention"].iter().any(|known| layer == known),
-            "{shown}: layer_types has {layer}, which bella does not compute; known: full_attention, sliding_attention"
+    let Decoder { model_type, refused, .. } = family;
+    let mut refused = REFUSED.iter().chain(*refused);
+    if let Some((key, value)) = refused.find_map(|key| Some((key, values.get(key).filter(|value| is_set(value))?))) {
+        bail!(
+            "{shown}: {key} = {value}: changes what a network of model_type {model_type} computes, and bella does not compute it"
         );
     }
-    let Decoder { model_type, keys, harmless, .. } = family;
-    let known = [KEYS, HARMLESS, HARMLESS_ANYWHERE, keys, harmless].concat();
-    values.expect_keys(&format!("a language network of model_type {model_type}"), &known)?;
-    whole_heads(values)
+    values.expect_keys(&format!("a language network of model_type {model_type}"), &known_keys(family))
 }
 
-/// Checks that rotary positions turn all channels of a head.
-fn whole_heads(values: &Values) -> Result<()> {
-    let partial = values.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0);
-    ensure!(
-        partial == 1.0,
-        "{}: partial_rotary_factor = {partial}: bella turns all channels of a head; known: 1",
-        values.path.display()
-    );
-    Ok(())
-}
-
-/// Reads rotary positions from `rope_scaling` (transformers 4), which transformers 5 prefers, or else `rope_parameters` (5),
-/// and from `rope_theta` where the table has none.
-fn rope(values: &Values, usual: f64) -> Result<Rope> {
-    let filled = |table: &&Value| table.as_object().is_none_or(|all| !all.is_empty());
-    let table = |key: &str| values.get(key).filter(filled).cloned().map(|table| Values::new(&values.path, table));
-    let scaling = table("rope_scaling").or(table("rope_parameters"));
-    let theta = match &scaling {
-        Some(parameters) if parameters.has("rope_theta") => parameters.number("rope_theta", usual)?,
-        _ => values.number("rope_theta", usual)?,
-    };
-    let scaling = match &scaling {
-        Some(table) => {
-            let read = scaling_of(table).context("rotary positions")?;
-            table.expect_keys("rotary positions", &ROPE_KEYS)?;
-            whole_heads(table)?;
-            read
-        }
-        None => Scaling::None,
-    };
-    Ok(Rope { theta, scaling })
-}
-
-fn scaling_of(values: &Values) -> Result<Scaling> {
-    /// The types of transformers 5.23 that bella computes.
-    const KNOWN: [&str; 3] = ["default", "linear", "llama3"];
-    let shown = values.path.display();
-    let number = |key: &str| {
-        ensure!(values.has(key), "{shown}: has no `{key}`, which this rope_type needs");
-        values.number(key, 1.0)
-    };
-    match values.text("rope_type").or(values.text("type")).unwrap_or("default") {
-        "default" => Ok(Scaling::None),
-        "linear" => Ok(Scaling::Linear { factor: number("factor")? }),
-        "llama3" => {
-            let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
-            ensure!(low < high, "{shown}: low_freq_factor = {low}: must be below high_freq_factor = {high}");
-            let original = number("original_max_position_embeddings")?;
-            Ok(Scaling::Llama3 { factor: number("factor")?, low, high, original })
-        }
-        word => bail!(
-            "{shown}: rope_type = \"{word}\" is none that bella computes; known: {}{}",
-            KNOWN.join(", "),
-            hint(word, KNOWN.iter().copied())
-        ),
-    }
+/// Returns the keys that are read of a family, and those that change nothing.
+fn known_keys(family: &Decoder) -> Vec<&'static str> {
+    let rotary = if family.positions == Positions::Learned { &[] } else { positions::KEYS };
+    let sizes = family.spelling.keys();
+    [KEYS, HARMLESS, HARMLESS_ANYWHERE, &sizes, rotary, family.keys, family.harmless].concat()
 }
 
 #[cfg(test)]
@@ -218,7 +164,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::families::decoders::{Biases, decoder};
+    use crate::model::families::decoders::{Biases, DECODERS, HeadNorms, decoder};
+    use crate::model::language::rope::Scaling;
     use crate::model::network::ops::Activation;
 
     fn read(model_type: &str, table: Value) -> Result<Geometry> {
@@ -231,9 +178,11 @@ mod tests {
         let llama = read("llama", json!({})).unwrap();
         assert_eq!((llama.vocabulary, llama.width, llama.mlp, llama.blocks), (32_000, 4096, 11_008, 32));
         assert_eq!((llama.heads, llama.key_heads, llama.channels, llama.context), (32, 32, 128, 2048));
-        assert_eq!((llama.eps, llama.rope, llama.tied), (1e-6, Rope { theta: 1e4, scaling: Scaling::None }, false));
+        let plain = Rope { theta: 1e4, scaling: Scaling::None, channels: 128 };
+        assert_eq!((llama.eps, llama.ropes, llama.tied), (1e-6, vec![plain], false));
         let mistral = read("mistral", json!({})).unwrap();
-        assert_eq!((mistral.key_heads, mistral.mlp, mistral.context), (8, 14_336, 4096));
+        assert_eq!((mistral.key_heads, mistral.mlp, mistral.context), (8, 14_336, 131_072));
+        assert!(mistral.views.iter().all(|view| view.window == Some(4096)));
         let qwen = read("qwen2", json!({})).unwrap();
         assert_eq!((qwen.vocabulary, qwen.key_heads, qwen.mlp, qwen.context), (151_936, 32, 22_016, 32_768));
         assert_eq!(qwen.traits.biases, Biases { qkv: true, attention_proj: false, mlp: false });
@@ -241,8 +190,39 @@ mod tests {
             read("qwen3", json!({ "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": null }))
                 .unwrap();
         assert_eq!((three.channels, three.key_heads, three.mlp, three.context), (128, 16, 22_016, 32_768));
-        assert_eq!((three.traits.biases, three.traits.head_norms), (Biases::default(), true));
-        assert!([&llama, &mistral, &qwen].iter().all(|other| !other.traits.head_norms));
+        assert_eq!((three.traits.biases, three.traits.head_norms), (Biases::default(), HeadNorms::Each));
+        let gemma = read("gemma3_text", json!({ "sliding_window": 512 })).unwrap();
+        assert_eq!((gemma.channels, gemma.context, gemma.tied), (256, 131_072, true));
+        assert_eq!(gemma.ropes.iter().map(|rope| rope.theta).collect::<Vec<_>>(), [1e6, 1e4]);
+        let whole = gemma.views.iter().enumerate().filter(|(_, view)| view.window.is_none()).map(|(block, _)| block);
+        assert_eq!(whole.collect::<Vec<_>>(), [5, 11, 17, 23]);
+        let gpt = read("gpt2", json!({})).unwrap();
+        assert_eq!((gpt.mlp, gpt.channels, gpt.learned, gpt.tied), (3072, 64, Some(1024), true));
+    }
+
+    /// The fields of the classes in transformers 5.24 (written by scripts/make_language_fixtures.py): each is read, changes nothing, or is
+    /// refused where it is set.
+    #[test]
+    fn every_key_of_every_class_is_known() {
+        let all = include_str!("../../../tests/fixtures/language/keys.json");
+        let all: std::collections::BTreeMap<String, Vec<String>> = serde_json::from_str(all).unwrap();
+        assert_eq!(all.len(), DECODERS.len());
+        for (model_type, keys) in all {
+            let family = decoder(&model_type).unwrap();
+            let (known, refused) = (known_keys(family), [REFUSED, family.refused].concat());
+            for key in keys {
+                let count = usize::from(known.contains(&key.as_str())) + usize::from(refused.contains(&key.as_str()));
+                assert_eq!(count, 1, "{model_type}: {key}");
+            }
+            for key in refused {
+                let mut table = json!({});
+                table[key] = json!(true);
+                let error = format!("{:#}", read(&model_type, table).unwrap_err());
+                assert!(error.contains(&format!("config.json: {key} = true: changes what")), "{error}");
+            }
+            let error = format!("{:#}", read(&model_type, json!({ "from_the_future": 3 })).unwrap_err());
+            assert!(error.contains("config.json: from_the_future = 3: a key that bella does not know"), "{error}");
+        }
     }
 
     #[test]
@@ -258,20 +238,46 @@ mod tests {
     }
 
     #[test]
-    fn a_window_limits_the_context_where_it_is_on() {
-        assert_eq!(read("mistral", json!({ "sliding_window": null })).unwrap().context, 131_072);
-        assert_eq!(read("mistral", json!({ "sliding_window": 64 })).unwrap().context, 64);
-        assert_eq!(read("qwen2", json!({ "sliding_window": 64 })).unwrap().context, 32_768);
-        let both = json!({ "sliding_window": 64, "use_sliding_window": true });
-        assert_eq!(read("qwen2", both).unwrap().context, 64);
+    fn windows_are_in_the_blocks_that_the_config_names() {
+        let windows = |model_type: &str, table: Value| {
+            let geometry = read(model_type, table).unwrap();
+            geometry.views.iter().map(|view| view.window).collect::<Vec<_>>()
+        };
+        let of = |count: i64, table: Value| {
+            let mut table = table;
+            table["num_hidden_layers"] = json!(count);
+            table["sliding_window"] = json!(64);
+            table
+        };
+        assert_eq!(windows("mistral", json!({ "sliding_window": null, "num_hidden_layers": 2 })), [None, None]);
+        assert_eq!(windows("mistral", of(2, json!({}))), [Some(64), Some(64)]);
+        assert_eq!(windows("qwen2", of(2, json!({ "max_window_layers": 0 }))), [None, None]);
+        let asked = json!({ "use_sliding_window": true, "max_window_layers": 1 });
+        assert_eq!(windows("qwen2", of(3, asked)), [None, Some(64), Some(64)]);
+        let listed = json!({ "use_sliding_window": true, "layer_types": ["sliding_attention", "full_attention"] });
+        assert_eq!(windows("qwen3", of(2, listed)), [Some(64), None]);
+        assert_eq!(windows("gemma2", of(3, json!({}))), [Some(64), None, Some(64)]);
+    }
+
+    #[test]
+    fn factors_that_follow_the_length_of_a_text_end_the_context() {
+        let factors = vec![1.5; 48];
+        let table = json!({ "max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
+            "rope_scaling": { "type": "su", "short_factor": factors, "long_factor": factors } });
+        let phi = read("phi3", table).unwrap();
+        assert_eq!(phi.context, 4096);
+        let Scaling::Long { amplitude, .. } = phi.ropes[0].scaling else { panic!("{:?}", phi.ropes[0]) };
+        assert!((amplitude - (1.0 + 32f64.ln() / 4096f64.ln()).sqrt()).abs() < 1e-12);
     }
 
     #[test]
     fn both_forms_of_rotary_positions_are_read() {
         let old = json!({ "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 2.0 } });
         let new = json!({ "rope_parameters": { "rope_theta": 5e5, "rope_type": "linear", "factor": 2.0 } });
-        let expected = Rope { theta: 5e5, scaling: Scaling::Linear { factor: 2.0 } };
-        assert_eq!([old, new].map(|table| read("llama", table).unwrap().rope), [expected, expected]);
+        let expected = Rope { theta: 5e5, scaling: Scaling::Linear { factor: 2.0 }, channels: 128 };
+        for table in [old, new] {
+            assert_eq!(read("llama", table).unwrap().ropes, std::slice::from_ref(&expected));
+        }
     }
 
     /// `python3 -c "import transformers as hf; print(hf.LlamaConfig(rope_parameters=dict(rope_type='linear', factor=2.),
@@ -283,11 +289,13 @@ mod tests {
             let parameters = json!({ "rope_type": "linear", "factor": 2.0 });
             read("llama", json!({ "rope_parameters": parameters, "rope_scaling": scaling, "rope_theta": 5e5 }))
                 .unwrap()
-                .rope
+                .ropes
+                .remove(0)
         };
         let own = json!({ "rope_type": "linear", "factor": 4.0, "rope_theta": 3e4 });
-        assert_eq!(both(own), Rope { theta: 3e4, scaling: Scaling::Linear { factor: 4.0 } });
-        assert_eq!(both(json!({})), Rope { theta: 5e5, scaling: Scaling::Linear { factor: 2.0 } });
+        let linear = |theta, factor| Rope { theta, scaling: Scaling::Linear { factor }, channels: 128 };
+        assert_eq!(both(own), linear(3e4, 4.0));
+        assert_eq!(both(json!({})), linear(5e5, 2.0));
     }
 
     #[test]
@@ -303,11 +311,19 @@ mod tests {
                 "mrope_section = [1,2]",
             ),
             (json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }), "partial_rotary_factor = 0.5"),
-            (json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0 } }), "rope_type = \"yarn\""),
-            (json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 4.0 } }), "rope_type = \"dynamic\""),
+            (json!({ "rope_scaling": { "rope_type": "proportional", "factor": 4.0 } }), "rope_type = \"proportional\""),
+            (json!({ "rope_scaling": { "rope_type": "yarn" } }), "has no `factor`"),
+            (json!({ "original_max_position_embeddings": 4096 }), "original_max_position_embeddings = 4096"),
+            (json!({ "layer_types": ["full_attention"] }), "layer_types has 1 layers, but the network has 32 blocks"),
+            (json!({ "layer_types": vec!["sliding_attention"; 32] }), "but the other keys call for no window"),
+            (json!({ "sliding_window_size": 3 }), "sliding_window_size = 3: a key that bella does not know"),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
             (json!({ "hidden_act": "relu" }), "hidden_act = \"relu\""),
             (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5"),
+            (
+                json!({ "from_the_future": { "a": 1 } }),
+                "from_the_future = {\"a\":1}: a key that bella does not know for a language network",
+            ),
             (json!({ "quantization_config": { "bits": 4 } }), "unquantised"),
             (json!({ "num_key_value_heads": 5 }), "must divide num_attention_heads"),
             (json!({ "hidden_size": 33 }), "must divide hidden_size"),

@@ -7,12 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::forward::POSITION;
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
 use crate::model::families::Names;
-use crate::model::families::decoders::{Traits, decoder, decoder_of};
+use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
 use crate::model::folder::{Place, config_file, home};
-use crate::model::network::{Network, Parameters};
+use crate::model::network::{Network, Parameters, Slot};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 
@@ -84,30 +85,57 @@ pub fn described(values: &Values, tokens: Option<i64>) -> Result<Language> {
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
 pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
-    let Geometry { vocabulary, width, channels, traits, tied, .. } = *geometry;
-    let Traits { biases, head_norms, .. } = traits;
+    let Geometry { vocabulary, width, learned, tied, .. } = *geometry;
     let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
-    let norm = |layer: String| (format!("{layer}.weight"), vec![width]);
-    let normed = |target: &str| head_norms && ["attn.q", "attn.k"].contains(&target);
-    for slots in Language::new(geometry.clone(), 1).slots().chunks_exact(7) {
-        let block = format!("blocks.{}", slots[0].stage);
-        all.push(norm(format!("{block}.ln_1")));
-        for slot in slots {
-            let biased = match slot.target.as_str() {
-                "attn.q" | "attn.k" | "attn.v" => biases.qkv,
-                "attn.proj" => biases.attention_proj,
-                _ => biases.mlp,
-            };
-            if slot.target == "mlp.gate" {
-                all.push(norm(format!("{block}.ln_2")));
-            }
-            all.push((format!("{}.weight", slot.name), vec![slot.outputs, slot.inputs]));
-            all.extend(biased.then(|| (format!("{}.bias", slot.name), vec![slot.outputs])));
-            all.extend(normed(&slot.target).then(|| (format!("{}_norm.weight", slot.name), vec![channels])));
+    all.extend(learned.map(|positions| (format!("{POSITION}.weight"), vec![positions, width])));
+    let slots = Language::new(geometry.clone(), 1).slots();
+    for stage in 0..geometry.blocks {
+        let own: Vec<&Slot> = slots.iter().filter(|slot| slot.stage == stage && slot.target != OUTPUT).collect();
+        all.extend(sizes_of_block(geometry, stage, &own));
+    }
+    all.extend(sizes_of_norm(geometry, "ln_post", width));
+    all.extend((!tied).then(|| (format!("{OUTPUT}.weight"), vec![vocabulary, width])));
+    all
+}
+
+fn sizes_of_norm(geometry: &Geometry, layer: &str, width: i64) -> Vec<(String, Vec<i64>)> {
+    let parts = if geometry.traits.norm == NormKind::Layer { &["weight", "bias"][..] } else { &["weight"] };
+    parts.iter().map(|part| (format!("{layer}.{part}"), vec![width])).collect()
+}
+
+/// Returns those of a block with these linear layers.
+fn sizes_of_block(geometry: &Geometry, stage: usize, slots: &[&Slot]) -> Vec<(String, Vec<i64>)> {
+    let Geometry { width, channels, traits, .. } = *geometry;
+    let Traits { biases, norms, head_norms, .. } = traits;
+    let mut all = Vec::new();
+    let around = |all: &mut Vec<_>, layer: &str, places: NormPlaces| {
+        if norms == places || norms == NormPlaces::Both {
+            all.extend(sizes_of_norm(geometry, &format!("blocks.{stage}.{layer}"), width));
+        }
+    };
+    around(&mut all, "ln_1", NormPlaces::Before);
+    for slot in slots {
+        let biased = match slot.target.as_str() {
+            "attn.q" | "attn.k" | "attn.v" | "attn.qkv" => biases.qkv,
+            "attn.proj" => biases.attention_proj,
+            _ => biases.mlp,
+        };
+        all.push((format!("{}.weight", slot.name), vec![slot.outputs, slot.inputs]));
+        all.extend(biased.then(|| (format!("{}.bias", slot.name), vec![slot.outputs])));
+        let normed = match (slot.target.as_str(), head_norms) {
+            ("attn.q" | "attn.k", HeadNorms::Each) => Some(channels),
+            ("attn.q" | "attn.k", HeadNorms::Together) => Some(slot.outputs),
+            _ => None,
+        };
+        if let Some(normed) = normed {
+            all.extend(sizes_of_norm(geometry, &format!("{}_norm", slot.name), normed));
+        }
+        if slot.target == "attn.proj" {
+            around(&mut all, "ln_1_after", NormPlaces::After);
+            around(&mut all, "ln_2", NormPlaces::Before);
         }
     }
-    all.push(norm("ln_post".into()));
-    all.extend((!tied).then(|| (format!("{OUTPUT}.weight"), vec![vocabulary, width])));
+    around(&mut all, "ln_2_after", NormPlaces::After);
     all
 }
 
@@ -151,8 +179,8 @@ pub fn sorted(
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
     for (stored, tensor) in tensors {
-        // Published folders of transformers before 4.31 also hold the frequencies, which follow from the config.
-        if stored.ends_with("rotary_emb.inv_freq") {
+        // Folders of early transformers also hold what follows from the config.
+        if !names.is_read(&stored) {
             continue;
         }
         let name = names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}"))?;
@@ -165,6 +193,7 @@ pub fn sorted(
             format!("the weights lack `{}`, which config.json asks for", names.published(&name, &stored_names))
         })?;
         let (_, stored, tensor) = found.swap_remove(at);
+        let tensor = if names.is_turned(&name) && tensor.dim() == 2 { tensor.tr() } else { tensor };
         ensure!(
             tensor.size() == shape,
             "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",

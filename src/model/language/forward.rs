@@ -8,40 +8,51 @@
 
 use tch::{Kind, Tensor};
 
+use crate::base::tensor::capped;
 use crate::data::Fields;
 use crate::data::fields::{IDS, MASK};
 use crate::machine::memory::MemoryEstimate;
+use crate::model::families::decoders::Mlp;
 use crate::model::language::block::{Block, Pass, Places, Texts};
 use crate::model::language::rope::{Angles, Table};
 use crate::model::language::{EMBEDDING, Geometry, OUTPUT};
 use crate::model::network::Rows;
-use crate::model::network::ops::{Count, Counter, Eager, Forward, Mask, Ops, Reads};
+use crate::model::network::ops::{Constant, Count, Counter, Eager, Forward, Ops, Reads};
 use crate::model::network::{
     Autoregressive, Graph, HIDDEN, Memory, Network, Parameters, Slot, SlotKind, Weights, block_of, runs_its_pass,
 };
 
-/// A network of the Llama family.
+/// The name of the table of learned positions.
+pub const POSITION: &str = "position";
+
+/// A language network.
 #[derive(Debug)]
 pub struct Language {
     pub geometry: Geometry,
     /// The most tokens of a prompt.
     pub tokens: i64,
-    angles: Angles,
+    angles: Vec<Angles>,
+    /// The factor of embeddings.
+    scale: Constant,
+    columns: Constant,
 }
 
 impl Network for Language {
     fn slots(&self) -> Vec<Slot> {
         let Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, .. } = self.geometry;
+        let traits = self.geometry.traits;
         let (queries, keys) = (heads * channels, key_heads * channels);
-        let layers = [
-            ("attn.q", width, queries),
-            ("attn.k", width, keys),
-            ("attn.v", width, keys),
-            ("attn.proj", queries, width),
-            ("mlp.gate", width, mlp),
-            ("mlp.fc", width, mlp),
-            ("mlp.proj", mlp, width),
-        ];
+        let mut layers = match traits.is_qkv_fused {
+            true => vec![("attn.qkv", width, queries + 2 * keys)],
+            false => vec![("attn.q", width, queries), ("attn.k", width, keys), ("attn.v", width, keys)],
+        };
+        layers.push(("attn.proj", queries, width));
+        layers.extend(match traits.mlp {
+            Mlp::Gated => vec![("mlp.gate", width, mlp), ("mlp.fc", width, mlp)],
+            Mlp::GatedInOne => vec![("mlp.gate_fc", width, 2 * mlp)],
+            Mlp::Plain => vec![("mlp.fc", width, mlp)],
+        });
+        layers.push(("mlp.proj", mlp, width));
         let mut all = Slot::of_blocks(blocks, &layers);
         let (name, target, kind) = (OUTPUT.to_string(), OUTPUT.to_string(), SlotKind::Linear);
         all.push(Slot { name, target, kind, inputs: width, outputs: vocabulary, stage: blocks });
@@ -56,7 +67,7 @@ impl Network for Language {
     fn stage_of(&self, name: &str) -> usize {
         match block_of(name) {
             Some(block) => block,
-            None if name.starts_with(EMBEDDING) => 0,
+            None if name.starts_with(EMBEDDING) || name.starts_with(POSITION) => 0,
             None => self.geometry.blocks,
         }
     }
@@ -90,7 +101,7 @@ impl Forward for Language {
     /// Returns the embeddings with the mask.
     fn enter_by<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> Fields<O::Value> {
         let [ids, mask] = ops.aligned([IDS, MASK].map(|name| samples.get(name)));
-        self.entered(ops, &ids, &mask).fields()
+        self.entered(ops, &ids, &mask, &Places::First).fields()
     }
 
     /// Runs one block. The last block computes nothing but the last token.
@@ -116,45 +127,79 @@ impl Forward for Language {
 impl Language {
     /// Takes a network for prompts of at most `tokens` tokens.
     pub fn new(geometry: Geometry, tokens: i64) -> Language {
-        let angles = Angles::new(geometry.rope, geometry.channels);
-        Language { geometry, tokens, angles }
+        let angles = geometry.ropes.iter().cloned().enumerate().map(|(at, rope)| Angles::new(rope, at)).collect();
+        let [scale, columns] = ["embed.scale", "text.columns"].map(Constant::new);
+        Language { geometry, tokens, angles, scale, columns }
     }
 
     /// Returns the memory of a pass; `flows` says whether gradients flow through what enters the first block.
     pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let Geometry { width, blocks, heads, channels, .. } = self.geometry;
-        let (attended, tokens, embeds) = (heads * channels, self.tokens, &[EMBEDDING]);
+        let (attended, tokens, embeds) = (heads * channels, self.tokens, &[EMBEDDING, POSITION]);
         Pass { network: self, width, attended, blocks, tokens, embeds, base, flows, kind, graph }.need()
     }
 
     /// Runs one block on some rows of what enters it.
     pub fn block<O: Ops>(&self, ops: &O, (index, rows): (usize, Rows), x: &Fields<O::Value>) -> Fields<O::Value> {
         let texts = Texts::of(ops, x);
-        let table = self.table(ops, ops.length(&texts.hidden, 2), &texts.hidden);
-        Block { ops, geometry: &self.geometry, table: &table, index, rows }.forward(texts).fields()
+        let tables = self.tables(ops, ops.length(&texts.hidden, 2), &texts.hidden);
+        Block { ops, geometry: &self.geometry, tables: &tables, index, rows }.forward(texts).fields()
     }
 
     /// Returns the hidden states after the last norm, `[p', B, T, d]`, of what leaves the last block.
     pub fn normed<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
-        ops.rms_norm("ln_post", x.get(HIDDEN), self.geometry.eps)
+        self.geometry.normed(ops, "ln_post", x.get(HIDDEN))
     }
 
-    /// Returns the embeddings of tokens with their mask, `[p, B, T]` each.
-    pub fn entered<O: Ops>(&self, ops: &O, ids: &O::Value, mask: &O::Value) -> Texts<O::Value> {
-        let rows = ops.embedding(EMBEDDING, ids);
+    /// Returns the embeddings of tokens at `places` with their mask, `[p, B, T]` each.
+    pub fn entered<O: Ops>(
+        &self,
+        ops: &O,
+        ids: &O::Value,
+        mask: &O::Value,
+        places: &Places<O::Value>,
+    ) -> Texts<O::Value> {
+        let rows = self.scaled(ops, ops.embedding(EMBEDDING, ids));
+        let rows = match self.geometry.learned {
+            Some(_) => ops.add(rows, ops.embedding(POSITION, &self.positions(ops, mask, places))),
+            None => rows,
+        };
         let mask = ops.column(mask, &rows);
         Texts { hidden: ops.mul(rows, ops.again(&mask)), mask }
     }
 
-    /// Returns a table of at least `positions` rotary positions; it is made anew only for longer texts than prompts are.
-    pub fn table<O: Ops>(&self, ops: &O, positions: i64, like: &O::Value) -> Table<O::Value> {
-        self.angles.table(ops, positions.max(self.tokens), like)
+    /// Returns embeddings times √d, where the family does so, rounded to their type as transformers rounds it.
+    fn scaled<O: Ops>(&self, ops: &O, rows: O::Value) -> O::Value {
+        if !self.geometry.traits.scales_embeddings {
+            return rows;
+        }
+        let root = (self.geometry.width as f64).sqrt();
+        let scale = ops.constant(&self.scale, &[self.geometry.width], &rows, |(kind, device)| {
+            Tensor::from_slice(&[root]).to_kind(kind).to_device(device)
+        });
+        ops.mul(rows, scale)
+    }
+
+    /// Returns the rows of the tokens' learned positions, `[1, 1, T]`, or `[p, B, 1]` of one token of each text.
+    fn positions<O: Ops>(&self, ops: &O, mask: &O::Value, places: &Places<O::Value>) -> O::Value {
+        let tokens = ops.length(mask, 2);
+        match places {
+            Places::First => ops.constant(&self.columns, &[tokens], mask, |(_, device)| {
+                Tensor::arange(tokens, (Kind::Int64, device)).view([1, 1, tokens])
+            }),
+            Places::At(positions) => ops.reshape(positions, &[1]),
+        }
+    }
+
+    /// Returns tables of at least `positions` rotary positions; they are made anew only for longer texts than prompts are.
+    pub fn tables<O: Ops>(&self, ops: &O, positions: i64, like: &O::Value) -> Vec<Table<O::Value>> {
+        self.angles.iter().map(|angles| angles.table(ops, positions.max(self.tokens), like)).collect()
     }
 }
 
 /// The place of one more token of each text.
 struct Place<'a, V> {
-    table: &'a Table<V>,
+    tables: &'a [Table<V>],
     /// Its positions, `[p, B]`.
     positions: &'a V,
     /// The tokens that it sees, `[p, B, T, 1]`.
@@ -169,7 +214,7 @@ impl Autoregressive for Language {
     fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory) {
         let ops = Eager::of(weights);
         let [ids, mask] = ops.aligned([IDS, MASK].map(|name| prompts.get(name)));
-        self.read_entered(&ops, self.entered(&ops, &ids, &mask), &mask, more)
+        self.read_entered(&ops, self.entered(&ops, &ids, &mask, &Places::First), &mask, more)
     }
 
     fn longest_prompt(&self) -> i64 {
@@ -181,10 +226,10 @@ impl Autoregressive for Language {
         let _ = memory.mask.narrow(2, place, 1).fill_(1);
         let seen = memory.mask.narrow(2, 0, place + 1).unsqueeze(3);
         let one = tokens.unsqueeze(2);
-        let texts = self.entered(ops, &one, &one.ones_like());
-        let table = self.table(ops, memory.mask.size()[2], &texts.hidden);
         let (positions, seen) = (&memory.lengths, &seen);
-        let texts = self.continued(ops, texts, Place { table: &table, positions, seen }, |index, now| {
+        let texts = self.entered(ops, &one, &one.ones_like(), &Places::At(positions));
+        let tables = self.tables(ops, memory.mask.size()[2], &texts.hidden);
+        let texts = self.continued(ops, texts, Place { tables: &tables, positions, seen }, |index, now| {
             let [keys, values] = &memory.blocks[index];
             let [key, value] = now;
             keys.narrow(3, place, 1).copy_(&key);
@@ -198,15 +243,17 @@ impl Autoregressive for Language {
 
     fn count_append(&self, counter: &Counter, tokens: i64) -> Count {
         let one = |numbers: &[i64]| Count::new(numbers, false, false);
-        let texts = self.entered(counter, &one(&[1]), &one(&[1]));
-        let (table, positions, seen) = (self.table(counter, tokens, &texts.hidden), one(&[]), one(&[tokens, 1]));
-        let place = Place { table: &table, positions: &positions, seen: &seen };
+        let (positions, seen) = (one(&[]), one(&[tokens, 1]));
+        let texts = self.entered(counter, &one(&[1]), &one(&[1]), &Places::At(&positions));
+        let tables = self.tables(counter, tokens, &texts.hidden);
+        let place = Place { tables: &tables, positions: &positions, seen: &seen };
         let texts = self.continued(counter, texts, place, |_, now| now.map(|one| counter.longer(&one, 3, tokens)));
         self.features_by(counter, &texts.fields())
     }
 
     fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor {
-        weights.linear(OUTPUT).forward(&features.unsqueeze(2)).squeeze_dim(2)
+        let logits = weights.linear(OUTPUT).forward(&features.unsqueeze(2)).squeeze_dim(2);
+        self.geometry.traits.logit_cap.map_or_else(|| logits.shallow_clone(), |cap| capped(&logits, cap))
     }
 
     fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64 {
@@ -222,15 +269,15 @@ impl Language {
         &self,
         ops: &O,
         mut texts: Texts<O::Value>,
-        Place { table, positions, seen }: Place<O::Value>,
+        Place { tables, positions, seen }: Place<O::Value>,
         known: impl Fn(usize, [O::Value; 2]) -> [O::Value; 2],
     ) -> Texts<O::Value> {
         for index in 0..self.geometry.blocks {
-            let block = Block { ops, geometry: &self.geometry, table, index, rows: Rows::All };
+            let block = Block { ops, geometry: &self.geometry, tables, index, rows: Rows::All };
             let (normed, places) = (block.normed(&texts.hidden), &Places::At(positions));
             let [keys, values] = known(index, block.keys_and_values(&normed, places));
             let query = block.query(&normed, places);
-            let read = ops.attention([&query, &keys, &values], Mask::Seen(ops.again(seen)));
+            let read = block.attended([&query, &keys, &values], block.seen(seen));
             texts.hidden = block.rest(texts.hidden, &read);
         }
         texts
@@ -239,11 +286,11 @@ impl Language {
     /// Reads what enters the first block of texts with their mask, `[p, B, T]`, as [`Autoregressive::read`] reads prompts.
     pub fn read_entered(&self, ops: &Eager, mut texts: Texts<Tensor>, mask: &Tensor, more: i64) -> (Tensor, Memory) {
         let (tokens, blocks) = (texts.hidden.size()[2], self.geometry.blocks);
-        let table = self.table(ops, tokens + more, &texts.hidden);
+        let tables = self.tables(ops, tokens + more, &texts.hidden);
         let mut kept = Vec::new();
         for index in 0..blocks {
             let rows = if index + 1 == blocks { Rows::Last } else { Rows::All };
-            let block = Block { ops, geometry: &self.geometry, table: &table, index, rows };
+            let block = Block { ops, geometry: &self.geometry, tables: &tables, index, rows };
             let normed = block.normed(&texts.hidden);
             let now = block.keys_and_values(&normed, &Places::First);
             texts = block.forward_with(texts, &normed, &now);

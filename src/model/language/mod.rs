@@ -1,4 +1,4 @@
-//! Dense decoders (Touvron et al. 2023, arXiv 2302.13971), batched over particles. One implementation of
+//! Dense decoders such as Llama (Touvron et al. 2023, arXiv 2302.13971), batched over particles. One implementation of
 //! [`Network`](crate::model::network::Network) serves them all; what distinguishes them is in their
 //! [family](crate::model::families::decoders).
 //!
@@ -12,12 +12,13 @@ pub mod config;
 mod folder;
 pub mod forward;
 mod outline;
+mod positions;
 pub mod rope;
 pub mod tokens;
 
 pub use crate::model::families::{EMBEDDING, OUTPUT};
 pub use crate::model::network::Rows;
-pub use block::{Pass, Texts};
+pub use block::{Pass, Places, Texts};
 pub use config::Geometry;
 pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
 pub use forward::Language;

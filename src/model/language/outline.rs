@@ -26,9 +26,15 @@ pub static KIND: KindEntry = KindEntry {
 
 /// Returns the names and shapes of the tensors in a publisher's folder, whose names begin with `prefix`.
 pub fn published_sizes(geometry: &Geometry, prefix: &str) -> Vec<(String, Vec<i64>)> {
-    let like = [format!("{prefix}embed_tokens.weight")];
     let names = geometry.family.names;
-    sizes(geometry).into_iter().map(|(name, shape)| (names.published(&name, &like), shape)).collect()
+    let like = [format!("{prefix}{}.weight", names.around[0].0)];
+    let stored = |(name, mut shape): (String, Vec<i64>)| {
+        if names.is_turned(&name) {
+            shape.reverse();
+        }
+        (names.published(&name, &like), shape)
+    };
+    sizes(geometry).into_iter().map(stored).collect()
 }
 
 impl Outline for Language {
@@ -37,7 +43,7 @@ impl Outline for Language {
     }
 
     fn published_sizes(&self) -> Vec<(String, Vec<i64>)> {
-        published_sizes(&self.geometry, "model.")
+        published_sizes(&self.geometry, self.geometry.family.prefix())
     }
 
     fn tie(&self) -> Option<[String; 2]> {

@@ -1,26 +1,31 @@
 //! Rotary positions of a text (Su et al. 2021, arXiv 2104.09864): at position t, angle t f_k turns the channels k and
-//! k + D/2 of a head of D channels, with the frequencies f_k = θ^(−2k/D), k < D/2.
+//! k + D/2 of the first D channels of a head, with the frequencies f_k = θ^(−2k/D), k < D/2.
 
-use serde::Serialize;
+use std::f64::consts::PI;
+
 use tch::{Device, Kind, Tensor};
 
 use crate::model::network::ops::{Constant, Ops, Pairs};
 
 /// Rotary positions with the base θ.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     pub theta: f64,
     pub scaling: Scaling,
+    /// The number D of channels of a head that are turned.
+    pub channels: i64,
 }
 
 /// A change of the frequencies, by which a network was taught longer texts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
     None,
     /// All frequencies are divided by the factor.
     Linear {
         factor: f64,
     },
+    /// The frequencies of longer texts than the network was trained with follow from their length. bella reads none of these.
+    Dynamic,
     /// The scaling of Llama 3.1. Let λ = 2π/f be a wavelength in tokens. Frequencies with λ > `original` / `low` are divided by
     /// the factor, those with λ < `original` / `high` stay, and those between are interpolated.
     Llama3 {
@@ -29,21 +34,85 @@ pub enum Scaling {
         high: f64,
         original: f64,
     },
+    /// The scaling of YaRN (Peng et al. 2023, arXiv 2309.00071). Frequencies that turn less than `slow` times within `original` tokens
+    /// are divided by the factor, those that turn more than `fast` times stay, and those between are interpolated by their numbers k.
+    Yarn(Yarn),
+    /// Each frequency is divided by a factor of its own (LongRoPE; Ding et al. 2024, arXiv 2402.13753), and cosines and sines are
+    /// multiplied by `amplitude`.
+    ///
+    /// Differs: transformers takes other factors as soon as one text of a batch, or a text that is being written, is longer than the
+    /// network was trained with. bella reads no longer texts.
+    Long {
+        factors: Vec<f64>,
+        amplitude: f64,
+    },
+}
+
+/// The settings of YaRN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    pub factor: f64,
+    pub slow: f64,
+    pub fast: f64,
+    pub original: f64,
+    /// Whether the numbers k between which frequencies are interpolated are whole.
+    pub is_whole: bool,
+    /// What cosines and sines are multiplied by.
+    pub amplitude: f64,
 }
 
 impl Rope {
     /// Returns the frequencies, `[D/2]`.
-    pub fn frequencies(self, channels: i64) -> Vec<f64> {
-        let plain = (0..channels / 2).map(|k| self.theta.powf(-2.0 * k as f64 / channels as f64));
-        plain.map(|frequency| self.scaling.apply(frequency)).collect()
+    pub fn frequencies(&self) -> Vec<f64> {
+        let plain = |k: i64| self.theta.powf(-2.0 * k as f64 / self.channels as f64);
+        (0..self.channels / 2).map(|k| self.scaled(k, plain(k))).collect()
+    }
+
+    /// Returns the frequency f_k after scaling.
+    fn scaled(&self, k: i64, frequency: f64) -> f64 {
+        match &self.scaling {
+            Scaling::None | Scaling::Dynamic => frequency,
+            Scaling::Linear { factor } => frequency / factor,
+            Scaling::Long { factors, .. } => frequency / factors[k as usize],
+            Scaling::Llama3 { factor, low, high, original } => {
+                let turns = original * frequency / (2.0 * PI);
+                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                frequency * (share + (1.0 - share) / factor)
+            }
+            Scaling::Yarn(yarn) => {
+                let share = yarn.share(k, self);
+                frequency * (1.0 - share) + frequency / yarn.factor * share
+            }
+        }
+    }
+
+    fn amplitude(&self) -> f64 {
+        match &self.scaling {
+            Scaling::Yarn(Yarn { amplitude, .. }) | Scaling::Long { amplitude, .. } => *amplitude,
+            _ => 1.0,
+        }
     }
 
     /// Returns the angles of `positions` positions, `[T, D]`. They are computed in f32, as the networks were trained with.
-    fn angles(self, positions: i64, channels: i64, device: Device) -> Tensor {
-        let frequencies: Vec<f32> = self.frequencies(channels).into_iter().map(|frequency| frequency as f32).collect();
+    fn angles(&self, positions: i64, device: Device) -> Tensor {
+        let frequencies: Vec<f32> = self.frequencies().into_iter().map(|frequency| frequency as f32).collect();
         let half = Tensor::arange(positions, (Kind::Float, device)).unsqueeze(1)
             * Tensor::from_slice(&frequencies).to_device(device);
         Tensor::cat(&[&half, &half], 1)
+    }
+}
+
+impl Yarn {
+    /// Returns the share of the interpolated frequency in f_k.
+    fn share(&self, k: i64, rope: &Rope) -> f64 {
+        let channels = rope.channels as f64;
+        // The number, not whole, of the frequency that turns so many times within the original length.
+        let turning = |turns: f64| channels * (self.original / (turns * 2.0 * PI)).ln() / (2.0 * rope.theta.ln());
+        let (low, high) = (turning(self.fast), turning(self.slow));
+        let (low, high) = if self.is_whole { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(channels - 1.0));
+        let high = if low == high { high + 0.001 } else { high };
+        ((k as f64 - low) / (high - low)).clamp(0.0, 1.0)
     }
 }
 
@@ -51,7 +120,6 @@ impl Rope {
 #[derive(Debug)]
 pub struct Angles {
     rope: Rope,
-    channels: i64,
     cos: Constant,
     sin: Constant,
 }
@@ -63,32 +131,21 @@ pub struct Table<V> {
 }
 
 impl Angles {
-    /// Returns those of heads of `channels` channels.
-    pub fn new(rope: Rope, channels: i64) -> Angles {
-        Angles { rope, channels, cos: Constant::new("rope.cos"), sin: Constant::new("rope.sin") }
+    /// Returns those of some positions, the first or the second ones of a network.
+    pub fn new(rope: Rope, number: usize) -> Angles {
+        const NAMES: [[&str; 2]; 2] = [["rope.cos", "rope.sin"], ["rope.local_cos", "rope.local_sin"]];
+        let [cos, sin] = NAMES[number].map(Constant::new);
+        Angles { rope, cos, sin }
     }
 
     /// Returns the table of so many positions for values like `x`.
     pub fn table<O: Ops>(&self, ops: &O, positions: i64, like: &O::Value) -> Table<O::Value> {
-        let of = [positions];
-        let angles = |device| self.rope.angles(positions, self.channels, device);
-        let cos = ops.constant(&self.cos, &of, like, |(kind, device)| angles(device).cos().to_kind(kind));
-        let sin = ops.constant(&self.sin, &of, like, |(kind, device)| angles(device).sin().to_kind(kind));
+        let (of, amplitude) = ([positions], self.rope.amplitude());
+        let scaled = |table: Tensor| if amplitude == 1.0 { table } else { table * amplitude };
+        let angles = |device| self.rope.angles(positions, device);
+        let cos = ops.constant(&self.cos, &of, like, |(kind, device)| scaled(angles(device).cos()).to_kind(kind));
+        let sin = ops.constant(&self.sin, &of, like, |(kind, device)| scaled(angles(device).sin()).to_kind(kind));
         Table { cos, sin }
-    }
-}
-
-impl Scaling {
-    fn apply(self, frequency: f64) -> f64 {
-        match self {
-            Scaling::None => frequency,
-            Scaling::Linear { factor } => frequency / factor,
-            Scaling::Llama3 { factor, low, high, original } => {
-                let turns = original * frequency / (2.0 * std::f64::consts::PI);
-                let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                frequency * (share + (1.0 - share) / factor)
-            }
-        }
     }
 }
 
@@ -96,23 +153,40 @@ impl<V> Table<V> {
     /// Turns queries or keys `[p, B, heads, T, D]` at the first positions.
     pub fn turn<O: Ops<Value = V>>(&self, ops: &O, x: &V) -> V {
         let tokens = ops.length(x, 3);
-        turned(ops, x, [&self.cos, &self.sin].map(|table| ops.slice(table, 0, 0, tokens)))
+        self.turned(ops, x, |table| ops.slice(table, 0, 0, tokens))
     }
 
     /// Turns queries or keys `[p, B, heads, 1, D]` at the positions `[q, B]`, with q = 1 or p.
     pub fn turn_at<O: Ops<Value = V>>(&self, ops: &O, x: &V, positions: &V) -> V {
-        turned(ops, x, [&self.cos, &self.sin].map(|table| ops.rows_at(table, positions)))
+        self.turned(ops, x, |table| ops.rows_at(table, positions))
     }
-}
 
-fn turned<O: Ops>(ops: &O, x: &O::Value, [cos, sin]: [O::Value; 2]) -> O::Value {
-    let rotated = ops.rotated(x, Pairs::Halves);
-    ops.add(ops.mul(ops.again(x), cos), ops.mul(rotated, sin))
+    /// Turns the first channels of heads, and leaves the others.
+    fn turned<O: Ops<Value = V>>(&self, ops: &O, x: &V, at: impl Fn(&V) -> V) -> V {
+        let [cos, sin] = [&self.cos, &self.sin].map(at);
+        let turn = |x: &V| {
+            let rotated = ops.rotated(x, Pairs::Halves);
+            ops.add(ops.mul(ops.again(x), ops.again(&cos)), ops.mul(rotated, ops.again(&sin)))
+        };
+        let (own, all) = (ops.length(&self.cos, 1), ops.length(x, 4));
+        if own == all {
+            return turn(x);
+        }
+        ops.concat(vec![turn(&ops.slice(x, 4, 0, own)), ops.slice(x, 4, own, all - own)], 4)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[track_caller]
+    fn near(scaling: Scaling, expected: [f64; 8]) {
+        let found = Rope { theta: 1e4, scaling, channels: 16 }.frequencies();
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+        }
+    }
 
     /// `python3 -c "
     /// import torch, transformers as hf
@@ -123,19 +197,18 @@ mod tests {
     #[test]
     fn llama_3_scales_as_transformers_does() {
         let scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64.0 };
-        let found = Rope { theta: 1e4, scaling }.frequencies(16);
-        let expected = [
-            1.0,
-            0.24438458681106567,
-            0.013042256236076355,
-            0.0039528473280370235,
-            0.00125,
-            3.9528473280370235e-4,
-            1.25e-4,
-            3.9528473280370235e-5,
-        ];
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
-        }
+        near(
+            scaling,
+            [
+                1.0,
+                0.24438458681106567,
+                0.013042256236076355,
+                0.0039528473280370235,
+                0.00125,
+                3.9528473280370235e-4,
+                1.25e-4,
+                3.9528473280370235e-5,
+            ],
+        );
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::families;
-use crate::model::families::decoders::decoder_of;
+use crate::model::families::decoders::{DECODERS, decoder_of};
 use crate::model::language::Geometry;
 use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
@@ -48,11 +48,22 @@ pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
     };
     let (text, vision) = (table("text_config")?, table("vision_config")?);
     let family = decoder_of(&text, "llama", "text_config.model_type")?;
+    ensure!(
+        family.sees,
+        "{shown}: text_config.model_type = \"{}\" is no language network that bella computes in LLaVA; known: {}",
+        family.model_type,
+        seeing().join(", ")
+    );
     let mut geometry = Geometry::read(&text, family).context("text_config")?;
     // The whole config may say it in the place of the table.
     geometry.tied |= values.is_true("tie_word_embeddings");
     let eyes = eyes(values, &vision, &geometry)?;
     Ok((geometry, eyes))
+}
+
+/// Returns the model types of the language networks that LLaVA may have.
+fn seeing() -> Vec<&'static str> {
+    DECODERS.iter().filter(|family| family.sees).map(|family| family.model_type).collect()
 }
 
 fn eyes(values: &Values, vision: &Values, geometry: &Geometry) -> Result<VisionConfig> {
@@ -165,6 +176,11 @@ mod tests {
         for (key, value, rule) in [
             ("quantization_config", json!({ "bits": 4 }), "unquantised folder"),
             ("text_config", json!({ "model_type": "gemma" }), "text_config.model_type = \"gemma\""),
+            (
+                "text_config",
+                json!({ "model_type": "gemma2" }),
+                "no language network that bella computes in LLaVA; known: llama",
+            ),
             ("vision_config", json!({ "model_type": "siglip_vision_model" }), "known: clip_vision_model"),
             ("vision_feature_layer", json!([-2, -5]), "must be the number of one of 24 blocks"),
             ("vision_feature_layer", json!(-25), "must be the number of one of 24 blocks"),

@@ -18,7 +18,7 @@ use crate::model::llava::forward::VisionTower;
 use crate::model::llava::{Llava, PROJECTOR, QuestionTokenizer, TOWER, config};
 use crate::model::network::{Parameters, block_of};
 use crate::model::recognition::{Expected, Named, recognise};
-use crate::model::stored::StoredNames;
+use crate::model::stored::{Form, StoredNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
@@ -165,7 +165,7 @@ fn assembled(
     check_tower(&tower, &tower_prefix, eyes)?;
     let (vit, mut all, seen) = tower_of(&tower, eyes).context("its image tower")?;
     let seen = seen.within(TOWER, |name| name.replacen(TOWER_NAMES, &tower_prefix, 1));
-    let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone()));
+    let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone(), Form::AsIs));
     let names = seen
         .with(StoredNames::of_plain(between))
         .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));

@@ -10,7 +10,7 @@ use crate::data::Fields;
 use crate::data::fields::{IDS, MASK, PIXELS};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Normalize;
-use crate::model::language::{Language, Rows, Texts};
+use crate::model::language::{Language, Places, Rows, Texts};
 use crate::model::llava::{PROJECTOR, TOWER, VisionConfig};
 use crate::model::network::ops::{Activation, Count, Counter, Eager, Forward, Ops, Reads};
 use crate::model::network::{
@@ -37,7 +37,7 @@ impl Llava {
     fn entered<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> (Texts<O::Value>, O::Value) {
         let text = ops.aligned([IDS, MASK].map(|name| samples.get(name)));
         let patches = self.sight.patch_embeddings(ops, samples.get(PIXELS));
-        let words = self.language.entered(ops, &text[0], &text[1]);
+        let words = self.language.entered(ops, &text[0], &text[1], &Places::First);
         let hidden = ops.filled(words.hidden, patches, &text, self.sight.eyes.token);
         let [_, mask] = text;
         (Texts { hidden, mask: words.mask }, mask)

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
+use crate::base::tensor::wide;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::network::low_rank::{Flipped, LowRank};
 
@@ -185,22 +186,28 @@ impl Linear {
 /// A norm by the root mean square of n particles (Zhang & Sennrich 2019, arXiv 1910.07467).
 pub struct RmsNorm {
     pub(super) weight: Param,
+    /// What is added to the weight.
+    pub(super) more: f64,
 }
 
 impl RmsNorm {
-    /// Normalises `x: [p, B, T, d]` in f32 or wider.
+    /// Normalises `x: [p, B, T, d]` in f32 or wider. A weight that is a difference multiplies there, too.
     pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
-        let kind = x.kind();
-        let own = x.to_kind(crate::base::tensor::wide(kind));
+        let (kind, weight) = (x.kind(), self.weight.broadcast());
+        let own = x.to_kind(wide(kind));
         let mean = own.square().mean_dim([-1i64].as_slice(), true, None::<Kind>);
-        (own * (mean + eps).rsqrt()).to_kind(kind) * self.weight.broadcast()
+        let normed = own * (mean + eps).rsqrt();
+        match self.more {
+            0.0 => normed.to_kind(kind) * weight,
+            more => (normed * (weight.to_kind(wide(kind)) + more)).to_kind(kind),
+        }
     }
 }
 
 /// A layer norm of n particles.
 pub struct Norm {
     pub(super) weight: Param,
-    pub(super) bias: Param,
+    pub(super) bias: Option<Param>,
 }
 
 impl Norm {
@@ -208,10 +215,13 @@ impl Norm {
     pub fn forward(&self, x: &Tensor, eps: f64) -> Tensor {
         let width = x.size()[3];
         match (&self.weight, &self.bias) {
-            (Param::Shared(weight), Param::Shared(bias)) => x.layer_norm([width], Some(weight), Some(bias), eps, true),
+            (Param::Shared(weight), None) => x.layer_norm([width], Some(weight), None::<&Tensor>, eps, true),
+            (Param::Shared(weight), Some(Param::Shared(bias))) => {
+                x.layer_norm([width], Some(weight), Some(bias), eps, true)
+            }
             (weight, bias) => {
-                let normed = x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, eps, true);
-                normed * weight.broadcast() + bias.broadcast()
+                let normed = x.layer_norm([width], None::<&Tensor>, None::<&Tensor>, eps, true) * weight.broadcast();
+                bias.as_ref().map_or_else(|| normed.shallow_clone(), |bias| &normed + bias.broadcast())
             }
         }
     }

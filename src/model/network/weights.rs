@@ -174,8 +174,8 @@ impl<'a> Weights<'a> {
     }
 
     /// Returns the norm `layer` by the root mean square.
-    pub fn rms_norm(&self, layer: &str) -> RmsNorm {
-        RmsNorm { weight: self.required(&format!("{layer}.weight")) }
+    pub fn rms_norm(&self, layer: &str, more: f64) -> RmsNorm {
+        RmsNorm { weight: self.required(&format!("{layer}.weight")), more }
     }
 
     /// Returns whether uses of `layer` are recorded where there is a tape.
@@ -199,7 +199,7 @@ impl<'a> Weights<'a> {
 
     /// Returns the layer norm `layer`.
     pub fn norm(&self, layer: &str) -> Norm {
-        Norm { weight: self.required(&format!("{layer}.weight")), bias: self.required(&format!("{layer}.bias")) }
+        Norm { weight: self.required(&format!("{layer}.weight")), bias: self.optional(&format!("{layer}.bias")) }
     }
 }
 

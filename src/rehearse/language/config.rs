@@ -51,17 +51,18 @@ pub fn of(published: &Published, size: Size, vocabulary: &Vocabulary) -> Result<
         see(&mut config, size, image);
     }
     let text = if vocabulary.image().is_some() { &mut config["text_config"] } else { &mut config };
-    for (key, value) in [
+    let keys = geometry.family.spelling;
+    let always = [
         ("vocab_size", geometry.vocabulary),
-        ("hidden_size", geometry.width),
-        ("intermediate_size", geometry.mlp),
-        ("num_hidden_layers", geometry.blocks as i64),
-        ("num_attention_heads", geometry.heads),
-        ("num_key_value_heads", geometry.key_heads),
-        ("head_dim", geometry.channels),
+        (keys.width, geometry.width),
+        (keys.mlp, geometry.mlp),
+        (keys.blocks, geometry.blocks as i64),
+        (keys.heads, geometry.heads),
         ("bos_token_id", START),
         ("eos_token_id", END),
-    ] {
+    ];
+    let some = [(keys.key_heads, geometry.key_heads), (keys.channels, geometry.channels)];
+    for (key, value) in always.into_iter().chain(some.into_iter().filter_map(|(key, value)| Some((key?, value)))) {
         text[key] = json!(value);
     }
     Ok(config)

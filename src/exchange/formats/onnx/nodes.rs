@@ -6,8 +6,8 @@ use tch::{Kind, Tensor};
 
 use super::proto::{Attribute, Node, element};
 use crate::data::Interpolation;
-use crate::model::network::ops::Activation;
 use crate::model::network::ops::graph::{Graph, Masked, Node as Step, Operation, SAMPLES, Value};
+use crate::model::network::ops::{Activation, Scoring};
 
 /// Nodes and the tensors that they use.
 pub struct Nodes {
@@ -134,7 +134,7 @@ impl Nodes {
             Operation::LayerNorm { eps } => self.layer_norm(&inputs, &values[0], *eps),
             Operation::Activation(activation) => self.activation(*activation, x, kind),
             Operation::RmsNorm { eps } => self.rms_norm(x, *eps, kind),
-            Operation::Attention { masked, .. } => self.attention(*masked, &inputs, values),
+            Operation::Attention { masked, scoring, .. } => self.attention((*masked, *scoring), &inputs, values),
             Operation::Mean { axis } => {
                 let axes = self.whole(&[*axis as i64]);
                 self.node("ReduceMean", &[x, &axes], &[])
@@ -246,7 +246,7 @@ impl Nodes {
 
     fn layer_norm(&mut self, inputs: &[&str], value: &Value, eps: f64) -> String {
         let attributes = [Attribute::int("axis", -1), Attribute::float("epsilon", eps)];
-        if inputs.len() == 3 {
+        if inputs.len() > 1 {
             return self.node("LayerNormalization", inputs, &attributes);
         }
         let (width, kind) = (value.shape.last().copied().unwrap_or(1), self.kind(value));
@@ -273,14 +273,24 @@ impl Nodes {
         }
     }
 
-    /// Adds softmax(Q Kᵀ / √D) V, of scores that a mask changes. Q is divided first, so that products stay small in half precision.
-    fn attention(&mut self, masked: Masked, inputs: &[&str], values: &[Value]) -> String {
+    /// Adds softmax(S) V, of scores that a mask changes. Q is scaled first, so that products stay small in half precision.
+    fn attention(&mut self, (masked, scoring): (Masked, Scoring), inputs: &[&str], values: &[Value]) -> String {
         let ([query, key], kind) = ([&values[0], &values[1]], self.kind(&values[0]));
-        let scale = self.number(1.0 / (query.shape[3] as f64).sqrt(), kind);
+        let scale = scoring.scale.unwrap_or_else(|| 1.0 / (query.shape[3] as f64).sqrt());
+        let scale = self.number(scale, kind);
         let scaled = self.node("Mul", &[inputs[0], &scale], &[]);
         let [keys, shown] = [1, 2].map(|part| self.repeated(inputs[part], &key.shape, query.shape[1]));
         let keys = self.node("Transpose", &[&keys], &[Attribute::ints("perm", &[0, 1, 3, 2])]);
         let scores = self.node("MatMul", &[&scaled, &keys], &[]);
+        let scores = match scoring.cap {
+            Some(cap) => {
+                let cap = self.number(cap, kind);
+                let scores = self.node("Div", &[&scores, &cap], &[]);
+                let scores = self.node("Tanh", &[&scores], &[]);
+                self.node("Mul", &[&scores, &cap], &[])
+            }
+            None => scores,
+        };
         let scores = match masked {
             Masked::No => scores,
             Masked::Added => self.node("Add", &[&scores, inputs[3]], &[]),

@@ -1,11 +1,12 @@
-//! The entry of a family of decoders: dense language networks with rotary positions and gated MLPs.
+//! The entry of a family of decoders: dense language networks.
 
 use anyhow::Result;
-use serde_json::Value;
 
+use super::spelling::{LLAMA, Spelling};
+use super::views::{Seeing, View, all_tokens};
 use crate::model::families::class::{Class, Layers, Outer, Published, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, OUTPUT, Pair};
-use crate::model::network::ops::Activation;
+use crate::model::network::ops::{Activation, Scoring};
 use crate::model::values::Values;
 
 /// A family of decoders, a class of transformers.
@@ -19,14 +20,25 @@ pub struct Decoder {
     /// The class that an exported network is loaded in.
     pub class: &'static Class,
     pub names: &'static Names,
+    /// The keys of sizes.
+    pub spelling: Spelling,
     /// The sizes that absent keys mean.
     pub usual: Sizes,
+    /// Whether the embeddings are also the output matrix where no key tells.
+    pub tied: bool,
+    pub positions: Positions,
+    /// Whether it can be the language part of LLaVA.
+    pub sees: bool,
     /// The keys that are read besides those of every family.
     pub keys: &'static [&'static str],
     /// The keys that change no logits, besides those of every family.
     pub harmless: &'static [&'static str],
+    /// The keys that change logits in a way that bella does not compute.
+    pub refused: &'static [&'static str],
     /// Returns the parts that a config calls for.
     pub traits: fn(&Values) -> Result<Traits>,
+    /// Returns what tokens see in each block.
+    pub views: fn(&Values, Seeing) -> Result<Vec<View>>,
     /// The published networks, for plans and rehearsals.
     pub published: &'static [Published],
 }
@@ -36,8 +48,8 @@ pub struct Decoder {
 pub struct Sizes {
     pub vocabulary: i64,
     pub width: i64,
-    /// The width of the hidden values of an MLP.
-    pub mlp: i64,
+    /// The width of the hidden values of an MLP; four times the width if it is `None`.
+    pub mlp: Option<i64>,
     pub blocks: i64,
     pub heads: i64,
     /// The number of heads of keys and values; as many as there are heads if it is `None`.
@@ -51,16 +63,36 @@ pub struct Sizes {
     pub theta: f64,
 }
 
+/// The way in which a token knows its position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Positions {
+    /// A table of embeddings that is added to those of tokens.
+    Learned,
+    /// Queries and keys are turned, by the same angles in every block.
+    Rotary,
+    /// The same, of the first channels of a head alone where `partial_rotary_factor` says so, and with the scaling of Phi-3.
+    RotaryInPart,
+    /// Blocks that see all tokens have a base, those with a window another one, of this default.
+    RotaryOfTwoBases { local: f64 },
+}
+
 /// The parts of a network that distinguish it from others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traits {
     pub biases: Biases,
-    /// Whether queries and keys are normalised, each head by itself.
-    pub head_norms: bool,
-    /// The activation of the gate.
+    pub norm: NormKind,
+    pub norms: NormPlaces,
+    pub head_norms: HeadNorms,
+    /// Whether queries, keys and values are one layer, in this order.
+    pub is_qkv_fused: bool,
+    pub mlp: Mlp,
+    /// The activation of the MLP, in a gated one that of the gate.
     pub activation: Activation,
-    /// The number of tokens that a token looks back at, if there is a limit.
-    pub window: Option<i64>,
+    /// Whether embeddings are multiplied by the square root of the width.
+    pub scales_embeddings: bool,
+    pub scoring: Scoring,
+    /// The bound c of logits, c tanh(z / c).
+    pub logit_cap: Option<f64>,
 }
 
 /// The layers that have biases.
@@ -71,7 +103,47 @@ pub struct Biases {
     pub mlp: bool,
 }
 
-/// The layers of a block that every family has.
+/// The norm of hidden states and of heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// By the root mean square, times a weight.
+    Rms,
+    /// By the root mean square, times 1 + a weight.
+    RmsAroundOne,
+    /// Layer norm.
+    Layer,
+}
+
+/// The places of norms around attention and MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlaces {
+    Before,
+    /// Before what they read is added to the hidden states.
+    After,
+    Both,
+}
+
+/// The norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorms {
+    None,
+    /// Each head is normalised by itself.
+    Each,
+    /// All heads are normalised together.
+    Together,
+}
+
+/// The first layers of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mlp {
+    /// A gate and what it multiplies.
+    Gated,
+    /// Both in one layer, the gate first.
+    GatedInOne,
+    Plain,
+}
+
+/// The layers of a block that most families have.
 pub(super) const BLOCK: [Pair; 9] = [
     ("input_layernorm", "ln_1"),
     ("self_attn.q_proj", "attn.q"),
@@ -84,6 +156,9 @@ pub(super) const BLOCK: [Pair; 9] = [
     ("mlp.down_proj", "mlp.proj"),
 ];
 
+/// The norms of queries and keys.
+pub(super) const HEAD_NORMS: [Pair; 2] = [("self_attn.q_norm", "attn.q_norm"), ("self_attn.k_norm", "attn.k_norm")];
+
 /// The names of Llama's layers. Its prefixes are those within LLaVA in transformers 4 and 5, of a network with its output matrix,
 /// and of one that is stored without it.
 pub(super) const NAMES: Names = Names {
@@ -91,12 +166,14 @@ pub(super) const NAMES: Names = Names {
     blocks: "layers.",
     layers: &BLOCK,
     around: &[("embed_tokens", EMBEDDING), ("norm", "ln_post"), ("lm_head", OUTPUT)],
+    turned: &[],
+    unread: &[".rotary_emb.inv_freq"],
 };
 
 /// The layer of the output matrix in classes that write texts.
 pub(super) const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
 
-/// The class that every decoder is loaded in.
+/// The class that most decoders are loaded in.
 pub(super) const CLASS: Class = Class {
     prefix: ["model.", "model."],
     around: &[OUTPUT_LAYER],
@@ -112,10 +189,11 @@ pub(super) const USUAL: Decoder = Decoder {
     architecture: "",
     class: &CLASS,
     names: &NAMES,
+    spelling: LLAMA,
     usual: Sizes {
         vocabulary: 32_000,
         width: 4096,
-        mlp: 11_008,
+        mlp: Some(11_008),
         blocks: 32,
         heads: 32,
         key_heads: None,
@@ -124,32 +202,41 @@ pub(super) const USUAL: Decoder = Decoder {
         eps: 1e-6,
         theta: 1e4,
     },
+    tied: false,
+    positions: Positions::Rotary,
+    sees: false,
     keys: &[],
     harmless: &[],
-    traits: Traits::plain,
+    refused: &[],
+    traits: |values| Traits::plain(values, "hidden_act", "silu"),
+    views: all_tokens,
     published: &[],
 };
 
+impl Decoder {
+    /// Returns the start of the names of its parameters in the class that publishers save.
+    pub fn prefix(&self) -> &'static str {
+        self.class.prefix[1]
+    }
+}
+
 impl Traits {
-    /// Returns those of a network without biases, by the keys that every family reads.
+    /// Returns those of a network without biases, whose activation is the value of a key.
     ///
     /// # Errors
     /// Fails if bella does not compute the activation.
-    pub(super) fn plain(values: &Values) -> Result<Traits> {
-        let activation = values.activation("silu")?;
-        Ok(Traits { biases: Biases::default(), head_norms: false, activation, window: None })
+    pub(super) fn plain(values: &Values, key: &str, activation: &str) -> Result<Traits> {
+        Ok(Traits {
+            biases: Biases::default(),
+            norm: NormKind::Rms,
+            norms: NormPlaces::Before,
+            head_norms: HeadNorms::None,
+            is_qkv_fused: false,
+            mlp: Mlp::Gated,
+            activation: values.activation_of(key, activation)?,
+            scales_embeddings: false,
+            scoring: Scoring::default(),
+            logit_cap: None,
+        })
     }
-}
-
-/// Returns the window in `sliding_window`. `null` switches the window off; an absent key means the default.
-pub(super) fn window(values: &Values, default: i64) -> Result<Option<i64>> {
-    match values.table().get("sliding_window") {
-        Some(Value::Null) => Ok(None),
-        _ => values.integer("sliding_window", default).map(Some),
-    }
-}
-
-/// Returns the window in `sliding_window` if `use_sliding_window` is true.
-pub(super) fn window_if_asked(values: &Values, default: i64) -> Result<Option<i64>> {
-    if values.flag("use_sliding_window", false)? { window(values, default) } else { Ok(None) }
 }

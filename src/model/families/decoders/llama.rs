@@ -5,15 +5,22 @@ use crate::model::families::decoders::decoder::{Biases, Decoder, Traits, USUAL};
 
 pub static LLAMA: Decoder = Decoder {
     model_type: "llama",
-    about: "Llama 2 and 3, Vicuna",
+    about: "Llama 2 and 3, Vicuna, SmolLM 1 and 2",
     architecture: "LlamaForCausalLM",
     keys: &["attention_bias", "mlp_bias"],
-    // Those of Mistral, which the class does not read.
-    harmless: &["sliding_window", "use_sliding_window"],
+    // Those of Mistral and Qwen, which the class does not read.
+    harmless: &[
+        "is_llama_config",
+        "max_window_layers",
+        "sliding_window",
+        "transformers.js_config",
+        "use_sliding_window",
+    ],
+    sees: true,
     traits: |values| {
         let all = values.flag("attention_bias", false)?;
         let biases = Biases { qkv: all, attention_proj: all, mlp: values.flag("mlp_bias", false)? };
-        Ok(Traits { biases, ..Traits::plain(values)? })
+        Ok(Traits { biases, ..(USUAL.traits)(values)? })
     },
     published: &[
         Published {

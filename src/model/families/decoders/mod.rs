@@ -5,24 +5,47 @@
 //! A new family needs its file, a `mod` line and its line in [`DECODERS`].
 
 mod decoder;
+mod gemma2;
+mod gemma3;
+mod gpt2;
 mod llama;
 mod llava;
 mod mistral;
+mod olmo2;
+mod phi3;
 mod qwen2;
 mod qwen3;
+mod smollm3;
+mod spelling;
+mod views;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::model::families::class::{Class, Published};
 use crate::model::values::Values;
 
-pub use decoder::{Biases, Decoder, Sizes, Traits};
+pub use decoder::{Biases, Decoder, HeadNorms, Mlp, NormKind, NormPlaces, Positions, Traits};
 pub use llava::MODEL_TYPE as LLAVA;
+pub use views::{Seeing, View, check_types};
 
 /// Every known family.
-pub static DECODERS: &[&Decoder] = &[&llama::LLAMA, &mistral::MISTRAL, &qwen2::QWEN2, &qwen3::QWEN3];
+pub static DECODERS: &[&Decoder] = &[
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &qwen2::QWEN2,
+    &qwen3::QWEN3,
+    &gemma2::GEMMA2,
+    &gemma3::GEMMA3,
+    &phi3::PHI3,
+    &olmo2::OLMO2,
+    &smollm3::SMOLLM3,
+    &gpt2::GPT2,
+];
+
+/// The parts of the model types of mixtures of experts, which are not read.
+const MIXTURES: [&str; 6] = ["mixtral", "moe", "deepseek", "dbrx", "gpt_oss", "llama4"];
 
 /// Returns the family of a model type.
 pub fn decoder(model_type: &str) -> Option<&'static Decoder> {
@@ -36,13 +59,28 @@ pub fn decoder(model_type: &str) -> Option<&'static Decoder> {
 /// Fails if bella does not compute it.
 pub fn decoder_of(values: &Values, default: &str, key: &str) -> Result<&'static Decoder> {
     let model_type = values.text("model_type").unwrap_or(default);
+    let shown = values.path.display();
+    check_dense(&shown.to_string(), key, model_type)?;
     decoder(model_type).with_context(|| {
         format!(
-            "{}: {key} = \"{model_type}\" is no language network that bella reads; known: {}",
-            values.path.display(),
+            "{shown}: {key} = \"{model_type}\" is no language network that bella reads; known: {}",
             model_types().join(", ")
         )
     })
+}
+
+/// Checks that the network of a model type is no mixture of experts. `shown` names the config, and `key` leads to the model type.
+///
+/// # Errors
+/// Fails if it is one.
+pub fn check_dense(shown: &str, key: &str, model_type: &str) -> Result<()> {
+    ensure!(
+        decoder(model_type).is_some() || !MIXTURES.iter().any(|part| model_type.contains(part)),
+        "{shown}: {key} = \"{model_type}\" is a mixture of experts, of which each token goes through a few that a router chooses: bella \
+         computes dense networks, in which every layer serves every token: give a dense network of the family; known: {}",
+        model_types().join(", ")
+    );
+    Ok(())
 }
 
 /// Returns the model types of all families.

@@ -1,20 +1,23 @@
 //! Qwen 2 and 2.5, whose queries, keys and values always have biases.
 
 use crate::model::families::class::Published;
-use crate::model::families::decoders::decoder::{Biases, Decoder, Sizes, Traits, USUAL, window_if_asked};
+use crate::model::families::decoders::decoder::{Biases, Decoder, Sizes, Traits, USUAL};
+use crate::model::families::decoders::views::late_windows;
 
 pub static QWEN2: Decoder = Decoder {
     model_type: "qwen2",
     about: "Qwen 2 and 2.5",
     architecture: "Qwen2ForCausalLM",
-    usual: Sizes { vocabulary: 151_936, mlp: 22_016, key_heads: Some(32), context: 32_768, ..USUAL.usual },
-    keys: &["sliding_window", "use_sliding_window"],
+    usual: Sizes { vocabulary: 151_936, mlp: Some(22_016), key_heads: Some(32), context: 32_768, ..USUAL.usual },
+    keys: &["layer_types", "max_window_layers", "sliding_window", "use_sliding_window"],
+    sees: true,
     // Those of Llama, which the class does not read.
     harmless: &["attention_bias", "mlp_bias"],
     traits: |values| {
-        let (biases, window) = (Biases { qkv: true, ..Biases::default() }, window_if_asked(values, 4096)?);
-        Ok(Traits { biases, window, ..Traits::plain(values)? })
+        let biases = Biases { qkv: true, ..Biases::default() };
+        Ok(Traits { biases, ..(USUAL.traits)(values)? })
     },
+    views: late_windows,
     published: &[Published {
         key: "qwen2.5-7b",
         about: "Qwen2.5 7B",

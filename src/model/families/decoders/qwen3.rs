@@ -2,14 +2,15 @@
 
 use crate::model::families::class::{Class, Layers, Published};
 use crate::model::families::decoders::decoder::{
-    BLOCK, Biases, CLASS, Decoder, NAMES, Sizes, Traits, USUAL, window_if_asked,
+    BLOCK, Biases, CLASS, Decoder, HEAD_NORMS, HeadNorms, NAMES, Sizes, Traits, USUAL,
 };
+use crate::model::families::decoders::views::late_windows;
 use crate::model::families::names::{Names, Pair};
 
 const LAYERS: [Pair; 11] = {
     let [ln_1, q, k, v, proj, ln_2, gate, fc, down] = BLOCK;
-    let norms = [("self_attn.q_norm", "attn.q_norm"), ("self_attn.k_norm", "attn.k_norm")];
-    [ln_1, q, norms[0], k, norms[1], v, proj, ln_2, gate, fc, down]
+    let [q_norm, k_norm] = HEAD_NORMS;
+    [ln_1, q, q_norm, k, k_norm, v, proj, ln_2, gate, fc, down]
 };
 
 static OWN: Names = Names { layers: &LAYERS, ..NAMES };
@@ -24,18 +25,20 @@ pub static QWEN3: Decoder = Decoder {
     names: &OWN,
     usual: Sizes {
         vocabulary: 151_936,
-        mlp: 22_016,
+        mlp: Some(22_016),
         key_heads: Some(32),
         channels: Some(128),
         context: 32_768,
         ..USUAL.usual
     },
-    keys: &["attention_bias", "sliding_window", "use_sliding_window"],
+    keys: &["attention_bias", "layer_types", "max_window_layers", "sliding_window", "use_sliding_window"],
+    sees: true,
     traits: |values| {
         let all = values.flag("attention_bias", false)?;
         let biases = Biases { qkv: all, attention_proj: all, mlp: false };
-        Ok(Traits { biases, head_norms: true, window: window_if_asked(values, 4096)?, ..Traits::plain(values)? })
+        Ok(Traits { biases, head_norms: HeadNorms::Each, ..(USUAL.traits)(values)? })
     },
+    views: late_windows,
     published: &[
         Published {
             key: "qwen3-8b",

@@ -65,7 +65,7 @@ pub(super) const EMBEDDINGS: [Pair; 4] = [
 
 /// Returns the names of a family whose tensors begin with the first of `prefixes`, or with nothing.
 pub(super) const fn names(prefixes: &'static [&'static str], around: &'static [Pair]) -> Names {
-    Names { prefixes, blocks: "encoder.layer.", layers: &BLOCK, around }
+    Names { prefixes, blocks: "encoder.layer.", layers: &BLOCK, around, turned: &[], unread: &[] }
 }
 
 /// Returns the class that classifies texts.

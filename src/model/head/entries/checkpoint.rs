@@ -55,6 +55,7 @@ impl HeadSpec for Own {
             normalised: false,
             training: self.training(),
             rows: None,
+            cap: None,
             texts: None,
         })
     }

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training, Words};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -23,7 +23,7 @@ settings! {
 
 impl HeadSpec for LabelWords {
     fn build(&self, context: &HeadContext) -> Result<Head> {
-        let (tokenizer, base) = context.words.context(
+        let Words { tokenizer, base, logit_cap } = context.words.context(
             "head.label-words: this checkpoint is no language network: use [head.zero-shot], [head.linear] or \
              [head.checkpoint]",
         )?;
@@ -43,7 +43,15 @@ impl HeadSpec for LabelWords {
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));
-        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: Some(rows), texts: None })
+        Ok(Head {
+            weight,
+            bias,
+            normalised: false,
+            training: self.training(),
+            rows: Some(rows),
+            cap: logit_cap,
+            texts: None,
+        })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

@@ -3,8 +3,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::eager::{Eager, largest, layer_of, repeated};
-use super::{Activation, Constant, Layer, Mask, Ops, Pairs};
+use super::eager::{Eager, largest, layer_of, of_keys, recent, repeated};
+use super::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 use crate::base::tensor::wide;
 use crate::model::network::{Linear, Weights};
 
@@ -108,16 +108,33 @@ fn masked(scores: Dual, mask: &Mask<Dual>) -> Dual {
             let later = scores.value.ones_like().to_kind(Kind::Bool).triu(1);
             Dual { value: scores.value.masked_fill(&later, f64::NEG_INFINITY), ..scores }
         }
-        Mask::Seen(seen) => {
-            let absent = seen.value.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4).logical_not();
+        Mask::Window(count) => {
+            let absent = recent(&scores.value, *count).logical_not();
             Dual { value: scores.value.masked_fill(&absent, f64::NEG_INFINITY), ..scores }
         }
-        Mask::Scores(added) => {
-            let value = &scores.value + &added.value;
-            let moved = added.moved.as_ref().map(Tensor::shallow_clone);
-            Dual { moved: summed(&value, [scores.moved, moved]), value }
-        }
+        Mask::Seen(seen) => without(scores, seen),
+        Mask::Scores(added) => plus(scores, added),
+        Mask::SeenScores { seen, scores: added } => without(plus(scores, added), seen),
     }
+}
+
+/// Returns scores without those of keys that do not exist.
+fn without(scores: Dual, seen: &Dual) -> Dual {
+    let absent = of_keys(&seen.value).logical_not();
+    Dual { value: scores.value.masked_fill(&absent, f64::NEG_INFINITY), ..scores }
+}
+
+fn plus(scores: Dual, added: &Dual) -> Dual {
+    let value = &scores.value + &added.value;
+    let moved = added.moved.as_ref().map(Tensor::shallow_clone);
+    Dual { moved: summed(&value, [scores.moved, moved]), value }
+}
+
+/// Returns c tanh(x / c), whose derivative is 1 − tanh²(x / c).
+pub fn capped(x: Dual, cap: f64) -> Dual {
+    let bounded = (x.value / cap).tanh();
+    let moved = x.moved.map(|moved| moved * (1.0 - bounded.square()));
+    Dual { value: bounded * cap, moved }
 }
 
 impl Ops for Tangents<'_, '_> {
@@ -156,15 +173,16 @@ impl Ops for Tangents<'_, '_> {
     }
 
     /// With r = (mean x² + ε)^(−½), the derivative along ẋ is r ẋ − r³ x mean(x ẋ), times the weight.
-    fn rms_norm(&self, layer: &str, x: &Dual, eps: f64) -> Dual {
-        let value = self.mode.rms_norm(layer, &x.value, eps);
+    fn rms_norm(&self, norm: RmsNormed, x: &Dual) -> Dual {
+        let RmsNormed { layer, eps, more } = norm;
+        let value = self.mode.rms_norm(norm, &x.value);
         let moved = x.moved.as_ref().map(|moved| {
             let kind = moved.kind();
             let (own, moved) = (x.value.to_kind(wide(kind)), moved.to_kind(wide(kind)));
             let inverse = (mean(&own.square()) + eps).rsqrt();
             let normed = own * &inverse;
             let turned = (&moved - &normed * mean(&(&moved * &normed))) * inverse;
-            turned.to_kind(kind) * self.mode.param(&format!("{layer}.weight"))
+            turned.to_kind(kind) * (self.mode.param(&format!("{layer}.weight")) + more)
         });
         Dual { value, moved }
     }
@@ -253,12 +271,13 @@ impl Ops for Tangents<'_, '_> {
     }
 
     /// With weights W = softmax(S), the derivative along Ṡ is W ∘ (Ṡ − Σ W ∘ Ṡ), where the sum is over the keys.
-    fn attention(&self, [query, key, value]: [&Dual; 3], mask: Mask<Dual>) -> Dual {
+    fn attend(&self, [query, key, value]: [&Dual; 3], mask: Mask<Dual>, scoring: Scoring) -> Dual {
         let heads = query.value.size()[2];
         let (key, value) = (for_queries(key, heads), for_queries(value, heads));
-        let scale = (query.value.size()[4] as f64).powf(-0.5);
+        let scale = scoring.scale.unwrap_or_else(|| (query.value.size()[4] as f64).powf(-0.5));
         let (query, key) = (query.linearly(|q| q * scale), key.linearly(|k| k.transpose(3, 4)));
         let scores = Dual { value: query.value.matmul(&key.value), moved: product(&query, &key) };
+        let scores = if let Some(cap) = scoring.cap { capped(scores, cap) } else { scores };
         let scores = masked(scores, &mask);
         let weights = scores.value.softmax(-1, None::<Kind>);
         let moved = scores.moved.map(|moved| {
@@ -271,6 +290,16 @@ impl Ops for Tangents<'_, '_> {
         read.linearly(|read| read.transpose(2, 3).flatten(3, 4))
     }
 
+    fn relative(&self, x: &Dual, table: &Dual, index: &Dual) -> Dual {
+        let table = table.linearly(|table| table.transpose(3, 4));
+        let all = Dual { value: x.value.matmul(&table.value), moved: product(x, &table) };
+        all.linearly(|all| {
+            let size = all.size();
+            let index = index.value.expand([size[0], size[1], size[2], size[3], index.value.size()[1]], false);
+            all.gather(4, &index, false)
+        })
+    }
+
     fn aligned(&self, text: [&Dual; 2]) -> [Dual; 2] {
         self.mode.aligned(text.map(|row| &row.value)).map(Dual::fixed)
     }
@@ -281,6 +310,10 @@ impl Ops for Tangents<'_, '_> {
 
     fn column(&self, mask: &Dual, like: &Dual) -> Dual {
         Dual::fixed(self.mode.column(&mask.value, &like.value))
+    }
+
+    fn latest(&self, mask: &Dual, count: i64) -> Dual {
+        Dual::fixed(self.mode.latest(&mask.value, count))
     }
 
     fn last(&self, mask: &Dual) -> Dual {

@@ -2,8 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Activation, Constant, Layer, Mask, Ops, Pairs};
-use crate::base::tensor::upload;
+use super::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
+use crate::base::tensor::{upload, wide};
 use crate::model::network::{Linear, Weights};
 
 /// Computes a pass with some weights.
@@ -54,6 +54,32 @@ pub(super) fn layer_of(weights: &Weights, Layer { name, rows, keyless_bias }: La
     }
 }
 
+/// Returns a mask `[p, B, T, 1]` as one of keys, `[p, B, 1, 1, T]`: whether there is a token.
+pub(super) fn of_keys(mask: &Tensor) -> Tensor {
+    mask.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4)
+}
+
+/// Returns whether a query of `query: [p, B, heads, T, D]` reads a key, `[T, T]`: so many up to its own.
+pub(super) fn recent(query: &Tensor, count: i64) -> Tensor {
+    let tokens = query.size()[3];
+    Tensor::ones([tokens, tokens], (Kind::Bool, query.device())).tril(0).triu(1 - count)
+}
+
+/// Returns what queries `[B, heads, T, D]` read by bounded scores, of which `mask` allows some (truth values) or changes all (numbers).
+fn capped([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, (scale, cap): (Option<f64>, f64)) -> Tensor {
+    let (kind, groups) = (query.kind(), query.size()[1] / key.size()[1]);
+    let shared = |x: Tensor| if groups == 1 { x } else { x.repeat_interleave_self_int(groups, 1, None) };
+    let scale = scale.unwrap_or_else(|| (query.size()[3] as f64).powf(-0.5));
+    let scores = query.matmul(&shared(key).transpose(2, 3)) * scale;
+    let scores = crate::base::tensor::capped(&scores, cap);
+    let scores = match mask {
+        None => scores,
+        Some(mask) if mask.kind() == Kind::Bool => scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY),
+        Some(mask) => scores + mask,
+    };
+    scores.softmax(-1, wide(kind)).to_kind(kind).matmul(&shared(value))
+}
+
 impl Ops for Eager<'_, '_> {
     type Value = Tensor;
 
@@ -81,8 +107,8 @@ impl Ops for Eager<'_, '_> {
         self.weights().norm(layer).forward(x, eps)
     }
 
-    fn rms_norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {
-        self.weights().rms_norm(layer).forward(x, eps)
+    fn rms_norm(&self, RmsNormed { layer, eps, more }: RmsNormed, x: &Tensor) -> Tensor {
+        self.weights().rms_norm(layer, more).forward(x, eps)
     }
 
     fn embedding(&self, layer: &str, ids: &Tensor) -> Tensor {
@@ -182,25 +208,45 @@ impl Ops for Eager<'_, '_> {
         }
     }
 
-    fn attention(&self, [query, key, value]: [&Tensor; 3], mask: Mask<Tensor>) -> Tensor {
+    fn attend(&self, [query, key, value]: [&Tensor; 3], mask: Mask<Tensor>, scoring: Scoring) -> Tensor {
         let (particles, samples) = match &mask {
-            Mask::Scores(scores) => largest([query, key, value, scores].into_iter()),
+            Mask::Scores(scores) | Mask::SeenScores { scores, .. } => largest([query, key, value, scores].into_iter()),
             _ => largest([query, key, value].into_iter()),
         };
         let flat = |x: &Tensor| repeated(x, particles, samples).flatten(0, 1);
         let causal = matches!(mask, Mask::Causal);
         let mask = match mask {
             Mask::None | Mask::Causal => None,
+            Mask::Window(count) => Some(recent(query, count)),
             // Scores that all particles share spread over images by themselves.
             Mask::Scores(scores) if scores.size()[0] == 1 => Some(scores.squeeze_dim(0)),
             Mask::Scores(scores) => Some(flat(&scores)),
-            Mask::Seen(mask) => Some(flat(&mask.to_kind(Kind::Bool).unsqueeze(2).transpose(3, 4))),
+            Mask::Seen(mask) => Some(flat(&of_keys(&mask))),
+            Mask::SeenScores { seen, scores } => {
+                Some(flat(&scores.where_scalarother(&of_keys(&seen), f64::NEG_INFINITY)))
+            }
         };
         let shared = key.size()[2] < query.size()[2];
-        let (query, key, value) = (flat(query), flat(key), flat(value));
-        let read = Tensor::scaled_dot_product_attention(&query, &key, &value, mask.as_ref(), 0.0, causal, None, shared);
+        let heads = [flat(query), flat(key), flat(value)];
+        let read = match scoring.cap {
+            Some(cap) => {
+                let mask = if causal { Some(recent(query, query.size()[3])) } else { mask };
+                capped(heads, mask.as_ref(), (scoring.scale, cap))
+            }
+            None => {
+                let ([query, key, value], mask, scale) = (heads, mask.as_ref(), scoring.scale);
+                Tensor::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, causal, scale, shared)
+            }
+        };
         let size = read.size();
         read.transpose(1, 2).reshape([particles, samples, size[2], size[1] * size[3]])
+    }
+
+    fn relative(&self, x: &Tensor, table: &Tensor, index: &Tensor) -> Tensor {
+        let all = x.matmul(&table.transpose(3, 4));
+        let size = all.size();
+        let index = index.expand([size[0], size[1], size[2], size[3], index.size()[1]], false);
+        all.gather(4, &index, false)
     }
 
     fn aligned(&self, text: [&Tensor; 2]) -> [Tensor; 2] {
@@ -217,6 +263,12 @@ impl Ops for Eager<'_, '_> {
 
     fn column(&self, mask: &Tensor, like: &Tensor) -> Tensor {
         mask.unsqueeze(3).to_kind(like.kind())
+    }
+
+    fn latest(&self, mask: &Tensor, count: i64) -> Tensor {
+        let seen = mask.to_kind(Kind::Int64);
+        let all = seen.sum_dim_intlist([2i64].as_slice(), true, Kind::Int64);
+        mask * (all - seen.cumsum(2, Kind::Int64)).lt(count)
     }
 
     fn last(&self, mask: &Tensor) -> Tensor {

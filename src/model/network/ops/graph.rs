@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tch::{Kind, Tensor};
 
 use crate::data::Interpolation;
-use crate::model::network::ops::Activation;
+use crate::model::network::ops::{Activation, Scoring};
 
 /// The length of an axis that depends on the number of samples.
 pub const SAMPLES: i64 = -1;
@@ -23,7 +23,7 @@ pub struct Value {
 pub enum Operation {
     /// x Wᵀ + b of `[…, in]`, `[out, in]` and, if there is one, `[out]`.
     Linear,
-    /// The product of `[1 or n, m, k]` and `[n, k, l]`.
+    /// The product of `[…, m, k]` and `[…, k, l]`, whose other axes spread.
     MatMul,
     /// These four spread axes of length 1 as usual.
     Add,
@@ -31,7 +31,7 @@ pub enum Operation {
     Multiply,
     Divide,
     Negate,
-    /// Layer norm over the last axis, with weight and bias if there are two more inputs.
+    /// Layer norm over the last axis, with a weight if there is a second input, and a bias if there is a third.
     LayerNorm {
         eps: f64,
     },
@@ -76,10 +76,12 @@ pub enum Operation {
         lead: i64,
     },
     Activation(Activation),
-    /// softmax(Q Kᵀ / √D) V of `[B, heads, T, D]` each, where a head of keys and values serves `groups` heads of queries.
+    /// softmax(S) V with the scores S of Q and K, `[B, heads, T, D]` each, where a head of keys and values serves `groups` heads of
+    /// queries.
     Attention {
         masked: Masked,
         groups: i64,
+        scoring: Scoring,
     },
     /// The mean over an axis, which stays with length 1.
     Mean {
@@ -217,8 +219,10 @@ impl Graph {
     }
 
     pub fn matmul(&mut self, a: &Value, b: &Value) -> Value {
-        let lead = a.shape[0].max(b.shape[0]);
-        self.add(Operation::MatMul, &[a, b], vec![lead, a.shape[1], b.shape[2]])
+        let apart = |shape: &[i64]| (shape[..shape.len() - 2].to_vec(), shape[shape.len() - 2], shape[shape.len() - 1]);
+        let ((before, rows, _), (other, _, columns)) = (apart(&a.shape), apart(&b.shape));
+        let shape = [&spread(&before, &other)[..], &[rows, columns]].concat();
+        self.add(Operation::MatMul, &[a, b], shape)
     }
 
     /// Returns what `fold` makes of a value, at once where the graph holds its tensor; `None` where it does not.
@@ -274,10 +278,15 @@ impl Graph {
     }
 
     /// Adds attention of `[B, heads, T, D]` each, and of what its mask needs.
-    pub fn attention(&mut self, [query, key, value]: [&Value; 3], masked: Masked, mask: Option<&Value>) -> Value {
+    pub fn attention(
+        &mut self,
+        [query, key, value]: [&Value; 3],
+        (masked, mask): (Masked, Option<&Value>),
+        scoring: Scoring,
+    ) -> Value {
         let inputs: Vec<&Value> = [query, key, value].into_iter().chain(mask).collect();
         let groups = query.shape[1] / key.shape[1];
-        self.add(Operation::Attention { masked, groups }, &inputs, query.shape.clone())
+        self.add(Operation::Attention { masked, groups, scoring }, &inputs, query.shape.clone())
     }
 
     /// Returns the rows of `table: [k, d]` at indices `[…]`, `[…, d]`.

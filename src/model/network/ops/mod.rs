@@ -12,8 +12,8 @@
 //! | values that follow from a shape | [`constant`](Ops::constant) |
 //! | elements | [`add`](Ops::add), [`mul`](Ops::mul), [`activation`](Ops::activation), [`cast`](Ops::cast), [`normalised`](Ops::normalised) |
 //! | places | [`slice`](Ops::slice), [`concat`](Ops::concat), [`reshape`](Ops::reshape), [`permute`](Ops::permute), [`mean`](Ops::mean) |
-//! | attention | [`heads`](Ops::heads), [`rotated`](Ops::rotated), [`attention`](Ops::attention) |
-//! | texts | [`aligned`](Ops::aligned), [`numbered`](Ops::numbered), [`column`](Ops::column), [`last`](Ops::last), [`at`](Ops::at), [`rows_at`](Ops::rows_at), [`filled`](Ops::filled) |
+//! | attention | [`heads`](Ops::heads), [`rotated`](Ops::rotated), [`attend`](Ops::attend), [`attention`](Ops::attention), [`relative`](Ops::relative) |
+//! | texts | [`aligned`](Ops::aligned), [`numbered`](Ops::numbered), [`column`](Ops::column), [`latest`](Ops::latest), [`last`](Ops::last), [`at`](Ops::at), [`rows_at`](Ops::rows_at), [`filled`](Ops::filled) |
 //!
 //! Operations consume what a pass does not read again, so that its memory is free for the next one.
 
@@ -29,5 +29,5 @@ pub use counter::{Adaptation, Count, Counted, Counter, Work};
 pub use dual::{Dual, Tangents};
 pub use eager::Eager;
 pub use forward::{Forward, Kept, Reads, Written};
-pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs};
+pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 pub use writer::{Writer, origin};

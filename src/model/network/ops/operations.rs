@@ -23,10 +23,32 @@ pub enum Mask<V> {
     None,
     /// Query t reads the keys up to t.
     Causal,
+    /// Query t reads so many keys up to t, its own among them.
+    Window(i64),
     /// All tokens, with numbers `[p, 1, heads, queries, T]` added to the scores.
     Scores(V),
     /// The tokens that exist: 1 in `[p, B, T, 1]`.
     Seen(V),
+    /// The tokens that exist, with numbers `[p, B, heads, queries, T]` added to the scores; axes of length 1 spread.
+    SeenScores { seen: V, scores: V },
+}
+
+/// The way from products of queries and keys to scores: c tanh(s q kᵀ / c) with a scale s and a cap c.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scoring {
+    /// The factor s; D^(−1/2) of D channels if it is `None`.
+    pub scale: Option<f64>,
+    /// The bound c, if there is one.
+    pub cap: Option<f64>,
+}
+
+/// A norm by the root mean square, whose factor is the weight of a layer plus a number.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNormed<'a> {
+    pub layer: &'a str,
+    pub eps: f64,
+    /// What is added to the weight: 1 where networks store their weights as differences from 1, else 0.
+    pub more: f64,
 }
 
 /// The channels that one angle rotates.
@@ -63,11 +85,11 @@ pub trait Ops: Sized {
         self.layer(Layer { name, rows: None, keyless_bias: false }, x)
     }
 
-    /// Normalises the last axis of `[p, B, T, d]` by the layer norm `layer`.
+    /// Normalises the last axis of `[p, B, T, d]` by the layer norm `layer`, which may lack a bias.
     fn norm(&self, layer: &str, x: &Self::Value, eps: f64) -> Self::Value;
 
-    /// Normalises the last axis of `[p, B, T, d]` by its root mean square in f32, and by the weight of `layer`.
-    fn rms_norm(&self, layer: &str, x: &Self::Value, eps: f64) -> Self::Value;
+    /// Normalises the last axis of `[p, B, T, d]` by its root mean square in f32.
+    fn rms_norm(&self, norm: RmsNormed, x: &Self::Value) -> Self::Value;
 
     /// Returns the rows of the matrix `<layer>.weight` for ids `[p, B, T]`, `[p', B, T, d]`.
     fn embedding(&self, layer: &str, ids: &Self::Value) -> Self::Value;
@@ -123,7 +145,16 @@ pub trait Ops: Sized {
 
     /// Returns what queries read, `[p, B, Tq, heads · D]`, from heads of queries, keys and values. Fewer heads of keys serve several
     /// heads of queries each.
-    fn attention(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>) -> Self::Value;
+    fn attend(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>, scoring: Scoring) -> Self::Value;
+
+    /// Returns what queries read by plain scores.
+    fn attention(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>) -> Self::Value {
+        self.attend(heads, mask, Scoring::default())
+    }
+
+    /// Returns the products `[p, B, heads, T, S]` of heads `[p, B, heads, T, D]` with rows of `table: [p, 1, heads, R, D]`: that of
+    /// token t with row `index[t, s]` of a constant `[T, S]`.
+    fn relative(&self, x: &Self::Value, table: &Self::Value, index: &Self::Value) -> Self::Value;
 
     /// Returns ids and mask, `[p, B, T]` each, with the padding in front of a text moved behind it.
     fn aligned(&self, text: [&Self::Value; 2]) -> [Self::Value; 2];
@@ -134,6 +165,9 @@ pub trait Ops: Sized {
 
     /// Returns a mask `[p, B, T]` as `[p, B, T, 1]` in the type of `like`.
     fn column(&self, mask: &Self::Value, like: &Self::Value) -> Self::Value;
+
+    /// Returns a mask `[p, B, T, 1]` in which only the last `count` tokens of each text are left.
+    fn latest(&self, mask: &Self::Value, count: i64) -> Self::Value;
 
     /// Returns the position `[p, B]` of the last token of each text, from a mask `[p, B, T, 1]`.
     fn last(&self, mask: &Self::Value) -> Self::Value;

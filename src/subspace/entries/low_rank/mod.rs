@@ -38,6 +38,7 @@ words! {
         AttentionProj = "attn.proj",
         Gate = "mlp.gate",
         Fc = "mlp.fc",
+        GateAndFc = "mlp.gate_fc",
         Proj = "mlp.proj",
         Output = "lm_head",
         Pooler = "pooler",

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::{Count, Counter, Storage};
 use crate::base::tensor::wide;
 use crate::model::network::ops::graph::spread;
-use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs};
+use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 
 impl Ops for Counter<'_> {
     type Value = Count;
@@ -39,7 +39,7 @@ impl Ops for Counter<'_> {
     }
 
     /// Such a norm computes in f32 or wider, and keeps its input so.
-    fn rms_norm(&self, layer: &str, x: &Count, _: f64) -> Count {
+    fn rms_norm(&self, RmsNormed { layer, .. }: RmsNormed, x: &Count) -> Count {
         let kind = self.counted.kind;
         let wider = (wide(kind).elt_size_in_bytes() / kind.elt_size_in_bytes()) as u64;
         self.normed(layer, x, (x.numbers() * wider, x.numbers()))
@@ -147,12 +147,19 @@ impl Ops for Counter<'_> {
 
     /// The backward pass has a product for the gradients of queries, of keys, and of values, as far as these flow, and one for that of
     /// the scores.
-    fn attention(&self, heads: [&Count; 3], mask: Mask<Count>) -> Count {
+    fn attend(&self, heads: [&Count; 3], mask: Mask<Count>, scoring: Scoring) -> Count {
         let [query, key, value] = heads;
         let (queries, tokens) = (query.shape[3], key.shape[3]);
-        let pairs = if matches!(mask, Mask::Causal) { tokens * (tokens + 1) / 2 } else { queries * tokens };
+        let pairs = match &mask {
+            Mask::Causal => tokens * (tokens + 1) / 2,
+            Mask::Window(count) => (1..=tokens).map(|up_to| up_to.min(*count)).sum(),
+            _ => queries * tokens,
+        };
         let width = query.shape[2] * query.shape[4];
-        let scores = if let Mask::Scores(scores) = &mask { Some(scores) } else { None };
+        let scores = match &mask {
+            Mask::Scores(scores) | Mask::SeenScores { scores, .. } => Some(scores),
+            _ => None,
+        };
         let all: Vec<&Count> = heads.into_iter().chain(scores).collect();
         let read = query.made(&[1, 1, queries, width], &all);
         let [_, rows] = self.rows(&read, pairs);
@@ -166,12 +173,34 @@ impl Ops for Counter<'_> {
             heads.iter().for_each(|x| self.keep(x));
             self.keep_numbers(read.numbers());
         }
-        // Scores with gradients are added, and their softmax taken, for all pairs at once.
-        if scores.is_some_and(|scores| scores.live) {
-            self.keep_numbers(3 * (query.shape[2] * queries * tokens) as u64);
+        // Scores with gradients, or with a bound, are there for all pairs at once, as is their softmax.
+        let all_pairs = 3 * (query.shape[2] * queries * tokens) as u64;
+        let is_whole = scoring.cap.is_some();
+        if scores.is_some_and(|scores| scores.live) || is_whole && read.live {
+            self.keep_numbers(all_pairs);
         }
-        self.uses(heads.iter().map(|x| x.numbers()).sum::<u64>() + read.numbers(), 0);
+        let beside = if is_whole { all_pairs } else { 0 };
+        self.uses(heads.iter().map(|x| x.numbers()).sum::<u64>() + read.numbers() + beside, 0);
         read
+    }
+
+    fn relative(&self, x: &Count, table: &Count, index: &Count) -> Count {
+        let [heads, tokens, channels] = [2, 3, 4].map(|axis| x.shape[axis]);
+        let all = x.made(&[1, 1, heads, tokens, table.shape[3]], &[table]);
+        let [_, rows] = self.rows(&all, tokens);
+        let product = 2.0 * rows * (heads * channels * table.shape[3]) as f64;
+        let back = [x.live, table.live].iter().filter(|flows| **flows).count();
+        let mut state = self.state.borrow_mut();
+        state.work.forward += product;
+        state.work.backward += product * back as f64;
+        drop(state);
+        for (one, other) in [(x, table), (table, x)] {
+            if other.live {
+                self.keep(one);
+            }
+        }
+        self.uses(x.numbers() + 2 * all.numbers(), 0);
+        all.made(&[1, 1, heads, tokens, index.shape[1]], &[])
     }
 
     fn aligned(&self, text: [&Count; 2]) -> [Count; 2] {
@@ -184,6 +213,10 @@ impl Ops for Counter<'_> {
 
     fn column(&self, mask: &Count, _: &Count) -> Count {
         Count::new(&[mask.shape[2], 1], mask.apart, false)
+    }
+
+    fn latest(&self, mask: &Count, _: i64) -> Count {
+        Count::new(&mask.shape[2..], mask.apart, false)
     }
 
     fn last(&self, mask: &Count) -> Count {

@@ -125,15 +125,32 @@ impl<'a> Writer<'a> {
         self.graph().plus(y, &low)
     }
 
-    /// Returns what a mask adds to attention of so many members.
-    fn masked(&self, mask: Mask<Value>, lead: i64) -> (Masked, Option<Value>) {
+    /// Returns what forbids queries to read other keys than so many up to their own: −∞ there, and 0 elsewhere, `[1, 1, T, T]`.
+    fn recent(&self, tokens: i64, count: i64) -> Value {
+        self.stored(&format!("text.recent_{count}"), || {
+            let all = Tensor::full([1, 1, tokens, tokens], f64::NEG_INFINITY, (Kind::Float, tch::Device::Cpu));
+            all.triu(1) + all.tril(-count)
+        })
+    }
+
+    /// Returns what a mask adds to attention of so many members to so many keys.
+    fn masked(&self, mask: Mask<Value>, lead: i64, tokens: i64) -> (Masked, Option<Value>) {
         match mask {
             Mask::None => (Masked::No, None),
             Mask::Causal => (Masked::Causal, None),
+            Mask::Window(count) => (Masked::Added, Some(self.recent(tokens, count))),
             Mask::Scores(scores) => {
                 let each = if scores.shape[0] == 1 { scores } else { self.expanded(&scores, lead) };
                 let count = if each.shape[0] == 1 { 1 } else { SAMPLES };
                 let shape = [&[count], &each.shape[2..]].concat();
+                (Masked::Added, Some(self.graph().reshape(&each, &shape)))
+            }
+            Mask::SeenScores { seen, scores } => {
+                let never = self.stored("text.never", || Tensor::from_slice(&[f32::NEG_INFINITY]));
+                let seen = self.graph().reshape(&seen, &[seen.shape[0], SAMPLES, 1, 1, tokens]);
+                let each = self.graph().choose(&seen, &scores, &never);
+                let each = self.expanded(&each, lead);
+                let shape = [&[SAMPLES], &each.shape[2..]].concat();
                 (Masked::Added, Some(self.graph().reshape(&each, &shape)))
             }
             Mask::Seen(mask) => {

@@ -6,7 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::Writer;
 use crate::model::network::ops::graph::{Operation, SAMPLES, Value};
-use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs};
+use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 
 impl Ops for Writer<'_> {
     type Value = Value;
@@ -46,27 +46,43 @@ impl Ops for Writer<'_> {
     fn norm(&self, layer: &str, x: &Value, eps: f64) -> Value {
         let layer = self.name(layer);
         self.graph().enter(&layer);
-        let [weight, bias] = ["weight", "bias"].map(|part| format!("{layer}.{part}"));
+        let parts = ["weight", "bias"].map(|part| format!("{layer}.{part}"));
+        let [weight, bias] = [&parts[0], &parts[1]].map(|name| self.members.has(name).then_some(name));
+        let parts: Vec<&String> = weight.into_iter().chain(bias).collect();
         let operation = Operation::LayerNorm { eps };
-        if self.members.differ(&[&weight, &bias]) {
-            let (weight, bias) = (self.vector(&weight), self.vector(&bias));
+        if self.members.differ(&parts.iter().map(|name| name.as_str()).collect::<Vec<_>>()) {
             let normed = self.keep(operation, x);
+            let weight = self.vector(parts[0]);
             let scaled = self.graph().times(&normed, &weight);
-            return self.graph().plus(&scaled, &bias);
+            return match bias {
+                Some(bias) => {
+                    let bias = self.vector(bias);
+                    self.graph().plus(&scaled, &bias)
+                }
+                None => scaled,
+            };
         }
-        let shared = |name: &String| self.stored(name, || self.members.shared[name].shallow_clone());
-        let (weight, bias) = (shared(&weight), shared(&bias));
-        self.graph().keep(operation, &[x, &weight, &bias])
+        let shared = |name: &&String| self.stored(name, || self.members.shared[*name].shallow_clone());
+        let stored: Vec<Value> = parts.iter().map(shared).collect();
+        let inputs: Vec<&Value> = std::iter::once(x).chain(&stored).collect();
+        self.graph().keep(operation, &inputs)
     }
 
-    fn rms_norm(&self, layer: &str, x: &Value, eps: f64) -> Value {
+    fn rms_norm(&self, RmsNormed { layer, eps, more }: RmsNormed, x: &Value) -> Value {
         let layer = self.name(layer);
         self.graph().enter(&layer);
         let wide = self.cast_from(x, Kind::Float);
         let normed = self.keep(Operation::RmsNorm { eps }, &wide);
-        let normed = self.cast(normed);
-        let weight = self.vector(&format!("{layer}.weight"));
-        self.graph().times(&normed, &weight)
+        let name = format!("{layer}.weight");
+        if more == 0.0 {
+            let normed = self.cast(normed);
+            let weight = self.vector(&name);
+            return self.graph().times(&normed, &weight);
+        }
+        let own = || (0..2).fold(self.members.led(&name), |value, _| value.unsqueeze(1)) + more;
+        let factor = self.in_kind(Kind::Float).stored(&format!("{name}.factor"), own);
+        let normed = self.graph().times(&normed, &factor);
+        self.cast(normed)
     }
 
     fn embedding(&self, layer: &str, ids: &Value) -> Value {
@@ -188,19 +204,34 @@ impl Ops for Writer<'_> {
         graph.reshape(&turned, &x.shape)
     }
 
-    fn attention(&self, heads: [&Value; 3], mask: Mask<Value>) -> Value {
-        let added = if let Mask::Scores(scores) = &mask { scores.shape[0] } else { 1 };
+    fn attend(&self, heads: [&Value; 3], mask: Mask<Value>, scoring: Scoring) -> Value {
+        let added = match &mask {
+            Mask::Scores(scores) | Mask::SeenScores { scores, .. } => scores.shape[0],
+            _ => 1,
+        };
         let lead = heads.iter().map(|x| x.shape[0]).chain([added]).max().unwrap_or(1);
         let flat = heads.map(|x| {
             let x = self.expanded(x, lead);
             self.graph().reshape(&x, &[&[SAMPLES], &x.shape[2..]].concat())
         });
-        let (masked, mask) = self.masked(mask, lead);
+        let (masked, mask) = self.masked(mask, lead, heads[1].shape[3]);
         let mut graph = self.graph();
-        let read = graph.attention(flat.each_ref(), masked, mask.as_ref());
+        let read = graph.attention(flat.each_ref(), (masked, mask.as_ref()), scoring);
         let [_, heads, tokens, channels] = read.shape[..] else { panic!("{:?} are no heads", read.shape) };
         let read = graph.permute(&read, &[0, 2, 1, 3]);
         graph.reshape(&read, &[lead, SAMPLES, tokens, heads * channels])
+    }
+
+    fn relative(&self, x: &Value, table: &Value, index: &Value) -> Value {
+        let (heads, count) = (x.shape[2], &index.shape);
+        let ones = self
+            .whole(&format!("text.heads_{heads}"), || Tensor::ones([1, 1, heads, 1, 1], (Kind::Int64, Device::Cpu)));
+        let table = self.graph().permute(table, &[0, 1, 2, 4, 3]);
+        let all = self.graph().matmul(x, &table);
+        let index = self.graph().reshape(index, &[1, 1, 1, count[0], count[1]]);
+        let index = self.graph().times(&index, &ones);
+        let index = self.expanded(&index, all.shape[0]);
+        self.graph().gather(&all, 4, &index)
     }
 
     fn aligned(&self, [ids, mask]: [&Value; 2]) -> [Value; 2] {
@@ -227,6 +258,18 @@ impl Ops for Writer<'_> {
         let tokens = mask.shape[2];
         let column = self.reshape(mask, &[tokens, 1]);
         self.keep(Operation::Cast(self.kind), &column)
+    }
+
+    fn latest(&self, mask: &Value, count: i64) -> Value {
+        let seen = self.keep(Operation::Cast(Kind::Int64), mask);
+        let so_far = self.keep(Operation::CumulativeSum { axis: 2 }, &seen);
+        let all = self.graph().sum(&seen, 2);
+        let after = self.graph().pair(Operation::Subtract, &all, &so_far);
+        let after = self.keep(Operation::Within(count), &after);
+        let after = self.keep(Operation::Equal(count), &after);
+        let left = self.keep(Operation::Equal(0), &after);
+        let left = self.keep(Operation::Cast(self.kind), &left);
+        self.graph().times(mask, &left)
     }
 
     fn last(&self, mask: &Value) -> Value {

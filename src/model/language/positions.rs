@@ -1,0 +1,210 @@
+//! The rotary positions that a config describes.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+
+use super::rope::{Rope, Scaling, Yarn};
+use crate::model::families::decoders::{Decoder, Positions};
+use crate::model::values::Values;
+use crate::schema::hint;
+
+/// The keys that are read of a config with rotary positions.
+pub const KEYS: &[&str] = &["rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"];
+
+/// The keys of the table of rotary positions.
+const TABLE_KEYS: &[&str] = &[
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "short_factor",
+    "long_factor",
+];
+
+/// The types of transformers 5.24 that bella computes.
+const TYPES: [&str; 6] = ["default", "linear", "dynamic", "llama3", "yarn", "longrope"];
+
+/// The reading of rotary positions.
+pub struct Reading<'a> {
+    pub values: &'a Values,
+    pub family: &'a Decoder,
+    /// The number of channels of a head.
+    pub channels: i64,
+    /// The most tokens of a text, by the config.
+    pub context: i64,
+}
+
+/// The rotary positions of a network, and the most tokens for which they hold.
+pub struct Read {
+    pub ropes: Vec<Rope>,
+    pub context: i64,
+}
+
+impl Reading<'_> {
+    /// Returns the rotary positions: none, those of all blocks, or those of blocks that see all tokens and of blocks with a window.
+    ///
+    /// # Errors
+    /// Fails if a value is malformed, or asks for what bella does not compute.
+    pub fn all(&self) -> Result<Read> {
+        let theta = self.family.usual.theta;
+        let ropes = match self.family.positions {
+            Positions::Learned => Vec::new(),
+            Positions::Rotary | Positions::RotaryInPart => {
+                let table = self.table("rope_scaling").or(self.table("rope_parameters"));
+                vec![self.rope(table, ("rope_theta", theta))?]
+            }
+            Positions::RotaryOfTwoBases { local } => self.two((theta, local))?,
+        };
+        let longest = ropes.iter().map(|rope| self.longest(rope)).collect::<Result<Vec<_>>>()?;
+        Ok(Read { ropes, context: longest.into_iter().min().unwrap_or(self.context) })
+    }
+
+    /// Returns a table that has keys. Of the two tables, transformers 5 prefers that of version 4.
+    fn table(&self, key: &str) -> Option<Values> {
+        let filled = |table: &&Value| table.as_object().is_none_or(|all| !all.is_empty());
+        let found = self.values.get(key).filter(filled).cloned();
+        found.map(|table| Values::new(&self.values.path, table))
+    }
+
+    /// Returns the positions of blocks that see all tokens, and of blocks with a window. Only the former are scaled by `rope_scaling`.
+    fn two(&self, (theta, local): (f64, f64)) -> Result<Vec<Rope>> {
+        let both = self.table("rope_parameters");
+        if let Some(both) = &both {
+            both.expect_keys("rotary positions of two bases", &["full_attention", "sliding_attention"])?;
+        }
+        let of = |layers: &str| {
+            let table = both.as_ref().and_then(|both| both.get(layers)).cloned();
+            table.map(|table| Values::new(&self.values.path, table))
+        };
+        Ok(vec![
+            self.rope(self.table("rope_scaling").or(of("full_attention")), ("rope_theta", theta))?,
+            self.rope(of("sliding_attention"), ("rope_local_base_freq", local))?,
+        ])
+    }
+
+    /// Reads a table, and the base from the key of the config where the table has none.
+    fn rope(&self, table: Option<Values>, (key, usual): (&str, f64)) -> Result<Rope> {
+        let theta = match &table {
+            Some(table) if table.has("rope_theta") => table.number("rope_theta", usual)?,
+            _ => self.values.number(key, usual)?,
+        };
+        let table = table.unwrap_or_else(|| Values::new(&self.values.path, Value::Null));
+        let channels = self.turned(&table)?;
+        let scaling = self.scaling(&table, channels)?;
+        table.expect_keys("rotary positions", TABLE_KEYS)?;
+        Ok(Rope { theta, scaling, channels })
+    }
+
+    /// Returns the number of channels that are turned.
+    fn turned(&self, table: &Values) -> Result<i64> {
+        const KEY: &str = "partial_rotary_factor";
+        let shown = self.values.path.display();
+        let partial = table.number(KEY, self.values.number(KEY, 1.0)?)?;
+        if partial == 1.0 {
+            return Ok(self.channels);
+        }
+        ensure!(
+            self.family.positions == Positions::RotaryInPart && partial < 1.0,
+            "{shown}: {KEY} = {partial}: bella turns all channels of a head of {}; known: 1",
+            self.family.model_type
+        );
+        let turned = (self.channels as f64 * partial) as i64;
+        ensure!(
+            turned > 0 && turned % 2 == 0,
+            "{shown}: {KEY} = {partial}: leaves {turned} of {} channels, and RoPE turns pairs of channels",
+            self.channels
+        );
+        Ok(turned)
+    }
+
+    fn scaling(&self, table: &Values, channels: i64) -> Result<Scaling> {
+        let shown = self.values.path.display();
+        let number = |key: &str| {
+            ensure!(table.has(key), "{shown}: rotary positions: has no `{key}`, which this rope_type needs");
+            table.number(key, 1.0)
+        };
+        match (table.text("rope_type").or(table.text("type")).unwrap_or("default"), self.family.positions) {
+            ("default", _) => Ok(Scaling::None),
+            ("longrope" | "su" | "yarn", Positions::RotaryInPart) => self.long(table, channels),
+            ("linear", _) => Ok(Scaling::Linear { factor: number("factor")? }),
+            ("dynamic", _) => number("factor").map(|_| Scaling::Dynamic),
+            ("llama3", _) => {
+                let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
+                ensure!(low < high, "{shown}: low_freq_factor = {low}: must be below high_freq_factor = {high}");
+                Ok(Scaling::Llama3 { factor: number("factor")?, low, high, original: self.original(table)? })
+            }
+            ("yarn", _) => self.yarn(table, number("factor")?),
+            ("longrope", _) => self.long(table, channels),
+            (word, _) => bail!(
+                "{shown}: rotary positions: rope_type = \"{word}\" is none that bella computes; known: {}{}",
+                TYPES.join(", "),
+                hint(word, TYPES.iter().copied())
+            ),
+        }
+    }
+
+    /// Returns the number of tokens of the texts that the network was first trained with.
+    fn original(&self, table: &Values) -> Result<f64> {
+        const KEY: &str = "original_max_position_embeddings";
+        // That of the whole config counts, and Phi-3 always has it.
+        match (self.values.has(KEY), self.family.positions) {
+            (false, Positions::RotaryInPart) => Ok(self.family.usual.context as f64),
+            (true, _) => self.values.number(KEY, 1.0),
+            (false, _) => table.number(KEY, self.context as f64),
+        }
+    }
+
+    fn yarn(&self, table: &Values, factor: f64) -> Result<Scaling> {
+        let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+        let usual = match (table.bound("mscale", None)?, table.bound("mscale_all_dim", None)?) {
+            (Some(own), Some(all)) => grown(own) / grown(all),
+            _ => grown(1.0),
+        };
+        Ok(Scaling::Yarn(Yarn {
+            factor,
+            slow: table.number("beta_slow", 1.0)?,
+            fast: table.number("beta_fast", 32.0)?,
+            original: self.original(table)?,
+            is_whole: table.flag("truncate", true)?,
+            amplitude: table.number("attention_factor", usual)?,
+        }))
+    }
+
+    fn long(&self, table: &Values, channels: i64) -> Result<Scaling> {
+        let original = self.original(table)?;
+        let factor = table.number("factor", self.context as f64 / original)?;
+        let usual = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+        let factors = table.numbers("short_factor")?;
+        ensure!(
+            factors.len() as i64 == channels / 2 && table.numbers("long_factor")?.len() == factors.len(),
+            "{}: rotary positions: short_factor and long_factor have {} and {} numbers, but heads have {} pairs of channels",
+            self.values.path.display(),
+            factors.len(),
+            table.numbers("long_factor")?.len(),
+            channels / 2
+        );
+        Ok(Scaling::Long { factors, amplitude: table.number("attention_factor", usual)? })
+    }
+
+    /// Returns the most tokens for which frequencies do not depend on the length of a text.
+    fn longest(&self, rope: &Rope) -> Result<i64> {
+        match rope.scaling {
+            Scaling::Long { .. } => {
+                let table = self.table("rope_scaling").or(self.table("rope_parameters"));
+                let original = table.map_or(Ok(self.context as f64), |table| self.original(&table))?;
+                Ok(self.context.min(original as i64))
+            }
+            _ => Ok(self.context),
+        }
+    }
+}
