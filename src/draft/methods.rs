@@ -31,6 +31,8 @@ pub const METHODS: &[Recipe] = recipes![
     "tfb",
     "sam",
     "sa-svgd",
+    "f-svgd",
+    "repulsive-ensemble",
     "bbb",
     "vogn",
     "blob",

@@ -127,6 +127,26 @@ fn ibdr_trains_on_shared_batches_however_few_particles_go_through_at_once() {
     assert_has(&line, &["method.ibdr.bound", "no key of variant = \"paper\""]);
 }
 
+#[test]
+fn particles_repel_by_what_they_compute_however_few_go_through_at_once() {
+    for space in ["logits", "probabilities", "features"] {
+        let svgd = format!("[method.svgd]\nparticles = 3\ngamma = 1\nspace = \"{space}\"");
+        let place = place(&svgd, "[optimizer.adamw]\nlr = 5e-3");
+        let after = |chunk: &str| {
+            done(place.train(&[chunk]));
+            let history = read(&place.run().join("train.csv")).unwrap();
+            assert!(number(&history, 1, "train_loss") < number(&history, 0, "train_loss"), "{space}");
+            assert!(number(&history, 1, "repulsion_ratio") > 0.0, "{space}");
+            std::fs::remove_dir_all(place.run()).unwrap();
+            number(&history, 1, "train_loss")
+        };
+        let (together, apart) = (after("train.particle_chunk=3"), after("train.particle_chunk=1"));
+        assert!((together - apart).abs() < 1e-4 * together, "{space}: {together} and {apart}");
+        let line = error_line(place.train(&["train.batches=independent"]), 2);
+        assert_has(&line, &["method.svgd compares the particles' predictions", "batches = \"shared\""]);
+    }
+}
+
 /// The row of a method and a predictive.
 #[track_caller]
 fn row(table: &Table, method: &str, predictive: &str) -> usize {

@@ -101,6 +101,9 @@ for drive in ("own", "shared", "weight"):
     case(f"sgd-full-{drive}", config(FULL, SVGD + f'drive = "{drive}"\n', SGD, "clip_norm = 1.0\n"), FGSM)
     case(f"f64-full-{drive}", config(FULL, SVGD + f'drive = "{drive}"\n', train='precision = "f64"\n'))
 case("svgd-global", config(LOW, SVGD + 'kernel = "global"\nmedian = "full"\nlog_n = "n"\ndrive = "weight"\n'))
+for space in ("logits", "probabilities", "features"):
+    case(f"svgd-{space}", config(LOW, SVGD + f'space = "{space}"\n'), FGSM, ci=space == "features")
+case("svgd-wasserstein", config(LOW, SVGD + 'flow = "wasserstein"\n'), FGSM)
 case("svgd-bandwidth", config(LOW, SVGD + "bandwidth = 0.5\n"))
 case("svgd-attacks", config(LOW, SVGD), *ATTACKS, ["eval", "RUN", "--precision", "f64"], OTHER)
 case("ivon-low", config(LOW, IVON, NONE, "loo_samples = 50\n"), *EVALS, ["eval", "RUN", "--draws", "0"], ["sensitivity", "RUN", "--samples", "100"], **NOISE)

@@ -231,11 +231,7 @@ impl Group {
     }
 
     fn dense_distances(&self, theta: &Tensor) -> Tensor {
-        /// Makes `cdist` use direct differences, since a product would cancel.
-        const WITHOUT_PRODUCT: i64 = 2;
-        let x = self.dense(theta).to_kind(Kind::Double);
-        let distances = Tensor::cdist(&x, &x, 2.0, WITHOUT_PRODUCT).square();
-        distances.unsqueeze(0)
+        squared_distances(&self.dense(theta)).unsqueeze(0)
     }
 
     fn add_dense_gradients(&self, theta: &Tensor, centred: &Tensor, sum: &Tensor) -> Tensor {
@@ -246,6 +242,14 @@ impl Group {
         let _ = self.dense(sum).g_add_(&product);
         product.norm()
     }
+}
+
+/// Returns the squared distances of all pairs of rows of a matrix `[n, K]`, `[n, n]` in f64.
+pub fn squared_distances(rows: &Tensor) -> Tensor {
+    /// Makes `cdist` use direct differences, since a product would cancel.
+    const WITHOUT_PRODUCT: i64 = 2;
+    let rows = rows.to_kind(Kind::Double);
+    Tensor::cdist(&rows, &rows, 2.0, WITHOUT_PRODUCT).square()
 }
 
 #[cfg(test)]

@@ -15,25 +15,34 @@
 //! of other particles. weight adds them in a common basis, and does not change when (B_i, A_i) becomes (B_i R, Rᵀ A_i)
 //! with R orthogonal.
 //!
+//! With `flow = "wasserstein"` the particles follow the kernelised Wasserstein gradient flow of repulsive ensembles (D'Angelo and
+//! Fortuin 2021, arXiv 2106.11642): φ_i = ∇_i L_i + γ Σ_j ∇_i k_ij / Σ_j k_ij. With `space` other than weights they repel by what
+//! they compute, in [`outputs`].
+//!
 //! One difference from the paper: equation 4 prints the gradient of the kernel with the sign that attracts. Here, as in
 //! equation 2 with ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1
-//! is γ = n / N.
+//! is γ = n / N, and the textbook Wasserstein flow is γ = 1 / N.
 //!
 //! The factor 1/n on all of φ is that of equation 2. An optimizer that divides by the gradient's size, such as AdamW, does not feel
 //! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
+
+mod diagnostics;
+mod outputs;
+mod settings;
 
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
-use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
-use crate::methods::sharpness::{self, Sharpness};
+use crate::methods::kernel::Kernel;
+use crate::methods::sharpness;
 use crate::methods::{
-    Entry, Evaluation, Extended, Extra, MAX_PARTICLES, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
-    Request, RowsAre, Step, Update, Variant, advised,
+    Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
+    Update, Variant, advised,
 };
-use crate::schema::{Reader, settings, words};
 use crate::subspace::geometry::Pairs;
+use diagnostics::{DIAGNOSTICS, diagnose};
+use settings::{Domain, Drive, Flow, Space, Spec};
 
 pub static ENTRY: Entry = Entry {
     key: "svgd",
@@ -47,73 +56,12 @@ pub static ENTRY: Entry = Entry {
         Variant { key: "svgd-own", sets: &["gamma=0.01", "drive=own"], asks_for_mixing: false },
         Variant { key: "svgd-shared", sets: &["gamma=0.01", "drive=shared"], asks_for_mixing: false },
         Variant { key: "svgd-weight", sets: &["gamma=0.01", "drive=weight"], asks_for_mixing: true },
+        Variant { key: "svgd-logits", sets: &["gamma=0.01", "space=logits"], asks_for_mixing: true },
     ],
     names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     names_of_many: &[],
     read: |reader, context| Box::new(Spec::read(reader, context)),
 };
-
-words! {
-    /// The gradients that move a particle.
-    pub enum Drive {
-        /// The particle's own gradient, times Σ_j k_ij (equation 4).
-        Own = "own",
-        /// The gradients of all particles, weighted by k_ij, column by column (equation 2).
-        Shared = "shared",
-        /// The gradients of all particles with respect to weights, weighted by k_ij (equation 2 in weight space).
-        Weight = "weight",
-    }
-}
-
-impl Drive {
-    /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4).
-    fn usual(context: &MethodContext) -> Drive {
-        if context.subspace == "low-rank" { Drive::Own } else { Drive::Shared }
-    }
-}
-
-words! {
-    /// The columns that share one kernel.
-    pub enum Domain {
-        /// One kernel per layer.
-        Layer = "layer",
-        /// One kernel for all of theta.
-        Global = "global",
-    }
-}
-
-settings! {
-    #[derive(Clone, Debug)]
-    pub struct Spec(context: &MethodContext) {
-        /// Number of particles.
-        pub particles: i64, in 1..=MAX_PARTICLES;
-        /// Strength of the repulsion between particles.
-        pub gamma: f64, in at_least(0.0);
-        /// Gradients that move a particle; `own` is the default in `low-rank`, `shared` in `full`.
-        pub drive: Drive = Drive::usual(context);
-        /// One kernel for each layer, or one for all of theta.
-        pub kernel: Domain = Domain::Layer;
-        /// Fixed 2σ² of the kernel; by default the median rule sets it.
-        pub bandwidth: Option<f64>, in above(0.0);
-        /// Distances whose median is taken: those between different particles, or all.
-        pub median: Median = Median::OffDiagonal;
-        /// The number whose logarithm divides the median.
-        pub log_n: LogN = LogN::NPlusOne;
-        pub sharpness: Option<Sharpness>, part Sharpness::option;
-    } then check
-}
-
-impl Spec {
-    fn check(&self, reader: &Reader, _: &MethodContext) {
-        if self.bandwidth.is_some() && (self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne) {
-            reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
-        }
-    }
-
-    fn rule(&self) -> Bandwidth {
-        self.bandwidth.map_or(Bandwidth::Median(self.median, self.log_n), Bandwidth::Fixed)
-    }
-}
 
 impl MethodSpec for Spec {
     fn particles(&self) -> i64 {
@@ -124,18 +72,27 @@ impl MethodSpec for Spec {
         sharpness::around(self.sharpness, Box::new(Svgd { spec: self.clone(), parts }))
     }
 
-    /// With drive = weight, the mixed gradients besides the particles' own.
+    fn needs_classes(&self) -> bool {
+        self.space != Space::Weights
+    }
+
+    fn needs_shared_batches(&self) -> bool {
+        self.space != Space::Weights
+    }
+
+    /// The mixed gradients with drive = weight, or those of the repulsion of features, besides the particles' own.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
-        let mixed = u64::from(self.drive == Drive::Weight && self.particles > 1);
+        let mixed = u64::from((self.drive == Drive::Weight || self.space == Space::Features) && self.particles > 1);
         1 + mixed + sharpness::matrices(self.sharpness)
     }
 
+    /// A pass that is pulled back from features comes after the one of the losses.
     fn gradients_of_a_step(&self) -> u64 {
-        sharpness::gradients(self.sharpness)
+        sharpness::gradients(self.sharpness) + u64::from(self.space == Space::Features)
     }
 
     fn compares_particles(&self) -> bool {
-        true
+        self.space == Space::Weights
     }
 }
 
@@ -147,16 +104,6 @@ struct Svgd {
 /// The way out where gradients cannot be mixed.
 const UNMIXED: &str = "set method.svgd.drive = \"own\" or \"shared\", or use [subspace.full]";
 
-/// The names of the diagnostics. The last is only for drive = weight: the cosine between a particle's drive and its own
-/// gradient.
-const DIAGNOSTICS: &[&str] = &["bandwidth", "mean_kernel", "repulsion_ratio", "mean_distance", "drive_cosine"];
-
-/// The share of the largest mean distance so far below which particles count as collapsed.
-const COLLAPSED_SHARE: f64 = 0.01;
-
-/// The ratio ‖repulsion‖ / ‖drive‖ above which repulsion counts as outweighing the gradients.
-const OUTWEIGHING: f64 = 10.0;
-
 impl Method for Svgd {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         if self.spec.particles == 1 {
@@ -164,12 +111,17 @@ impl Method for Svgd {
             self.parts.apply(theta, &gradients, objective, factor)?;
             return Ok(Step { losses, diagnostics: None });
         }
+        if self.spec.space != Space::Weights {
+            let outputs::Step { losses, direction, diagnostics } = outputs::step(&self.spec, theta, objective)?;
+            self.parts.apply(theta, &direction, objective, factor)?;
+            return Ok(Step { losses, diagnostics: Some(diagnostics) });
+        }
         let pairs = self.parts.geometry.pairs(theta);
         let distances = self.reach(&pairs);
         let kernel = Kernel::new(&distances, self.spec.rule());
         let Driven { losses, drive, cosine } = self.drive(theta, &kernel.values, objective)?;
         let drive_norm = drive.norm();
-        let repulsion_norm = self.repel(theta, &kernel.slopes, &pairs, &drive);
+        let repulsion_norm = self.repel(theta, &self.spec.repulsion(&kernel), &pairs, &drive);
         let mut diagnostics = diagnose(&distances, &kernel, &drive_norm, &repulsion_norm);
         if let Some(cosine) = cosine {
             diagnostics = Tensor::cat(&[diagnostics, cosine.view([1])], 0);
@@ -187,17 +139,7 @@ impl Method for Svgd {
     }
 
     fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
-        let value = |epoch: &[(String, f64)], name: &str| epoch.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        let Some((last, earlier)) = epochs.split_last() else { return Vec::new() };
-        let widest = earlier.iter().filter_map(|epoch| value(epoch, "mean_distance")).fold(0.0, f64::max);
-        let mut warnings = Vec::new();
-        if value(last, "mean_distance").is_some_and(|distance| distance < COLLAPSED_SHARE * widest) {
-            warnings.push("the particles collapse to one point: raise method.svgd.gamma".to_string());
-        }
-        if value(last, "repulsion_ratio").is_some_and(|ratio| ratio > OUTWEIGHING) {
-            warnings.push("repulsion outweighs the gradients: lower method.svgd.gamma".to_string());
-        }
-        warnings
+        diagnostics::warnings(epochs)
     }
 
     fn save(&self, state: &mut State) {
@@ -220,6 +162,10 @@ impl Svgd {
 
     /// Returns the first term of φ, from the kernel `[L, n, n]` or `[1, n, n]`.
     fn drive(&self, theta: &Tensor, kernel: &Tensor, objective: &mut dyn Objective) -> Result<Driven> {
+        if self.spec.flow == Flow::Wasserstein {
+            let Evaluation { losses, gradients } = objective.losses(theta)?;
+            return Ok(Driven { losses, drive: gradients, cosine: None });
+        }
         let kernel = kernel / self.spec.particles as f64;
         let weigh = match self.spec.drive {
             Drive::Own => own,
@@ -242,11 +188,9 @@ impl Svgd {
         Ok(Driven { losses, drive: gradients, cosine: None })
     }
 
-    /// Adds (γ/n²) Σ_j ∇_i k_ij, the second term of φ, to `sum: [n, P]` and returns its norm.
-    fn repel(&self, theta: &Tensor, slopes: &Tensor, pairs: &Pairs, sum: &Tensor) -> Tensor {
-        let Spec { gamma, particles, .. } = self.spec;
+    /// Adds the second term of φ, which has these coefficients of ∇_i D_ij, to `sum: [n, P]` and returns its norm.
+    fn repel(&self, theta: &Tensor, coefficients: &Tensor, pairs: &Pairs, sum: &Tensor) -> Tensor {
         let geometry = &self.parts.geometry;
-        let coefficients = slopes * (gamma / (particles * particles) as f64);
         let coefficients = coefficients.expand([geometry.blocks(), -1, -1], false);
         geometry.add_weighted_gradients(theta, &coefficients, pairs, sum)
     }
@@ -276,18 +220,6 @@ fn mean_cosine(a: &Tensor, b: &Tensor) -> Tensor {
     let sum = |t: Tensor| t.sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
     let lengths = (sum(a.square()) * sum(b.square())).sqrt().clamp_min(f64::MIN_POSITIVE);
     (sum(a * b) / lengths).mean(Kind::Double)
-}
-
-/// Returns the means over blocks of the bandwidth, off-diagonal k, ‖repulsion‖ / ‖drive‖ and off-diagonal distance,
-/// `[4]`.
-fn diagnose(distances: &Tensor, kernel: &Kernel, drive_norm: &Tensor, repulsion_norm: &Tensor) -> Tensor {
-    let particles = distances.size()[1] as f64;
-    let blocks = distances.size()[0] as f64;
-    let pairs = particles * (particles - 1.0) * blocks;
-    let mean_kernel = (kernel.values.sum(Kind::Double) - particles * blocks) / pairs;
-    let ratio = repulsion_norm / drive_norm.to_kind(Kind::Double).clamp_min(f64::MIN_POSITIVE);
-    let mean_distance = distances.sqrt().sum(Kind::Double) / pairs;
-    Tensor::stack(&[kernel.bandwidth.mean(Kind::Double), mean_kernel, ratio, mean_distance], 0)
 }
 
 #[cfg(test)]

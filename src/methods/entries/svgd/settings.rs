@@ -1,0 +1,135 @@
+//! The settings of `[method.svgd]`.
+
+use tch::{Kind, Tensor};
+
+use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
+use crate::methods::sharpness::{self, Sharpness};
+use crate::methods::{MAX_PARTICLES, MethodContext};
+use crate::schema::{Choice, Reader, settings, words};
+
+words! {
+    /// The gradients that move a particle.
+    pub enum Drive {
+        /// The particle's own gradient, times Σ_j k_ij (equation 4).
+        Own = "own",
+        /// The gradients of all particles, weighted by k_ij, column by column (equation 2).
+        Shared = "shared",
+        /// The gradients of all particles with respect to weights, weighted by k_ij (equation 2 in weight space).
+        Weight = "weight",
+    }
+}
+
+words! {
+    /// The flow that particles follow.
+    pub enum Flow {
+        /// Stein variational gradient descent: (1/n) [ drive_i + (γ/n) Σ_j ∇_i k_ij ].
+        Stein = "stein",
+        /// The kernelised Wasserstein gradient flow: ∇_i L_i + γ Σ_j ∇_i k_ij / Σ_j k_ij.
+        Wasserstein = "wasserstein",
+    }
+}
+
+words! {
+    /// The space whose distances the kernel takes, and in which particles repel.
+    pub enum Space {
+        /// The trained weights.
+        Weights = "weights",
+        /// The logits of the batch's images.
+        Logits = "logits",
+        /// The probabilities of the batch's images.
+        Probabilities = "probabilities",
+        /// What enters the head, for the batch's images.
+        Features = "features",
+    }
+}
+
+impl Drive {
+    /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4); logits of
+    /// different particles have one. The Wasserstein flow mixes none.
+    fn usual(space: Space, flow: Flow, context: &MethodContext) -> Drive {
+        match (flow, space) {
+            (Flow::Wasserstein, _) | (_, Space::Features) => Drive::Own,
+            (_, Space::Logits | Space::Probabilities) => Drive::Shared,
+            (_, Space::Weights) if context.subspace == "low-rank" => Drive::Own,
+            (_, Space::Weights) => Drive::Shared,
+        }
+    }
+}
+
+words! {
+    /// The columns that share one kernel.
+    pub enum Domain {
+        /// One kernel per layer.
+        Layer = "layer",
+        /// One kernel for all of theta.
+        Global = "global",
+    }
+}
+
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct Spec(context: &MethodContext) {
+        /// Number of particles.
+        pub particles: i64, in 1..=MAX_PARTICLES;
+        /// Strength of the repulsion between particles.
+        pub gamma: f64, in at_least(0.0);
+        /// Space in which particles repel; other ones than `weights` compare what they compute for the images of a batch.
+        pub space: Space = Space::Weights, omit Space::Weights;
+        /// Flow that the particles follow: Stein's, or the Wasserstein gradient flow of repulsive ensembles.
+        pub flow: Flow = Flow::Stein, omit Flow::Stein;
+        /// Gradients that move a particle; by default `own` in `low-rank`, `shared` in `full` and where logits or probabilities repel.
+        pub drive: Drive = Drive::usual(space, flow, context);
+        /// One kernel for each layer, or one for all of theta; there is one wherever outputs repel.
+        pub kernel: Domain = if space == Space::Weights { Domain::Layer } else { Domain::Global };
+        /// Fixed 2σ² of the kernel; by default the median rule sets it.
+        pub bandwidth: Option<f64>, in above(0.0);
+        /// Distances whose median is taken: those between different particles, or all.
+        pub median: Median = Median::OffDiagonal;
+        /// The number whose logarithm divides the median.
+        pub log_n: LogN = LogN::NPlusOne;
+        pub sharpness: Option<Sharpness>, part Sharpness::option;
+    } then check
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader, _: &MethodContext) {
+        if self.bandwidth.is_some() && (self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne) {
+            reader.problem("bandwidth", "is fixed, so median and log_n do nothing: leave it out, or leave those out");
+        }
+        if self.flow == Flow::Wasserstein && self.drive != Drive::Own {
+            reader.problem("drive", "is \"own\" with flow = \"wasserstein\": leave it out, or set flow = \"stein\"");
+        }
+        if self.space == Space::Weights {
+            return;
+        }
+        let space = self.space.word();
+        if self.kernel == Domain::Layer {
+            reader.problem("kernel", format!("is one for all outputs with space = \"{space}\": leave it out"));
+        }
+        if self.drive == Drive::Weight || self.space == Space::Features && self.drive != Drive::Own {
+            let allowed = if self.space == Space::Features { "\"own\"" } else { "\"own\" or \"shared\"" };
+            reader.problem("drive", format!("must be {allowed} with space = \"{space}\""));
+        }
+        if self.sharpness.is_some() {
+            let why = format!(
+                "needs space = \"weights\": with \"{space}\" a step asks for outputs and not only for gradients"
+            );
+            reader.problem(sharpness::KEY, why);
+        }
+    }
+
+    /// Returns the coefficients c with Σ_j c_ij ∇_i D_ij = the second term of φ, `[L, n, n]`.
+    pub fn repulsion(&self, kernel: &Kernel) -> Tensor {
+        match self.flow {
+            Flow::Stein => &kernel.slopes * (self.gamma / (self.particles * self.particles) as f64),
+            Flow::Wasserstein => {
+                let density = kernel.values.sum_dim_intlist([-1i64].as_slice(), true, Kind::Double);
+                &kernel.slopes * self.gamma / density
+            }
+        }
+    }
+
+    pub fn rule(&self) -> Bandwidth {
+        self.bandwidth.map_or(Bandwidth::Median(self.median, self.log_n), Bandwidth::Fixed)
+    }
+}
