@@ -32,6 +32,7 @@ BLOCKS = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.gate", "mlp.fc", "mlp.
 FUSED = ["attn.qkv", "attn.proj", "mlp.gate_fc", "mlp.proj", "lm_head"]
 TURNED = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]
 ENCODER = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc", "mlp.proj"]
+MODERN = ["attn.qkv", "attn.proj", "mlp.gate_fc", "mlp.proj"]
 SIGHT = ["projector.linear_1", "projector.linear_2", "vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
 TRAINING = """
 method.svgd = {{ particles = 2, gamma = 0.01 }}
@@ -152,11 +153,11 @@ def folders(place):
     """Text encoders that bella computes from their folders, with the layer on the first token and without it."""
     from transformers import AutoModelForSequenceClassification
 
-    for name in ("bert", "bert-masked", "roberta", "roberta-model"):
+    for name in ("bert", "bert-masked", "roberta", "roberta-model", "deberta-v2", "deberta-v2-model", "modernbert", "modernbert-model"):
         network = FIXTURES / "encoder" / "folders" / name
-        tokenizer = network.parent / name.split("-")[0]
+        tokenizer = network.parent / name.removesuffix("-model").removesuffix("-masked")
         data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == tokenizer.name
-        layers = ENCODER + (["pooler"] if classifies else [])
+        layers = (MODERN if "modern" in name else ENCODER) + (["pooler"] if classifies else [])
         config = train(place, network, data, "linear", low_rank(layers))
         for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
             yield f"{name} {what} {more[0].strip('-')}", printed(place.export("--to", what, *more))

@@ -6,11 +6,12 @@ Then tests/fixtures/encoder/folders: such encoders as transformers saves them, w
 padded on either side, and the gradients of low-rank updates (reference.safetensors).
 
     pip install torch transformers tokenizers safetensors
-    python scripts/make_encoder_fixtures.py [folders]     # folders: those alone
+    python scripts/make_encoder_fixtures.py [folders [NAME ...]]     # folders: those alone, or some of them
 
 The archives were written with transformers 5.23.0, the folders with transformers 5.24.0 and torch 2.11.0.
 """
 
+import functools
 import json
 import shutil
 import sys
@@ -62,13 +63,47 @@ def pairs_of_bytes():
                                       unk_token="<unk>", pad_token="<pad>", model_max_length=96)
 
 
+SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
+
+
+def between_marks(tokenizer):
+    """A tokenizer whose texts stand between [CLS] and [SEP]."""
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+                                      sep_token="[SEP]", mask_token="[MASK]", model_max_length=96)
+
+
+@functools.cache
+def pieces_of_sentences():
+    """A tokenizer as DeBERTa's, of a unigram model, which is another one each time that it is trained."""
+    tokenizer = tk.Tokenizer(models.Unigram())
+    tokenizer.normalizer = tk.normalizers.Sequence([tk.normalizers.Strip(), tk.normalizers.NFKC()])
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=90, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return between_marks(tokenizer)
+
+
+def bytes_between_marks():
+    """A tokenizer as ModernBERT's."""
+    tokenizer = tk.Tokenizer(models.BPE())
+    tokenizer.normalizer = tk.normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return between_marks(tokenizer)
+
+
 def randomised(model):
     """Every parameter random, so that none of them can be left out unnoticed."""
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.5 if parameter.dim() < 2 else 0.3))
-            if "LayerNorm" in name and name.endswith("weight"):
+            if ("LayerNorm" in name or "norm." in name) and name.endswith("weight"):
                 parameter.add_(1.0)
     return model.eval()
 
@@ -108,6 +143,8 @@ def expected(encoder, tokenizer, name):
     return tensors | {f"{key}.gradient": gradient for key, gradient in zip(parameters, gradients)}
 
 
+MODERN = SMALL | dict(num_hidden_layers=3, max_position_embeddings=96, local_attention=6, pad_token_id=0, cls_token_id=1, sep_token_id=2,
+                      bos_token_id=1, eos_token_id=2)
 BERT = lambda v, **more: hf.BertConfig(vocab_size=v, **SMALL, max_position_embeddings=40, **more)
 ROBERTA = lambda v, **more: hf.RobertaConfig(vocab_size=v, **SMALL, max_position_embeddings=98, type_vocab_size=1, **more)
 FOLDERS = {
@@ -117,7 +154,21 @@ FOLDERS = {
                 dict(num_labels=3, id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
                      label2id={"entailment": 0, "neutral": 1, "contradiction": 2})),
     "roberta-model": (hf.RobertaModel, pairs_of_bytes, ROBERTA, {}),
+    "deberta-v2": (hf.DebertaV2ForSequenceClassification, pieces_of_sentences, lambda v, **more: hf.DebertaV2Config(vocab_size=v, **more),
+                   DEBERTA | dict(position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True, position_biased_input=False,
+                                  max_relative_positions=-1, max_position_embeddings=96)),
+    "deberta-v2-model": (hf.DebertaV2Model, pieces_of_sentences, lambda v, **more: hf.DebertaV2Config(vocab_size=v, **more),
+                         DEBERTA | dict(pos_att_type=["p2c"], share_att_key=True, type_vocab_size=2, max_position_embeddings=96)),
+    "modernbert": (hf.ModernBertForSequenceClassification, bytes_between_marks, lambda v, **more: hf.ModernBertConfig(vocab_size=v, **more),
+                   MODERN | dict(classifier_pooling="mean")),
+    "modernbert-model": (hf.ModernBertModel, bytes_between_marks, lambda v, **more: hf.ModernBertConfig(vocab_size=v, **more),
+                         MODERN | dict(norm_bias=True, attention_bias=True, mlp_bias=True)),
 }
+ADAPTED_DEBERTA = {"blocks.0.attn.q": "layer.0.attention.self.query_proj", "blocks.1.attn.k": "layer.1.attention.self.key_proj",
+                   "blocks.1.attn.v": "layer.1.attention.self.value_proj", "blocks.0.attn.proj": "layer.0.attention.output.dense",
+                   "blocks.1.mlp.fc": "layer.1.intermediate.dense", "blocks.0.mlp.proj": "layer.0.output.dense"}
+ADAPTED_MODERN = {"blocks.0.attn.qkv": "layers.0.attn.Wqkv", "blocks.1.attn.qkv": "layers.1.attn.Wqkv", "blocks.0.attn.proj": "layers.0.attn.Wo",
+                  "blocks.2.attn.qkv": "layers.2.attn.Wqkv", "blocks.1.mlp.gate_fc": "layers.1.mlp.Wi", "blocks.2.mlp.proj": "layers.2.mlp.Wo"}
 ADAPTED = {"blocks.0.attn.q": "encoder.layer.0.attention.self.query", "blocks.1.attn.k": "encoder.layer.1.attention.self.key",
            "blocks.1.attn.v": "encoder.layer.1.attention.self.value", "blocks.0.attn.proj": "encoder.layer.0.attention.output.dense",
            "blocks.1.mlp.fc": "encoder.layer.1.intermediate.dense", "blocks.0.mlp.proj": "encoder.layer.0.output.dense"}
@@ -136,7 +187,8 @@ def low_rank(model, inputs):
     """Gradients of sum(coefficients * outputs) by A and B, where a layer's weight is W + SCALE B A."""
     generator = torch.Generator().manual_seed(7)
     weights, found = {}, {}
-    for ours, theirs in ADAPTED.items():
+    adapted = {"deberta-v2": ADAPTED_DEBERTA, "modernbert": ADAPTED_MODERN}.get(model.config.model_type, ADAPTED)
+    for ours, theirs in adapted.items():
         name = next(name for name, _ in model.named_modules() if name.endswith(theirs))
         weight = model.get_submodule(name).weight.detach()
         a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
@@ -151,19 +203,34 @@ def low_rank(model, inputs):
     return tensors
 
 
+def list_keys():
+    """The fields of every class of configs."""
+    from dataclasses import fields
+
+    classes = [hf.BertConfig, hf.RobertaConfig, hf.DebertaV2Config, hf.ModernBertConfig]
+    told = {kind.model_type: sorted(field.name for field in fields(kind)) for kind in classes}
+    (OUT / "keys.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
 def folders():
+    list_keys()
     for name, (kind, tokenizer, config, more) in FOLDERS.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         folder, tokenizer = OUT / "folders" / name, tokenizer()
         shutil.rmtree(folder, ignore_errors=True)
         model = randomised(kind(config(len(tokenizer), **more)))
         model.save_pretrained(folder)
         if name in ("bert", "roberta"):
             export.write_tokenizer(OUT / name, folder)
+        elif name in ("deberta-v2", "modernbert"):
+            tokenizer.save_pretrained(folder)
         tensors = {}
         for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
-            for side in ("right", "left"):
+            # In front of a text, the others read the padding in the place of its first token.
+            for side in ("right", "left")[:2 if name.startswith(("bert", "roberta")) else 1]:
                 inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
-                keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if model.config.type_vocab_size > 1 else 2]
+                keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
                 given = {key: inputs[key] for key in keys}
                 with torch.no_grad():
                     tensors[f"{what}.{side}"] = outputs(model, model, given)
@@ -174,7 +241,7 @@ def folders():
 
 def main():
     folders()
-    if sys.argv[1:] == ["folders"]:
+    if sys.argv[1:2] == ["folders"]:
         return
     for name, (kind, tokenizer, features, config) in NETWORKS.items():
         folder, tokenizer = OUT / name, tokenizer()

@@ -185,8 +185,16 @@ fn linear_layers_are_told_from_tables() {
 }
 
 /// The folders of networks that bella computes itself, with those of their tokenizers.
-const FOLDERS: [(&str, &str); 4] =
-    [("bert", "bert"), ("bert-masked", "bert"), ("roberta", "roberta"), ("roberta-model", "roberta")];
+const FOLDERS: [(&str, &str); 8] = [
+    ("bert", "bert"),
+    ("bert-masked", "bert"),
+    ("roberta", "roberta"),
+    ("roberta-model", "roberta"),
+    ("deberta-v2", "deberta-v2"),
+    ("deberta-v2-model", "deberta-v2"),
+    ("modernbert", "modernbert"),
+    ("modernbert-model", "modernbert"),
+];
 
 fn from_folder(name: &str, tokenizer: &str) -> (encoder::Opened, Vec<(String, Tensor)>) {
     tch::set_num_threads(1);
@@ -217,7 +225,12 @@ fn folders_give_the_numbers_of_transformers() {
         assert_eq!(opened.head.is_some(), name == tokenizer, "{name}");
         let (network, frozen) = (&opened.encoder, Weights::frozen(&opened.base));
         let of = |features: Tensor| classified(&opened, features.squeeze_dim(0));
-        for batch in ["texts.right", "texts.left", "pairs.right", "pairs.left"] {
+        let batches = ["texts.right", "texts.left", "pairs.right", "pairs.left"];
+        // In front of a text, only BERT and RoBERTa read padding in the place of its first token as transformers does.
+        let known = |batch: &&str| reference.iter().any(|(key, _)| key == batch);
+        let sides = if tokenizer == "bert" || tokenizer == "roberta" { 2 } else { 1 };
+        assert_eq!(batches.iter().filter(|batch| known(batch)).count(), 2 * sides);
+        for batch in batches.into_iter().filter(known) {
             let (samples, expected) = (padded(&opened, &reference, batch), find(&reference, batch));
             near(
                 &of(tch::no_grad(|| network.forward(&frozen, &fields(&samples)))),
@@ -247,7 +260,7 @@ fn tokens_of_folders_are_those_of_transformers() {
     for (name, tokenizer) in FOLDERS {
         let (opened, reference) = from_folder(name, tokenizer);
         for what in ["texts", "pairs"] {
-            let tokens = opened.tokenizer.prompts(name, &prompts(&texts(tokenizer), what)).unwrap().tensor();
+            let tokens = opened.tokenizer.prompts(name, &prompts(&texts("bert"), what)).unwrap().tensor();
             let expected = padded(&opened, &reference, &format!("{what}.right")).squeeze_dim(0);
             let seen = expected.select(1, 1).unsqueeze(1);
             assert!((&tokens.to_kind(Kind::Int64) * &seen).equal(&(&expected * &seen)), "{name}: {what}");
@@ -304,7 +317,7 @@ fn folders_that_are_not_computed_are_refused_by_name() {
     let set = |key: &'static str, value: Value| move |config: &mut Value| config[key] = value.clone();
     for (key, value, rule) in [
         ("position_embedding_type", "relative_key".into(), "position_embedding_type = \"relative_key\""),
-        ("is_decoder", true.into(), "is_decoder = true: a key that bella does not know"),
+        ("is_decoder", true.into(), "is_decoder = true: changes what a network of model_type bert computes"),
         ("hidden_act", "relu".into(), "hidden_act = \"relu\""),
         (
             "from_the_future",

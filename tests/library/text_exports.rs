@@ -286,23 +286,29 @@ fn a_posterior_of_texts_leaves_as_one_archive() {
 fn text_encoders_leave_in_every_way() {
     const TARGETS: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.k\", \"attn.v\", \"attn.proj\", \
                            \"mlp.fc\", \"mlp.proj\", \"pooler\"] }\n";
+    const MODERN: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.qkv\", \"attn.proj\", \"mlp.gate_fc\", \"mlp.proj\", \
+                          \"pooler\"] }\n";
     for (name, subspace, head) in [
         ("bert", TARGETS, "linear"),
         ("bert", FULL, "checkpoint"),
         ("roberta", TARGETS, "linear"),
         ("roberta-model", &TARGETS.replace(", \"pooler\"", ""), "linear"),
+        ("deberta-v2", TARGETS, "linear"),
+        ("deberta-v2-model", FULL, "linear"),
+        ("modernbert", MODERN, "linear"),
+        ("modernbert-model", FULL, "linear"),
     ] {
         let path = fixture("encoder/folders").join(name);
         let tokenizer = fixture("encoder/folders").join(name.trim_end_matches("-model"));
         let tables = format!("checkpoint.tokenizer = {tokenizer:?}\nhead.{head} = {{}}\n{subspace}");
         let place = trained(&path.display().to_string(), &tables);
         if subspace != FULL {
-            let beside = if name == "roberta-model" { &["head.safetensors"][..] } else { &[] };
+            let beside = if name.ends_with("-model") { &["head.safetensors"][..] } else { &[] };
             comes_back(&place, &[&ADAPTER[..], beside].concat(), &[]);
         }
         done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
         let expected = place.path("out/expected.safetensors");
-        let kinds = if name == "bert" { &["token_type_ids"][..] } else { &[] };
+        let kinds = if name == "bert" || name == "deberta-v2-model" { &["token_type_ids"][..] } else { &[] };
         let names = ["input_ids", "attention_mask"].iter().chain(kinds);
         let inputs: Vec<Tensor> = names.map(|name| tensor(&expected, name)).collect();
         let logits = tensor(&expected, "logits");
@@ -316,7 +322,7 @@ fn text_encoders_leave_in_every_way() {
             Some(own) => [own.weight.shallow_clone(), own.bias.shallow_clone()],
             None => ["weight", "bias"].map(|part| tensor(&folder.join("head.safetensors"), part)),
         };
-        assert_eq!(opened.head.is_some(), name != "roberta-model");
+        assert_eq!(opened.head.is_some(), !name.ends_with("-model"));
         near(&features.linear(&weight, Some(&bias)), &logits.get(1), name);
         assert_eq!(json(&folder.join("config.json")).get("image_size"), None);
     }

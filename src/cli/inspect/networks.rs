@@ -79,9 +79,12 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
     println!("network       {} ({}), a text encoder", family.model_type, family.about);
     println!("transformer   width {width}, {blocks} blocks, MLP {mlp} ({})", activation.word());
     println!("heads         {heads} of width {}", width / heads);
-    println!("norm          behind each sublayer, eps {eps:e}");
+    let place = if geometry.traits.norms_first { "before" } else { "behind" };
+    println!("norm          {place} each sublayer, eps {eps:e}");
+    let kinds = (*kinds).max(1);
     println!("texts         at most {} tokens of a vocabulary of {vocabulary}, of {kinds} kinds", geometry.context());
-    println!("features      {}", if *pooled { "a layer on the first token" } else { "the first token's" });
+    let read = if geometry.reads_mean() { "the mean of all tokens" } else { "the first token" };
+    println!("features      {}", if *pooled { format!("a layer on {read}") } else { "the first token's".into() });
     print_own_head(path, opened.head.as_ref());
     println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");

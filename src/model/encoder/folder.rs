@@ -8,10 +8,11 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::base::files::read_json;
-use crate::model::encoder::forward::check_classifier;
+use crate::model::encoder::config::check_classifier;
+use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::encoder;
+use crate::model::families::encoders::{Places, encoder};
 use crate::model::folder::{Place, config_file, home};
 use crate::model::language::{Sorted, sorted};
 use crate::model::module::{Limit, Tokenizer};
@@ -92,9 +93,12 @@ fn weights(path: &Path) -> Result<Weights> {
     let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
     let tensors = place.read()?;
     let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let no_positions = !Geometry::read(&values, family, true)?.has_positions();
     let is_read = |name: &str| {
         let inner = family.names.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-        !family.unread.iter().any(|start| inner.starts_with(start))
+        // Folders of networks without a table of positions may store one.
+        let idle = no_positions && inner.starts_with("embeddings.position_embeddings.");
+        !idle && !family.unread.iter().any(|start| inner.starts_with(start))
     };
     let tensors: Vec<(String, Tensor)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
     let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
@@ -124,26 +128,58 @@ fn classes(values: &Values) -> Result<i64> {
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass; those of a classifier of `classes` come last.
 pub fn sizes(geometry: &Geometry, classes: Option<i64>) -> Vec<(String, Vec<i64>)> {
-    let &Geometry { vocabulary, width, positions, kinds, .. } = geometry;
+    let &Geometry { vocabulary, width, positions, kinds, pooled, ref traits, .. } = geometry;
+    let biases = traits.biases;
     let mut all = Vec::new();
-    for (table, rows) in [(EMBEDDING, vocabulary), ("position", positions), ("kind", kinds)] {
-        all.push((format!("{table}.weight"), vec![rows, width]));
-    }
-    let with_bias = |all: &mut Vec<_>, layer: &str, shape: &[i64]| {
+    let mut put = |layer: &str, shape: &[i64], biased: bool| {
         all.push((format!("{layer}.weight"), shape.to_vec()));
-        all.push((format!("{layer}.bias"), vec![shape[0]]));
+        all.extend(biased.then(|| (format!("{layer}.bias"), vec![shape[0]])));
     };
-    with_bias(&mut all, "ln_pre", &[width]);
-    for slot in Encoder::new(geometry.clone(), 1).slots() {
-        with_bias(&mut all, &slot.name, &[slot.outputs, slot.inputs]);
-        for (layer, norm) in [("attn.proj", "ln_1"), ("mlp.proj", "ln_2")] {
-            if slot.target == layer {
-                with_bias(&mut all, &format!("blocks.{}.{norm}", slot.stage), &[width]);
-            }
+    put(EMBEDDING, &[vocabulary, width], false);
+    if geometry.has_positions() {
+        put("position", &[positions, width], false);
+    }
+    if kinds > 0 {
+        put("kind", &[kinds, width], false);
+    }
+    put("ln_pre", &[width], biases.norms);
+    if let Places::Disentangled { distances, .. } = traits.places {
+        put(DISTANCE, &[2 * distances.span(), width], false);
+        if distances.normed {
+            put(DISTANCE_NORM, &[width], true);
         }
     }
+    for slot in Encoder::new(geometry.clone(), 1).slots() {
+        let (target, norm) = (slot.target.as_str(), |number: u8| format!("blocks.{}.ln_{number}", slot.stage));
+        if traits.norms_first && target == "attn.qkv" && slot.stage > 0 {
+            put(&norm(1), &[width], biases.norms);
+        }
+        if traits.norms_first && target == "mlp.gate_fc" {
+            put(&norm(2), &[width], biases.norms);
+        }
+        if traits.norms_first && target == "pooler" {
+            put("ln_post", &[width], biases.norms);
+        }
+        let biased = match target {
+            "pooler" => biases.readout,
+            _ if target.starts_with("attn.") => biases.attention,
+            _ => biases.mlp,
+        };
+        put(&slot.name, &[slot.outputs, slot.inputs], biased);
+        match target {
+            "attn.proj" if !traits.norms_first => put(&norm(1), &[width], biases.norms),
+            "mlp.proj" if !traits.norms_first => put(&norm(2), &[width], biases.norms),
+            _ => {}
+        }
+    }
+    if traits.norms_first && !pooled {
+        put("ln_post", &[width], biases.norms);
+    }
+    if pooled && traits.readout.normed {
+        put(POOLER_NORM, &[width], biases.norms);
+    }
     if let Some(classes) = classes {
-        with_bias(&mut all, "head", &[classes, width]);
+        put("head", &[classes, width], true);
     }
     all
 }

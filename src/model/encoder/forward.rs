@@ -2,24 +2,31 @@
 //! differ, so frozen products run once on all rows.
 //!
 //! Hidden states `[p, B, T, d]` and a mask `[p, B, T, 1]` travel between stages. After the last block they are those of the first
-//! token alone, which the features are read from.
+//! token alone where the features are read from it.
 
-use anyhow::{Result, ensure};
-use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::config::Geometry;
+use super::distances::{Disentangled, Heads};
 use crate::data::Fields;
 use crate::data::fields::{IDS, KINDS, MASK};
 use crate::machine::memory::MemoryEstimate;
-use crate::model::families::encoders::{self, Numbering, Sizes};
-use crate::model::families::{EMBEDDING, HARMLESS_ANYWHERE};
+use crate::model::families::EMBEDDING;
+use crate::model::families::encoders::{Numbering, Places};
+use crate::model::language::rope::{Angles, Rope, Scaling};
 use crate::model::language::{Pass, Texts};
-use crate::model::network::ops::{Activation, Constant, Forward, Mask, Ops};
+use crate::model::network::ops::{Constant, Forward, Layer, Mask, Ops, Scoring};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, block_of, runs_its_pass};
-use crate::model::values::Values;
 
-/// The layer on the first token, by which a whole text is read.
+/// The layer by which a whole text is read.
 pub const POOLER: &str = "pooler";
+
+/// The norm behind that layer.
+pub const POOLER_NORM: &str = "ln_pooler";
+
+/// The table of distances, and its norm.
+pub const DISTANCE: &str = "distance";
+pub const DISTANCE_NORM: &str = "ln_distance";
 
 /// A text encoder for texts of at most so many tokens.
 #[derive(Debug)]
@@ -29,6 +36,12 @@ pub struct Encoder {
     pub tokens: i64,
     columns: Constant,
     first_kind: Constant,
+    zero: Constant,
+    /// The distances of disentangled attention.
+    disentangled: Option<Disentangled>,
+    /// The rotary positions of blocks whose attention is global, and of those whose attention is local.
+    angles: Vec<Angles>,
+    near: Constant,
 }
 
 /// The rows of the tables that embed the tokens of texts, `[p, B, T]` each, with their mask.
@@ -38,10 +51,24 @@ struct Sample<V> {
     kinds: V,
 }
 
+/// What a token that does not read another one has as the score of it. It is finite, so that a place without any token reads something.
+const NEVER: f64 = -30_000.0;
+
 impl Encoder {
     pub fn new(geometry: Geometry, tokens: i64) -> Encoder {
-        let [columns, first_kind] = ["text.columns", "text.first_kind"].map(Constant::new);
-        Encoder { geometry, tokens, columns, first_kind }
+        let [columns, first_kind, zero, near] =
+            ["text.columns", "text.first_kind", "text.zero", "text.near"].map(Constant::new);
+        let channels = geometry.width / geometry.heads;
+        let (mut disentangled, mut angles) = (None, Vec::new());
+        match &geometry.traits.places {
+            Places::Learned => {}
+            Places::Disentangled { distances, .. } => disentangled = Some(Disentangled::new(*distances, channels)),
+            Places::Turned { bases, .. } => {
+                let rope = |theta: f64| Rope { theta, scaling: Scaling::None, channels };
+                angles.extend(bases.iter().enumerate().map(|(at, theta)| Angles::new(rope(*theta), at)));
+            }
+        }
+        Encoder { geometry, tokens, columns, first_kind, zero, disentangled, angles, near }
     }
 
     /// Returns the number of values of a token in a sample: its id, its place in the mask, and its kind where there are several.
@@ -73,24 +100,125 @@ impl Encoder {
         }
     }
 
-    fn norm<O: Ops>(&self, ops: &O, layer: &str, x: O::Value) -> O::Value {
-        ops.norm(layer, &x, self.geometry.eps)
+    fn norm<O: Ops>(&self, ops: &O, layer: &str, x: &O::Value) -> O::Value {
+        ops.norm(layer, x, self.geometry.eps)
     }
 
-    /// Runs a block on texts, of which the last one computes the first token alone.
+    /// Returns whether a block computes the first token alone.
+    fn reads_first(&self, block: usize) -> bool {
+        block + 1 == self.geometry.blocks && !self.geometry.reads_mean()
+    }
+
+    /// Runs a block on texts, of which the last one may compute the first token alone.
     fn block<O: Ops>(&self, ops: &O, index: usize, Texts { hidden, mask }: Texts<O::Value>) -> Texts<O::Value> {
-        let Geometry { heads, activation, .. } = self.geometry;
+        let first = |x: &O::Value| if self.reads_first(index) { ops.slice(x, 2, 0, 1) } else { ops.again(x) };
         let name = |layer: &str| format!("blocks.{index}.{layer}");
-        let attended = |layer: &str, x: &O::Value| ops.heads(&ops.linear(&name(layer), x), 1, heads).remove(0);
-        let [key, value] = ["attn.k", "attn.v"].map(|layer| attended(layer, &hidden));
-        let is_last = index + 1 == self.geometry.blocks;
-        let x = if is_last { ops.slice(&hidden, 2, 0, 1) } else { hidden };
-        let read = ops.attention([&attended("attn.q", &x), &key, &value], Mask::Seen(ops.again(&mask)));
-        let x = self.norm(ops, &name("ln_1"), ops.add(x, ops.linear(&name("attn.proj"), &read)));
-        let inner = ops.activation(activation, ops.linear(&name("mlp.fc"), &x));
-        let inner = ops.linear(&name("mlp.proj"), &inner);
-        let hidden = self.norm(ops, &name("ln_2"), ops.add(x, inner));
-        Texts { hidden, mask: if is_last { ops.slice(&mask, 2, 0, 1) } else { mask } }
+        // The first block of those whose norms stand first reads what a norm has left.
+        let normed = match self.geometry.traits.norms_first && index > 0 {
+            true => self.norm(ops, &name("ln_1"), &hidden),
+            false => ops.again(&hidden),
+        };
+        let read = self.attended(ops, index, (&first(&normed), &normed), &mask);
+        let x = ops.add(first(&hidden), ops.linear(&name("attn.proj"), &read));
+        let hidden = match self.geometry.traits.norms_first {
+            true => {
+                let inner = self.inner(ops, index, &self.norm(ops, &name("ln_2"), &x));
+                ops.add(x, inner)
+            }
+            false => {
+                let x = self.norm(ops, &name("ln_1"), &x);
+                let inner = self.inner(ops, index, &x);
+                self.norm(ops, &name("ln_2"), &ops.add(x, inner))
+            }
+        };
+        Texts { hidden, mask: first(&mask) }
+    }
+
+    /// Returns the outputs of the MLP.
+    fn inner<O: Ops>(&self, ops: &O, index: usize, x: &O::Value) -> O::Value {
+        let Geometry { mlp, activation, ref traits, .. } = self.geometry;
+        let name = |layer: &str| format!("blocks.{index}.{layer}");
+        let hidden = match traits.is_fused {
+            true => {
+                let both = ops.linear(&name("mlp.gate_fc"), x);
+                let [activated, factor] = [0, mlp].map(|from| ops.slice(&both, 3, from, mlp));
+                ops.mul(ops.activation(activation, activated), factor)
+            }
+            false => ops.activation(activation, ops.linear(&name("mlp.fc"), x)),
+        };
+        ops.linear(&name("mlp.proj"), &hidden)
+    }
+
+    /// Returns heads `[p', B, heads, T, D]` of the layers of queries (0), keys (1) or values (2).
+    fn heads_of<O: Ops>(&self, ops: &O, index: usize, part: i64, x: &O::Value) -> O::Value {
+        let Geometry { width, heads, ref traits, .. } = self.geometry;
+        let y = match traits.is_fused {
+            true => {
+                let name = format!("blocks.{index}.attn.qkv");
+                ops.layer(Layer { name: &name, rows: Some((part * width, width)), keyless_bias: false }, x)
+            }
+            false => ops.linear(&format!("blocks.{index}.attn.{}", ["q", "k", "v"][part as usize]), x),
+        };
+        ops.heads(&y, 1, heads).remove(0)
+    }
+
+    /// Returns what some of the tokens read of all of them.
+    fn attended<O: Ops>(
+        &self,
+        ops: &O,
+        index: usize,
+        (some, all): (&O::Value, &O::Value),
+        mask: &O::Value,
+    ) -> O::Value {
+        let heads = |part: i64, x: &O::Value| self.heads_of(ops, index, part, x);
+        let (query, key, value) = (heads(0, some), heads(1, all), heads(2, all));
+        let seen = ops.again(mask);
+        if let Some(disentangled) = &self.disentangled {
+            let table = self.distances(ops);
+            let own = Heads { query, key, far_query: heads(0, &table), far_key: heads(1, &table) };
+            let mask = match disentangled.scores(ops, &own) {
+                Some(scores) => Mask::SeenScores { seen, scores },
+                None => Mask::Seen(seen),
+            };
+            let scoring = Scoring { scale: Some(disentangled.scale), cap: None };
+            return ops.attend([&own.query, &own.key, &value], mask, scoring);
+        }
+        let Places::Turned { local, reach, .. } = &self.geometry.traits.places else {
+            return ops.attention([&query, &key, &value], Mask::Seen(seen));
+        };
+        let tokens = ops.length(all, 2);
+        let table = self.angles[usize::from(local[index])].table(ops, tokens.max(self.tokens), all);
+        let [query, key] = [query, key].map(|heads| table.turn(ops, &heads));
+        let mask = match local[index] && tokens > reach + 1 {
+            true => Mask::SeenScores { seen, scores: self.near(ops, *reach, (some, all)) },
+            false => Mask::Seen(seen),
+        };
+        ops.attention([&query, &key, &value], mask)
+    }
+
+    /// Returns the table of distances, `[p, 1, R, d]`.
+    fn distances<O: Ops>(&self, ops: &O) -> O::Value {
+        let table = ops.param(&format!("{DISTANCE}.weight"));
+        if ops.has(&format!("{DISTANCE_NORM}.weight")) { self.norm(ops, DISTANCE_NORM, &table) } else { table }
+    }
+
+    /// Returns what is added to the scores of the first tokens: 0 within reach, and what hides all others.
+    fn near<O: Ops>(&self, ops: &O, reach: i64, (some, all): (&O::Value, &O::Value)) -> O::Value {
+        let [queries, tokens] = [some, all].map(|x| ops.length(x, 2));
+        let added = ops.constant(&self.near, &[tokens, reach], all, |(kind, device)| {
+            let far = Tensor::full([1, 1, 1, tokens, tokens], NEVER, (kind, device));
+            far.triu(reach + 1) + far.tril(-reach - 1)
+        });
+        ops.slice(&added, 3, 0, queries)
+    }
+
+    /// Returns the mean of the hidden states of all tokens of each text, `[p, B, 1, d]`: what a query reads that scores all alike.
+    fn mean<O: Ops>(&self, ops: &O, x: &O::Value, mask: &O::Value) -> O::Value {
+        let states = ops.heads(x, 1, 1).remove(0);
+        let zero = ops.constant(&self.zero, &[], x, |(kind, device)| Tensor::zeros([1], (kind, device)));
+        let keys = ops.mul(ops.again(&states), zero);
+        let query = ops.slice(&keys, 3, 0, 1);
+        ops.attention([&query, &keys, &states], Mask::Seen(ops.again(mask)))
     }
 }
 
@@ -102,10 +230,14 @@ impl Forward for Encoder {
     /// Returns the embeddings with the mask.
     fn enter_by<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> Fields<O::Value> {
         let Sample { ids, mask, kinds } = self.sample(ops, samples);
-        let words = ops.embedding(EMBEDDING, &ids);
-        let x = ops.add(words, ops.embedding("kind", &kinds));
-        let x = ops.add(x, ops.embedding("position", &self.positions(ops, &mask)));
-        let hidden = self.norm(ops, "ln_pre", x);
+        let mut x = ops.embedding(EMBEDDING, &ids);
+        if self.geometry.kinds > 0 {
+            x = ops.add(x, ops.embedding("kind", &kinds));
+        }
+        if self.geometry.has_positions() {
+            x = ops.add(x, ops.embedding("position", &self.positions(ops, &mask)));
+        }
+        let hidden = self.norm(ops, "ln_pre", &x);
         let mask = ops.column(&mask, &hidden);
         Texts { hidden, mask }.fields()
     }
@@ -115,26 +247,40 @@ impl Forward for Encoder {
     }
 
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
-        let hidden = ops.again(x.get(HIDDEN));
+        let (hidden, readout) = (x.get(HIDDEN), self.geometry.traits.readout);
+        let hidden = match self.geometry.traits.norms_first {
+            true => self.norm(ops, "ln_post", hidden),
+            false => ops.again(hidden),
+        };
+        let hidden = if self.geometry.reads_mean() { self.mean(ops, &hidden, x.get(MASK)) } else { hidden };
         let read = match self.geometry.pooled {
-            true => ops.activation(Activation::Tanh, ops.linear(POOLER, &hidden)),
+            true => ops.activation(readout.activation, ops.linear(POOLER, &hidden)),
             false => hidden,
         };
+        let read = if self.geometry.pooled && readout.normed { self.norm(ops, POOLER_NORM, &read) } else { read };
         ops.reshape(&read, &[self.geometry.width])
     }
 }
 
 impl Network for Encoder {
     fn slots(&self) -> Vec<Slot> {
-        let Geometry { width, mlp, blocks, pooled, .. } = self.geometry;
-        let layers = [
-            ("attn.q", width, width),
-            ("attn.k", width, width),
-            ("attn.v", width, width),
-            ("attn.proj", width, width),
-            ("mlp.fc", width, mlp),
-            ("mlp.proj", mlp, width),
-        ];
+        let Geometry { width, mlp, blocks, pooled, ref traits, .. } = self.geometry;
+        let layers = match traits.is_fused {
+            true => vec![
+                ("attn.qkv", width, 3 * width),
+                ("attn.proj", width, width),
+                ("mlp.gate_fc", width, 2 * mlp),
+                ("mlp.proj", mlp, width),
+            ],
+            false => vec![
+                ("attn.q", width, width),
+                ("attn.k", width, width),
+                ("attn.v", width, width),
+                ("attn.proj", width, width),
+                ("mlp.fc", width, mlp),
+                ("mlp.proj", mlp, width),
+            ],
+        };
         let mut all = Slot::of_blocks(blocks, &layers);
         let (name, target, kind) = (POOLER.to_string(), POOLER.to_string(), SlotKind::Linear);
         all.extend(pooled.then_some(Slot { name, target, kind, inputs: width, outputs: width, stage: blocks }));
@@ -149,7 +295,9 @@ impl Network for Encoder {
     fn stage_of(&self, name: &str) -> usize {
         match block_of(name) {
             Some(block) => block,
-            None if name.starts_with(POOLER) => self.geometry.blocks,
+            None if [POOLER, POOLER_NORM, "ln_post"].iter().any(|layer| name.starts_with(layer)) => {
+                self.geometry.blocks
+            }
             None => 0,
         }
     }
@@ -158,9 +306,10 @@ impl Network for Encoder {
         self.geometry.width
     }
 
-    /// Returns the shapes of a stage's input for one text, of one token after the last stage.
+    /// Returns the shapes of a stage's input for one text, of one token after the last stage unless all are read.
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
-        let tokens = if stage == self.geometry.blocks { 1 } else { self.tokens };
+        let is_read = stage == self.geometry.blocks && !self.geometry.reads_mean();
+        let tokens = if is_read { 1 } else { self.tokens };
         Texts::entering(tokens, self.geometry.width)
     }
 
@@ -168,126 +317,8 @@ impl Network for Encoder {
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let Geometry { width, blocks, .. } = self.geometry;
-        let embeds = [EMBEDDING, "position", "kind", "ln_pre"];
+        let embeds = [EMBEDDING, "position", "kind", "ln_pre", DISTANCE, DISTANCE_NORM];
         let (tokens, attended) = (self.tokens, width);
         Pass { network: self, width, attended, blocks, tokens, embeds: &embeds, base, flows: false, kind, graph }.need()
     }
-}
-
-/// The keys that are read.
-const KEYS: &[&str] = &[
-    "architectures",
-    "hidden_act",
-    "hidden_size",
-    "id2label",
-    "intermediate_size",
-    "layer_norm_eps",
-    "max_position_embeddings",
-    "model_type",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_labels",
-    "pad_token_id",
-    "position_embedding_type",
-    "type_vocab_size",
-    "vocab_size",
-];
-
-/// The keys that change no features besides those of every network: those of training.
-const HARMLESS: &[&str] = &[
-    "attention_probs_dropout_prob",
-    "classifier_dropout",
-    "gradient_checkpointing",
-    "hidden_dropout_prob",
-    "initializer_range",
-    "tie_word_embeddings",
-    "use_cache",
-];
-
-/// The sizes and settings of a network.
-#[derive(Clone, Debug)]
-pub struct Geometry {
-    pub vocabulary: i64,
-    /// The width of hidden states, d.
-    pub width: i64,
-    /// The width of the hidden values of an MLP.
-    pub mlp: i64,
-    pub blocks: usize,
-    pub heads: i64,
-    /// The rows of the table of positions.
-    pub positions: i64,
-    /// The kinds of tokens.
-    pub kinds: i64,
-    /// The token of padding.
-    pub padding: i64,
-    pub eps: f64,
-    pub activation: Activation,
-    /// Whether there is a layer on the first token, whose outputs are the features.
-    pub pooled: bool,
-    pub family: &'static encoders::Encoder,
-}
-
-impl Geometry {
-    /// Reads a config; `pooled` says whether the weights have the layer on the first token.
-    ///
-    /// # Errors
-    /// Fails if a value is malformed, or asks for what bella does not compute.
-    pub fn read(values: &Values, family: &'static encoders::Encoder, pooled: bool) -> Result<Geometry> {
-        let shown = values.path.display();
-        let known = [KEYS, HARMLESS, HARMLESS_ANYWHERE].concat();
-        values.expect_keys(&format!("a text encoder of model_type {}", family.model_type), &known)?;
-        let places = values.text("position_embedding_type").unwrap_or("absolute");
-        ensure!(
-            places == "absolute",
-            "{shown}: position_embedding_type = \"{places}\" is none that bella computes for a text encoder; known: absolute"
-        );
-        let Sizes { vocabulary, positions, kinds, padding } = family.usual;
-        let (width, heads) = (values.integer("hidden_size", 768)?, values.integer("num_attention_heads", 12)?);
-        ensure!(width % heads == 0, "{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}");
-        let geometry = Geometry {
-            vocabulary: values.integer("vocab_size", vocabulary)?,
-            width,
-            mlp: values.integer("intermediate_size", 3072)?,
-            blocks: values.integer("num_hidden_layers", 12)? as usize,
-            heads,
-            positions: values.integer("max_position_embeddings", positions)?,
-            kinds: values.integer("type_vocab_size", kinds)?,
-            padding: values.count("pad_token_id", padding)?,
-            eps: values.number("layer_norm_eps", 1e-12)?,
-            activation: values.activation("gelu")?,
-            pooled,
-            family,
-        };
-        ensure!(
-            geometry.context() > 0,
-            "{shown}: max_position_embeddings = {}: leaves no position for a token",
-            geometry.positions
-        );
-        Ok(geometry)
-    }
-
-    /// Returns the most tokens of a text.
-    pub fn context(&self) -> i64 {
-        match self.family.numbering {
-            Numbering::Columns => self.positions,
-            Numbering::BehindPadding => self.positions - self.padding - 1,
-        }
-    }
-}
-
-/// Checks that the class that saved a classifier reads the first token by it.
-///
-/// # Errors
-/// Fails at a class that reads something else, such as every token.
-pub fn check_classifier(values: &Values) -> Result<()> {
-    let all = values.get("architectures").and_then(Value::as_array);
-    let mut named = all.into_iter().flatten().filter_map(Value::as_str);
-    let other = named.find(|class| !class.ends_with("ForSequenceClassification"));
-    ensure!(
-        other.is_none(),
-        "{}: architectures has {}, whose classifier reads something else than a text as a whole; known: …ForSequenceClassification",
-        values.path.display(),
-        other.unwrap_or_default()
-    );
-    Ok(())
 }

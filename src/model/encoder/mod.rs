@@ -4,12 +4,15 @@
 //!
 //! A sample is a text or a pair, `[2, T]` or `[3, T]`: token ids, 1 where there is a token and, where the network has several kinds of
 //! tokens, 1 in the second text of a pair. The features are those of the first token: the outputs of the layer on it where the folder
-//! has one (`tanh` of a linear layer), else its hidden state.
+//! has one (such as `tanh` of a linear layer), else its hidden state. ModernBERT may read the mean of all tokens in its place.
 
+mod config;
+mod distances;
 mod folder;
 mod forward;
 mod outline;
 
+pub use config::Geometry;
 pub use folder::{Opened, is_encoder, open, parameters, sizes};
-pub use forward::{Encoder, Geometry, POOLER};
+pub use forward::{Encoder, POOLER};
 pub use outline::KIND;

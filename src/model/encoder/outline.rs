@@ -55,7 +55,7 @@ impl Outline for Encoder {
 
     fn published_sizes(&self) -> Vec<(String, Vec<i64>)> {
         let names = self.geometry.family.names;
-        let like = [format!("{}embeddings.word_embeddings.weight", names.prefixes[0])];
+        let like = [format!("{}{}.weight", names.prefixes[0], names.around[0].0)];
         Outline::sizes(self).into_iter().map(|(name, shape)| (names.published(&name, &like), shape)).collect()
     }
 

@@ -1,6 +1,6 @@
 //! BERT.
 
-use super::entry::{EMBEDDINGS, Encoder, Numbering, Sizes, bare, classifying, names};
+use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, bare, classifying, names, plain};
 use crate::model::families::class::Class;
 use crate::model::families::names::{Names, Pair};
 
@@ -20,7 +20,12 @@ pub static BERT: Encoder = Encoder {
     names: &NAMES,
     class: &CLASS,
     bare: &BARE,
-    usual: Sizes { vocabulary: 30_522, positions: 512, kinds: 2, padding: 0 },
+    usual: BASE,
     numbering: Numbering::Columns,
+    spelling: PLAIN,
+    keys: &["position_embedding_type"],
+    harmless: &[],
+    refused: &["add_cross_attention", "is_decoder"],
+    traits: plain,
     unread: &["embeddings.position_ids", "cls."],
 };

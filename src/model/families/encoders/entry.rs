@@ -1,8 +1,12 @@
-//! The entry of a family of text encoders: transformers with learnt positions whose norms follow their sublayers.
+//! The entry of a family of text encoders.
+
+use anyhow::Result;
 
 use crate::model::families::class::{Class, Layers, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, Pair};
+use crate::model::network::ops::Activation;
 use crate::model::stored::StoredNames;
+use crate::model::values::Values;
 
 /// A family of text encoders, a class of transformers.
 #[derive(Debug)]
@@ -18,6 +22,16 @@ pub struct Encoder {
     /// The sizes that absent keys mean.
     pub usual: Sizes,
     pub numbering: Numbering,
+    /// The key of the number that norms add to a variance, and of the activation.
+    pub spelling: Spelling,
+    /// The keys that are read besides those of every family.
+    pub keys: &'static [&'static str],
+    /// The keys that change no features, besides those of every family.
+    pub harmless: &'static [&'static str],
+    /// The keys that change features in a way that bella does not compute.
+    pub refused: &'static [&'static str],
+    /// Returns the parts that a config calls for.
+    pub traits: fn(&Values, Shape) -> Result<Traits>,
     /// The starts of names of tensors that are not read, without the network's prefix: those of the heads of other classes.
     pub unread: &'static [&'static str],
 }
@@ -26,12 +40,140 @@ pub struct Encoder {
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub vocabulary: i64,
-    /// The rows of the table of positions.
+    pub width: i64,
+    /// The width of the hidden values of an MLP.
+    pub mlp: i64,
+    pub blocks: i64,
+    pub heads: i64,
+    /// The rows of the table of positions, or the most tokens of a text without such a table.
     pub positions: i64,
-    /// The kinds of tokens: those of the first text of a pair, and of the second.
+    /// The kinds of tokens: those of the first text of a pair, and of the second; 0 without a table of them.
     pub kinds: i64,
     /// The token of padding.
     pub padding: i64,
+    pub eps: f64,
+}
+
+/// The keys that families spell in their own ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Spelling {
+    pub eps: &'static str,
+    pub activation: &'static str,
+}
+
+/// The numbers of a network that its parts depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub blocks: usize,
+    /// The channels of a head.
+    pub channels: i64,
+    /// The most tokens of a text.
+    pub positions: i64,
+}
+
+/// The parts of a network that distinguish it from others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traits {
+    /// Whether norms stand before attention and MLP, and behind the last block. They follow both otherwise.
+    pub norms_first: bool,
+    pub biases: Biases,
+    /// Whether queries, keys and values are one layer, and the activated half of the MLP and its factor another one.
+    pub is_fused: bool,
+    pub places: Places,
+    pub readout: Readout,
+}
+
+/// The parts that have biases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Biases {
+    pub norms: bool,
+    pub attention: bool,
+    pub mlp: bool,
+    /// Those of the layer by which a whole text is read.
+    pub readout: bool,
+}
+
+/// The way in which tokens know their places.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Places {
+    /// A table of embeddings that is added to those of tokens.
+    Learned,
+    /// Scores of distances (He et al. 2021, arXiv 2006.03654), with a table of positions beside them if `learned` is true.
+    Disentangled { distances: Distances, learned: bool },
+    /// Queries and keys are turned. The blocks in `local` read the tokens at a distance of at most `reach`, and have a base of their own.
+    Turned { bases: [f64; 2], local: Vec<bool>, reach: i64 },
+}
+
+/// The distances of disentangled attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distances {
+    /// The number of buckets of each sign, which are the rows of the table; `None` where each distance has a row.
+    pub buckets: Option<i64>,
+    /// The largest distance.
+    pub most: i64,
+    /// Whether queries read the distances of keys.
+    pub from_queries: bool,
+    /// Whether keys read the distances of queries.
+    pub from_keys: bool,
+    /// Whether the table is normalised.
+    pub normed: bool,
+}
+
+/// The way in which a text is read as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readout {
+    pub activation: Activation,
+    /// Whether a norm follows the activation.
+    pub normed: bool,
+    /// Whether it reads the mean of all tokens, and not the first one.
+    pub mean: bool,
+}
+
+impl Distances {
+    /// Returns half of the rows of the table.
+    pub fn span(&self) -> i64 {
+        self.buckets.unwrap_or(self.most)
+    }
+}
+
+impl Traits {
+    /// Returns those of BERT.
+    pub(super) fn plain() -> Traits {
+        Traits {
+            norms_first: false,
+            biases: Biases { norms: true, attention: true, mlp: true, readout: true },
+            is_fused: false,
+            places: Places::Learned,
+            readout: Readout { activation: Activation::Tanh, normed: false, mean: false },
+        }
+    }
+}
+
+/// The keys of most families.
+pub(super) const PLAIN: Spelling = Spelling { eps: "layer_norm_eps", activation: "hidden_act" };
+
+/// The sizes of BERT.
+pub(super) const BASE: Sizes = Sizes {
+    vocabulary: 30_522,
+    width: 768,
+    mlp: 3072,
+    blocks: 12,
+    heads: 12,
+    positions: 512,
+    kinds: 2,
+    padding: 0,
+    eps: 1e-12,
+};
+
+/// Returns the traits of BERT, whose positions are absolute.
+pub(super) fn plain(values: &Values, _: Shape) -> Result<Traits> {
+    let places = values.text("position_embedding_type").unwrap_or("absolute");
+    anyhow::ensure!(
+        places == "absolute",
+        "{}: position_embedding_type = \"{places}\" is none that bella computes for a text encoder; known: absolute",
+        values.path.display()
+    );
+    Ok(Traits::plain())
 }
 
 /// The row of a token's position.

@@ -4,13 +4,15 @@
 //! A new family needs its file, a `mod` line and its line in [`ENCODERS`].
 
 mod bert;
+mod deberta;
 mod entry;
+mod modernbert;
 mod roberta;
 
-pub use entry::{Encoder, Numbering, Sizes};
+pub use entry::{Distances, Encoder, Numbering, Places, Shape, Sizes, Traits};
 
 /// Every known family.
-pub static ENCODERS: &[&Encoder] = &[&bert::BERT, &roberta::ROBERTA];
+pub static ENCODERS: &[&Encoder] = &[&bert::BERT, &roberta::ROBERTA, &deberta::DEBERTA, &modernbert::MODERNBERT];
 
 /// Returns the family of a model type.
 pub fn encoder(model_type: &str) -> Option<&'static Encoder> {

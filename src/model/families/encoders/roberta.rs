@@ -1,7 +1,7 @@
 //! RoBERTa. Its class for classification has a layer of its own on the first token, in the place of BERT's, and does not read the one
 //! that other classes store.
 
-use super::entry::{EMBEDDINGS, Encoder, Numbering, Sizes, bare, classifying, names};
+use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain};
 use crate::model::families::class::{Class, Outer};
 use crate::model::families::names::{Names, Pair};
 
@@ -27,7 +27,12 @@ pub static ROBERTA: Encoder = Encoder {
     names: &NAMES,
     class: &CLASS,
     bare: &BARE,
-    usual: Sizes { vocabulary: 50_265, positions: 512, kinds: 2, padding: 1 },
+    usual: Sizes { vocabulary: 50_265, padding: 1, ..BASE },
     numbering: Numbering::BehindPadding,
+    spelling: PLAIN,
+    keys: &["position_embedding_type"],
+    harmless: &[],
+    refused: &["add_cross_attention", "is_decoder"],
+    traits: plain,
     unread: &["embeddings.position_ids", "lm_head.", "pooler."],
 };

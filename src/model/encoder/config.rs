@@ -1,0 +1,231 @@
+//! The sizes and settings of a text encoder in `config.json`, with the defaults of its family for absent keys.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::Value;
+
+use crate::model::families::HARMLESS_ANYWHERE;
+use crate::model::families::encoders::{self, Numbering, Places, Shape, Traits};
+use crate::model::network::ops::Activation;
+use crate::model::values::{Values, is_set};
+
+/// The keys that are read of every family.
+const KEYS: &[&str] = &[
+    "architectures",
+    "hidden_size",
+    "id2label",
+    "intermediate_size",
+    "max_position_embeddings",
+    "model_type",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_labels",
+    "pad_token_id",
+    "type_vocab_size",
+    "vocab_size",
+];
+
+/// The keys that change no features besides those of every network: those of training.
+const HARMLESS: &[&str] = &[
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "gradient_checkpointing",
+    "hidden_dropout_prob",
+    "initializer_range",
+    "tie_word_embeddings",
+    "use_cache",
+];
+
+/// The keys that change the features of every family in a way that bella does not compute.
+const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config", "quantization_config"];
+
+/// The sizes and settings of a network.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    pub vocabulary: i64,
+    /// The width of hidden states, d.
+    pub width: i64,
+    /// The width of the hidden values of an MLP.
+    pub mlp: i64,
+    pub blocks: usize,
+    pub heads: i64,
+    /// The rows of the table of positions, or the most tokens of a text where there is none.
+    pub positions: i64,
+    /// The kinds of tokens; 0 without a table of them.
+    pub kinds: i64,
+    /// The token of padding.
+    pub padding: i64,
+    pub eps: f64,
+    pub activation: Activation,
+    pub traits: Traits,
+    /// Whether there is a layer by which a whole text is read, whose outputs are the features.
+    pub pooled: bool,
+    pub family: &'static encoders::Encoder,
+}
+
+impl Geometry {
+    /// Reads a config; `pooled` says whether the weights have the layer by which a whole text is read.
+    ///
+    /// # Errors
+    /// Fails if a value is malformed, or asks for what bella does not compute.
+    pub fn read(values: &Values, family: &'static encoders::Encoder, pooled: bool) -> Result<Geometry> {
+        let shown = values.path.display();
+        refuse_others(values, family)?;
+        let (usual, keys) = (family.usual, family.spelling);
+        let width = values.integer("hidden_size", usual.width)?;
+        let heads = values.integer("num_attention_heads", usual.heads)?;
+        ensure!(width % heads == 0, "{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}");
+        let blocks = values.integer("num_hidden_layers", usual.blocks)? as usize;
+        let positions = values.integer("max_position_embeddings", usual.positions)?;
+        let geometry = Geometry {
+            vocabulary: values.integer("vocab_size", usual.vocabulary)?,
+            width,
+            mlp: values.integer("intermediate_size", usual.mlp)?,
+            blocks,
+            heads,
+            positions,
+            kinds: values.count("type_vocab_size", usual.kinds)?,
+            padding: values.count("pad_token_id", usual.padding)?,
+            eps: values.number(keys.eps, usual.eps)?,
+            activation: values.activation_of(keys.activation, "gelu")?,
+            traits: (family.traits)(values, Shape { blocks, channels: width / heads, positions })?,
+            pooled,
+            family,
+        };
+        ensure!(
+            geometry.context() > 0,
+            "{shown}: max_position_embeddings = {}: leaves no position for a token",
+            geometry.positions
+        );
+        Ok(geometry)
+    }
+
+    /// Returns the most tokens of a text.
+    pub fn context(&self) -> i64 {
+        match self.family.numbering {
+            Numbering::Columns => self.positions,
+            Numbering::BehindPadding => self.positions - self.padding - 1,
+        }
+    }
+
+    /// Returns whether a table of positions is added to the embeddings.
+    pub fn has_positions(&self) -> bool {
+        matches!(self.traits.places, Places::Learned | Places::Disentangled { learned: true, .. })
+    }
+
+    /// Returns whether features are read from the mean of all tokens.
+    pub fn reads_mean(&self) -> bool {
+        self.pooled && self.traits.readout.mean
+    }
+}
+
+/// Refuses settings with which the network computes something else.
+fn refuse_others(values: &Values, family: &encoders::Encoder) -> Result<()> {
+    let encoders::Encoder { model_type, refused, .. } = family;
+    let mut all = REFUSED.iter().chain(*refused);
+    let set = |key: &&str| Some((key.to_string(), values.get(key).filter(|value| is_set(value) && **value != 0)?));
+    if let Some((key, value)) = all.find_map(set) {
+        bail!(
+            "{}: {key} = {value}: changes what a network of model_type {model_type} computes, and bella does not compute it",
+            values.path.display()
+        );
+    }
+    values.expect_keys(&format!("a text encoder of model_type {model_type}"), &known_keys(family))
+}
+
+/// Returns the keys that are read of a family, and those that change nothing.
+fn known_keys(family: &encoders::Encoder) -> Vec<&'static str> {
+    let spelled = [family.spelling.eps, family.spelling.activation];
+    [KEYS, HARMLESS, HARMLESS_ANYWHERE, &spelled, family.keys, family.harmless].concat()
+}
+
+/// Checks that the class that saved a classifier reads a text as a whole by it.
+///
+/// # Errors
+/// Fails at a class that reads something else, such as every token.
+pub fn check_classifier(values: &Values) -> Result<()> {
+    let all = values.get("architectures").and_then(Value::as_array);
+    let mut named = all.into_iter().flatten().filter_map(Value::as_str);
+    let other = named.find(|class| !class.ends_with("ForSequenceClassification"));
+    ensure!(
+        other.is_none(),
+        "{}: architectures has {}, whose classifier reads something else than a text as a whole; known: …ForSequenceClassification",
+        values.path.display(),
+        other.unwrap_or_default()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::families::encoders::{ENCODERS, encoder};
+
+    fn read(model_type: &str, table: Value) -> Result<Geometry> {
+        Geometry::read(&Values::new(Path::new("config.json"), table), encoder(model_type).unwrap(), true)
+    }
+
+    /// The fields of the classes in transformers 5.24 (written by scripts/make_encoder_fixtures.py): each is read, changes nothing, or is
+    /// refused where it is set.
+    #[test]
+    fn every_key_of_every_class_is_known() {
+        let all = include_str!("../../../tests/fixtures/encoder/keys.json");
+        let all: BTreeMap<String, Vec<String>> = serde_json::from_str(all).unwrap();
+        assert_eq!(all.len(), ENCODERS.len());
+        for (model_type, keys) in all {
+            let family = encoder(&model_type).unwrap();
+            let (known, refused) = (known_keys(family), [REFUSED, family.refused].concat());
+            for key in keys {
+                let count = usize::from(known.contains(&key.as_str())) + usize::from(refused.contains(&key.as_str()));
+                assert_eq!(count, 1, "{model_type}: {key}");
+            }
+            for key in refused {
+                let mut table = json!({});
+                table[key] = json!(3);
+                let error = format!("{:#}", read(&model_type, table).unwrap_err());
+                assert!(error.contains(&format!("config.json: {key} = 3: changes what")), "{error}");
+            }
+            let error = format!("{:#}", read(&model_type, json!({ "from_the_future": 3 })).unwrap_err());
+            assert!(error.contains("config.json: from_the_future = 3: a key that bella does not know"), "{error}");
+        }
+    }
+
+    /// `python3 -c "import transformers as hf; print(hf.ModernBertConfig(), hf.DebertaV2Config())"`
+    #[test]
+    fn absent_keys_mean_the_defaults_of_the_class() {
+        let modern = read("modernbert", json!({})).unwrap();
+        assert_eq!((modern.vocabulary, modern.mlp, modern.blocks, modern.context()), (50_368, 1152, 22, 8192));
+        let Places::Turned { bases, local, reach } = &modern.traits.places else { panic!("{:?}", modern.traits) };
+        assert_eq!((*bases, &local[..4], *reach), ([160_000.0, 10_000.0], &[false, true, true, false][..], 64));
+        assert!(!modern.has_positions() && !modern.reads_mean());
+        let deberta = json!({ "relative_attention": true, "share_att_key": true, "pos_att_type": "p2c|c2p", "position_buckets": 256,
+            "norm_rel_ebd": "layer_norm", "max_relative_positions": -1, "position_biased_input": false });
+        let deberta = read("deberta-v2", deberta).unwrap();
+        let Places::Disentangled { distances, learned } = deberta.traits.places else { panic!("{:?}", deberta.traits) };
+        assert_eq!((distances.span(), distances.most, distances.normed, learned), (256, 512, true, false));
+        assert!(distances.from_queries && distances.from_keys);
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_by_name() {
+        for (model_type, table, rule) in [
+            ("deberta-v2", json!({ "relative_attention": true }), "share_att_key = false"),
+            ("deberta-v2", json!({ "position_biased_input": false }), "no token knows its place"),
+            ("deberta-v2", json!({ "conv_kernel_size": 3 }), "conv_kernel_size = 3: changes what"),
+            ("modernbert", json!({ "classifier_pooling": "max" }), "must be \"cls\" or \"mean\""),
+            ("modernbert", json!({ "layer_types": ["full_attention"] }), "must be a list of 22 words"),
+            (
+                "modernbert",
+                json!({ "rope_parameters": { "full_attention": { "rope_type": "yarn" } } }),
+                "rope_type = \"yarn\"",
+            ),
+        ] {
+            let error = format!("{:#}", read(model_type, table).unwrap_err());
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+}
