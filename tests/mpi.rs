@@ -66,6 +66,11 @@ fn svgd_in_weight_space() {
 }
 
 #[test]
+fn mixed_images() {
+    check(&["method.svgd.particles=3", "train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0"], &["theta"]);
+}
+
+#[test]
 fn ivon() {
     let place = Place::with_tiny();
     let text = std::fs::read_to_string(place.path("tiny.toml")).unwrap();

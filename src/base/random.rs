@@ -26,6 +26,8 @@ pub enum Purpose {
     Posterior,
     /// Random augmentation; indices: epoch, particle, image.
     Augment,
+    /// The mixing of images with each other; indices: epoch, step, particle.
+    Mix,
     /// Corruption of test images; indices: image.
     Corruption,
     /// The choice of the training labels that are replaced, and of their replacements.
@@ -56,6 +58,7 @@ impl Purpose {
             Purpose::Signs => "signs",
             Purpose::Posterior => "posterior",
             Purpose::Augment => "augment",
+            Purpose::Mix => "mix",
             Purpose::Corruption => "corruption",
             Purpose::LabelNoise => "label-noise",
             Purpose::Attack => "attack",
@@ -121,6 +124,30 @@ pub fn uniform(rng: &mut ChaCha12Rng) -> f64 {
 pub fn normal(rng: &mut ChaCha12Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(rng)).cos()
+}
+
+/// Returns a draw from Beta(α, α) for α > 0, the share of the first of two draws from Gamma(α, 1). Their logarithms are compared, since
+/// for small α both may be too small for an f64.
+pub fn beta(rng: &mut ChaCha12Rng, alpha: f64) -> f64 {
+    let [first, second] = [log_gamma(rng, alpha), log_gamma(rng, alpha)];
+    1.0 / (1.0 + (second - first).exp())
+}
+
+/// Returns the logarithm of a draw from Gamma(α, 1) (Marsaglia and Tsang 2000; for α < 1 by a draw from Gamma(α + 1, 1) times U^(1/α)).
+fn log_gamma(rng: &mut ChaCha12Rng, alpha: f64) -> f64 {
+    if alpha < 1.0 {
+        return log_gamma(rng, alpha + 1.0) + (1.0 - uniform(rng)).ln() / alpha;
+    }
+    let d = alpha - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let x = normal(rng);
+        let v = (1.0 + c * x).powi(3);
+        let u = 1.0 - uniform(rng);
+        if v > 0.0 && u.ln() < 0.5 * x * x + d * (1.0 - v + v.ln()) {
+            return d.ln() + v.ln();
+        }
+    }
 }
 
 /// The place of a draw in a run.
@@ -211,5 +238,25 @@ mod tests {
         let mean = draws.iter().sum::<f64>() / 2e4;
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2e4;
         assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+    }
+
+    /// Beta(α, α) has mean 1/2 and variance 1/(4(2α + 1)); the fourth moment of its deviation tells it from others.
+    #[test]
+    fn beta_draws_have_their_moments() {
+        for (place, alpha) in [0.1f64, 0.4, 1.0, 3.0].into_iter().enumerate() {
+            let mut rng = stream(1, Purpose::Check, &[2, place as u64]);
+            let draws: Vec<f64> = (0..20_000).map(|_| beta(&mut rng, alpha)).collect();
+            let moment = |power| draws.iter().map(|x| (x - 0.5).powi(power)).sum::<f64>() / 2e4;
+            let (second, fourth) =
+                (0.25 / (2.0 * alpha + 1.0), 3.0 / (16.0 * (2.0 * alpha + 1.0) * (2.0 * alpha + 3.0)));
+            // Five standard errors; no deviation exceeds 1/2.
+            let bound = |largest: f64| 5.0 * largest / 2e4f64.sqrt();
+            assert!(moment(1).abs() < bound(second.sqrt()), "{alpha}: {}", moment(1));
+            assert!((moment(2) - second).abs() < bound((fourth - second * second).sqrt()), "{alpha}: {}", moment(2));
+            assert!((moment(4) - fourth).abs() < bound(0.0625), "{alpha}: {}", moment(4));
+            assert!(draws.iter().all(|x| (0.0..=1.0).contains(x)));
+        }
+        let mut rng = stream(1, Purpose::Check, &[3]);
+        assert!((0..2000).all(|_| beta(&mut rng, 1e-4).is_finite()));
     }
 }

@@ -16,6 +16,7 @@ mod images;
 mod inputs;
 pub mod labels;
 pub mod lines;
+pub mod mix;
 pub mod order;
 mod questions;
 pub mod read;

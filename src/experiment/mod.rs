@@ -1,11 +1,14 @@
 //! The checked experiment: the meaning of every key of a config. Every mistake is reported at once, before any weight
 //! is read.
 
+mod criterion;
 mod data;
+mod ema;
 mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
+mod recipe;
 mod train_table;
 mod training;
 mod warnings;
@@ -21,12 +24,14 @@ use crate::posterior::Predictive;
 use crate::schema::{Problems, Reader, Resolved, Tree};
 use crate::tasks::{self, Task};
 
+pub use criterion::Criterion;
 pub use data::{DataSpec, Validation};
+pub use ema::Ema;
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use train_table::{Batches, Criterion, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Selected;
 pub use training::Training;
@@ -189,6 +194,7 @@ impl Experiment {
         if check_medium(&root, &checkpoint, &data) {
             let asked = training.as_ref().filter(|_| images == Images::OfTraining);
             check_answers(&root, (&head, &data), asked);
+            asked.iter().for_each(|training| training.check_mixup(&root, &data));
         }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Selected { spec: head.spec.settle(&data.key), key: head.key };

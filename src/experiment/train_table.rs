@@ -5,9 +5,12 @@ use std::ops::RangeInclusive;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
+use super::criterion::Criterion;
 use super::data::Validation;
+use super::ema::Ema;
+use crate::data::mix::Mixup;
 use crate::machine::{Chunk, Precision};
-use crate::metrics::{Average, Better, METRICS, Metric, NLL};
+use crate::metrics::NLL;
 use crate::schema::{Bounds, CommandLine, Field, Reader, Setting, settings, words};
 
 settings! {
@@ -41,6 +44,8 @@ settings! {
         pub class_weights: Option<ClassWeights>, in above(0.0);
         /// Share of the loss in which every class is the label, as in torch's cross-entropy.
         pub label_smoothing: f64 = 0.0, in from_below(0.0, 1.0), omit 0.0;
+        pub mixup: Option<Mixup>, by |table| table.table_if_given("mixup", Mixup::read);
+        pub ema: Option<Ema>, by |table| table.table_if_given("ema", Ema::read);
         /// Order of the images in an epoch: each once, or drawn with replacement so that all classes are as likely.
         pub sampling: Sampling = Sampling::Shuffled, omit Sampling::Shuffled;
         /// Particles that go through the network at once; 0 for all, `auto` for as many as memory allows.
@@ -213,69 +218,6 @@ words! {
     }
 }
 
-/// The metric of the held-out images by which epochs are compared, with its direction. Logits are averaged.
-#[derive(Clone, Copy)]
-pub struct Criterion(pub &'static Metric);
-
-impl Criterion {
-    /// Returns the metrics that have a direction.
-    fn all() -> impl Iterator<Item = &'static Metric> {
-        METRICS.iter().copied().filter(|metric| metric.better != Better::Neither)
-    }
-
-    /// Returns the column of `train.csv` that has it.
-    pub fn column(self) -> String {
-        let columns = self.0.columns();
-        let of_logits = columns.iter().find(|(_, average)| *average == Average::Logit).or(columns.first());
-        format!("validation_{}", of_logits.map_or(self.0.key, |(column, _)| column))
-    }
-
-    /// Returns whether `value` is strictly better than `than`. A value that is not a number never is.
-    pub fn gains(self, value: f64, than: f64) -> bool {
-        if self.0.better == Better::Higher { value > than } else { value < than }
-    }
-
-    /// Returns a number that is lower for better values.
-    pub fn cost(self, value: f64) -> f64 {
-        if self.0.better == Better::Higher { -value } else { value }
-    }
-
-    /// Returns the adjective of a better value.
-    pub fn better(self) -> &'static str {
-        if self.0.better == Better::Higher { "higher" } else { "lower" }
-    }
-
-    /// Returns the adjective of the best value.
-    pub fn best(self) -> &'static str {
-        if self.0.better == Better::Higher { "highest" } else { "lowest" }
-    }
-}
-
-impl PartialEq for Criterion {
-    fn eq(&self, other: &Criterion) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Setting for Criterion {
-    type Range = ();
-
-    fn field(reader: &Reader, key: &str, (): ()) -> Field<Criterion> {
-        let named = |key: &str| Criterion(Criterion::all().find(|metric| metric.key == key).unwrap_or(&NLL));
-        reader.word_of(key, Criterion::all().map(|metric| metric.key).collect()).map(named)
-    }
-
-    fn stand_in() -> Criterion {
-        Criterion(&NLL)
-    }
-}
-
-impl Serialize for Criterion {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.key)
-    }
-}
-
 impl TrainSpec {
     /// Returns the first key whose value gives columns a learning rate of their own.
     pub fn changed_rate(&self) -> Option<&'static str> {
@@ -286,7 +228,8 @@ impl TrainSpec {
     /// Returns the first key whose value changes the loss of a label.
     pub(super) fn changed_loss(&self) -> Option<&'static str> {
         let smoothed = (self.label_smoothing > 0.0).then_some("label_smoothing");
-        self.class_weights.as_ref().map(|_| "class_weights").or(smoothed)
+        let mixed = self.mixup.as_ref().map(|_| "mixup");
+        self.class_weights.as_ref().map(|_| "class_weights").or(smoothed).or(mixed)
     }
 
     /// Reports what is wrong with several keys together, in a config that trains.
@@ -299,6 +242,13 @@ impl TrainSpec {
         }
         if self.select_by != Criterion(&NLL) && self.select != Selection::Best && self.early_stop.is_none() {
             reader.problem("select_by", "has no meaning without select = \"best-epoch\" or early_stop");
+        }
+        if self.mixup.is_some() && self.class_weights.is_some() {
+            let why = "has two labels an image, and class weights are those of one: leave class_weights or mixup out";
+            reader.problem("mixup", why);
+        }
+        if self.mixup.is_some() && self.batch_size == 1 {
+            reader.problem("mixup", "a batch of one image has nothing to mix it with: raise batch_size");
         }
         if self.on_epoch_seconds.is_some() && self.on_epoch.is_none() {
             reader.problem("on_epoch_seconds", "has no meaning without on_epoch");

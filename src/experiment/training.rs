@@ -2,7 +2,7 @@
 //! them.
 
 use super::data::{DataSpec, Validation};
-use super::train_table::{Batches, Sampling, Schedule, Selection, TrainSpec};
+use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -120,6 +120,8 @@ impl Training {
             root.problem("train", why);
         }
         self.check_loss(root);
+        self.check_ema(root);
+        self.check_scaled(root);
         let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
         if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
             let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
@@ -135,34 +137,16 @@ impl Training {
         }
     }
 
-    /// Checks that the method follows the loss and the images that `[train]` asks for.
-    fn check_loss(&self, root: &Reader) {
-        let (method, post_hoc) = (&self.method.key, self.method.spec.post_hoc().is_some());
-        let sampled = (self.train.sampling != Sampling::Shuffled).then_some("sampling");
-        let changed = self.train.changed_loss();
-        if let Some(key) = changed.or(sampled).filter(|_| post_hoc) {
-            let why = format!(
-                "{key}: method.{method} is fitted to the plain likelihood of every image once, which the particles would not \
-                 maximise: leave it out"
-            );
-            root.problem("train", why);
-        } else if let Some(key) = changed.filter(|_| self.method.spec.needs_classes()) {
-            let why = format!("{key}: method.{method} has a loss of its own, of the plain likelihood: leave it out");
-            root.problem("train", why);
-        }
-        if let Some(key) = changed.filter(|_| self.train.loo_samples > 0) {
-            root.problem("train", format!("{key}: loo_samples is of the plain likelihood: leave one of them out"));
-        }
-    }
-
     /// Checks that the method has an optimizer if it needs one, with one learning rate for all particles or one for
     /// each.
     fn check_optimizer(&self, root: &Reader) {
         let (particles, method, optimizer) = (self.method.spec.particles() as usize, &self.method.key, &self.optimizer);
         let rates = optimizer.spec.rates();
-        if optimizer.spec.needs_f32() && self.train.precision == Precision::Bf16 {
+        let halves = matches!(self.train.precision, Precision::Bf16 | Precision::F16);
+        if optimizer.spec.needs_f32() && halves {
             let why = format!(
-                "\"bf16\" loses the differences of gradients of [optimizer.{}]: use \"f32\" or \"auto\"",
+                "\"{}\" loses the differences of gradients of [optimizer.{}]: use \"f32\" or \"auto\"",
+                self.train.precision.word(),
                 optimizer.key
             );
             root.problem("train.precision", why);

@@ -13,6 +13,8 @@ words! {
         /// Double precision, to check formulas; slow.
         F64 = "f64",
         Bf16 = "bf16",
+        /// Half precision with scaled losses, for GPUs without bf16.
+        F16 = "f16",
         /// bf16 where this machine computes it natively.
         Auto = "auto",
     }

@@ -116,10 +116,16 @@ fn load_libtorch_cuda() -> Result<()> {
 /// Returns the compute type of a precision on a device.
 ///
 /// # Errors
-/// Fails for `bf16` if the processor has no instructions for it.
+/// Fails for `bf16` if the processor has no instructions for it, and for `f16` on a processor.
 pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
     match (precision, native_bf16(device)) {
         (Precision::F64, _) => Ok(Kind::Double),
+        (Precision::F16, _) if device == Device::Cpu => {
+            bail!(
+                "train.precision = \"f16\": a processor computes it slowly and it is meant for GPUs without bf16: use \"f32\" or \"auto\""
+            )
+        }
+        (Precision::F16, _) => Ok(Kind::Half),
         (Precision::F32, _) | (Precision::Auto, false) => Ok(Kind::Float),
         (_, true) => Ok(Kind::BFloat16),
         (Precision::Bf16, false) => bail!(
@@ -162,6 +168,16 @@ pub fn precision_name(kind: Kind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_precision_is_for_gpus() {
+        assert_eq!(compute_kind(Precision::F16, Device::Cuda(0)).unwrap(), Kind::Half);
+        let error = compute_kind(Precision::F16, Device::Cpu).unwrap_err().to_string();
+        assert!(
+            error.starts_with("train.precision = \"f16\": ") && error.ends_with("use \"f32\" or \"auto\""),
+            "{error}"
+        );
+    }
 
     #[test]
     fn device_words() {

@@ -76,6 +76,11 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns whether the posterior is theta under dropout, so that an average of theta over the steps has one as well.
+    fn drops_around_theta(&self) -> bool {
+        false
+    }
+
     /// Returns whether the method needs the logits of classes, or what enters a head of classes, besides losses and their
     /// gradients. Such a method does not learn free answers.
     fn needs_classes(&self) -> bool {

@@ -26,6 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
+use crate::data::mix::Mixed;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use archive::Archive;
@@ -190,6 +191,8 @@ pub enum Input {
     /// Samples as the data set stores them, by name, `[p, B, …]`. They take a fraction of the memory of prepared samples, so
     /// only those that go through the network now are prepared.
     Stored(Fields),
+    /// Images of a data set that are mixed with each other.
+    Mixed(Mixed),
     /// Pixels in [0, 1], `[p, B, 3, h, w]`, through which gradients flow.
     Pixels(Tensor),
     /// The input of a stage of the network, `[p, B, …]`, and the index of that stage.
@@ -201,6 +204,7 @@ impl Input {
     pub fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Input {
         match self {
             Input::Stored(samples) => Input::Stored(samples.map(of)),
+            Input::Mixed(images) => Input::Mixed(images.map(of)),
             Input::Pixels(pixels) => Input::Pixels(of(pixels)),
             Input::Entering(values, stage) => Input::Entering(values.map(of), *stage),
         }
@@ -210,6 +214,7 @@ impl Input {
     pub fn samples(&self) -> i64 {
         match self {
             Input::Stored(values) | Input::Entering(values, _) => values.length(1),
+            Input::Mixed(images) => images.own.length(1),
             Input::Pixels(pixels) => pixels.size()[1],
         }
     }
@@ -252,6 +257,7 @@ impl Model {
     pub fn prepared(&self, input: &Input) -> Result<Fields> {
         match input {
             Input::Stored(samples) => Ok(self.preparation.prepare(samples)),
+            Input::Mixed(images) => Ok(images.prepared(|stored| self.preparation.prepare(stored))),
             Input::Pixels(pixels) => Ok(self.images()?.pixels(pixels)),
             Input::Entering(_, stage) => bail!("what enters stage {stage} is no sample"),
         }

@@ -19,12 +19,33 @@ pub use entries::{SUBSPACES, low_rank};
 pub use layout::{Block, Column, Layout, Shape};
 pub use updates::Space;
 
+/// A layer whose factor A starts along directions of its inputs.
+pub struct Directed {
+    pub name: String,
+    /// The number of directions.
+    pub rank: i64,
+}
+
 /// A subspace laid out for one network.
 pub trait Subspace {
     fn layout(&self) -> &Layout;
 
     /// Returns the start of one particle, `[P]`, a pure function of (seed, particle).
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor>;
+
+    /// Returns the layers from whose inputs training starts, in their order; none if it starts from [`initial`](Self::initial).
+    fn directed(&self) -> Vec<Directed> {
+        Vec::new()
+    }
+
+    /// Returns the start of one particle, `[P]`, from directions of the inputs of each of these layers, `[r, in]` in f32 on the CPU.
+    ///
+    /// # Errors
+    /// Fails as [`initial`](Self::initial) does.
+    fn initial_along(&self, seed: u64, particle: u64, directions: &[Tensor]) -> Result<Tensor> {
+        let _ = directions;
+        self.initial(seed, particle)
+    }
 
     /// Returns the layer weights for the leaves, which are one `[k, …shape]` per column in the layout's order.
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a>;

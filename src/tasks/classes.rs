@@ -64,8 +64,7 @@ impl Loss for Classes {
 }
 
 /// The cross-entropy of labels with weights w of the classes and smoothing ε, as torch's `CrossEntropyLoss` has it:
-/// (1 − ε) w_y (−log p_y) + (ε / C) Σ_c w_c (−log p_c). The mean over a batch is the sum divided by Σ w_y, for which
-/// [`Recipe::scale`] gives the factor.
+/// (1 − ε) w_y (−log p_y) + (ε / C) Σ_c w_c (−log p_c). The mean over a batch is the sum divided by Σ w_y.
 pub struct Recipe {
     /// The weights of the classes, `[C]` in f64 on the host; `None` if they are equal.
     weights: Option<Vec<f64>>,
@@ -77,14 +76,6 @@ pub struct Recipe {
 impl Recipe {
     pub fn new(weights: Option<Vec<f64>>, smoothing: f64) -> Recipe {
         Recipe { weights, uploaded: Constant::new("class weights"), smoothing }
-    }
-
-    /// Returns the factor of the losses of a batch with these labels, B / Σ w_y, whose mean over the B samples is then the weighted
-    /// mean; `None` if classes weigh the same.
-    pub fn scale(&self, labels: impl Iterator<Item = u32>) -> Option<f64> {
-        let weights = self.weights.as_ref()?;
-        let (count, sum) = labels.fold((0, 0.0), |(count, sum), label| (count + 1, sum + weights[label as usize]));
-        Some(f64::from(count) / sum)
     }
 
     /// Returns the losses `[p, B]` of labels `[p, B]`, given logits `[p, B, C]`.
@@ -111,6 +102,13 @@ impl Loss for Recipe {
     fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
         let logits = head.logits(weights, features);
         self.of_logits(&logits, &labels.expand([logits.size()[0], -1], false))
+    }
+
+    /// Returns B / Σ w_y, so that the mean over the B samples is the weighted mean; `None` if classes weigh the same.
+    fn scale(&self, labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
+        let weights = self.weights.as_ref()?;
+        let (count, sum) = labels.fold((0, 0.0), |(count, sum), label| (count + 1, sum + weights[label as usize]));
+        Some(f64::from(count) / sum)
     }
 }
 
@@ -171,7 +169,7 @@ mod tests {
             let recipe = Recipe::new(weighted.then(|| vec![0.5, 2.0, 1.25]), smoothing);
             let numbers: Vec<f64> = (0..12).map(|i| f64::from(i * i * 5 % 17) / 4.0 - 2.0).collect();
             let logits = Tensor::from_slice(&numbers).view([1, 4, 3]).set_requires_grad(true);
-            let scale = recipe.scale([1, 0, 2, 1].into_iter()).unwrap_or(1.0);
+            let scale = recipe.scale(&mut [1, 0, 2, 1].into_iter()).unwrap_or(1.0);
             let labels = Tensor::from_slice(&[1i64, 0, 2, 1]).view([1, 4]);
             let loss = (recipe.of_logits(&logits, &labels) * scale).mean(Kind::Double);
             let found = Tensor::run_backward(&[&loss], &[&logits], false, false);

@@ -3,12 +3,14 @@
 
 mod answers;
 mod classes;
+mod mixed;
 mod task;
 
 use crate::model::head::HeadSpec;
 
 pub use answers::Answers;
 pub use classes::{Classes, Recipe};
+pub use mixed::MixedLabels;
 pub use task::{About, Batched, Loss, Outcome, Task, Validated, is_answers, open};
 
 /// Returns the task of a head.

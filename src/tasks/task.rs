@@ -20,6 +20,12 @@ use crate::predictions::{Answers, Predictions};
 pub trait Loss {
     /// Returns the losses of samples, `[p', B]`, from their features and labels, with p' particles.
     fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
+
+    /// Returns the factor of the losses of a batch of samples of these classes; `None` if it is 1.
+    fn scale(&self, labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
+        let _ = labels;
+        None
+    }
 }
 
 /// The thing that a model learns from labels.

@@ -8,13 +8,19 @@ use tch::Tensor;
 
 use super::context::{Context, Material};
 use super::gradient::Passes;
-use super::particles::Progress;
 use super::prefix::Prefix;
+use super::progress::Progress;
 use crate::base::tensor::upload;
+use crate::data::Fields;
+use crate::data::mix::{Mixed, Mixup};
 use crate::data::order::{balanced_order, epoch_order};
 use crate::experiment::{self, Sampling, TrainSpec};
 use crate::machine::parallel::Shard;
 use crate::model::Input;
+use crate::tasks::MixedLabels;
+
+#[cfg(test)]
+mod tests;
 
 /// The share of one batch that this process computes.
 pub(super) struct TrainBatch {
@@ -28,13 +34,25 @@ pub(super) struct TrainBatch {
     pub size: usize,
 }
 
-/// The samples of a batch that this process computes, those of all its orders one after the other.
+/// The samples of a batch that this process computes.
 struct Planned {
+    /// The samples that are read, those of all orders one after the other.
     indices: Vec<u32>,
     /// The factor of the losses of each order, which follows from the whole batch.
     scale: Option<Vec<f32>>,
+    /// How samples are mixed with each other, if they are.
+    mixing: Option<Mixing>,
     /// The number of samples in the whole batch, B.
     size: usize,
+}
+
+/// The mixing of the samples of this process with others of the batch.
+struct Mixing {
+    /// The places of the samples and of their partners among those that are read of an order.
+    own: Vec<i64>,
+    partners: Vec<i64>,
+    /// The numbers of the mixes of the samples of all orders, `[p, b, 6]`.
+    mixes: Vec<f32>,
 }
 
 /// The samples of all steps.
@@ -43,6 +61,8 @@ pub(super) struct Batches<'a> {
     seed: u64,
     material: &'a Material,
     share: &'a Shard,
+    /// The pixels per side of the images that the network sees.
+    side: i64,
     /// The cached input of the first trained stage, if there is a cache.
     prefix: Option<Rc<Prefix>>,
 }
@@ -50,7 +70,8 @@ pub(super) struct Batches<'a> {
 impl<'a> Batches<'a> {
     pub fn new(context: &Context<'a>, share: &'a Shard, prefix: Option<Prefix>) -> Batches<'a> {
         let (spec, seed, material) = (context.spec(), context.experiment.seed, context.material);
-        Batches { spec, seed, material, share, prefix: prefix.map(Rc::new) }
+        let side = context.model().image_side();
+        Batches { spec, seed, material, share, side, prefix: prefix.map(Rc::new) }
     }
 
     /// Returns the batches of the current epoch that are left.
@@ -58,23 +79,21 @@ impl<'a> Batches<'a> {
         let steps = progress.step..self.material.batches(self.spec.batch_size);
         let (plan, set, orders) = (self.plan(progress.epoch, steps), &self.material.train, self.orders());
         let count = orders.len() as i64;
-        let several = move |t: &Tensor| t.unflatten(0, [count, t.size()[0] / count].as_slice());
-        let made = move |input, labels: &Tensor, scale: Option<Vec<f32>>, size| {
-            let scale = scale.map(|factors| upload(&Tensor::from_slice(&factors), labels.device()));
-            TrainBatch { input, labels: several(labels), scale, size }
-        };
         match self.prefix.clone() {
-            Some(prefix) => Box::new(plan.into_iter().map(move |Planned { indices, scale, size }| {
-                let input = Input::Entering(prefix.values(&indices)?.of_particles(count), prefix.stage);
-                Ok(made(input, &set.labels(&indices), scale, size))
+            Some(prefix) => Box::new(plan.into_iter().map(move |planned| {
+                let values = prefix.values(&planned.indices)?.of_particles(count);
+                Ok(planned.batch(Input::Entering(values, prefix.stage), &set.labels(&planned.indices), count))
             })),
             None => {
-                let (indices, rest): (Vec<_>, Vec<_>) =
-                    plan.into_iter().map(|planned| (planned.indices, (planned.scale, planned.size))).unzip();
+                let indices = plan.iter().map(|planned| planned.indices.clone()).collect();
                 let batches = set.training_batches(indices, progress.epoch as u64, orders);
-                Box::new(batches.zip(rest).map(move |(batch, (scale, size))| {
+                Box::new(batches.zip(plan).map(move |(batch, planned)| {
                     let batch = batch?;
-                    Ok(made(Input::Stored(batch.samples.of_particles(count)), &batch.labels, scale, size))
+                    let samples = batch.samples.of_particles(count);
+                    Ok(match &planned.mixing {
+                        Some(mixing) => planned.mixed(mixing, &samples, &batch.labels),
+                        None => planned.batch(Input::Stored(samples), &batch.labels, count),
+                    })
                 }))
             }
         }
@@ -108,22 +127,74 @@ impl<'a> Batches<'a> {
         let orders: Vec<Vec<u32>> = self.orders().map(order).collect();
         let batch = |step: usize| {
             let range = self.range(step);
-            let samples = Passes::of(self.spec).samples(self.share, range.len());
-            let samples: Vec<usize> = samples.into_iter().flatten().collect();
+            let own = Passes::of(self.spec).samples(self.share, range.len());
+            let own: Vec<usize> = own.into_iter().flatten().collect();
+            let mixed =
+                self.spec.mixup.as_ref().map(|mixup| self.mixing(mixup, [epoch, step], own.clone(), range.len()));
+            let (samples, mixing) = mixed.map_or((own, None), |(read, mixing)| (read, Some(mixing)));
             let at = |order: &Vec<u32>, place: usize| train[order[place] as usize];
             let of = |order: &Vec<u32>| -> Vec<u32> {
                 samples.iter().map(|sample| at(order, range.start + sample)).collect()
             };
             let scale = |order: &Vec<u32>| {
-                let labels = range.clone().map(|place| labels[at(order, place) as usize]);
-                self.material.recipe.as_ref()?.scale(labels).map(|factor| factor as f32)
+                let mut labels = range.clone().map(|place| labels[at(order, place) as usize]);
+                self.material.loss.as_ref()?.scale(&mut labels).map(|factor| factor as f32)
             };
             Planned {
                 indices: orders.iter().flat_map(of).collect(),
                 scale: orders.iter().map(scale).collect(),
+                mixing,
                 size: range.len(),
             }
         };
         steps.map(batch).collect()
+    }
+
+    /// Returns the samples of a batch of `size` that are read so that this process can mix its `own` ones, and how it mixes them. A
+    /// process that computes the whole batch reads each of its samples once.
+    fn mixing(&self, mixup: &Mixup, [epoch, step]: [usize; 2], own: Vec<usize>, size: usize) -> (Vec<usize>, Mixing) {
+        let partners: Vec<usize> = own.iter().map(|sample| size - 1 - sample).collect();
+        let mut places = vec![None; size];
+        let mut read = Vec::new();
+        for &sample in own.iter().chain(&partners) {
+            places[sample].get_or_insert_with(|| {
+                read.push(sample);
+                read.len() as i64 - 1
+            });
+        }
+        let of_order = |particle: usize| {
+            let all = mixup.mixes(self.seed, [epoch, step, particle].map(|at| at as u64), (size, self.side));
+            own.iter().flat_map(|sample| all[*sample].numbers()).collect::<Vec<f32>>()
+        };
+        let mixes = self.orders().flat_map(of_order).collect();
+        let at = |samples: &[usize]| samples.iter().filter_map(|sample| places[*sample]).collect();
+        let mixing = Mixing { own: at(&own), partners: at(&partners), mixes };
+        (read, mixing)
+    }
+}
+
+impl Planned {
+    /// Returns the batch of an input with the labels of its samples, in `orders` orders.
+    fn batch(&self, input: Input, labels: &Tensor, orders: i64) -> TrainBatch {
+        let labels = labels.unflatten(0, [orders, labels.size()[0] / orders].as_slice());
+        let scale = self.scale.as_ref().map(|factors| upload(&Tensor::from_slice(factors), labels.device()));
+        TrainBatch { input, labels, scale, size: self.size }
+    }
+
+    /// Returns the batch of the samples that were read, `[p, K, …]`, mixed with each other.
+    fn mixed(&self, mixing: &Mixing, read: &Fields, labels: &Tensor) -> TrainBatch {
+        let (orders, device) = (read.length(0), labels.device());
+        let labels = labels.unflatten(0, [orders, read.length(1)].as_slice());
+        let [own, partners] = [&mixing.own, &mixing.partners].map(|places| upload(&Tensor::from_slice(places), device));
+        let of = |values: &Tensor, places: &Tensor| values.index_select(1, places);
+        let shape = [orders, mixing.own.len() as i64, 6];
+        let mixes = upload(&Tensor::from_slice(&mixing.mixes).view(shape), device);
+        let input = Mixed {
+            own: read.map(|values| of(values, &own)),
+            partners: read.map(|values| of(values, &partners)),
+            mixes: mixes.narrow(2, 1, 5),
+        };
+        let labels = MixedLabels::labels(&of(&labels, &own), &of(&labels, &partners), &mixes.select(2, 0));
+        TrainBatch { input: Input::Mixed(input), labels, scale: None, size: self.size }
     }
 }

@@ -42,7 +42,8 @@ pub struct Step<'a> {
 pub fn state_bytes(training: &Training, layout: &Layout) -> u64 {
     let spec = &*training.method.spec;
     let rates = u64::from(training.train.changed_rate().is_some());
-    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices() + rates;
+    let average = u64::from(training.train.ema.is_some());
+    let matrices = 1 + spec.kept_matrices() + training.optimizer.spec.kept_matrices() + rates + average;
     bytes(spec, layout, matrices, head_numbers(spec, layout, training.train.batch_size).kept)
 }
 

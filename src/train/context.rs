@@ -16,7 +16,7 @@ use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
 use crate::session::Session;
 use crate::subspace::Subspace;
-use crate::tasks::{Loss, Recipe};
+use crate::tasks::{Loss, MixedLabels, Recipe};
 
 /// The config, the model and the images of a training.
 pub(super) struct Context<'a> {
@@ -46,8 +46,8 @@ impl<'a> Context<'a> {
     }
 
     pub fn learner(&self) -> Learner<'a> {
-        let loss: &dyn Loss = match &self.material.recipe {
-            Some(recipe) => recipe,
+        let loss: &dyn Loss = match &self.material.loss {
+            Some(changed) => &**changed,
             None => &*self.experiment.task,
         };
         Learner { model: self.model(), subspace: self.subspace, loss }
@@ -143,8 +143,8 @@ pub struct Material {
     /// The published validation split, if the config asks for it.
     published: Option<SampleSet>,
     pub holdout: Holdout,
-    /// The loss of classes, where `[train]` changes it.
-    pub recipe: Option<Recipe>,
+    /// The loss that `[train]` asks for instead of the task's own.
+    pub loss: Option<Box<dyn Loss>>,
     /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
 }
@@ -162,16 +162,16 @@ impl Material {
         let workers = session.settings.workers;
         let published = published.map(|split| SampleSet::new(split, session.device, workers)).transpose()?;
         let holdout = hold_out(experiment, &train, published.as_ref())?;
-        let recipe = match &experiment.training {
-            Some(training) => recipe(&training.train, session, &train.split.labels, &holdout.train)?,
+        let loss = match &experiment.training {
+            Some(training) => changed_loss(&training.train, session, &train.split.labels, &holdout.train)?,
             None => None,
         };
-        Ok(Material { train, published, holdout, recipe, fingerprint })
+        Ok(Material { train, published, holdout, loss, fingerprint })
     }
 
     /// Creates material from given images with the task's own loss; `holdout` selects the validation images.
     pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
-        Material { train, published: None, holdout, recipe: None, fingerprint }
+        Material { train, published: None, holdout, loss: None, fingerprint }
     }
 
     /// Returns the number of training batches of an epoch, the last of which may be smaller.
@@ -185,15 +185,18 @@ impl Material {
     }
 }
 
-/// Returns the loss that `[train]` asks for instead of the plain one.
-fn recipe(spec: &TrainSpec, session: &Session, labels: &[u32], train: &[u32]) -> Result<Option<Recipe>> {
+/// Returns the loss that `[train]` asks for instead of the task's own.
+fn changed_loss(spec: &TrainSpec, session: &Session, labels: &[u32], train: &[u32]) -> Result<Option<Box<dyn Loss>>> {
+    if spec.mixup.is_some() {
+        return Ok(Some(Box::new(MixedLabels::new(spec.label_smoothing))));
+    }
     if spec.class_weights.is_none() && spec.label_smoothing == 0.0 {
         return Ok(None);
     }
     let mut images = vec![0; session.model.head.classes() as usize];
     train.iter().for_each(|index| images[labels[*index as usize] as usize] += 1);
     let weights = spec.class_weights.as_ref().map(|weights| weights.numbers(&images)).transpose()?;
-    Ok(Some(Recipe::new(weights, spec.label_smoothing)))
+    Ok(Some(Box::new(Recipe::new(weights, spec.label_smoothing))))
 }
 
 fn hold_out(experiment: &Experiment, images: &SampleSet, published: Option<&SampleSet>) -> Result<Holdout> {

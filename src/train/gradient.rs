@@ -37,6 +37,8 @@ pub(super) struct Pass<'a> {
     /// The factors of the samples' losses, `[p, b]`; `None` if they are 1.
     pub scale: Option<Tensor>,
     pub root: Root<'a>,
+    /// The factor of the values on the way back, and so of the gradients.
+    pub magnified: f64,
     /// The particles and samples of the step that are passed.
     pub slice: Slice,
 }
@@ -45,7 +47,7 @@ pub(super) struct Pass<'a> {
 pub(super) struct Gradient {
     /// The value of each particle, `[k]`.
     pub values: Tensor,
-    /// The gradient of the sum of the values with respect to each leaf; undefined for one that it does not depend on.
+    /// The gradient of the magnified sum of the values with respect to each leaf; undefined for one that it does not depend on.
     pub by_leaves: Vec<Tensor>,
 }
 
@@ -57,7 +59,7 @@ impl Pass<'_> {
     pub fn gradient(&self, leaves: &[&Tensor], backward: &dyn Backward) -> Result<Gradient> {
         let features = self.model.features_of(&self.weights, &self.input)?;
         let values = self.values(&features);
-        let by_leaves = backward.run(&values.sum(values.kind()), leaves)?;
+        let by_leaves = backward.run(&(values.sum(values.kind()) * self.magnified), leaves)?;
         Ok(Gradient { values: values.detach(), by_leaves })
     }
 
@@ -201,7 +203,7 @@ impl Segments<'_> {
         let mut sums = Sums { backward, leaves, found };
         let last = leaf(&entered.pop().unwrap_or_else(|| start.detach()));
         let values = pass.values(&network.features(weights, &last));
-        let mut flowing = sums.back(&values.sum(values.kind()), Some(last.first()))?;
+        let mut flowing = sums.back(&(values.sum(values.kind()) * pass.magnified), Some(last.first()))?;
         for (stage, x) in (first..network.stages()).zip(entered).rev() {
             let x = leaf(&x);
             let left = network.stage(weights, stage, x.again());

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::particles::EpochRow;
+use super::progress::EpochRow;
 use crate::base::tensor_file::RUN;
 use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;

@@ -22,6 +22,9 @@ use crate::tasks::{Classes, Loss};
 const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
     does not show it";
 
+const MAGNIFIED: &str =
+    "train.precision = \"f16\" scales losses, which only gradients of theta are divided by: use \"bf16\" or \"f32\"";
+
 /// The model with its trained columns and its loss: the part that learns.
 #[derive(Clone, Copy)]
 pub struct Learner<'a> {
@@ -51,6 +54,8 @@ pub struct Likelihood<'a> {
     pub(super) labels: Tensor,
     /// The factors of the samples' losses, `[p, b]`; `None` if they are 1.
     pub(super) scale: Option<Tensor>,
+    /// The factor by which losses are multiplied on the way back, and by which gradients are divided in f32.
+    pub(super) magnified: f64,
     /// The range of these b samples in each part of the batch.
     pub(super) parts: Vec<Range<usize>>,
     /// The numbers of these b samples in the batch.
@@ -76,9 +81,22 @@ impl<'a> Likelihood<'a> {
         let at_once = ChunkSize { members, images: batch.max(1) };
         let chunker = Rc::new(Chunker::fixed(at_once, "training step", ROOM_TO_TRAIN));
         let (parts, numbers, first) = (Vec::new(), Vec::new(), 0);
-        let scale = None;
-        let whole =
-            Likelihood { model, subspace, loss, passes, chunker, input, labels, scale, parts, numbers, batch, first };
+        let (scale, magnified) = (None, 1.0);
+        let whole = Likelihood {
+            model,
+            subspace,
+            loss,
+            passes,
+            chunker,
+            input,
+            labels,
+            scale,
+            magnified,
+            parts,
+            numbers,
+            batch,
+            first,
+        };
         whole.of_share(&Shard::whole(orders), batch)
     }
 
@@ -91,6 +109,11 @@ impl<'a> Likelihood<'a> {
     pub fn scaled_by(self, factors: &Tensor) -> Likelihood<'a> {
         let scale = factors.unsqueeze(1).expand(&self.labels.size()[..2], false);
         Likelihood { scale: Some(scale), ..self }
+    }
+
+    /// Returns the same likelihood, whose losses are multiplied by a factor on the way back, so that gradients in f16 do not vanish.
+    pub fn magnified_by(self, factor: f64) -> Likelihood<'a> {
+        Likelihood { magnified: factor, ..self }
     }
 
     /// Returns the same likelihood, with these samples as a process's share of a batch of `batch` samples.
@@ -128,6 +151,7 @@ impl Objective for Likelihood<'_> {
     fn evaluate(&mut self, request: &Request) -> Result<Answer> {
         let theta = request.theta;
         let parts = self.parts_of(request);
+        ensure!(self.magnified == 1.0 || matches!(request.extra, Extra::None), request.refused(MAGNIFIED));
         Ok(match (request.target, request.extra) {
             (Target::Losses, Extra::None) => self.gradients(theta, parts, Root::Loss, None)?.into(),
             (Target::Losses, Extra::Squares) => self.squared(theta, parts)?.into(),

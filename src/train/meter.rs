@@ -12,7 +12,7 @@ use tch::{Device, Tensor};
 use super::batches::TrainBatch;
 use super::context::Context;
 use super::observers::Observers;
-use super::particles::{ADVICE, Progress};
+use super::progress::{ADVICE, Progress};
 use super::reading::{Left, Reading, Timing};
 use super::schedule::Rates;
 use crate::base::tensor::host_f64;
@@ -42,6 +42,8 @@ pub(super) struct Meter {
     bar: ProgressBar,
     /// The losses of the last steps, `[n]` each.
     unread: Vec<Tensor>,
+    /// The number of the last of these steps.
+    last: usize,
     timing: Timing,
     /// The time of the last line of progress if there is no progress bar.
     told: Instant,
@@ -72,6 +74,7 @@ impl Meter {
             particles: context.particles() as usize,
             bar,
             unread: Vec::new(),
+            last: 0,
             timing: Timing::default(),
             told: Instant::now(),
             notes: Notes::new(folder, context),
@@ -91,18 +94,25 @@ impl Meter {
         self.began = Instant::now();
     }
 
-    /// Notes a step that is done.
+    /// Notes a step that is done, or skipped.
     ///
     /// # Errors
     /// Fails if a loss that is read is not finite.
     pub fn stepped(
         &mut self,
-        step: &Step,
+        step: Option<&Step>,
         batch: &TrainBatch,
         progress: &Progress,
         observers: &mut Observers,
     ) -> Result<()> {
-        self.unread.push(step.losses.shallow_clone());
+        match step {
+            Some(step) => {
+                self.unread.push(step.losses.shallow_clone());
+                self.last = progress.steps;
+            }
+            // What is unread is of steps that follow each other.
+            None => self.read(progress, observers)?,
+        }
         let every = if self.device == Device::Cpu { 1 } else { READ_EVERY };
         if self.unread.len() >= every {
             self.read(progress, observers)?;
@@ -123,7 +133,7 @@ impl Meter {
             return Ok(());
         }
         let means = self.means(progress)?;
-        observers.steps(progress.steps + 1 - means.len(), &means, self.rates);
+        observers.steps(self.last + 1 - means.len(), &means, self.rates);
         let loss = means[means.len() - 1];
         self.notes.add(progress.step, self.steps_per_epoch, loss);
         let reading = self.reading(loss, progress);
@@ -167,7 +177,7 @@ impl Meter {
         let values = host_f64(&Tensor::stack(&self.unread, 0))?;
         self.unread.clear();
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            let step = progress.steps - count + at / self.particles + 1;
+            let step = self.last - count + at / self.particles + 1;
             bail!(
                 "the loss of particle {} is {} in step {step} (epoch {}): {ADVICE}",
                 at % self.particles,

@@ -1,9 +1,11 @@
 //! Training: batches, schedule, validation, resume files. [`run()`] shows all of it; it knows no method, network or data set by
 //! name.
 
+mod average;
 mod batches;
 pub mod chunks;
 mod context;
+mod directions;
 mod flipout;
 mod gradient;
 mod history;
@@ -14,10 +16,12 @@ mod observers;
 mod particles;
 mod passes;
 mod prefix;
+mod progress;
 mod reading;
 mod record;
 mod run;
 mod saver;
+mod scaling;
 mod schedule;
 mod shared;
 mod validation;

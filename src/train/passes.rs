@@ -64,6 +64,9 @@ impl Likelihood<'_> {
             losses.push(if mixing.is_none() { self.chunker.run(chunk)? } else { chunk(self.chunker.cut())? });
             start += losses.last().map_or(0, |losses: &Tensor| losses.size()[0]);
         }
+        if self.magnified != 1.0 {
+            let _ = gradients.shallow_clone().g_div_scalar_(self.magnified);
+        }
         Ok(Evaluation { losses: Tensor::cat(&losses, 0), gradients })
     }
 
@@ -103,7 +106,8 @@ impl Likelihood<'_> {
         let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
         let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
         let scale = self.scale.as_ref().map(|scale| slice.of(scale));
-        let pass = Pass { model: self.model, loss: self.loss, weights, input, labels, scale, root, slice };
+        let (model, loss, magnified) = (self.model, self.loss, self.magnified);
+        let pass = Pass { model, loss, weights, input, labels, scale, root, magnified, slice };
         if self.passes.recompute {
             let first = self.model.network.first_stage(self.subspace.layout());
             return Segments { pass: &pass, backward, leaves, first }.gradient();

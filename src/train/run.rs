@@ -17,7 +17,7 @@ use super::record::Finished;
 use super::saver::Saver;
 use super::shared::Objectives;
 use super::validation::{Selector, Validator};
-use super::{chunks, history, prefix, record};
+use super::{chunks, directions, history, prefix, record};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
@@ -111,7 +111,11 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
     // large.
     let prefix = prefix::of(context, folder)?;
     let chunker = chunks::plan(context, sharding.share().rows.len())?;
-    let mut particles = Particles::at_start(context)?;
+    let theta = match &state {
+        Some(_) => context.session.initial_theta(context.experiment.seed, context.particles())?,
+        None => directions::start(context)?,
+    };
+    let mut particles = Particles::at_start(context, theta)?;
     let saver = Saver::new(context, folder, chunker.clone());
     if let Some(state) = state {
         // Once it is read, the resume file takes no memory.
@@ -167,12 +171,11 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
         meter.start_epoch();
         for batch in batches.left_in_epoch(&particles.progress) {
             let batch = batch?;
-            let Particles { theta, method, progress } = &mut *particles;
-            let step = guarded(&format!("step {}", progress.steps + 1), ROOM_TO_TRAIN, || {
-                method.step(theta, &mut objectives.on(&batch), rates.factor(progress.steps))
+            let rate = rates.factor(particles.progress.steps);
+            let step = guarded(&format!("step {}", particles.progress.steps + 1), ROOM_TO_TRAIN, || {
+                particles.step(&mut objectives.on(&batch, particles.magnified()), rate)
             })?;
-            progress.add(&step);
-            meter.stepped(&step, &batch, progress, observers)?;
+            meter.stepped(step.as_ref(), &batch, &particles.progress, observers)?;
             let stop = stopping();
             if stop || saver.is_due() {
                 meter.read(&particles.progress, observers)?;
@@ -184,7 +187,7 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
             meter.start_step();
         }
         meter.end_steps(&particles.progress, observers)?;
-        group.align(&mut particles.theta)?;
+        particles.align(group)?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
         history::announce(&row, epochs, &particles.warnings(&row));

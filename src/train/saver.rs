@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::context::Context;
 use super::history;
-use super::particles::{ADVICE, Particles, Progress};
+use super::particles::Particles;
+use super::progress::{ADVICE, Progress};
 use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
@@ -75,12 +76,18 @@ impl<'a> Saver<'a> {
         state.describe(RUN, self.folder.id());
         state.describe(LAYOUT, self.layout.digest());
         state.put("theta", &particles.theta);
+        if let Some(average) = &particles.average {
+            average.save(&mut state);
+        }
         particles.method.save(&mut state);
         if let Some(name) = state.not_finite() {
             bail!(
                 "`{name}` of the resume file has values that are not finite after step {}: {ADVICE}",
                 particles.progress.steps
             );
+        }
+        if let Some(scale) = &particles.scale {
+            scale.save(&mut state)?;
         }
         state.put_count("threads", i64::from(tch::get_num_threads()));
         let ChunkSize { members, images } = self.chunker.cut();
@@ -129,6 +136,12 @@ impl<'a> Saver<'a> {
             self.chunker.go_on_with(self.stored_chunk_size(state)?);
         }
         state.copy_into("theta", &mut particles.theta)?;
+        if let Some(average) = &mut particles.average {
+            average.load(state)?;
+        }
+        if let Some(scale) = &mut particles.scale {
+            scale.load(state)?;
+        }
         particles.method.load(state)?;
         particles.progress.load(state)
     }

@@ -37,7 +37,8 @@ impl<'a> Objectives<'a> {
     }
 
     /// Returns the objective of a batch.
-    pub fn on(&self, batch: &TrainBatch) -> Shared<'a> {
+    /// Losses are magnified on the way back.
+    pub fn on(&self, batch: &TrainBatch, magnified: f64) -> Shared<'a> {
         let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
         let own = Likelihood::on(self.learner, self.passes, input, labels);
         let own = match &batch.scale {
@@ -45,6 +46,7 @@ impl<'a> Objectives<'a> {
             None => own,
         };
         let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
+        let own = own.magnified_by(magnified);
         Shared { own, sharding: self.sharding }
     }
 }

@@ -6,7 +6,8 @@ use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
 use super::context::{Context, Material};
-use super::particles::{EpochRow, Particles, Progress};
+use super::particles::Particles;
+use super::progress::{EpochRow, Progress};
 use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
 use crate::experiment::{Criterion, Selection, TrainSpec};
@@ -67,19 +68,23 @@ impl<'a> Validator<'a> {
         if let Some(value) = criterion.filter(|_| row.criterion(by).is_none()) {
             row.validation_other = Some((by.column(), value));
         }
+        if let Some(scale) = &particles.scale {
+            row.diagnostics.push(("loss_scale".to_string(), scale.factor));
+            row.diagnostics.push(("skipped_steps".to_string(), scale.skipped as f64));
+        }
         row.diagnostics.extend(self.leave_one_out(particles)?.map(|loss| ("loo_loss".to_string(), loss)));
         Ok(row)
     }
 
     /// Returns the numbers of the held-out samples, predicted by the rows that represent the posterior: those that would be
     /// kept.
-    fn validated(&self, Particles { theta, method, .. }: &Particles) -> Result<Validated> {
+    fn validated(&self, particles: &Particles) -> Result<Validated> {
         let (set, indices) = (self.material.validation(), &self.material.holdout.validation[..]);
         if indices.is_empty() {
             return Ok(Validated::default());
         }
         let _guard = no_grad_guard();
-        let posterior = method.posterior(theta);
+        let posterior = particles.posterior();
         let members = Members::Rows { subspace: self.subspace, rows: &&posterior };
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let held_out = Batched { group: self.group, set, indices, batch_size: self.spec.eval_batch_size };
@@ -94,13 +99,13 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.
-    fn leave_one_out(&self, Particles { theta, method, .. }: &Particles) -> Result<Option<f64>> {
+    fn leave_one_out(&self, particles: &Particles) -> Result<Option<f64>> {
         let Material { train, holdout, .. } = self.material;
         let count = self.spec.loo_samples.min(holdout.train.len());
         if count == 0 {
             return Ok(None);
         }
-        let posterior = method.posterior(theta);
+        let posterior = particles.posterior();
         let images = (train, &holdout.train[..count]);
         let found = sensitivities(self.model, self.subspace, &posterior, images, &ProgressBar::hidden())
             .context("train.loo_samples")?;
@@ -132,12 +137,12 @@ impl Selector {
 
     /// Keeps the posterior of the epoch that has just ended, if the best one is to be selected and it is the best so far.
     pub fn offer(&self, row: &EpochRow, particles: &mut Particles) {
-        let Particles { theta, method, progress } = particles;
         if let Some(value) = row.criterion(self.by)
             && self.select == Selection::Best
-            && method.has_posterior()
+            && particles.method.has_posterior()
         {
-            progress.offer(self.by, value, || method.posterior(theta));
+            let posterior = particles.posterior();
+            particles.progress.offer(self.by, value, || posterior);
         }
     }
 
@@ -175,10 +180,10 @@ impl Selector {
     }
 
     /// Returns the selected posterior.
-    pub fn posterior(&self, particles: Particles) -> Posterior {
-        match (particles.progress.best, self.select) {
+    pub fn posterior(&self, mut particles: Particles) -> Posterior {
+        match (particles.progress.best.take(), self.select) {
             (Some(best), Selection::Best) => best.posterior,
-            _ => particles.method.posterior(&particles.theta),
+            _ => particles.posterior(),
         }
     }
 }

@@ -269,7 +269,7 @@ fn all_mistakes_at_once() {
         .replace("rank = 2", "rank = 0\nalhpa = 8.0")
         .replace("gamma = 0.01", "gamma = \"much\"\ndrive = \"own2\"")
         .replace("lr = 2e-3", "lr = 0")
-        .replace("batch_size = 8", "batch_size = 8\nprecision = \"f16\"\naccumulate = 9");
+        .replace("batch_size = 8", "batch_size = 8\nprecision = \"fp16\"\naccumulate = 9");
     insta::assert_snapshot!(mistakes(&text));
 }
 

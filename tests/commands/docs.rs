@@ -108,6 +108,7 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
         "docs/comparison.md",
         "docs/internals.md",
         "docs/questions.md",
+        "docs/recipes.md",
     ] {
         let folder = std::path::Path::new(name).parent().unwrap();
         for link in page(name).split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap().to_string()) {

@@ -278,6 +278,91 @@ fn classes_are_weighted_and_balanced() {
     assert_has(&line, &["sampling", "method.laplace is fitted to the plain likelihood"]);
 }
 
+/// Mixed images train, a paused run goes on with the same mixes, the cut of a batch hardly matters, and what has no mixed labels is named.
+#[test]
+fn images_are_mixed() {
+    let sets = ["train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0", "train.label_smoothing=0.1"];
+    let posterior = |sets: &[&str], legs: &[&[&str]]| {
+        let place = Place::with_tiny();
+        for more in legs {
+            let output = place.train(sets).args(*more).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        }
+        tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
+    };
+    let whole = posterior(&sets, &[&["--no-eval"]]);
+    assert!(posterior(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]) == whole, "a paused run");
+    for others in [&sets[..1], &sets[1..], &[][..]] {
+        assert!(posterior(others, &[&["--no-eval"]]) != whole, "{others:?}");
+    }
+    let augmented = |more: &[&str]| {
+        let sets = [&sets[..], &["data.digits.augment.flip=0.5", "train.mixup.mode=elem"], more].concat();
+        posterior(&sets, &[&["--no-eval"]])
+    };
+    assert!(augmented(&[]) == augmented(&["data.digits.augment.scale=[0.08, 1.0]"]) && augmented(&[]) != whole);
+    let place = Place::with_tiny();
+    for (sets, code, expected) in [
+        (&["train.mixup.alpha=0.8", "train.class_weights=balanced"][..], 2, "class weights are those of one"),
+        (&["train.mixup.alpha=0.8", "train.batch_size=1"], 2, "a batch of one image has nothing to mix it with"),
+        (&["train.mixup.alpha=0"], 2, "nothing would be mixed"),
+        (&["train.mixup.alpha=0.8", "train.prefix_cache=memory"], 1, "train.mixup changes the images in every epoch"),
+    ] {
+        assert_has(&error_line(place.train(sets), code), &["mixup", expected]);
+    }
+    for (method, expected) in [
+        ("[method.ibdr]\nparticles = 2\nstd = 0.01", "method.ibdr has a loss of its own"),
+        ("[method.laplace]\nparticles = 2", "method.laplace is fitted to the plain likelihood"),
+        ("[method.vogn]\nparticles = 2\nlr = 0.1\ness = 32", "method.vogn takes squared gradients of single images"),
+    ] {
+        let other = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", method);
+        let other = if method.contains("vogn") {
+            other.replace("[optimizer.adamw]\nlr = 2e-3", "[optimizer.none]")
+        } else {
+            other
+        };
+        place.write("tiny.toml", other.as_bytes());
+        assert_has(&error_line(place.train(&["train.mixup.alpha=0.8"]), 2), &["mixup", expected]);
+    }
+}
+
+/// The average of theta is what is validated and kept, a paused run goes on with it, and one that takes in theta alone is theta.
+#[test]
+fn theta_is_averaged() {
+    let run = |sets: &[&str], legs: &[&[&str]]| {
+        let place = Place::with_tiny();
+        for more in legs {
+            let output = place.train(sets).args(*more).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        }
+        outcome(&place)
+    };
+    let last = "train.select=last-epoch";
+    let sets = [last, "train.ema.decay=0.9", "train.ema.use_warmup=true"];
+    let whole = run(&sets, &[&["--no-eval"]]);
+    assert_eq!(run(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]), whole, "a paused run");
+    let plain = run(&[last], &[&["--no-eval"]]);
+    let losses = |(_, rows): &(Vec<u8>, Vec<Vec<String>>)| rows.iter().map(|row| row[3].clone()).collect::<Vec<_>>();
+    assert_eq!(losses(&whole), losses(&plain), "theta itself follows the same steps");
+    let nlls = |(_, rows): &(Vec<u8>, Vec<Vec<String>>)| rows.iter().map(|row| row[4].clone()).collect::<Vec<_>>();
+    assert!(whole.0 != plain.0 && nlls(&whole) != nlls(&plain), "the average predicts");
+    let theta = run(&[last, "train.ema.decay=0"], &[&["--no-eval"]]);
+    assert!(theta.0 == plain.0 && nlls(&theta) == nlls(&plain), "an average of one step");
+    let place = Place::with_tiny();
+    let line = error_line(place.train(&["train.ema.decay=1.0"]), 2);
+    assert_has(&line, &["train.ema.decay"]);
+    for (method, expected) in [
+        (
+            "[method.ivon]\nparticles = 2\nlr = 0.1\ness = 30\nhess_init = 0.5",
+            "ema: method.ivon keeps Gaussians or draws",
+        ),
+        ("[method.sgld]\nparticles = 2\nlr = 0.1\ness = 32\nevery = 2\nstart = 0", "ema: method.sgld keeps Gaussians or draws"),
+    ] {
+        let other = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", method);
+        place.write("tiny.toml", other.replace("[optimizer.adamw]\nlr = 2e-3", "[optimizer.none]").as_bytes());
+        assert_has(&error_line(place.train(&["train.ema.decay=0.9", last]), 2), &[expected]);
+    }
+}
+
 /// Layers with ranks and scales of their own train, make soups and leave as an adapter; patterns that fit nothing are named.
 #[test]
 fn layers_have_ranks_of_their_own() {
@@ -299,14 +384,14 @@ fn layers_have_ranks_of_their_own() {
     assert_has(&line, &["subspace.low-rank.rank_pattern = 4000", "cannot exceed"]);
 }
 
-/// Particles with trained lengths of rows, and those that start from the principal part of the weights, are trained, resumed and
-/// evaluated; what is not computed for them is named.
+/// Particles with trained lengths of rows, and those that start from the principal part of the weights or along the inputs of layers, are
+/// trained, resumed and evaluated; what is not computed for them is named.
 #[test]
-fn dora_and_pissa_are_trained() {
-    for set in ["dora=true", "init=pissa"] {
+fn dora_pissa_and_eva_are_trained() {
+    for set in ["dora=true", "init=pissa", "init=eva"] {
         let place = Place::with_tiny();
         let (key, value) = set.split_once('=').unwrap();
-        let value = if key == "init" { "\"pissa\"" } else { value };
+        let value = if key == "init" { format!("{value:?}") } else { value.to_string() };
         let text = tiny().replace("[subspace.low-rank]", &format!("[subspace.low-rank]\n{key} = {value}"));
         place.write("tiny.toml", text.as_bytes());
         train_with_a_pause(&place);
@@ -325,8 +410,18 @@ fn dora_and_pissa_are_trained() {
     assert_has(&line, &["subspace.low-rank.gain", "init = \"pissa\""]);
     let line = error_line(place.train(&["subspace.low-rank.init=pissa", "subspace.low-rank.rank=4000"]), 1);
     assert_has(&line, &["subspace.low-rank.rank = 4000", "cannot exceed"]);
-    let line = error_line(place.train(&["subspace.low-rank.init=eva"]), 2);
-    assert_has(&line, &["subspace.low-rank.init", "uniform, pissa"]);
+    let line = error_line(place.train(&["subspace.low-rank.init=eva", "subspace.low-rank.gain=2.0"]), 2);
+    assert_has(&line, &["subspace.low-rank.gain", "init = \"eva\""]);
+    let line = error_line(place.train(&["subspace.low-rank.init=olora"]), 2);
+    assert_has(&line, &["subspace.low-rank.init", "uniform, pissa, eva"]);
+    let large = ["subspace.low-rank.init=eva", "subspace.low-rank.rank=40", "train.batch_size=1"];
+    assert_has(
+        &error_line(place.train(&large), 1),
+        &["init = \"eva\"", "inputs for its rank", "raise train.batch_size"],
+    );
+    let full = tiny().replace("[subspace.low-rank]\nrank = 2", "[subspace.full]\ninit = \"eva\"");
+    place.write("tiny.toml", full.as_bytes());
+    assert_has(&error_line(place.train(&[]), 2), &["subspace.full.init"]);
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.

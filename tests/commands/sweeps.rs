@@ -58,20 +58,36 @@ fn tables_are_made_of_configs_that_are_fine() {
         let output = sweep("reproduce_table", &[name, "--dry-run"]);
         let trained = lines(&output, "bella train");
         assert!(!trained.is_empty(), "{name}");
-        for line in trained {
-            let words: Vec<&str> = line.split(' ').skip(2).map(|word| word.trim_matches('\'')).collect();
-            let of = |flag: &str| -> Vec<String> {
-                words.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].to_string()).collect()
-            };
-            let files: Vec<_> = of("--config").iter().map(|file| repository(file)).collect();
-            let read = bella::experiment::load_config(&files, &of("--set"));
-            let experiment = read.and_then(|tree| bella::experiment::Experiment::read(&tree));
-            assert!(experiment.is_ok_and(|experiment| experiment.training.is_some()), "{name}: {line}");
-        }
+        trained.iter().for_each(|line| assert_trains(line));
     }
 }
 
+/// Fails unless the line is one of `bella train` with a config that trains.
+#[track_caller]
+fn assert_trains(line: &str) {
+    let words: Vec<&str> = line.split(' ').skip(2).map(|word| word.trim_matches('\'')).collect();
+    let of = |flag: &str| -> Vec<String> {
+        words.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].to_string()).collect()
+    };
+    let files: Vec<_> = of("--config").iter().map(|file| repository(file)).collect();
+    let read = bella::experiment::load_config(&files, &of("--set"));
+    let experiment = read.and_then(|tree| bella::experiment::Experiment::read(&tree));
+    let trains = experiment.map(|experiment| experiment.training.is_some()).map_err(|problems| problems.to_string());
+    assert_eq!(trains, Ok(true), "{line}");
+}
+
 const OF_A_COMPARISON: [&str; 4] = ["--checkpoint", "clip.pt", "--head", "head.safetensors"];
+
+/// Twelve recipes, each with every seed, are configs that are fine.
+#[test]
+fn recipes_are_made_of_configs_that_are_fine() {
+    let output = sweep("compare_recipes", &[&["--dry-run"][..], &OF_A_COMPARISON].concat());
+    let trained = lines(&output, "bella train");
+    assert_eq!(trained.len(), 36);
+    trained.iter().for_each(|line| assert_trains(line));
+    let few = sweep("compare_recipes", &[&["--count", "--seeds", "4"][..], &OF_A_COMPARISON].concat());
+    assert_eq!(printed(&few).trim(), "12");
+}
 
 /// A method that is added to the registry needs its settings in the comparison.
 #[test]

@@ -350,3 +350,16 @@ fn inspect_tells_what_a_module_is() {
     let vit = text(&repository("assets/vit-digits.pt"));
     assert_has(&done(command(&["inspect", &vit, "--module", "--image-size", "8"])), &["10 classes"]);
 }
+
+/// A module learns from mixed images, and its particles are averaged over the steps; the inputs of its layers are not known.
+#[test]
+fn recipes_train_a_module() {
+    let place = Place::with_tiny();
+    let (own, low) = (sets("residual.pt"), "subspace.low-rank.targets=[\"linear\",\"pointwise\"]");
+    let head = "head={linear={}}";
+    let recipe =
+        ["train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0", "train.ema.decay=0.9", "train.label_smoothing=0.1"];
+    done(with(place.train(&joined(&own, &[&[low, head][..], &recipe].concat())), &["--no-eval"]));
+    let line = error_line(place.train(&joined(&own, &[low, head, "subspace.low-rank.init=eva"])), 1);
+    assert_has(&line, &["subspace.low-rank.init = \"eva\"", "a module", "does not show the inputs of its layers"]);
+}

@@ -21,7 +21,7 @@ use bella::predict::{Members, Predictor};
 use bella::schema::Tree;
 use bella::session::{Session, Settings};
 use bella::subspace::Subspace;
-use bella::tasks::Recipe;
+use bella::tasks::{Loss, Recipe};
 use bella::train::{Learner, Likelihood, Passes, Shared};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
@@ -183,7 +183,7 @@ impl Setting {
         let Some(recipe) = &self.recipe else { return likelihood };
         let labels: Vec<i64> = Vec::try_from(&self.labels).unwrap();
         let own = |order: usize| labels[order * BATCH..][..BATCH].iter().map(|label| *label as u32);
-        let factors: Vec<f32> = orders.map(|order| recipe.scale(own(order)).unwrap() as f32).collect();
+        let factors: Vec<f32> = orders.map(|order| recipe.scale(&mut own(order)).unwrap() as f32).collect();
         likelihood.scaled_by(&Tensor::from_slice(&factors))
     }
 

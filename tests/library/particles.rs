@@ -15,7 +15,7 @@ use bella::schema::Tree;
 use bella::subspace::geometry::Geometry;
 use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
-use bella::tasks::Recipe;
+use bella::tasks::{Loss, Recipe};
 use bella::train::{Learner, Likelihood, Passes, rate_factors};
 use tch::{Kind, Tensor};
 
@@ -30,25 +30,30 @@ struct Setting {
 }
 
 impl Setting {
-    fn new(archive: &str, head: &str, subspace: &str) -> Setting {
+    fn new(archive: &str, head: &str, subspace: &str, kind: Kind) -> Setting {
         let text = format!(
             "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n{head}\n[data.digits]\n{subspace}\n\
              [method.ensemble]\nparticles = 3\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
             fixture(archive)
         );
-        let (model, subspace) = model(&text, Kind::Float);
+        let (model, subspace) = model(&text, kind);
         Setting { model, subspace }
     }
 
     /// A CLIP tower with a frozen text head.
     fn clip(subspace: &str) -> Setting {
+        Setting::of_kind(subspace, Kind::Float)
+    }
+
+    /// The same in another type of numbers.
+    fn of_kind(subspace: &str, kind: Kind) -> Setting {
         let head = format!("[head.zero-shot]\nweights = {:?}", fixture("heads/head_tiny.safetensors"));
-        Setting::new("openai_visual.pt", &head, subspace)
+        Setting::new("openai_visual.pt", &head, subspace, kind)
     }
 
     /// A timm ViT with its own classifier.
     fn timm(subspace: &str) -> Setting {
-        Setting::new("timm_scripted.pt", "[head.checkpoint]", subspace)
+        Setting::new("timm_scripted.pt", "[head.checkpoint]", subspace, Kind::Float)
     }
 
     /// Starts of all particles, `[n, P]`, as training makes them.
@@ -214,7 +219,7 @@ fn pulled_back_gradients_are_exact_for_every_cut() {
 
 #[test]
 fn batched_equals_separate_with_a_new_head() {
-    Setting::new("openai_visual.pt", "[head.linear]", &low_rank()).check_batched_equals_separate();
+    Setting::new("openai_visual.pt", "[head.linear]", &low_rank(), Kind::Float).check_batched_equals_separate();
 }
 
 #[test]
@@ -496,7 +501,7 @@ fn weighted_losses_do_not_depend_on_how_a_batch_is_cut() {
         let labels: Vec<i64> = Vec::try_from(&batch.labels).unwrap();
         let scales: Vec<f64> = labels
             .chunks_exact(BATCH as usize)
-            .map(|own| recipe.scale(own.iter().map(|label| *label as u32)).unwrap())
+            .map(|own| recipe.scale(&mut own.iter().map(|label| *label as u32)).unwrap())
             .collect();
         let scales = Tensor::from_slice(&scales).to_kind(Kind::Float);
         let on = |cut| Likelihood::new(learner, cut, &batch, orders).scaled_by(&scales);
@@ -518,6 +523,32 @@ fn weighted_losses_do_not_depend_on_how_a_batch_is_cut() {
         let squared = on(Passes::WHOLE).evaluate(&request).unwrap().extended().unwrap();
         near(&squared.own.gradients, &whole.gradients, 1e-5, "with squares");
     }
+}
+
+/// Gradients of half precision are those of f32 within its rounding, also of a loss so small that they vanish unless it is magnified; what
+/// cannot be divided again is refused.
+#[test]
+fn magnified_losses_keep_small_gradients_in_half_precision() {
+    let (single, half) = (Setting::clip(&low_rank()), Setting::of_kind(&low_rank(), Kind::Half));
+    let theta = single.apart();
+    let small = Tensor::from_slice(&[1e-6f32]);
+    let on = |setting: &Setting, magnified: f64| {
+        let learner = Learner::of_classes(&setting.model, setting.subspace.as_ref());
+        let batch = setting.batch(1);
+        let likelihood = Likelihood::new(learner, Passes::WHOLE, &batch, 1).scaled_by(&small).magnified_by(magnified);
+        let mut likelihood = likelihood;
+        likelihood.losses(&theta).unwrap().gradients
+    };
+    let expected = on(&single, 1.0);
+    near(&on(&single, 65536.0), &expected, 1e-5, "f32 magnified");
+    let difference = |found: &Tensor| (found - &expected).norm().double_value(&[]) / expected.norm().double_value(&[]);
+    let (plain, magnified) = (difference(&on(&half, 1.0)), difference(&on(&half, 65536.0)));
+    assert!(magnified < 0.02 && plain > 0.1, "{magnified} {plain}");
+    let learner = Learner::of_classes(&half.model, half.subspace.as_ref());
+    let batch = half.batch(1);
+    let mut likelihood = Likelihood::new(learner, Passes::WHOLE, &batch, 1).magnified_by(1024.0);
+    let refused = likelihood.evaluate(&Request::losses(&theta).with(Extra::Squares)).err().unwrap().to_string();
+    assert!(refused.contains("f16") && refused.ends_with("use \"bf16\" or \"f32\""), "{refused}");
 }
 
 /// The layers whose inputs dropout acts on: the updates' in `low-rank`, the blocks' linear layers in `full`.

@@ -30,8 +30,8 @@ def commands(spec, place, folder, device, made):
     for index, command in enumerate(spec["commands"]):
         words = {"RUN": runs[:1], "ALL": runs, "CONFIG": [str(place / "config.toml")]}
         filled = [part for word in command for part in words.get(word, [str(word).replace("DATA", str(made)).replace("FILE", str(folder / f"file{index}")).replace("MADE", str(folder / "file"))])]
-        # A processor without bf16 instructions refuses it: bf16 on the GPU is held against f32 on the CPU.
-        yield ["f32" if device == "cpu" and part == "bf16" else part for part in filled]
+        # A processor without bf16 instructions refuses it: bf16 on the GPU is held against f32 on the CPU, and so is f16.
+        yield ["f32" if device == "cpu" and part in ("bf16", "f16") else part for part in filled]
 
 
 def on_device(machine, spec, place, device, made):
@@ -40,7 +40,7 @@ def on_device(machine, spec, place, device, made):
     folder.mkdir(parents=True)
     text = spec["config"].replace("DATA", str(made))
     if device == "cpu" and spec.get("rough"):
-        text = re.sub(r'"(bf16|auto)"', '"f32"', text)
+        text = re.sub(r'"(bf16|f16|auto)"', '"f32"', text)
     (place / "config.toml").write_text(text)
     if spec.get("train", True):
         for seed in range(1, 1 + spec.get("seeds", 1)):

@@ -180,6 +180,7 @@ impl Machine {
             Precision::Auto => self.auto,
             Precision::F32 => Kind::Float,
             Precision::Bf16 => Kind::BFloat16,
+            Precision::F16 => Kind::Half,
             Precision::F64 => Kind::Double,
         }
     }

@@ -56,6 +56,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn drops_around_theta(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         let masks = Masks { layers: parts.geometry.inputs().to_vec(), rate: self.rate };
         Box::new(Dropout { masks, parts, steps: 0 })

@@ -18,7 +18,7 @@ use crate::experiment::{Experiment, TrainSpec};
 use crate::machine::child::{end_group, end_with_parent, own_group};
 use crate::run::RunFolder;
 use crate::schema::CommandLine;
-use crate::train::particles::EpochRow;
+use crate::train::progress::EpochRow;
 
 /// The seconds after which the command is stopped unless `train.on_epoch_seconds` says otherwise.
 const SECONDS: f64 = 60.0;

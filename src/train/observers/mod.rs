@@ -9,7 +9,7 @@ use anyhow::Result;
 use self::events::EventFile;
 use self::hook::Hook;
 use super::context::Context;
-use super::particles::{EpochRow, Progress};
+use super::progress::{EpochRow, Progress};
 use super::schedule::Rates;
 use crate::experiment::LogFormat;
 use crate::run::RunFolder;

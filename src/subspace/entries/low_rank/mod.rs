@@ -3,7 +3,8 @@
 //! Xavier-uniform, U(±g √(6 / (rank + in))): the knob by which LoRA-Ensemble (Mühlematter et al. 2024, arXiv 2405.14438) sets
 //! how different its members become. With `init = "pissa"` the factors start as the principal part of W_0, and what remains of W_0
 //! stays frozen (Meng et al. 2024, arXiv 2404.02948). With `dora` each row of W_i is scaled to a trained length m (Liu et al. 2024,
-//! arXiv 2402.09353).
+//! arXiv 2402.09353). With `init = "eva"` A starts along the principal directions of the layer's inputs (Paischer et al. 2024, arXiv
+//! 2410.07170).
 
 mod particles;
 mod patterns;
@@ -58,6 +59,7 @@ words! {
     enum Init {
         Uniform = "uniform",
         Pissa = "pissa",
+        Eva = "eva",
     }
 }
 
@@ -82,8 +84,8 @@ settings! {
         blocks: Option<String>;
         /// Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).
         gain: Option<f64>, in above(0.0);
-        /// Start of the factors: A uniform and B at 0, or the principal singular directions of W_0, of which the rest stays
-        /// frozen (PiSSA).
+        /// Start of the factors: A uniform and B at 0, the principal singular directions of W_0, of which the rest stays
+        /// frozen (PiSSA), or A along the principal directions of the layer's inputs over training images and B at 0 (EVA).
         init: Init = Init::Uniform, omit Init::Uniform;
         /// Whether each row of W_0 + ΔW is scaled to a trained length, which starts as that of W_0 (DoRA).
         dora: bool = false, omit false;
@@ -142,7 +144,7 @@ impl Spec {
             found.with_context(|| format!("subspace.low-rank: the checkpoint has no {name}.weight"))
         };
         let given = match self.init {
-            Init::Uniform => None,
+            Init::Uniform | Init::Eva => None,
             Init::Pissa => {
                 let why = || {
                     format!("subspace.low-rank.init = \"pissa\": {name} cannot be decomposed: use init = \"uniform\"")
@@ -230,6 +232,7 @@ impl SubspaceSpec for Spec {
         let start = match self.init {
             Init::Uniform => Start::Uniform { gain: self.gain },
             Init::Pissa => Start::Given,
+            Init::Eva => Start::Inputs,
         };
         Ok(Box::new(LowRankSubspace::new(layers, start, head)))
     }

@@ -10,7 +10,7 @@ use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Parameters, Weights};
 use crate::subspace::layout::{initial_head, push_head};
-use crate::subspace::{Combined, Layout, Shape, Subspace};
+use crate::subspace::{Combined, Directed, Layout, Shape, Subspace};
 
 /// An adapted layer.
 pub struct Layer {
@@ -64,9 +64,17 @@ pub fn magnitude_of(layer: &str) -> String {
 
 /// A frozen weight without its principal part, W_0 − s B_0 A_0, as it is computed with.
 struct Residual {
-    /// The place of the weight W_0 in memory.
-    of: *mut std::ffi::c_void,
+    /// The weight W_0 itself. While it is held, no other tensor can lie in its place.
+    of: Tensor,
     tensor: Tensor,
+}
+
+impl Residual {
+    /// Returns whether it is that of `weight`, which is never changed in its place.
+    fn is_of(&self, weight: &Tensor) -> bool {
+        let same_form = self.of.size() == weight.size() && self.of.kind() == weight.kind();
+        same_form && self.of.device() == weight.device() && self.of.data_ptr() == weight.data_ptr()
+    }
 }
 
 pub struct LowRankSubspace {
@@ -95,16 +103,14 @@ impl LowRankSubspace {
         let Factors { a, b } = layer.given.as_ref()?;
         let weight = base.get(&format!("{}.weight", layer.name))?;
         let mut kept = self.residuals.borrow_mut();
-        if let Some(Residual { of, tensor }) = &kept[index]
-            && *of == weight.data_ptr()
-        {
-            return Some(tensor.shallow_clone());
+        if let Some(residual) = kept[index].as_ref().filter(|residual| residual.is_of(weight)) {
+            return Some(residual.tensor.shallow_clone());
         }
         let wide = weight.to_kind(crate::base::tensor::wide(weight.kind()));
         let there = |t: &Tensor| t.to_device(wide.device()).to_kind(wide.kind());
         let part = there(b).matmul(&there(a)) * layer.scale;
         let tensor = (&wide - part.view_as(&wide)).to_kind(weight.kind());
-        kept[index] = Some(Residual { of: weight.data_ptr(), tensor: tensor.shallow_clone() });
+        kept[index] = Some(Residual { of: weight.shallow_clone(), tensor: tensor.shallow_clone() });
         Some(tensor)
     }
 
@@ -132,7 +138,28 @@ impl Subspace for LowRankSubspace {
                 let shape = [layer.rank, layer.inputs, layer.outputs];
                 uniform_factors((seed, particle, index as u64), shape, gain)
             }
+            (None, Start::Inputs) => {
+                uniform_factors((seed, particle, index as u64), [layer.rank, layer.inputs, layer.outputs], None)
+            }
             (None, Start::Given) => Tensor::zeros([layer.rank * (layer.inputs + layer.outputs)], tch::kind::FLOAT_CPU),
+        };
+        Ok(self.joined(of, |head| initial_head(seed, particle, head)))
+    }
+
+    fn directed(&self) -> Vec<Directed> {
+        match self.start {
+            Start::Inputs => {
+                self.layers.iter().map(|layer| Directed { name: layer.name.clone(), rank: layer.rank }).collect()
+            }
+            Start::Uniform { .. } | Start::Given => Vec::new(),
+        }
+    }
+
+    fn initial_along(&self, seed: u64, particle: u64, directions: &[Tensor]) -> Result<Tensor> {
+        let of = |index: usize, layer: &Layer| {
+            let (a, b) =
+                (directions[index].shallow_clone(), Tensor::zeros([layer.outputs, layer.rank], tch::kind::FLOAT_CPU));
+            Factors { a, b }.of_particle(seed, particle, index as u64).flat()
         };
         Ok(self.joined(of, |head| initial_head(seed, particle, head)))
     }
@@ -234,5 +261,27 @@ impl Subspace for LowRankSubspace {
     fn again(&self) -> Box<dyn Subspace> {
         let layers = self.layers.iter().map(Layer::again).collect();
         Box::new(LowRankSubspace::new(layers, self.start, self.head.as_ref().map(Head::again)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A weight that lies where a freed one lay has a rest of its own.
+    #[test]
+    fn rests_are_those_of_the_weight_itself() {
+        let weight = |number: i64| Tensor::arange(30, (Kind::Float, Device::Cpu)).view([6, 5]) * 0.1 + number as f64;
+        let given = Factors::principal(&weight(0), 2, 0.5).unwrap();
+        let part = given.b.matmul(&given.a) * 0.5;
+        let (name, given) = ("layer".to_string(), Some(given));
+        let layer = Layer { name, rank: 2, inputs: 5, outputs: 6, scale: 0.5, given, magnitude: None };
+        let subspace = LowRankSubspace::new(vec![layer], Start::Given, None);
+        for number in 0..50 {
+            let base = Parameters::new(vec![("layer.weight".to_string(), weight(number))]);
+            let rest = subspace.residual(0, &base).unwrap();
+            assert_eq!(rest, weight(number) - &part);
+            assert_eq!(subspace.residual(0, &base).unwrap().data_ptr(), rest.data_ptr(), "it is computed once");
+        }
     }
 }

@@ -15,6 +15,9 @@ pub enum Start {
     Uniform { gain: Option<f64> },
     /// Factors that are given for each layer, which particles mix in ways of their own.
     Given,
+    /// A has the principal directions of the layer's inputs over training images, which particles mix likewise, and B is zero. Without
+    /// images, A is uniform by Kaiming's bound.
+    Inputs,
 }
 
 /// The factors A `[r, in]` and B `[out, r]` of a layer, f32 on the CPU.

@@ -1,0 +1,76 @@
+//! The rules that connect a recipe of training, such as smoothed or mixed labels, with the method and the data set.
+
+use super::data::DataSpec;
+use super::train_table::Sampling;
+use super::training::Training;
+use crate::data::Medium;
+use crate::machine::Precision;
+use crate::methods::{Origin, RowsAre};
+use crate::schema::Reader;
+
+impl Training {
+    /// Checks that the method follows the loss and the images that `[train]` asks for.
+    pub(super) fn check_loss(&self, root: &Reader) {
+        let (method, post_hoc) = (&self.method.key, self.method.spec.post_hoc().is_some());
+        let sampled = (self.train.sampling != Sampling::Shuffled).then_some("sampling");
+        let changed = self.train.changed_loss();
+        if let Some(key) = changed.or(sampled).filter(|_| post_hoc) {
+            let why = format!(
+                "{key}: method.{method} is fitted to the plain likelihood of every image once, which the particles would not \
+                 maximise: leave it out"
+            );
+            root.problem("train", why);
+        } else if let Some(key) = changed.filter(|_| self.method.spec.needs_classes()) {
+            let why = format!("{key}: method.{method} has a loss of its own, of the plain likelihood: leave it out");
+            root.problem("train", why);
+        }
+        if let Some(key) = changed.filter(|_| self.train.loo_samples > 0) {
+            root.problem("train", format!("{key}: loo_samples is of the plain likelihood: leave one of them out"));
+        }
+    }
+
+    /// Checks that there are images to mix, and that the method does without quantities of single images.
+    pub(super) fn check_mixup(&self, root: &Reader, data: &DataSpec) {
+        if self.train.mixup.is_none() {
+            return;
+        }
+        let (medium, method) = (data.dataset.medium(), &self.method.key);
+        if medium != Medium::Images {
+            root.problem("train", format!("mixup: mixes images, and {} has {medium}: leave it out", data.key));
+        }
+        if self.method.spec.squares_images() {
+            let why = format!(
+                "mixup: method.{method} takes squared gradients of single images, and no image is single: leave it out"
+            );
+            root.problem("train", why);
+        }
+    }
+
+    /// Checks that the posterior is one of theta, of which an average has a meaning.
+    pub(super) fn check_ema(&self, root: &Reader) {
+        let (method, spec) = (&self.method.key, &self.method.spec);
+        let trains = matches!(spec.origin(), Origin::Training);
+        let points = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Points);
+        if self.train.ema.is_none() || trains && !spec.gathers_posterior() && (points || spec.drops_around_theta()) {
+            return;
+        }
+        let why = match trains {
+            true => "keeps Gaussians or draws around theta, which an average of theta would not fit",
+            false => "trains nothing here",
+        };
+        root.problem("train", format!("ema: method.{method} {why}: leave it out"));
+    }
+
+    /// Checks that a step of f16, which is skipped if its gradient is not finite, has one gradient of theta.
+    pub(super) fn check_scaled(&self, root: &Reader) {
+        let spec = &self.method.spec;
+        if self.train.precision != Precision::F16 || spec.gradients_of_a_step() == 1 && !spec.squares_images() {
+            return;
+        }
+        let why = format!(
+            "\"f16\" scales the loss of one gradient in a step, and method.{} takes others: use \"bf16\" or \"f32\"",
+            self.method.key
+        );
+        root.problem("train.precision", why);
+    }
+}
