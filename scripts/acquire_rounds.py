@@ -77,7 +77,8 @@ def lines(found):
                 values = [found[rule, labels, seed][name] for seed in seeds]
                 apart = [found[rule, labels, seed][name] - found["random", labels, seed][name] for seed in paired]
                 row[name], row[f"{name}_half_width"] = summary(values)
-                row[f"{name}_over_random"], row[f"{name}_over_random_half_width"] = summary(apart)
+                over = (None, None) if rule == "random" else summary(apart)
+                row[f"{name}_over_random"], row[f"{name}_over_random_half_width"] = over
                 cells += [shown(name, values), "" if rule == "random" else shown(name, apart, "+")]
             numbers.append((row, [str(labels), row["rule"], *cells]))
     return [row for row, _ in numbers], [cells for _, cells in numbers]
