@@ -103,6 +103,11 @@ impl Mean {
         Some(Self { x, mean, low, high, seeds: seeds.to_vec(), fill: Fill::Solid })
     }
 
+    /// Lets the whiskers reach from `low` to `high`.
+    pub fn between(self, (low, high): (f64, f64)) -> Self {
+        Self { low, high, ..self }
+    }
+
     pub fn filled(self, fill: Fill) -> Self {
         Self { fill, ..self }
     }

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
+use crate::metrics::accuracy::interval;
 use crate::report::sources::RowView;
 
 const ACCURACY: &str = "accuracy_lm";
@@ -18,13 +19,7 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
                 continue;
             }
             let panel = panel(&row, several_sets);
-            readings.push(Reading {
-                panel,
-                unit: unit_of(ACCURACY),
-                series,
-                place: Place::number(epsilon),
-                value: 100.0 * value,
-            });
+            readings.push(accuracy(panel, series, epsilon, (value, &row)));
         }
         readings.extend(unattacked(material, series, several_sets));
     }
@@ -39,7 +34,8 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     Drawing::of(
         &chart,
         "Accuracy on test images that were changed by at most ε in any pixel to raise the loss of the named target. \
-         Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline.",
+         Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline. Whiskers of a single seed are the 95 % \
+         interval over the test images (Wilson).",
     )
 }
 
@@ -62,12 +58,24 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
         }
         let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
         if let Some(value) = clean.and_then(|clean| clean.number(ACCURACY)) {
-            let (panel, place) = (key.0.clone(), Place::number(0.0));
-            readings.push(Reading { panel, unit: unit_of(ACCURACY), series, place, value: 100.0 * value });
+            readings.push(accuracy(key.0.clone(), series, 0.0, (value, &row)));
         }
         done.push(key);
     }
     readings
+}
+
+/// Returns an accuracy at a budget, with its interval over the test images.
+fn accuracy(panel: String, series: usize, epsilon: f64, (value, row): (f64, &RowView)) -> Reading {
+    let ends = row.number("samples").and_then(|samples| interval(value, samples as u64));
+    Reading {
+        panel,
+        unit: unit_of(ACCURACY),
+        series,
+        place: Place::number(epsilon),
+        value: 100.0 * value,
+        interval: ends.map(|[low, high]| (100.0 * low, 100.0 * high)),
+    }
 }
 
 /// Returns the title of a panel: the attack of the row, followed by its test set if there are several.
@@ -131,6 +139,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
         series: budgets.iter().position(|one| *one == budget).unwrap_or(0),
         place: Place::number(gamma),
         value,
+        interval: None,
     };
     let readings: Vec<_> = found.into_iter().map(reading).collect();
     let name = |budget: &f64| if *budget == 0.0 { "clean".to_string() } else { format!("FGSM ε = {budget}") };

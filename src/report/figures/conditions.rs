@@ -76,7 +76,14 @@ fn by_condition(
             let Some(order) = conditions.iter().position(|one| *one == name(row)) else { continue };
             if let (Some(found), true) = (measured(row, column), order < MOST_CONDITIONS) {
                 let (place, panel) = (Place { order: order as f64, name: name(row) }, capital(found.short));
-                readings.push(Reading { panel, unit: found.unit, series: *series, place, value: found.value });
+                readings.push(Reading {
+                    panel,
+                    unit: found.unit,
+                    series: *series,
+                    place,
+                    value: found.value,
+                    interval: None,
+                });
             }
         }
     }
@@ -115,7 +122,7 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
         for column in ["accuracy_lm", "nll_lm"] {
             let Some(found) = measured(&row, column) else { continue };
             let (panel, place) = (format!("{of}, {}", found.short), Place::number(severity));
-            readings.push(Reading { panel, unit: found.unit, series, place, value: found.value });
+            readings.push(Reading { panel, unit: found.unit, series, place, value: found.value, interval: None });
         }
     }
     let plan = Plan { x_title: "severity", columns: 2, joined: true, notes: vec![] };

@@ -18,6 +18,8 @@ pub struct Reading {
     pub series: usize,
     pub place: Place,
     pub value: f64,
+    /// The interval of the value by the samples that it was measured on, which whiskers show where there is one seed.
+    pub interval: Option<(f64, f64)>,
 }
 
 /// A place on the horizontal axis. Places are sorted by `order` and labelled by `name`.
@@ -95,8 +97,14 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     let count = series.len();
     let layers = series.iter().enumerate().map(|(rank, one)| {
         let mean = |(at, place): (usize, &&Place)| {
-            let seeds = own.iter().filter(|reading| reading.series == *one && reading.place == **place);
-            Mean::of(at as f64, &seeds.map(|reading| reading.value).collect::<Vec<_>>())
+            let seeds: Vec<_> =
+                own.iter().filter(|reading| reading.series == *one && reading.place == **place).collect();
+            let mean = Mean::of(at as f64, &seeds.iter().map(|reading| reading.value).collect::<Vec<_>>())?;
+            let interval = seeds[0].interval.filter(|_| seeds.len() == 1);
+            Some(match interval {
+                Some(interval) => mean.between(interval),
+                None => mean,
+            })
         };
         let joined = match plan.joined {
             true => Joined::Line,
@@ -105,7 +113,8 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
         Layer::Means { paint: *one, joined, points: places.iter().enumerate().filter_map(mean).collect() }
     });
     let layers = layers.collect();
-    let values = own.iter().map(|reading| reading.value);
+    let ends = own.iter().flat_map(|reading| reading.interval.map_or([None; 2], |(low, high)| [Some(low), Some(high)]));
+    let values = own.iter().map(|reading| reading.value).chain(ends.flatten());
     Some(Panel {
         title: title.to_string(),
         x: Axis::new(plan.x_title, Ticks::Names(places.iter().map(|place| place.name.clone()).collect())),

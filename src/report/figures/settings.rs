@@ -122,7 +122,14 @@ fn swept(material: &Material, column: &str, x_title: &'static str) -> Result<Opt
                     let Some(reading) = measured(&row, column) else { continue };
                     let panel = format!("{}: {}", row.get("set"), reading.short);
                     let place = Place::number(*value);
-                    readings.push(Reading { panel, unit: reading.unit, series: at, place, value: reading.value });
+                    readings.push(Reading {
+                        panel,
+                        unit: reading.unit,
+                        series: at,
+                        place,
+                        value: reading.value,
+                        interval: None,
+                    });
                 }
             }
         }
