@@ -1,6 +1,5 @@
 //! Turns members and an image set into saved predictions, metrics, and rows of the results.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -12,7 +11,6 @@ use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
 use crate::metrics;
 use crate::metrics::calibrators::{self, Calibration};
-use crate::metrics::conformal::Calibrated;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
 use crate::results::experiment_csv;
@@ -24,10 +22,12 @@ use crate::session::Session;
 use crate::tasks::{Batched, Classes, Outcome};
 
 mod after;
+mod asked;
 mod attacked;
 pub mod attacks;
 pub mod comparison;
 mod condition;
+mod conformal;
 mod features;
 mod foreign;
 mod matched;
@@ -39,9 +39,10 @@ mod uncertainty;
 
 pub use after::after_training;
 pub use after::stored_rows;
+pub use asked::{FittedOn, Foreign, ForeignSet};
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
-pub use foreign::{FittedOn, Foreign, ForeignSet};
+pub use conformal::Conformal;
 pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
@@ -246,30 +247,6 @@ fn loss(old: &Row, new: &Row) -> Option<String> {
             Some("the calibrated numbers of the replaced row are gone; --calibrate=KEY fits them again".to_string())
         }
         (false, _) => Some(format!("computed in {}, it replaces one computed in {}", computed(new), computed(old))),
-    }
-}
-
-/// Thresholds, and the rows that were measured with them.
-pub struct Conformal {
-    pub calibrated: Vec<Calibrated>,
-    /// The fingerprint of the calibration images.
-    pub images: Fingerprint,
-    measured: RefCell<Vec<Row>>,
-}
-
-impl Conformal {
-    pub fn new(calibrated: Vec<Calibrated>, images: Fingerprint) -> Conformal {
-        Conformal { calibrated, images, measured: RefCell::default() }
-    }
-
-    /// Returns the rows that were measured so far, in order.
-    pub fn measured(&self) -> Vec<Row> {
-        self.measured.borrow().clone()
-    }
-
-    /// Adds rows that were measured.
-    pub(super) fn add(&self, rows: Vec<Row>) {
-        self.measured.borrow_mut().extend(rows);
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use super::foreign::{Detection, Foreign, Inside};
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Matched, mend_results};
+use super::foreign::{Detection, Inside};
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, mend_results};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;

@@ -29,6 +29,7 @@ mod sample;
 pub mod scores;
 pub mod selective;
 mod smooth;
+mod softmax;
 mod tally;
 pub mod temperature;
 #[cfg(test)]
@@ -39,8 +40,8 @@ pub use average::{Average, PerAverage, UNSCALED};
 pub use list::METRICS;
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use nll::NLL;
-pub use sample::{argmax, softmax_in_place};
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
+pub use softmax::{argmax, softmax_in_place};
 pub use tally::Tally;
 
 /// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.

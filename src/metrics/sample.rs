@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use super::average::{Average, PerAverage};
 use super::bins::BINS;
+use super::softmax::{argmax, log_sum_exp, softmax_in_place};
 use crate::predictions::{Predictions, check_finite};
 
 /// The class and confidence of one averaged prediction for one sample.
@@ -267,25 +268,6 @@ fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outc
     let off_label = squares - probabilities[label] * probabilities[label];
     let brier = off_label.max(0.0) + (1.0 - probabilities[label]).powi(2);
     Outcome { label_rank: order.iter().enumerate().filter(ahead).count(), nll: nll.max(0.0), brier }
-}
-
-/// Returns the index of the largest value. Of equal values, the first counts.
-pub fn argmax<T: PartialOrd>(values: &[T]) -> usize {
-    values.iter().enumerate().fold(0, |best, (i, value)| if *value > values[best] { i } else { best })
-}
-
-/// Turns logits into probabilities and returns their log-sum-exp.
-pub fn softmax_in_place(values: &mut [f64]) -> f64 {
-    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    values.iter_mut().for_each(|value| *value = (*value - max).exp());
-    let sum: f64 = values.iter().sum();
-    values.iter_mut().for_each(|value| *value /= sum);
-    max + sum.ln()
-}
-
-pub(super) fn log_sum_exp(values: &[f64]) -> f64 {
-    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    max + values.iter().map(|value| (value - max).exp()).sum::<f64>().ln()
 }
 
 /// Returns the share of unordered pairs with different votes, where a pair has the product of its weights. 0 if there is

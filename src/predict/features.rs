@@ -37,6 +37,14 @@ impl Predictor<'_> {
         })
     }
 
+    /// Returns the rows `[C, …]` of the classes that are predicted, of those `[K, …]` of all classes of the model.
+    pub fn narrowed_rows(&self, rows: Tensor) -> Tensor {
+        match &self.among {
+            Some(among) => rows.index_select(0, &among.index),
+            None => rows,
+        }
+    }
+
     /// Hands the features of all samples of a set by one member to `each`, a batch `[B, d]` at a time.
     ///
     /// # Errors

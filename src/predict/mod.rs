@@ -81,14 +81,6 @@ impl<'a> Predictor<'a> {
         }
     }
 
-    /// Returns the rows `[C, …]` of the classes that are predicted, of those `[K, …]` of all classes of the model.
-    pub fn narrowed_rows(&self, rows: Tensor) -> Tensor {
-        match &self.among {
-            Some(among) => rows.index_select(0, &among.index),
-            None => rows,
-        }
-    }
-
     /// Returns the number of members m.
     pub fn members(&self) -> usize {
         self.members.count()

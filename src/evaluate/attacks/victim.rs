@@ -1,74 +1,16 @@
 //! The target of an attack: the loss of m members as one classifier, differentiated with respect to the pixels. The
 //! members are fixed: the same ones give the gradient and the reported predictions.
 
-use std::fmt;
-use std::str::FromStr;
-
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use super::{Classifier, Goal, Goals, Scored, Slope, one_by_one};
+use super::{Classifier, Goal, Goals, Resolution, Scored, Slope, Target, one_by_one};
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
 use crate::model::Input;
 use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
-use crate::schema::words;
-
-/// The loss that an attack raises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// −log p̄_y, with p̄ the mean probability over members.
-    MeanProbability,
-    /// The cross-entropy of the mean logit.
-    MeanLogit,
-    /// The mean cross-entropy over members.
-    MeanLoss,
-    /// The cross-entropy of one member (counted from 0): a transfer attack on the others.
-    Member(usize),
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::MeanProbability => f.write_str("mean-probability"),
-            Target::MeanLogit => f.write_str("mean-logit"),
-            Target::MeanLoss => f.write_str("mean-loss"),
-            Target::Member(member) => write!(f, "member-{member}"),
-        }
-    }
-}
-
-impl FromStr for Target {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Target> {
-        match text {
-            "mean-probability" => Ok(Target::MeanProbability),
-            "mean-logit" => Ok(Target::MeanLogit),
-            "mean-loss" => Ok(Target::MeanLoss),
-            _ => {
-                let member = text.strip_prefix("member-").and_then(|digits| digits.parse().ok());
-                member.map(Target::Member).ok_or_else(|| {
-                    anyhow!(
-                        "unknown target `{text}`; known: mean-probability, mean-logit, mean-loss, member-K (from 0)"
-                    )
-                })
-            }
-        }
-    }
-}
-
-words! {
-    /// The pixels that an attack moves.
-    pub enum Resolution {
-        /// The pixels that the network sees, after resizing.
-        Model = "model",
-        /// The pixels of the data set, before resizing. The gradient passes through the resizing.
-        Native = "native",
-    }
-}
 
 /// The size of an attack.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 
 use crate::metrics::Average;
-use crate::metrics::sample::log_sum_exp;
+use crate::metrics::softmax::log_sum_exp;
 use crate::predictions::{Predictions, check_finite};
 
 /// The averaged predictions of all samples as logits, `[N, C]`: the mean logits, or the logarithms of the mean probabilities.

@@ -180,7 +180,10 @@ mod tests {
     use super::*;
     use crate::results::store::{Row, Table};
 
-    fn sources(rows: &[(&str, &str, &str, &[(&str, &str)])]) -> Sources {
+    /// A run, its method, its seconds, and further cells.
+    type Run<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    fn sources(rows: &[Run]) -> Sources {
         let mut results = Table::default();
         for (run, method, seconds, more) in rows {
             let mut row = Row::new();
