@@ -110,7 +110,7 @@ impl Clip {
 
     /// Returns the lines of `encode_text`. Texts end at their largest token.
     fn encode_text(&self, geometry: &TextGeometry, heads: i64) -> Vec<String> {
-        let tower = Tower::of(self.listed(), |name| text::canonical(name));
+        let tower = Tower::of(self.listed(), text::canonical);
         let writer = Writer::new(&tower.members, self.kind);
         let tokens = geometry.context;
         let [ids, ends] = {

@@ -61,7 +61,11 @@ fn a_modules_own_parameters_come_before_those_of_its_submodules() {
     let mut names = Vec::new();
     let mut made = clip(Around::NormAndProjection, true, Kind::Float);
     made.image.blocks = 1;
-    made.blueprint().root.visit("", &mut |name, _| Ok(names.push(name.to_string()))).unwrap();
+    let visited = made.blueprint().root.visit("", &mut |name, _| {
+        names.push(name.to_string());
+        Ok(())
+    });
+    visited.unwrap();
     let block = "attn.in_proj_weight attn.in_proj_bias attn.out_proj.weight attn.out_proj.bias ln_1.weight ln_1.bias \
                  mlp.c_fc.weight mlp.c_fc.bias mlp.c_proj.weight mlp.c_proj.bias ln_2.weight ln_2.bias";
     let expected = "positional_embedding text_projection logit_scale visual.class_embedding visual.positional_embedding visual.proj \
