@@ -46,6 +46,8 @@ pub enum Purpose {
     Anchors,
     /// Labels drawn from predictions for a curvature; indices: particle, image.
     Labels,
+    /// The random choice of images to label next.
+    Acquisition,
 }
 
 impl Purpose {
@@ -68,6 +70,7 @@ impl Purpose {
             Purpose::Check => "check",
             Purpose::Anchors => "anchors",
             Purpose::Labels => "labels",
+            Purpose::Acquisition => "acquisition",
         }
     }
 }

@@ -48,9 +48,9 @@ pub struct AcquireArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Seed of a random choice.
-    #[arg(long, value_name = "SEED", default_value = "0")]
-    seed: u64,
+    /// Seed of a random choice; 0 by default.
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
 
     /// Images per forward pass.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -62,13 +62,17 @@ pub struct AcquireArgs {
 
 pub fn run(args: &AcquireArgs) -> Result<()> {
     args.output.iter().filter(|path| !path.exists()).try_for_each(|path| expect_writable(path))?;
+    if args.seed.is_some() && !args.by.is_seeded {
+        let why = format!("--seed: --by {} draws no random numbers: leave it out", args.by.key);
+        return Err(Usage(why).into());
+    }
     let named = (args.run != "latest").then_some(args.run.as_str());
     let opened = Opened::run(named, &Overrides::default(), args.compute.computing())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
         return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
     }
     let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
-    let asked = Asked { count: args.count as usize, seed: args.seed };
+    let asked = Asked { count: args.count as usize, seed: args.seed.unwrap_or(0) };
     let chosen = acquire(args.by, &opened, &pool.images, asked, args.batch_size)?;
     args.write(&chosen)?;
     let place = args.output.as_ref().map_or_else(String::new, |path| format!(": {}", path.display()));

@@ -88,7 +88,17 @@ fn bad_requests_are_refused() {
     (0..8).for_each(|seed| drop(crate::common::image(&place, &format!("pool/{seed}.png"), seed)));
     let pool = text(&place.path("pool"));
     let line = error_line(acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]), 2);
-    assert_has(&line, &["10^count joint labels", "up to 6 images", "--by mi"]);
+    assert_has(&line, &["all joint labels, which with 10 classes is done up to 6 images", "--by mi"]);
+    // Nothing of the pool is read before.
+    place.write("pool/broken.png", b"no image");
+    let output = acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]).output().unwrap();
+    assert!(!messages(&output).contains("could not be read"), "{}", messages(&output));
+    let line = error_line(acquire(&place, &["latest", &pool, "--by", "mi", "--count", "2", "--seed", "3"]), 2);
+    assert_has(&line, &["--seed: --by mi draws no random numbers: leave it out"]);
+    let random =
+        |seed: &[&str]| done(acquire(&place, &[&["latest", &pool, "--by", "random", "--count", "5"], seed].concat()));
+    assert_eq!(random(&[]), random(&["--seed", "0"]));
+    assert_ne!(random(&[]), random(&["--seed", "1"]));
     let output = acquire(&place, &["latest", &pool, "--by", "best", "--count", "1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert_has(&messages(&output), &["unknown rule `best`; known: mi, entropy"]);

@@ -34,6 +34,10 @@ pub struct Entry {
     pub needs_members: bool,
     /// Whether it asks for features of the pool and of the training images.
     pub needs_features: bool,
+    /// Whether it draws random numbers.
+    pub is_seeded: bool,
+    /// Returns the largest number of images that it chooses at once, given the number of classes, and why; `None` if any number.
+    pub most: fn(usize) -> Option<(usize, &'static str)>,
     /// Returns the chosen images, the first one first.
     pub choose: fn(&Pool, Asked) -> Result<Vec<Chosen>>,
 }
@@ -58,10 +62,12 @@ pub struct Pool {
     pub features: Option<Features>,
 }
 
-/// Features, means over members, each `[d]`.
+/// Features, means over members, in f32 on the CPU.
 pub struct Features {
-    pub pool: Vec<Vec<f64>>,
-    pub training: Vec<Vec<f64>>,
+    /// Those of the pool, `[N, d]`.
+    pub pool: Tensor,
+    /// Those of the training images, `[M, d]`.
+    pub training: Tensor,
 }
 
 impl Pool {
@@ -109,6 +115,14 @@ pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batc
         let why = format!("--by {}: the run has one member, which agrees with itself: use entropy or margin", rule.key);
         return Err(Usage(why).into());
     }
+    let classes = opened.session.classes.len();
+    if let Some((most, why)) = (rule.most)(classes).filter(|(most, _)| asked.count > *most) {
+        let why = format!(
+            "--by {} --count {}: {why}, which with {classes} classes is done up to {most} images: choose fewer, or use --by mi",
+            rule.key, asked.count
+        );
+        return Err(Usage(why).into());
+    }
     let too_few = |available: usize| {
         let images = counted(available, "image", "images");
         format!("--count {}: the pool has {images} that can be chosen: ask for fewer", asked.count)
@@ -124,7 +138,8 @@ pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batc
     ensure!(paths.len() >= asked.count, too_few(paths.len()));
     let predictions = predictor.predictions(seen.logits(predictor.members()), None)?;
     let guesses = Uncertainty::compute(&predictions)?.guesses;
-    let features = features.then_some(Features { pool: seen.features, training: training.features });
+    let rows = |parts: &[Tensor]| Tensor::cat(parts, 0);
+    let features = features.then(|| Features { pool: rows(&seen.features), training: rows(&training.features) });
     let chosen = (rule.choose)(&Pool { predictions, features }, asked)?;
     let predicted = &guesses.of(Average::Probability).predicted;
     let next = |one: Chosen| Next {
@@ -139,7 +154,8 @@ pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batc
 struct Training {
     hashes: HashSet<[u8; 32]>,
     size: (usize, usize),
-    features: Vec<Vec<f64>>,
+    /// The features of each batch, `[B, d]`.
+    features: Vec<Tensor>,
 }
 
 /// The images of the pool as the run sees them.
@@ -147,7 +163,8 @@ struct Training {
 struct Seen {
     /// The logits of each batch, `[m, B, C]`.
     logits: Vec<Vec<f32>>,
-    features: Vec<Vec<f64>>,
+    /// The features of each batch, `[B, d]`.
+    features: Vec<Tensor>,
 }
 
 impl Seen {
@@ -186,7 +203,7 @@ impl Reader<'_> {
             let bytes = Vec::<u8>::try_from(pixels.to_device(tch::Device::Cpu).contiguous().flatten(0, -1))?;
             training.hashes.extend(bytes.chunks((size[1] * size[2] * size[3]) as usize).map(hash));
             if self.features {
-                training.features.extend(self.features_of(pixels)?);
+                training.features.push(self.features_of(pixels)?);
             }
         }
         Ok(training)
@@ -231,7 +248,7 @@ impl Reader<'_> {
                     Tensor::from_slice(&pixels).view([-1, 3, side as i64, side as i64]).to_device(session.device);
                 seen.logits.push(self.logits_of(&pixels)?);
                 if self.features {
-                    seen.features.extend(self.features_of(&pixels)?);
+                    seen.features.push(self.features_of(&pixels)?);
                 }
             }
             bar.inc(batch.len() as u64);
@@ -252,8 +269,8 @@ impl Reader<'_> {
         guarded("prediction", ROOM_TO_PREDICT, || host_f32(&self.predictor.logits(self.chunker, &stored(pixels))?))
     }
 
-    /// Returns the features of images, means over the members, each `[d]`.
-    fn features_of(&self, pixels: &Tensor) -> Result<Vec<Vec<f64>>> {
+    /// Returns the features of images, means over the members, `[B, d]`.
+    fn features_of(&self, pixels: &Tensor) -> Result<Tensor> {
         ensure!(
             self.predictor.has_weights(),
             "--by core-set: linearised members have no features of their own: use mi"
@@ -264,8 +281,8 @@ impl Reader<'_> {
             let features = self.predictor.features(member, self.chunker, &input)?.to_kind(Kind::Double);
             sum = Some(sum.map_or_else(|| features.shallow_clone(), |sum| sum + &features));
         }
-        let rows = (sum.context("a run has members")? / members as f64).to_device(tch::Device::Cpu);
-        (0..rows.size()[0]).map(|row| Ok(Vec::try_from(rows.get(row))?)).collect()
+        let mean = sum.context("a run has members")? / members as f64;
+        Ok(mean.to_device(tch::Device::Cpu).to_kind(Kind::Float))
     }
 }
 

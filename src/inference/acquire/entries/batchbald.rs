@@ -7,7 +7,6 @@
 use anyhow::Result;
 use rayon::prelude::*;
 
-use crate::base::small::Usage;
 use crate::inference::acquire::{Asked, Chosen, Entry, Pool};
 
 pub static ENTRY: Entry = Entry {
@@ -15,6 +14,8 @@ pub static ENTRY: Entry = Entry {
     about: "highest mutual information of all chosen labels together and the members; small batches",
     needs_members: true,
     needs_features: false,
+    is_seeded: false,
+    most: |classes| Some((most(classes), "it enumerates all joint labels")),
     choose,
 };
 
@@ -22,19 +23,14 @@ pub static ENTRY: Entry = Entry {
 const MOST: f64 = 1e6;
 
 fn choose(pool: &Pool, asked: Asked) -> Result<Vec<Chosen>> {
-    let classes = pool.predictions.classes();
-    let most = (MOST.ln() / (classes as f64).ln() + 1e-9).floor() as usize;
-    if asked.count > most {
-        let why = format!(
-            "--by batchbald --count {}: it enumerates {classes}^count joint labels, which is done up to {most} images: choose \
-             fewer, or use --by mi",
-            asked.count
-        );
-        return Err(Usage(why).into());
-    }
     let probabilities: Vec<Vec<Vec<f64>>> =
         (0..pool.predictions.samples()).map(|sample| pool.probabilities(sample)).collect();
     Ok(greedy(&probabilities, &pool.weights(), asked.count))
+}
+
+/// Returns the largest number of images whose joint labels are enumerated.
+fn most(classes: usize) -> usize {
+    (MOST.ln() / (classes as f64).ln() + 1e-9).floor() as usize
 }
 
 /// Returns the chosen samples with the mutual information of the batch up to each, given probabilities `[N, m, C]` and weights `[m]`

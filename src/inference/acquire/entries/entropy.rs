@@ -8,5 +8,7 @@ pub static ENTRY: Entry = Entry {
     about: "highest entropy of the averaged prediction",
     needs_members: false,
     needs_features: false,
+    is_seeded: false,
+    most: |_| None,
     choose: |pool, asked| Ok(highest(&Uncertainty::compute(&pool.predictions)?.predictive_entropy, asked.count)),
 };

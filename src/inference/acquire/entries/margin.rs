@@ -12,6 +12,8 @@ pub static ENTRY: Entry = Entry {
     about: "smallest difference of the two highest averaged probabilities",
     needs_members: false,
     needs_features: false,
+    is_seeded: false,
+    most: |_| None,
     choose: |pool, asked| {
         let margin = |sample: usize| {
             let mut falling = distribution(&pool.predictions, sample, Average::Probability)?;

@@ -9,6 +9,8 @@ pub static ENTRY: Entry = Entry {
     about: "highest mutual information of label and members (BALD)",
     needs_members: true,
     needs_features: false,
+    is_seeded: false,
+    most: |_| None,
     choose: |pool, asked| {
         let Uncertainty { predictive_entropy, expected_entropy, .. } = Uncertainty::compute(&pool.predictions)?;
         let of = predictive_entropy.iter().zip(&expected_entropy).map(|(all, own)| (all - own).max(0.0));

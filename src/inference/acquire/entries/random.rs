@@ -8,8 +8,10 @@ pub static ENTRY: Entry = Entry {
     about: "random images, to compare with",
     needs_members: false,
     needs_features: false,
+    is_seeded: true,
+    most: |_| None,
     choose: |pool, asked| {
-        let order = permutation(&mut stream(asked.seed, Purpose::Anchors, &[]), pool.predictions.samples());
+        let order = permutation(&mut stream(asked.seed, Purpose::Acquisition, &[]), pool.predictions.samples());
         Ok(order.into_iter().take(asked.count).map(|sample| Chosen { sample: sample as usize, score: 0.0 }).collect())
     },
 };
