@@ -83,8 +83,8 @@ impl<S: Source> Tar<S> {
                 }
                 b'x' => {
                     let table = self.text(given)?;
-                    name = pax(&table, "path").map(str::to_string).or(name);
-                    let stated = pax(&table, "size").map(str::parse::<u64>).transpose();
+                    name = pax(&table, "path")?.map(str::to_string).or(name);
+                    let stated = pax(&table, "size")?.map(str::parse::<u64>).transpose();
                     size = stated.context("the tar archive is damaged: a member has no size")?.or(size);
                 }
                 // What pax says of all members, and long targets of links, change nothing here.
@@ -184,19 +184,26 @@ fn name_of(header: &[u8]) -> String {
     }
 }
 
-/// Returns the last value of a key in a table of pax, whose lines are `LENGTH KEY=VALUE`.
-fn pax<'a>(table: &'a str, key: &str) -> Option<&'a str> {
+/// Returns the last value of a key in a table of pax, whose lines are `LENGTH KEY=VALUE`, where the length counts the whole line.
+///
+/// # Errors
+/// Fails if the table has another form: a member would get a wrong name or size.
+fn pax<'a>(table: &'a str, key: &str) -> Result<Option<&'a str>> {
     let (mut rest, mut found) = (table, None);
-    while let Some((length, _)) = rest.split_once(' ') {
-        let record = length.parse().ok().and_then(|length: usize| rest.split_at_checked(length));
-        let Some((record, after)) = record else { break };
-        let line = record[length.len()..].trim_start_matches(' ').trim_end_matches('\n');
-        if let Some((_, value)) = line.split_once('=').filter(|(known, _)| *known == key) {
+    while !rest.trim_end_matches('\0').is_empty() {
+        let record = rest.split_once(' ').and_then(|(digits, _)| {
+            let (record, after) = rest.split_at_checked(digits.parse().ok()?)?;
+            let (known, value) = record.get(digits.len() + 1..)?.strip_suffix('\n')?.split_once('=')?;
+            Some((known, value, after))
+        });
+        let (known, value, after) =
+            record.context("the tar archive is damaged: a table of pax has lines of another form")?;
+        if known == key {
             found = Some(value);
         }
         rest = after;
     }
-    found
+    Ok(found)
 }
 
 /// Returns an archive of files with their content.
@@ -269,6 +276,21 @@ mod tests {
             assert!(error.contains("is cut off"), "{cut}: {error}");
         }
         let mut damaged = archive;
+        for (table, is_fine) in [
+            ("12 path=a.b\n", true),
+            ("12 path=a.b\n11 mtime=1\n\0", true),
+            ("0 path=a.bc\n", false),
+            ("1 path=a.bc\n", false),
+            ("2 path=a.bc\n", false),
+            ("99 path=a.b\n", false),
+            ("12 path.a.b\n", false),
+            ("12 path=a.bx", false),
+            ("x", false),
+        ] {
+            let found = pax(table, "path");
+            assert_eq!(found.is_ok(), is_fine, "{table:?}");
+            assert!(found.map_or(true, |path| path == Some("a.b")), "{table:?}");
+        }
         damaged[3] ^= 1;
         assert!(members(&damaged).unwrap_err().to_string().contains("another checksum"));
         assert!(members(&[b'x'; 1024]).unwrap_err().to_string().contains("no tar archive"));

@@ -168,6 +168,18 @@ fn data_sets(place: &Place) -> Vec<Target> {
                 place.write(&at("cifar-10-batches-bin/batches.meta.txt"), b"a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n"),
             ]
         }),
+        set(place, "medmnist", "task = \"pathmnist\"", &|at| {
+            vec![copied(place, &data("medmnist/pathmnist.npz"), &at("pathmnist.npz"))]
+        }),
+        set(place, "iwildcam", "", &|at| {
+            let at = |file: &str| at(&format!("iwildcam_v2.0/{file}"));
+            let mut table = "split,filename,y,location_remapped\n".to_string();
+            for (i, part) in ["train", "val", "test"].iter().enumerate() {
+                gray(place, &at(&format!("train/{i}.png")), i as u8);
+                table += &format!("{part},{i}.png,{i},{i}\n");
+            }
+            vec![place.write(&at("metadata.csv"), table.as_bytes())]
+        }),
         set(place, "svhn", "", &|at| {
             ["train_32x32.mat", "test_32x32.mat"].map(|name| copied(place, &data("svhn.mat"), &at(name))).into()
         }),
