@@ -24,6 +24,7 @@ use crate::session::Settings;
 #[command(after_help = "Examples:\n  bella init\n  \
     bella init --checkpoint vit-small/ --data photos/ --method bella-svgd --output photos.toml\n  \
     bella init --checkpoint ViT-B-32.pt --data cifar10=data\n  \
+    bella init --checkpoint ViT-B-32.pt --data medmnist=data --set data.medmnist.task=bloodmnist\n  \
     bella init --checkpoint resnet50.pt --image-size 224 --data photos/")]
 pub struct InitArgs {
     /// Network to start from: a publisher's folder, a file of weights, a TorchScript archive, or a name (hf://ORG/NAME,
@@ -39,6 +40,10 @@ pub struct InitArgs {
     /// data set that bella knows.
     #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
     data: Option<String>,
+
+    /// Further key of the data set, such as data.medmnist.task=bloodmnist; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
 
     /// Method: the name of a file in configs/methods.
     #[arg(long, value_name = "NAME", add = super::completions::of_methods())]
@@ -71,7 +76,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     })?;
     tracing::info!("checkpoint: {}", checkpoint.about);
     let question = "Images (a folder of class folders, or KEY=ROOT)";
-    let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED))?;
+    let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED, &args.sets))?;
     tracing::info!("images: {}, {}", images.key, images.about);
     let recipe = match recipe {
         Some(recipe) => recipe,

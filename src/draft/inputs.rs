@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::base::small::counted;
+use crate::base::small::{Usage, counted};
 use crate::data::{Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
@@ -133,12 +133,14 @@ pub struct Images {
 
 impl Images {
     /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
-    /// folders, tables or archives, a folder or a file with a list, or a repository of the Hub.
+    /// folders, tables or archives, a folder or a file with a list, or a repository of the Hub. `sets` are further keys of its table,
+    /// such as `data.medmnist.task=bloodmnist`.
     ///
     /// # Errors
-    /// Fails if the layout is not known, or if the files of the training split cannot be listed.
-    pub fn look(named: &str, seed: u64) -> Result<Images> {
+    /// Fails if the layout is not known, if a further key is of another table, or if the files of the training split cannot be listed.
+    pub fn look(named: &str, seed: u64, sets: &[String]) -> Result<Images> {
         let Layout { key, lines, root } = recognised(named)?;
+        let lines = with_further(&key, lines, sets)?;
         let validation =
             if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
         let table = format!("{lines}validation = {validation}\n");
@@ -163,6 +165,24 @@ impl Images {
         );
         Ok(Images { key, table, root, classes, train, about })
     }
+}
+
+/// Returns the lines of a table with further keys, each of which replaces the line of the same key.
+fn with_further(key: &str, lines: String, sets: &[String]) -> Result<String> {
+    let table = format!("data.{key}.");
+    let mut lines: Vec<String> = lines.lines().map(str::to_string).collect();
+    for set in sets {
+        let further = set.strip_prefix(&table).and_then(|further| further.split_once('='));
+        let Some((name, value)) = further else {
+            return Err(Usage(format!("--set {set}: must be {table}KEY=VALUE, a key of the data set")).into());
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let is_value = toml::from_str::<toml::Table>(&format!("x = {value}")).is_ok();
+        let value = if is_value { value.to_string() } else { toml::Value::from(value).to_string() };
+        lines.retain(|line| line.split('=').next().is_none_or(|known| known.trim() != name));
+        lines.push(format!("{name} = {value}"));
+    }
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
 }
 
 fn has_published_validation(key: &str, lines: &str) -> Result<bool> {

@@ -11,6 +11,10 @@ use crate::data::table::Kind;
 /// The line that draws a test split where there is none.
 pub const SHARE: &str = "test = 0.2 # this share of each class is the test split, the same for every seed\n";
 
+/// The name of the test split, and the label of every row of one whose labels are hidden.
+const TEST: &str = "test";
+const HIDDEN: &str = "-1";
+
 /// The usual names of columns, and of splits to validate on, in the order of the search.
 const IMAGES: [&str; 3] = ["image", "img", "images"];
 const TEXTS: [&str; 4] = ["text", "sentence", "content", "question"];
@@ -45,12 +49,30 @@ pub fn keys(root: &Path) -> Result<Option<String>> {
         )
     })?;
     let tables = Tables::open(root, config.as_deref(), train)?.context("the tables have gone")?;
+    let Columns { key, column, label } = columns(root, &tables)?;
+    let is_hidden = names.contains(&TEST) && hides(root, config.as_deref(), &label)?;
     let config = config.map(|config| format!("config = {}\n", quoted(&config))).unwrap_or_default();
-    Ok(Some(config + &columns(root, &tables)? + &of_splits(&names)))
+    let lines = format!("{key} = {}\nlabel = {}\n", quoted(&column), quoted(&label));
+    Ok(Some(config + &lines + &of_splits(&names, is_hidden)))
 }
 
-/// Returns the lines that name the columns.
-fn columns(root: &Path, tables: &Tables) -> Result<String> {
+/// The column of images or texts, with its key in `[data.parquet]`, and that of labels.
+struct Columns {
+    key: &'static str,
+    column: String,
+    label: String,
+}
+
+/// Returns whether the labels of the test split are hidden, as benchmarks with a server of their own hide them: the column is not
+/// there, or holds -1 in every row.
+fn hides(root: &Path, config: Option<&str>, label: &str) -> Result<bool> {
+    let Some(tables) = Tables::open(root, config, TEST)? else { return Ok(false) };
+    let has_labels = tables.kinds().iter().any(|(name, _)| *name == label);
+    Ok(!has_labels || tables.words(label)?.iter().all(|word| word == HIDDEN))
+}
+
+/// Tells the columns by their kinds and names.
+fn columns(root: &Path, tables: &Tables) -> Result<Columns> {
     let kinds = tables.kinds();
     let of =
         |kind: Kind| -> Vec<&str> { kinds.iter().filter(|(_, other)| *other == kind).map(|(name, _)| *name).collect() };
@@ -77,16 +99,18 @@ fn columns(root: &Path, tables: &Tables) -> Result<String> {
         false => ("image", one_of(&images, &IMAGES).with_context(|| unknown("images"))?),
         true => ("text", one_of(&texts, &TEXTS).with_context(|| unknown("images or texts"))?),
     };
-    Ok(format!("{key} = {}\nlabel = {}\n", quoted(column), quoted(label)))
+    Ok(Columns { key, column: column.to_string(), label: label.to_string() })
 }
 
-/// Returns the lines that name the splits: where there is no test split, that of validation is tested on, or else a share is drawn.
-fn of_splits(names: &[&str]) -> String {
+/// Returns the lines that name the splits: where there is no test split with labels, that of validation is tested on, or else a share
+/// is drawn.
+fn of_splits(names: &[&str], is_hidden: bool) -> String {
     let val = preferred(names, &VALIDATION);
-    match (names.contains(&"test"), val) {
+    let why = if is_hidden { "the labels of the split test are hidden" } else { "there is no split called test" };
+    match (names.contains(&TEST) && !is_hidden, val) {
         (true, Some(val)) if val != VALIDATION[0] => format!("val = {}\n", quoted(val)),
         (true, _) => String::new(),
-        (false, Some(val)) => format!("val = {0}\ntest = {0} # there is no split called test\n", quoted(val)),
+        (false, Some(val)) => format!("val = {0}\ntest = {0} # {why}\n", quoted(val)),
         (false, None) => SHARE.to_string(),
     }
 }
@@ -143,6 +167,13 @@ mod tests {
         assert!(tested.contains("val = \"valid\"\ntest = \"valid\" #"), "{tested}");
         table(root, "plain/test-00000-of-00001.parquet", &[("img", images()), ("label", numbers())]);
         assert!(keys(root).unwrap().unwrap().ends_with("label = \"label\"\nval = \"valid\"\n"));
+        // As of GLUE: a test split whose labels only a server knows.
+        let hidden = Column::Numbers(vec![-1, -1]);
+        table(root, "plain/test-00000-of-00001.parquet", &[("img", images()), ("label", hidden)]);
+        let tested = keys(root).unwrap().unwrap();
+        assert!(tested.ends_with("test = \"valid\" # the labels of the split test are hidden\n"), "{tested}");
+        table(root, "plain/test-00000-of-00001.parquet", &[("img", images()), ("id", numbers())]);
+        assert!(keys(root).unwrap().unwrap().contains("test = \"valid\" # the labels of the split test are hidden"));
         table(root, "other/train-00000-of-00001.parquet", &[("label", numbers())]);
         assert!(format!("{:#}", keys(root).unwrap_err()).contains("several configurations (other, plain): write"));
     }

@@ -58,10 +58,29 @@ fn a_flat_folder_of_images_gets_a_config() {
     assert_has(&std::fs::read_to_string(&file).unwrap(), &["[method.svgd]", "[optimizer.adamw]"]);
 }
 
+/// The keys that a data set cannot do without are given by `--set`.
+#[test]
+fn further_keys_of_a_data_set_are_given() {
+    let place = Place::new();
+    let file = place.path("blood.toml").display().to_string();
+    let (checkpoint, data) = (repository("assets/vit-digits.pt"), fixture("data/medmnist"));
+    let data = format!("medmnist={}", data.display());
+    let output = init(&checkpoint, &data, &file, &["--method", "bella-svgd"]);
+    assert_has(&messages(&output), &["task is required"]);
+    let task = ["--method", "bella-svgd", "--set", "data.medmnist.task=bloodmnist"];
+    let output = init(&checkpoint, &data, &file, &task);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["images: medmnist, 8 classes, 7 training, 2 validation and 3 test images"]);
+    assert_has(&std::fs::read_to_string(&file).unwrap(), &["task = \"bloodmnist\"", "validation = \"val\""]);
+    let output = init(&checkpoint, &data, &file, &["--force", "--set", "seed=3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_has(&messages(&output), &["--set seed=3: must be data.medmnist.KEY=VALUE, a key of the data set"]);
+}
+
 #[test]
 fn every_method_is_a_config_without_doubts() {
     let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt"), None).unwrap();
-    let images = Images::look("digits", 1).unwrap();
+    let images = Images::look("digits", 1, &[]).unwrap();
     assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, 8));
     for recipe in METHODS {
         let text = write(&checkpoint, &images, recipe, ("mine", "mine.toml")).unwrap();
@@ -82,7 +101,7 @@ fn every_method_is_a_config_without_doubts() {
 fn a_text_tower_gives_the_head() {
     let checkpoint = Checkpoint::look(&fixture("openai_clip_words.pt"), None).unwrap();
     assert!(checkpoint.has_text && checkpoint.normalize == Some(("\"clip\"", "as all models of CLIP")));
-    let images = Images::look("digits", 1).unwrap();
+    let images = Images::look("digits", 1, &[]).unwrap();
     let text = write(&checkpoint, &images, &METHODS[0], ("mine", "mine.toml")).unwrap();
     assert_has(&text, &["[head.zero-shot] # from the text tower", "normalize = \"clip\""]);
 }

@@ -158,3 +158,21 @@ fn keys_are_checked() {
     let named = set(&ENTRY, place.path(), "classes = [\"a\", \"b\", \"c\"]");
     assert_eq!(named.classes().unwrap(), ["a", "b", "c"]);
 }
+
+/// A label in `.txt`, by the name of its class or by its number; a caption is no class.
+#[test]
+fn labels_may_be_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |second: &str| {
+        let (one, other) = (png(10), png(20));
+        let members: [(&str, &[u8]); 4] =
+            [("0.png", &one), ("0.txt", b"dog"), ("1.png", &other), ("1.txt", second.as_bytes())];
+        std::fs::write(folder.path().join("a.tar"), packed(members)).unwrap();
+        let keys = "test = \"a.tar\"\nlabel = \"txt\"\nclasses = [\"cat\", \"dog\"]";
+        set(&ENTRY, folder.path(), keys).load(SplitName::Test, &REQUEST)
+    };
+    assert_eq!(read("0").unwrap().labels, [1, 0]);
+    assert_eq!(read("cat").unwrap().labels, [1, 0]);
+    let error = format!("{:#}", read("a photo of a cat").unwrap_err());
+    assert!(error.contains("1.txt: the label is `a photo of a cat`: it must be a number from 0 to 1"), "{error}");
+}
