@@ -15,6 +15,7 @@ use super::ending::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use crate::base::files::create_folder;
 use crate::base::small::Usage;
+use crate::data::overlap::Seen;
 use crate::evaluate::{after_training, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::parallel::ProcessGroup;
@@ -228,8 +229,12 @@ fn train(
     let state = read_resume_file(run, &group)?;
     settings.threads = stored_threads(settings.threads, state.as_ref(), &group)?;
     let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, group)?;
-    let material = Material::read(experiment, &session)?;
-    let tests = if no_eval { Vec::new() } else { session.test_images(experiment)? };
+    let (mut material, seen) = Material::read(experiment, &session)?;
+    let mut tests = Vec::new();
+    if !no_eval {
+        (tests, material.overlap) = session.test_images(experiment, &seen)?;
+    }
+    drop(seen);
     let stop = ending::stop(&session.group)?;
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     let trained = || ending::end(saved.clone(), session.group.is_main());
@@ -277,7 +282,8 @@ fn evaluate_finished(
     let session = Session::open_among(experiment, settings, device, stored.classes.clone(), group)?;
     session.check_layout(run, &stored)?;
     let posterior = stored.posterior;
-    let tests = session.test_images(experiment)?;
+    // What is among the training images was said by the training, and is in its record.
+    let (tests, _) = session.test_images(experiment, &Seen::Others)?;
     let record = Record::read(run)?;
     after_training(experiment, &session, (run, &record), &posterior, &tests)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::decode::is_turned;
 use super::{Files, Groups, Images, Inputs, Split};
@@ -96,28 +97,43 @@ fn add_files(hash: &mut Sha256, files: &Files) -> Result<()> {
 /// Returns the SHA-256 hash of a file's name, size and content. For a long file, three blocks stand for the content. A photo
 /// that is turned by its EXIF orientation is another image than the same file as it is stored.
 fn of_file(path: &Path, turns: bool) -> Result<[u8; 32]> {
-    let digest = || -> std::io::Result<[u8; 32]> {
-        let mut file = crate::base::files::open_file(path)?;
-        let size = file.metadata()?.len();
-        let mut hash = Sha256::new();
-        add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
-        hash.update(size.to_le_bytes());
-        let mut bytes = Vec::with_capacity(3 * BLOCK as usize);
-        if size <= 3 * BLOCK {
-            file.read_to_end(&mut bytes)?;
-        } else {
-            for start in [0, (size - BLOCK) / 2, size - BLOCK] {
-                file.seek(SeekFrom::Start(start))?;
-                file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
-            }
+    let (size, bytes) = blocks(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    let mut hash = Sha256::new();
+    add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+    hash.update(size.to_le_bytes());
+    hash.update(&bytes);
+    if turns && is_turned(&bytes) {
+        hash.update(b"turned");
+    }
+    Ok(hash.finalize().into())
+}
+
+/// Returns the size of a file and the blocks that stand for its content.
+fn blocks(path: &Path) -> std::io::Result<(u64, Vec<u8>)> {
+    let mut file = crate::base::files::open_file(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = Vec::with_capacity(3 * BLOCK as usize);
+    if size <= 3 * BLOCK {
+        file.read_to_end(&mut bytes)?;
+    } else {
+        for start in [0, (size - BLOCK) / 2, size - BLOCK] {
+            file.seek(SeekFrom::Start(start))?;
+            file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
         }
-        hash.update(&bytes);
-        if turns && is_turned(&bytes) {
-            hash.update(b"turned");
-        }
-        Ok(hash.finalize().into())
+    }
+    Ok((size, bytes))
+}
+
+/// Returns a hash of the content of image i of files, which does not depend on its name.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub(super) fn content_of(files: &Files, i: usize) -> Result<u128> {
+    let bytes = match files.members {
+        None => blocks(&files.paths[i]).with_context(|| format!("{}: cannot read", files.paths[i].display()))?.1,
+        Some(_) => files.bytes(i)?,
     };
-    digest().with_context(|| format!("{}: cannot read", path.display()))
+    Ok(xxh3_128(&bytes))
 }
 
 /// Returns the same hash of an image that is a part of a file.

@@ -18,6 +18,7 @@ pub mod labels;
 pub mod lines;
 pub mod mix;
 pub mod order;
+pub mod overlap;
 mod questions;
 pub mod read;
 mod request;

@@ -10,6 +10,7 @@ use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, 
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
+use crate::data::overlap::Seen;
 use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
 use crate::metrics::Uncertainty;
@@ -73,7 +74,7 @@ impl Suite {
             opened.check_trial()?;
         }
         mend_results(experiment, session, run)?;
-        let mut testing = Testing { opened, suite: self, matched, evaluation, ood: Vec::new() };
+        let mut testing = Testing { opened, suite: self, matched, seen: opened.seen(), evaluation, ood: Vec::new() };
         testing.calibrate()?;
         let rows = testing.on_sets()?;
         let sets = testing.evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured());
@@ -92,6 +93,8 @@ struct Testing<'a> {
     opened: &'a Opened,
     suite: &'a Suite,
     matched: Matched,
+    /// The training images, if test images are compared with them.
+    seen: Seen,
     evaluation: Evaluation<'a>,
     ood: Vec<Vec<Row>>,
 }
@@ -174,6 +177,9 @@ impl Testing<'_> {
     /// Evaluates one split: clean, corrupted, attacked, or against sets of other classes.
     fn on_split(&mut self, split: Split) -> Result<Vec<Row>> {
         let fingerprint = Fingerprint::of(&split)?;
+        if let Some(found) = self.seen.overlap(&self.evaluation.set, &split)? {
+            tracing::warn!("{found}");
+        }
         if let Some(why) = self.opened.experiment.task.only_clean() {
             return self.only_clean(split, fingerprint, why);
         }

@@ -156,6 +156,7 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
         planned_memory_bytes: None,
         selected_epoch: 0,
         self_check_difference: session.self_check_difference,
+        overlap: Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::RunFolder;
 use crate::base::files::{read_text, write_atomic};
 use crate::base::hash::{check_json, seal_json};
 use crate::base::tensor_file::RUN;
+use crate::data::overlap::Overlap;
 use crate::experiment::{CHOICE_TABLES, Group};
 
 /// The settings by key, such as `method.svgd.gamma`. A table without keys is a choice, such as `method.map`, and has no value.
@@ -152,6 +153,9 @@ pub struct Record {
     pub selected_epoch: usize,
     /// The relative difference of the native forward pass from the archive's own, if that ran.
     pub self_check_difference: Option<f64>,
+    /// The test images of the run's own test sets that are among the training images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overlap: Vec<Overlap>,
 }
 
 impl Record {

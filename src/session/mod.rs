@@ -14,6 +14,7 @@ use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::lines::Line;
 use crate::data::order::replace_labels;
+use crate::data::overlap::{Overlap, Seen};
 use crate::data::versions::Version;
 use crate::data::{Dataset, Inputs, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
@@ -147,10 +148,22 @@ impl Session {
         SampleSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
     }
 
-    /// Returns the images of every test set, each with its label in results.
-    pub fn test_images(&self, experiment: &Experiment) -> Result<Vec<(String, TestImages)>> {
+    /// Returns the images of every test set, each with its label in results, and those that are among the training images, of which
+    /// it warns.
+    pub fn test_images(
+        &self,
+        experiment: &Experiment,
+        seen: &Seen,
+    ) -> Result<(Vec<(String, TestImages)>, Vec<Overlap>)> {
         let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
-        experiment.data.each_test_set(|label, set| Ok((label.to_string(), serve(self.load_test(experiment, set)?)?)))
+        let mut overlap = Vec::new();
+        let tests = experiment.data.each_test_set(|label, set| {
+            let split = self.load_test(experiment, set)?;
+            overlap.extend(seen.overlap(label, &split)?);
+            Ok((label.to_string(), serve(split)?))
+        })?;
+        overlap.iter().for_each(|found| tracing::warn!("{found}"));
+        Ok((tests, overlap))
     }
 
     /// Reads the test split of one of several test sets.
@@ -170,13 +183,14 @@ impl Session {
         }
     }
 
-    /// Reads the training split, with random views if the config asks for them, and returns it with its fingerprint.
-    pub fn training_images(&self, experiment: &Experiment) -> Result<(SampleSet, String)> {
+    /// Reads the training split, with random views if the config asks for them, and returns it with its fingerprint and with what
+    /// test images are compared with.
+    pub fn training_images(&self, experiment: &Experiment) -> Result<(SampleSet, String, Seen)> {
         let split = self.load(experiment, SplitName::Train)?;
-        let fingerprint = split.fingerprint();
+        let (fingerprint, seen) = (split.fingerprint(), Seen::of(&split));
         let (seed, interpolation) = (experiment.seed, experiment.checkpoint.interpolation);
         let views = experiment.data.augment.map(|augment| Views { augment, seed, interpolation });
-        Ok((SampleSet::training(split, self.device, self.settings.workers, views)?, fingerprint))
+        Ok((SampleSet::training(split, self.device, self.settings.workers, views)?, fingerprint, seen))
     }
 
     /// Reads one split; training labels get the noise that the config asks for.

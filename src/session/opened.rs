@@ -9,7 +9,8 @@ use anyhow::{Context, Result, ensure};
 use super::{Prepared, Session, Settings, prepare};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
-use crate::data::{Fingerprint, Split, SplitName};
+use crate::data::overlap::Seen;
+use crate::data::{Fingerprint, Request, Split, SplitName};
 use crate::experiment::{Experiment, Overrides, Validation, load_config};
 use crate::machine::Chunk;
 use crate::posterior::{Output, Predictive, Stored};
@@ -300,6 +301,23 @@ impl Opened {
             Some(_) => work(&Experiment::read_to_evaluate(&load_config(&[self.run.config()], &self.roots)?)?),
             None => work(&self.experiment),
         }
+    }
+
+    /// Returns the training images of the run, with which the test images of other data are compared. There is nothing to compare if
+    /// the data are the run's own, which were compared in training, or if the training images are not there any more.
+    pub fn seen(&self) -> Seen {
+        if self.own_data || self.trained.is_none() {
+            return Seen::Others;
+        }
+        let listing = Request::listing(self.session.settings.workers, &|_, _| ());
+        let split = self.with_own_data(|own| own.data.dataset.load(SplitName::Train, &listing));
+        split.map_or_else(
+            |why| {
+                tracing::debug!("test images are not compared with the training images: {why:#}");
+                Seen::Others
+            },
+            |split| Seen::of(&split),
+        )
     }
 
     /// Returns whether the images of a split are among the calibration images, or among those that were trained on.

@@ -9,6 +9,7 @@ use crate::base::small;
 use crate::data::Split;
 use crate::data::batches::SampleSet;
 use crate::data::order::Holdout;
+use crate::data::overlap::{Overlap, Seen};
 use crate::experiment::{Experiment, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
@@ -147,15 +148,17 @@ pub struct Material {
     pub loss: Option<Box<dyn Loss>>,
     /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
+    /// The test images that are among the training images.
+    pub overlap: Vec<Overlap>,
 }
 
 impl Material {
-    /// Reads the splits and holds out what the config asks for.
+    /// Reads the splits and holds out what the config asks for. Returns the training images, too, with which test images are compared.
     ///
     /// # Errors
     /// Fails if images cannot be read, or if a held-out share leaves no image for training or for validation.
-    pub fn read(experiment: &Experiment, session: &Session) -> Result<Material> {
-        let (train, fingerprint) = session.training_images(experiment)?;
+    pub fn read(experiment: &Experiment, session: &Session) -> Result<(Material, Seen)> {
+        let (train, fingerprint, seen) = session.training_images(experiment)?;
         let published = session.published_validation(experiment)?;
         let fingerprint = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
         session.group.agree("the training data", &fingerprint)?;
@@ -166,12 +169,12 @@ impl Material {
             Some(training) => changed_loss(&training.train, session, &train.split.labels, &holdout.train)?,
             None => None,
         };
-        Ok(Material { train, published, holdout, loss, fingerprint })
+        Ok((Material { train, published, holdout, loss, fingerprint, overlap: Vec::new() }, seen))
     }
 
     /// Creates material from given images with the task's own loss; `holdout` selects the validation images.
     pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
-        Material { train, published: None, holdout, loss: None, fingerprint }
+        Material { train, published: None, holdout, loss: None, fingerprint, overlap: Vec::new() }
     }
 
     /// Returns the number of training batches of an epoch, the last of which may be smaller.

@@ -49,6 +49,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         planned_memory_bytes: Some(memory::planned_bytes()),
         selected_epoch: 0,
         self_check_difference: session.self_check_difference,
+        overlap: context.material.overlap.clone(),
     }
 }
 

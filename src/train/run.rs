@@ -20,6 +20,7 @@ use super::validation::{Selector, Validator};
 use super::{chunks, directions, history, prefix, record};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
+use crate::data::overlap::Seen;
 use crate::experiment::Experiment;
 use crate::machine::memory::ChunkSize;
 use crate::methods::Origin;
@@ -222,8 +223,9 @@ pub fn open(experiment: &Experiment, settings: Settings) -> Result<Option<Openin
     let device = settings.device.open()?;
     let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
     let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
-    session.test_images(experiment)?;
-    let Some(material) = material else { return Ok(None) };
+    let seen = material.as_ref().map_or(&Seen::Others, |(_, seen)| seen);
+    session.test_images(experiment, seen)?;
+    let Some((material, _)) = material else { return Ok(None) };
     let cut = plan_alone(experiment, &session, &material)?;
     let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
     Ok(Some(Opening { trained, held_out, cut }))

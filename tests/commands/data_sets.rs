@@ -105,6 +105,37 @@ fn a_published_validation_split_validates() {
     );
 }
 
+/// Test images that were trained on are said once, by training for the run's own test set and by `eval` for another one, and are in the
+/// run's record.
+#[test]
+fn test_images_among_the_training_images_are_told() {
+    let place = Place::with_tiny();
+    ["train", "test"].iter().for_each(|split| drop(classes(&place, &format!("data/{split}"), ",")));
+    crate::common::image(&place, "data/test/3/0.png", 70);
+    let root = format!("data.image-folder.root={}", place.path("data").display());
+    let output = place.train(&[&root, "train.batch_size=5"]).output().unwrap();
+    let said = "data: 9 images are of 10 images among the training images (";
+    assert_eq!(messages(&output).matches(said).count(), 1, "{}", messages(&output));
+    let record = std::fs::read_to_string(place.run().join("run.json")).unwrap();
+    assert_has(&record, &["\"overlap\": [", "\"set\": \"data\"", "\"images\": 9", "\"compared\": 10", "test/0/0.png"]);
+
+    classes(&place, "other", ",");
+    (0..10).filter(|class| *class != 4).for_each(|class| {
+        drop(crate::common::image(&place, &format!("other/{class}/0.png"), 100 + class));
+    });
+    let evaluated = |data: &str| {
+        let mut command = place.command("eval", &[]);
+        command.args(["--data", &format!("image-folder={}", place.path(data).display())]);
+        messages(&command.output().unwrap())
+    };
+    assert_has(&evaluated("other"), &["other: 1 image is of 10 images among the training images (", "other/4/0.png"]);
+    std::fs::remove_dir_all(place.path("other/4")).unwrap();
+    assert!(!evaluated("other").contains("among the training images"));
+    // Where the training images are gone, there is nothing to compare with.
+    std::fs::remove_dir_all(place.path("data")).unwrap();
+    assert!(!evaluated("other").contains("error"));
+}
+
 #[test]
 fn new_images_are_resized_as_those_of_the_run() {
     let place = Place::with_tiny();
