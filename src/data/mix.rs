@@ -106,6 +106,15 @@ impl Mix {
     }
 }
 
+/// The way in which two images are put together.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By mixup: their weighted sum.
+    Sum,
+    /// By CutMix: one with a box of the other.
+    Cut,
+}
+
 impl Mixup {
     fn check(&self, table: &Reader) {
         if self.alpha == 0.0 && self.cutmix_alpha() == 0.0 {
@@ -153,8 +162,9 @@ impl Mixup {
             (true, true) => draws.uniform() < self.switch_prob,
             (_, cuts) => cuts,
         };
-        let share = draws.beta(if cuts { self.cutmix_alpha() } else { self.alpha });
-        self.mix(draws, cuts, share, side)
+        let (way, alpha) = if cuts { (Way::Cut, self.cutmix_alpha()) } else { (Way::Sum, self.alpha) };
+        let share = draws.beta(alpha);
+        self.mix(draws, way, share, side)
     }
 
     /// Returns `count` mixes with draws of their own. Both kinds of shares are drawn for each of them, as timm does.
@@ -169,22 +179,20 @@ impl Mixup {
         let chances = drawn(true, &mut |draws| draws.uniform());
         let one = |i: usize| {
             let cuts = cuts && (!mixes || switches[i] < self.switch_prob);
-            let share = if cuts { cut_shares[i] } else { mixup_shares[i] };
-            if chances[i] < self.prob { self.mix(draws, cuts, share, side) } else { Mix::NONE }
+            let (way, share) = if cuts { (Way::Cut, cut_shares[i]) } else { (Way::Sum, mixup_shares[i]) };
+            if chances[i] < self.prob { self.mix(draws, way, share, side) } else { Mix::NONE }
         };
         (0..count).map(one).collect()
     }
 
-    fn mix(&self, draws: &mut dyn Draws, cuts: bool, share: f64, side: i64) -> Mix {
+    fn mix(&self, draws: &mut dyn Draws, way: Way, share: f64, side: i64) -> Mix {
         if share == 1.0 {
             return Mix::NONE;
         }
-        if !cuts {
-            return Mix { share, blend: share, bounds: [0; 4] };
-        }
-        let bounds = match self.cutmix_minmax {
-            Some(sides) => box_of_sides(draws, sides, side),
-            None => box_of_area(draws, 1.0 - share, side),
+        let bounds = match (way, self.cutmix_minmax) {
+            (Way::Sum, _) => return Mix { share, blend: share, bounds: [0; 4] },
+            (Way::Cut, Some(sides)) => box_of_sides(draws, sides, side),
+            (Way::Cut, None) => box_of_area(draws, 1.0 - share, side),
         };
         let [top, bottom, left, right] = bounds;
         // The box may be cut off at the border, so that the share is that of what is left of it.

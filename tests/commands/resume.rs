@@ -355,7 +355,10 @@ fn theta_is_averaged() {
             "[method.ivon]\nparticles = 2\nlr = 0.1\ness = 30\nhess_init = 0.5",
             "ema: method.ivon keeps Gaussians or draws",
         ),
-        ("[method.sgld]\nparticles = 2\nlr = 0.1\ness = 32\nevery = 2\nstart = 0", "ema: method.sgld keeps Gaussians or draws"),
+        (
+            "[method.sgld]\nparticles = 2\nlr = 0.1\ness = 32\nevery = 2\nstart = 0",
+            "ema: method.sgld keeps Gaussians or draws",
+        ),
     ] {
         let other = tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01", method);
         place.write("tiny.toml", other.replace("[optimizer.adamw]\nlr = 2e-3", "[optimizer.none]").as_bytes());
