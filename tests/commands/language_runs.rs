@@ -118,7 +118,7 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
             }),
             &["has a token numbered 299, but the network knows 50"],
         ),
-        (config("\"llama3\"", "\"yarn\""), &["rope_type = \"yarn\" is none that bella computes"]),
+        (config("\"llama3\"", "\"proportional\""), &["rope_type = \"proportional\" is none that bella computes"]),
         (config("\"use_cache\"", "\"quantization_config\": {}, \"use_cache\""), &["unquantised"]),
         (config("\"intermediate_size\": 24", "\"intermediate_size\": 25"), &["has the shape [24, 16]", "[25, 16]"]),
         (

@@ -8,7 +8,8 @@ use bella::data::Prompts;
 use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
 use bella::model::head::{Head, Training};
-use bella::model::language::{Opened, open};
+use bella::model::language::{Opened, Tokenizer, open};
+use bella::model::module::{Limit, Tokenizer as EncoderTokenizer};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::ops::{Dual, Tangents};
 use bella::model::network::{Network, Weights};
@@ -206,6 +207,36 @@ fn prompts_have_the_tokens_of_transformers() {
         }
         let tokens = tokenizer.prompts(name, &Prompts { texts, ..Prompts::default() }).unwrap();
         assert_eq!(tokens.lengths, ids.iter().map(|ids| ids.len() as u32).collect::<Vec<_>>());
+    }
+}
+
+/// Tokenizers of four classes of transformers (tests/fixtures/tokens/classes, written by scripts/make_class_tokenizer_goldens.py) on generated
+/// texts: Gemma's pairs with bytes for what they lack, GPT-2's and ModernBERT's pairs of bytes, and DeBERTa's unigrams.
+#[test]
+fn tokenizers_of_new_classes_give_the_tokens_of_transformers() {
+    let folder = fixture("tokens/classes");
+    let told: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("classes.json")).unwrap()).unwrap();
+    let texts: Vec<String> = serde_json::from_value(told["texts"].clone()).unwrap();
+    assert!(texts.len() > 150);
+    for name in ["gemma", "gpt2"] {
+        let ids: Vec<Vec<u32>> = serde_json::from_value(told[name].clone()).unwrap();
+        let tokenizer = Tokenizer::open(&folder.join(name), 1000, 1000).unwrap();
+        for (text, ids) in texts.iter().zip(&ids) {
+            assert_eq!(tokenizer.tokens(text).unwrap(), *ids, "{name}: {text:?}");
+        }
+    }
+    for name in ["deberta", "modernbert"] {
+        let ids: Vec<Vec<i64>> = serde_json::from_value(told[name].clone()).unwrap();
+        let limit = Limit { tokens: Some(400), ..Limit::default() };
+        let tokenizer = EncoderTokenizer::open(&folder.join(name), limit, 2).unwrap();
+        let prompts = Prompts { texts: texts.clone(), ..Prompts::default() };
+        let tokens = tokenizer.prompts(name, &prompts).unwrap().tensor().to_kind(Kind::Int64);
+        for (row, ids) in ids.iter().enumerate() {
+            let (own, length) = (tokens.get(row as i64), ids.len() as i64);
+            assert_eq!(own.get(1).sum(Kind::Int64).int64_value(&[]), length, "{name}: {:?}", texts[row]);
+            let found = Vec::<i64>::try_from(own.get(0).narrow(0, 0, length)).unwrap();
+            assert_eq!(found, *ids, "{name}: {:?}", texts[row]);
+        }
     }
 }
 

@@ -9,6 +9,28 @@ use crate::model::language::Geometry;
 use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
 
+/// The keys beside the tables of parts: those that are read, and those that change nothing.
+const KEYS: &[&str] = &[
+    "architectures",
+    "id2label",
+    "ignore_index",
+    "image_seq_length",
+    "image_token_id",
+    "image_token_index",
+    "initializer_range",
+    "model_type",
+    "multimodal_projector_bias",
+    "num_labels",
+    "projector_hidden_act",
+    "text_config",
+    "tie_word_embeddings",
+    "use_cache",
+    "vision_config",
+    "vision_feature_layer",
+    "vision_feature_select_strategy",
+    "vocab_size",
+];
+
 /// How an image enters the language network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisionConfig {
@@ -41,6 +63,7 @@ pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
         values.get("quantization_config").is_none(),
         "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
     );
+    values.expect_keys("a network of model_type llava", &[KEYS, families::HARMLESS_ANYWHERE].concat())?;
     let table = |key: &str| -> Result<Values> {
         let found = values.get(key).filter(|table| table.is_object()).cloned();
         let found = found.with_context(|| format!("{shown}: has no table `{key}`, which describes a part of LLaVA"))?;
@@ -187,6 +210,8 @@ mod tests {
             ("projector_hidden_act", json!("relu"), "projector_hidden_act = \"relu\""),
             ("image_token_index", json!(32_064), "the vocabulary has 32064 tokens"),
             ("vision_config", json!(null), "has no table `vision_config`"),
+            ("from_the_future", json!(3), "config.json: from_the_future = 3: a key that bella does not know"),
+            ("is_encoder_decoder", json!(true), "is_encoder_decoder = true: a key that bella does not know"),
         ] {
             let error = refused(key, value);
             assert!(error.contains(rule), "{error}");
