@@ -232,7 +232,8 @@ fn train(
     let (mut material, seen) = Material::read(experiment, &session)?;
     let mut tests = Vec::new();
     if !no_eval {
-        (tests, material.overlap) = session.test_images(experiment, &seen)?;
+        let found = session.test_images(experiment, &seen)?;
+        (tests, material.overlap) = (found.tests, found.overlap);
     }
     drop(seen);
     let stop = ending::stop(&session.group)?;
@@ -283,7 +284,7 @@ fn evaluate_finished(
     session.check_layout(run, &stored)?;
     let posterior = stored.posterior;
     // What is among the training images was said by the training, and is in its record.
-    let (tests, _) = session.test_images(experiment, &Seen::Others)?;
+    let tests = session.test_images(experiment, &Seen::Others)?.tests;
     let record = Record::read(run)?;
     after_training(experiment, &session, (run, &record), &posterior, &tests)
 }

@@ -77,6 +77,14 @@ pub struct Session {
     pub self_check_difference: Option<f64>,
 }
 
+/// The images of the test sets of an experiment.
+pub struct TestSets {
+    /// Each with its label in results.
+    pub tests: Vec<(String, TestImages)>,
+    /// Those that are among the training images.
+    pub overlap: Vec<Overlap>,
+}
+
 impl Session {
     /// Reads the checkpoint and moves it to the device, for this process alone.
     pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
@@ -148,13 +156,8 @@ impl Session {
         SampleSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
     }
 
-    /// Returns the images of every test set, each with its label in results, and those that are among the training images, of which
-    /// it warns.
-    pub fn test_images(
-        &self,
-        experiment: &Experiment,
-        seen: &Seen,
-    ) -> Result<(Vec<(String, TestImages)>, Vec<Overlap>)> {
+    /// Reads the images of every test set, and warns of those that are among the training images.
+    pub fn test_images(&self, experiment: &Experiment, seen: &Seen) -> Result<TestSets> {
         let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);
         let mut overlap = Vec::new();
         let tests = experiment.data.each_test_set(|label, set| {
@@ -163,7 +166,7 @@ impl Session {
             Ok((label.to_string(), serve(split)?))
         })?;
         overlap.iter().for_each(|found| tracing::warn!("{found}"));
-        Ok((tests, overlap))
+        Ok(TestSets { tests, overlap })
     }
 
     /// Reads the test split of one of several test sets.
