@@ -120,7 +120,7 @@ fn with_key_bias(parameters: &mut BTreeMap<String, Tensor>, axis: i64) {
     }
 }
 
-/// Returns the logits, the mean probabilities and the mutual information H[mean p] − mean H[p] in nats, all in f32, from features
+/// Returns the logits, the mean probabilities and the mutual information `H[mean p] − mean H[p]` in nats, all in f32, from features
 /// `[p, B, d]`.
 pub fn predict(writer: &Writer, leaving: &Leaving, features: &Value) -> [Value; 3] {
     writer.graph().enter("head");

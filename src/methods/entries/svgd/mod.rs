@@ -17,7 +17,7 @@
 //!
 //! With `flow = "wasserstein"` the particles follow the kernelised Wasserstein gradient flow of repulsive ensembles (D'Angelo and
 //! Fortuin 2021, arXiv 2106.11642): φ_i = ∇_i L_i + γ Σ_j ∇_i k_ij / Σ_j k_ij. With `space` other than weights they repel by what
-//! they compute, in [`outputs`].
+//! they compute, in `outputs.rs`.
 //!
 //! One difference from the paper: equation 4 prints the gradient of the kernel with the sign that attracts. Here, as in
 //! equation 2 with ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1
