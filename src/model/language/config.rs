@@ -313,6 +313,10 @@ mod tests {
             (json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }), "partial_rotary_factor = 0.5"),
             (json!({ "rope_scaling": { "rope_type": "proportional", "factor": 4.0 } }), "rope_type = \"proportional\""),
             (json!({ "rope_scaling": { "rope_type": "yarn" } }), "has no `factor`"),
+            (
+                json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0, "low_freq_factor": 1.0 } }),
+                "low_freq_factor = 1.0: a key that bella does not know for rotary positions",
+            ),
             (json!({ "original_max_position_embeddings": 4096 }), "original_max_position_embeddings = 4096"),
             (json!({ "layer_types": ["full_attention"] }), "layer_types has 1 layers, but the network has 32 blocks"),
             (json!({ "layer_types": vec!["sliding_attention"; 32] }), "but the other keys call for no window"),

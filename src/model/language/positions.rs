@@ -11,25 +11,22 @@ use crate::schema::hint;
 /// The keys that are read of a config with rotary positions.
 pub const KEYS: &[&str] = &["rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"];
 
-/// The keys of the table of rotary positions.
-const TABLE_KEYS: &[&str] = &[
-    "rope_type",
-    "type",
-    "rope_theta",
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
-    "attention_factor",
-    "beta_fast",
-    "beta_slow",
-    "mscale",
-    "mscale_all_dim",
-    "truncate",
-    "short_factor",
-    "long_factor",
-];
+/// The keys of the table of rotary positions of every type.
+const TABLE_KEYS: &[&str] =
+    &["rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"];
+
+/// Returns the keys that a scaling reads besides those of every type.
+fn keys_of(scaling: &Scaling) -> &'static [&'static str] {
+    match scaling {
+        Scaling::None => &[],
+        Scaling::Linear { .. } | Scaling::Dynamic => &["factor"],
+        Scaling::Llama3 { .. } => &["factor", "low_freq_factor", "high_freq_factor"],
+        Scaling::Yarn(_) => {
+            &["factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"]
+        }
+        Scaling::Long { .. } => &["factor", "attention_factor", "short_factor", "long_factor"],
+    }
+}
 
 /// The types of transformers 5.24 that bella computes.
 const TYPES: [&str; 6] = ["default", "linear", "dynamic", "llama3", "yarn", "longrope"];
@@ -101,7 +98,7 @@ impl Reading<'_> {
         let table = table.unwrap_or_else(|| Values::new(&self.values.path, Value::Null));
         let channels = self.turned(&table)?;
         let scaling = self.scaling(&table, channels)?;
-        table.expect_keys("rotary positions", TABLE_KEYS)?;
+        table.expect_keys("rotary positions", &[TABLE_KEYS, keys_of(&scaling)].concat())?;
         Ok(Rope { theta, scaling, channels })
     }
 
