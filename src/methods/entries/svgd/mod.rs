@@ -56,7 +56,6 @@ pub static ENTRY: Entry = Entry {
         Variant { key: "svgd-own", sets: &["gamma=0.01", "drive=own"], asks_for_mixing: false },
         Variant { key: "svgd-shared", sets: &["gamma=0.01", "drive=shared"], asks_for_mixing: false },
         Variant { key: "svgd-weight", sets: &["gamma=0.01", "drive=weight"], asks_for_mixing: true },
-        Variant { key: "svgd-logits", sets: &["gamma=0.01", "space=logits"], asks_for_mixing: true },
     ],
     names: &[("full", "SVGD"), ("low-rank", "Bella-SVGD")],
     names_of_many: &[],
