@@ -26,7 +26,8 @@ fn main() {
 /// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 2] = ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp"];
+    const SOURCES: [&str; 3] =
+        ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp", "src/machine/workers.cpp"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));

@@ -98,6 +98,7 @@ pub fn errors(
         coming: 0,
         need: MemoryEstimate { member, ..model.need(Graph::None) },
         whole: ChunkSize { members: chunk, images: batch_size },
+        at_most: None,
         members: None,
         device: model.device,
         advice: "lower --chunk",

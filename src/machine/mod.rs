@@ -9,6 +9,7 @@ pub mod memory;
 pub mod memory_file;
 pub mod parallel;
 pub mod wait;
+pub mod workers;
 
 pub use computing::{Chunk, Precision};
 pub use wait::Wait;

@@ -141,6 +141,11 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns whether a step asks for more than losses and their gradients of passes, so that they are not divided among threads.
+    fn passes_together(&self) -> bool {
+        self.squares_images()
+    }
+
     /// Returns the number of matrices `[n, P]` in a posterior of this method.
     fn matrices_of_the_posterior(&self) -> u64 {
         1

@@ -13,6 +13,7 @@ pub mod llava;
 pub mod module;
 pub mod network;
 mod outline;
+pub mod pieces;
 mod preparation;
 pub mod recognition;
 mod spec;
@@ -234,7 +235,7 @@ impl Model {
         let need = self.need(graph);
         let need = MemoryEstimate { fixed: need.fixed + fixed, ..need };
         let whole = ChunkSize { members: 1, images: samples };
-        Task { what, coming: 0, need, whole, members: None, device: self.device, advice }.plan()
+        Task { what, coming: 0, need, whole, at_most: None, members: None, device: self.device, advice }.plan()
     }
 
     /// Returns the preprocessing of stored bytes to the network's images.

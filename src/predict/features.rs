@@ -5,7 +5,7 @@ use tch::{Tensor, no_grad};
 
 use super::{Predictor, in_parts, joined};
 use crate::data::batches::{SampleSet, in_order};
-use crate::machine::memory::{ChunkSize, Chunker};
+use crate::machine::memory::{ChunkSize, Chunker, Task};
 use crate::model::Input;
 use crate::model::network::Graph;
 
@@ -19,7 +19,7 @@ impl Predictor<'_> {
         self.made.borrow_mut().clear();
         self.keeps_all.set(false);
         let need = self.need(Graph::None, fixed, false);
-        self.cut("features", need, ChunkSize { members: 1, images }, None)
+        Task { members: None, ..self.task("features", need, ChunkSize { members: 1, images }) }.plan()
     }
 
     /// Returns the features `[B, d]` of samples by one member, without a graph.

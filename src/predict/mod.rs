@@ -5,6 +5,7 @@ mod features;
 pub mod generate;
 pub mod inputs;
 mod members;
+mod pieces;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -12,16 +13,17 @@ use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{ROOM_TO_PREDICT, first_line, host_f32, upload, wide};
 use crate::data::batches::{SampleSet, in_order};
 use crate::machine::Chunk;
 use crate::machine::memory;
-use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
+use crate::machine::memory::{AtMost, ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::machine::parallel::ProcessGroup;
 use crate::model::network::Graph;
 use crate::model::network::Weights;
+use crate::model::pieces::Whole;
 use crate::model::{Input, Model};
 use crate::predictions::{Predictions, Shape};
 
@@ -125,20 +127,34 @@ impl<'a> Predictor<'a> {
         let logits = 2 * (numbers * Kind::Float.elt_size_in_bytes()) as u64;
         let Members::Linear(linear) = self.members else {
             self.decide_keeping(Graph::None, images, logits);
-            return self.plan_pass("prediction", Graph::None, images, logits);
+            return self.plan_predictions(images, logits);
         };
         let need = linear.need(self.model);
         let need = MemoryEstimate { fixed: need.fixed + logits, ..need };
         let images = images.min(linear.images_at_once(self.model));
         let whole = ChunkSize { members: linear.members_at_once(), images };
-        self.cut("prediction", need, whole, self.asked())
+        self.task("prediction", need, whole).plan()
+    }
+
+    /// Plans predictions of batches of `images` images, which are divided among threads, beside `fixed` bytes of other data.
+    ///
+    /// # Errors
+    /// Fails if one member and one image do not fit in memory.
+    pub fn plan_predictions(&self, images: usize, fixed: u64) -> Result<Chunker> {
+        let need = self.need(Graph::None, fixed, self.keeps_all.get());
+        let entering = self.model.entering() * self.model.kind.elt_size_in_bytes() as u64;
+        let need = MemoryEstimate { image: need.image + entering, ..need };
+        let at_most = self.model.at_most(Whole { members: self.members(), samples: images, gradients: 0 });
+        let at_most = at_most.map(|most| AtMost { members: self.members(), ..most });
+        let whole = ChunkSize { members: self.members(), images };
+        Task { at_most, ..self.task("prediction", need, whole) }.plan()
     }
 
     /// Decides whether the layer weights of all members are kept from now on. They are if they fit beside a pass over a
     /// batch of `images` images and `fixed` bytes.
     pub fn decide_keeping(&self, graph: Graph, images: usize, fixed: u64) {
         self.made.borrow_mut().clear();
-        let all = self.need(graph, fixed, true).bytes(ChunkSize { members: 1, images });
+        let all = self.need(graph, fixed, true).bytes(ChunkSize { members: 1, images }, None);
         self.keeps_all.set(memory::room(self.model.device).is_none_or(|room| all <= room));
     }
 
@@ -149,7 +165,7 @@ impl<'a> Predictor<'a> {
     pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Chunker> {
         let need = self.need(graph, fixed, self.keeps_all.get());
         let whole = ChunkSize { members: self.members(), images };
-        self.cut(what, need, whole, self.asked())
+        self.task(what, need, whole).plan()
     }
 
     /// Returns the number of members at once that the user asks for.
@@ -160,9 +176,10 @@ impl<'a> Predictor<'a> {
         }
     }
 
-    /// Cuts the members and images of `whole` so that they fit, for every pass of this predictor.
-    fn cut(&self, what: &str, need: MemoryEstimate, whole: ChunkSize, members: Option<usize>) -> Result<Chunker> {
-        Task { what, coming: 0, need, whole, members, device: self.model.device, advice: ROOM_TO_PREDICT }.plan()
+    /// Returns the task of passes over the members and images of `whole`.
+    fn task<'t>(&self, what: &'t str, need: MemoryEstimate, whole: ChunkSize) -> Task<'t> {
+        let (members, device) = (self.asked(), self.model.device);
+        Task { what, coming: 0, need, whole, at_most: None, members, device, advice: ROOM_TO_PREDICT }
     }
 
     fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> MemoryEstimate {
@@ -174,39 +191,20 @@ impl<'a> Predictor<'a> {
         }
     }
 
-    /// Returns the layer weights of some members.
-    ///
-    /// # Errors
-    /// Fails for linearised members, which have none, and if the posterior cannot be drawn from.
-    pub fn weights(&self, members: Range<usize>) -> Result<Rc<Weights<'a>>> {
-        if let Some((_, weights)) = self.made.borrow().iter().find(|(made, _)| *made == members) {
-            return Ok(weights.clone());
-        }
-        if !self.keeps_all.get() {
-            self.made.borrow_mut().clear();
-        }
-        let base = &self.model.base;
-        let weights = Rc::new(match self.members {
-            Members::Checkpoint => Weights::frozen(base),
-            Members::Rows { subspace, rows } => {
-                let rows = rows.rows(members.clone())?;
-                subspace.weights(base, &subspace.layout().leaves(&rows, self.model.kind, false))
-            }
-            Members::Linear(_) => return Err(anyhow!("linearised members have no layer weights")),
-        });
-        let mut made = self.made.borrow_mut();
-        // When the batch is split further than before, the weights of the larger chunk are no longer needed.
-        made.retain(|(before, _)| before.end <= members.start || members.end <= before.start);
-        made.push((members, weights.clone()));
-        Ok(weights)
-    }
-
     /// Returns the logits `[k, B, C]` of some members for B samples that all of them see (p = 1), differentiable.
     ///
     /// # Errors
     /// Fails if [`weights`](Self::weights) fails, or if the samples cannot be prepared.
     pub fn forward(&self, members: Range<usize>, input: &Input) -> Result<Tensor> {
-        Ok(self.narrowed(self.model.logits_of(&*self.weights(members)?, input)?))
+        self.logits_by(&*self.weights(members)?, input)
+    }
+
+    /// Returns the logits `[k, B, C]` of members with these weights for B samples that all of them see (p = 1), differentiable.
+    ///
+    /// # Errors
+    /// Fails if the samples cannot be prepared.
+    pub fn logits_by(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
+        Ok(self.narrowed(self.model.logits_of(weights, input)?))
     }
 
     /// Returns the logits `[m, B, C]` of all members for B samples that all of them see (p = 1), without a graph.
@@ -226,7 +224,7 @@ impl<'a> Predictor<'a> {
                 let parts = match self.members {
                     Members::Linear(linear) => vec![self.linear(linear, &input, cut.members)?],
                     _ => in_parts(members.clone(), cut.members)
-                        .map(|some| no_grad(|| self.forward(some, &input)))
+                        .map(|some| self.in_pieces(some, &input))
                         .collect::<Result<Vec<_>>>()?,
                 };
                 Ok(joined(parts, 0))

@@ -14,6 +14,7 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::methods::{HeadNumbers, MethodSpec};
 use crate::model::Model;
 use crate::model::network::Graph;
+use crate::model::pieces::Whole;
 use crate::optimizers::OptimizerSpec;
 use crate::session::Session;
 use crate::subspace::Layout;
@@ -132,7 +133,10 @@ impl<'a> Step<'a> {
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
         let beside = self.particles as u64 * numbers * Kind::Float.elt_size_in_bytes() as u64;
-        MemoryEstimate { fixed: matrices * matrix + beside + copies + pairs, member, ..pass }
+        // What enters the first trained stage is there once for all particles.
+        let entering = if own_samples { 0 } else { model.entering() * model.kind.elt_size_in_bytes() as u64 };
+        let fixed = matrices * matrix + beside + copies + pairs;
+        MemoryEstimate { fixed, member, image: pass.image + entering, ..pass }
     }
 
     /// Returns the matrices that an optimizer's formulas make on their way: none on a CPU, where they take theta in tiles.
@@ -145,10 +149,14 @@ impl<'a> Step<'a> {
     /// # Errors
     /// Fails if one particle and one image do not fit.
     pub fn plan(&self) -> Result<Rc<Chunker>> {
-        self.task().plan().map(Rc::new)
+        let task = self.task();
+        let ChunkSize { members, images: samples } = task.whole;
+        let whole = Whole { members, samples, gradients: self.layout.parameters() as usize };
+        let at_most = if self.method.passes_together() { None } else { self.model.at_most(whole) };
+        Task { at_most, ..task }.plan().map(Rc::new)
     }
 
-    /// Returns how a step would be split where `free` bytes are free besides the frozen weights, and the bytes that it would
+    /// Returns how an undivided step would be split where `free` bytes are free besides the frozen weights, and the bytes that it would
     /// take with theta and the state of method and optimizer.
     pub fn within(&self, free: u64) -> (ChunkSize, u64) {
         self.task().within(free)
@@ -162,6 +170,6 @@ impl<'a> Step<'a> {
         };
         let whole = ChunkSize { members: self.own, images };
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
-        Task { what, coming: self.coming, need: self.need(), whole, members, device, advice }
+        Task { what, coming: self.coming, need: self.need(), whole, at_most: None, members, device, advice }
     }
 }

@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::gradient::{Gradient, Root};
 use super::likelihood::Likelihood;
+use super::pieces::Own;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
 use crate::methods::{Evaluation, Extended, FactorNoise, Request};
@@ -123,22 +124,28 @@ impl Likelihood<'_> {
         samples: impl Iterator<Item = Range<usize>>,
     ) -> Result<Tensor> {
         let (layout, count) = (self.subspace.layout(), rows.theta.size()[0]);
-        let leaves = layout.leaves(&rows.theta, self.model.kind, true);
-        let noises = layout.leaves(&rows.noise, self.model.kind, true);
-        let all: Vec<&Tensor> = leaves.iter().chain(&noises).collect();
-        let mut losses = Tensor::zeros([count], (Kind::Float, rows.theta.device()));
-        for samples in samples {
-            let slice = self.slice(rows.start, count, samples);
+        let kind = self.model.kind;
+        let pass = |own: &Own| {
+            let leaves = layout.leaves(&own.rows(&rows.theta), kind, true);
+            let noises = layout.leaves(&own.rows(&rows.noise), kind, true);
             let mut weights = self.subspace.weights(&self.model.base, &leaves);
             for Layer { name, column, inputs, outputs } in layers {
-                let own = |signs: &Tensor| signs.narrow(1, slice.from, slice.samples);
+                let signs = |signs: &Tensor| own.rows(signs).narrow(1, own.slice.from, own.slice.samples);
                 let noise = noises[*column].shallow_clone();
-                weights.flip(name, Flipped { noise, inputs: own(inputs), outputs: own(outputs) });
+                weights.flip(name, Flipped { noise, inputs: signs(inputs), outputs: signs(outputs) });
             }
-            let Gradient { values, by_leaves } = self.pass(weights, &all, slice, Root::Loss, None)?;
-            layout.gather(&by_leaves[..leaves.len()], &rows.gradients);
-            layout.gather(&by_leaves[leaves.len()..], &rows.by_noise);
-            losses += values;
+            let all: Vec<&Tensor> = leaves.iter().chain(&noises).collect();
+            self.pass(weights, &all, own, Root::Loss, None)
+        };
+        let losses = Tensor::zeros([count], (Kind::Float, rows.theta.device()));
+        let add = |own: &Own, Gradient { values, by_leaves }: Gradient| {
+            let (by_leaves, by_noise) = by_leaves.split_at(layout.columns.len());
+            layout.gather(by_leaves, &own.rows(&rows.gradients));
+            layout.gather(by_noise, &own.rows(&rows.by_noise));
+            let _ = own.rows(&losses).g_add_(&values);
+        };
+        for samples in samples {
+            self.in_pieces(self.slice(rows.start, count, samples), 2 * layout.parameters(), &pass, &add)?;
         }
         Ok(losses)
     }

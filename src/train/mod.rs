@@ -15,6 +15,7 @@ mod mixing;
 mod observers;
 mod particles;
 mod passes;
+mod pieces;
 mod prefix;
 mod progress;
 mod reading;

@@ -7,10 +7,10 @@ use std::ops::Range;
 use anyhow::Result;
 use tch::{Kind, Tensor, no_grad};
 
-use super::gradient::Segments;
-use super::gradient::{Backward, Gradient, Pass, Plain, Root, Slice};
+use super::gradient::{Backward, Gradient, Pass, Plain, Root, Segments, Slice};
 use super::likelihood::Likelihood;
 use super::mixing::Mixing;
+use super::pieces::Own;
 use crate::machine::memory::ChunkSize;
 use crate::methods::{Evaluation, Output, Outputs};
 use crate::model::Input;
@@ -80,31 +80,40 @@ impl Likelihood<'_> {
         mixing: Option<&Mixing>,
     ) -> Result<Tensor> {
         let (layout, count) = (self.subspace.layout(), chunk.theta.size()[0]);
-        let leaves = layout.leaves(&chunk.theta, self.model.kind, true);
-        let mut total = Tensor::zeros([count], (Kind::Float, chunk.theta.device()));
-        for samples in samples {
+        let pass = |own: &Own| {
+            let leaves = layout.leaves(&own.rows(&chunk.theta), self.model.kind, true);
             let weights = self.subspace.weights(&self.model.base, &leaves);
+            self.pass(weights, &leaves.iter().collect::<Vec<_>>(), own, root, mixing)
+        };
+        let total = Tensor::zeros([count], (Kind::Float, chunk.theta.device()));
+        let add = |own: &Own, Gradient { values, by_leaves }: Gradient| {
+            layout.gather(&by_leaves, &own.rows(&chunk.gradients));
+            let _ = own.rows(&total).g_add_(&values);
+        };
+        for samples in samples {
             let slice = self.slice(chunk.start, count, samples);
-            let leaves: Vec<&Tensor> = leaves.iter().collect();
-            let Gradient { values, by_leaves } = self.pass(weights, &leaves, slice, root, mixing)?;
-            layout.gather(&by_leaves, &chunk.gradients);
-            total += values;
+            match mixing {
+                // Mixed gradients are sums over particles, and their tape is that of one thread.
+                Some(_) => self.together(slice, &pass, &add)?,
+                None => self.in_pieces(slice, layout.parameters(), &pass, &add)?,
+            }
         }
         Ok(total)
     }
 
-    /// Runs one pass of a slice with `weights` that are attached to `leaves`.
+    /// Runs one pass with `weights` that are attached to `leaves`.
     pub(super) fn pass(
         &self,
         mut weights: Weights,
         leaves: &[&Tensor],
-        slice: Slice,
+        own: &Own,
         root: Root,
         mixing: Option<&Mixing>,
     ) -> Result<Gradient> {
+        let slice = own.slice;
         let forward = mixing.map(|mixing| mixing.forward(&mut weights, slice));
         let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
-        let (input, labels) = (self.input.map(|t| slice.of(t)), slice.of(&self.labels));
+        let (input, labels) = (own.input(), slice.of(&self.labels));
         let scale = self.scale.as_ref().map(|scale| slice.of(scale));
         let (model, loss, magnified) = (self.model, self.loss, self.magnified);
         let pass = Pass { model, loss, weights, input, labels, scale, root, magnified, slice };
@@ -144,12 +153,17 @@ impl Likelihood<'_> {
         self.chunker.run(|size| {
             for some in in_parts(0..rows as usize, size.members) {
                 let (start, count) = (some.start as i64, some.len() as i64);
-                let leaves = layout.leaves(&theta.narrow(0, start, count), self.model.kind, false);
-                let weights = self.subspace.weights(&self.model.base, &leaves);
                 for samples in in_parts(0..shape[1] as usize, size.images) {
-                    let slice = self.slice(start, count, samples);
-                    let found = no_grad(|| forward(&weights, &self.input.map(|t| slice.of(t))))?;
-                    all.narrow(0, start, count).narrow(1, slice.from, slice.samples).copy_(&found);
+                    let (whole, samples) = (self.slice(start, count, samples), all.narrow(0, start, count));
+                    let pass = |own: &Own| {
+                        let leaves = layout.leaves(&own.rows(&theta.narrow(0, start, count)), self.model.kind, false);
+                        let weights = self.subspace.weights(&self.model.base, &leaves);
+                        no_grad(|| forward(&weights, &own.input()))
+                    };
+                    let keep = |own: &Own, found: Tensor| {
+                        own.rows(&samples).narrow(1, own.slice.from, own.slice.samples).copy_(&found);
+                    };
+                    self.in_pieces(whole, 0, &pass, &keep)?;
                 }
             }
             Ok(())

@@ -20,6 +20,7 @@ mod methods;
 mod modules;
 mod parallel;
 mod particles;
+mod pieces;
 mod prefix;
 mod projection_exports;
 mod text_exports;

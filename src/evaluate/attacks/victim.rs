@@ -1,13 +1,16 @@
 //! The target of an attack: the loss of m members as one classifier, differentiated with respect to the pixels. The
 //! members are fixed: the same ones give the gradient and the reported predictions.
 
+use std::ops::Range;
+
 use anyhow::{Result, bail, ensure};
-use tch::{Kind, Tensor, no_grad};
+use tch::{Kind, Tensor, no_grad, with_grad};
 
 use super::{Classifier, Goal, Goals, Resolution, Scored, Slope, Target, one_by_one};
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
+use crate::machine::workers;
 use crate::model::Input;
 use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
@@ -64,7 +67,7 @@ impl<'p, 'a> Victim<'p, 'a> {
         let graph = Graph::Samples { budgets: budgets + kept as usize };
         predictor.decide_keeping(graph, images, fixed);
         let attacking = predictor.plan_pass("attack", graph, images, fixed)?;
-        let predicting = predictor.plan_pass("prediction", Graph::None, images, fixed)?;
+        let predicting = predictor.plan_predictions(images, fixed)?;
         Ok(Victim { predictor, target, resolution, attacking, predicting })
     }
 
@@ -105,11 +108,7 @@ impl<'p, 'a> Victim<'p, 'a> {
         let pixels = pixels.detach().set_requires_grad(true);
         let all = 0..self.predictor.members();
         if members >= all.len() {
-            let logits = self.predictor.forward(all, &all_see(&pixels))?;
-            let losses = values(&logits);
-            let root = losses.sum(losses.kind());
-            let gradient = finite(Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0))?;
-            return Ok((logits.detach(), Slope { losses: losses.detach(), gradient }));
+            return self.pulled_at_once(&pixels, values);
         }
         let parts =
             in_parts(all.clone(), members).map(|some| no_grad(|| self.predictor.forward(some, &all_see(&pixels))));
@@ -123,6 +122,31 @@ impl<'p, 'a> Victim<'p, 'a> {
             total += Tensor::f_run_backward(&[root], &[&pixels], false, false)?.remove(0);
         }
         Ok((logits.detach(), Slope { losses: losses.detach(), gradient: finite(total)? }))
+    }
+
+    /// Returns the same with the graph of all members in memory, made and followed back by threads for some images each.
+    fn pulled_at_once(&self, pixels: &Tensor, values: &dyn Fn(&Tensor) -> Tensor) -> Result<(Tensor, Slope)> {
+        let (members, model) = (self.predictor.members(), self.predictor.model);
+        let weights = self.predictor.weights(0..members)?;
+        let images = pixels.size()[0] as usize;
+        let parts = model.pieces_of_samples(members, images).unwrap_or_else(|| std::iter::once(0..images).collect());
+        let of = |t: &Tensor, axis: i64, part: &Range<usize>| t.narrow(axis, part.start as i64, part.len() as i64);
+        let leaves: Vec<Tensor> =
+            parts.iter().map(|part| of(pixels, 0, part).detach().set_requires_grad(true)).collect();
+        let forward = |number: usize| with_grad(|| self.predictor.logits_by(&weights, &all_see(&leaves[number])));
+        // SAFETY: each piece has pixels and a graph of its own, and reads the weights through a network that divides.
+        let graphs = unsafe { in_threads(parts.len(), &forward)? };
+        let logits = Tensor::cat(&graphs.iter().map(Tensor::detach).collect::<Vec<_>>(), 1).set_requires_grad(true);
+        let losses = values(&logits);
+        let by_logits = Tensor::f_run_backward(&[losses.sum(losses.kind())], &[&logits], false, false)?.remove(0);
+        let backward = |number: usize| {
+            let own = with_grad(|| (&graphs[number] * of(&by_logits, 1, &parts[number])).sum(logits.kind()));
+            Ok(Tensor::f_run_backward(&[own], &[&leaves[number]], false, false)?.remove(0))
+        };
+        // SAFETY: as above.
+        let gradients = unsafe { in_threads(parts.len(), &backward)? };
+        let gradient = finite(Tensor::cat(&gradients, 0))?;
+        Ok((logits.detach(), Slope { losses: losses.detach(), gradient }))
     }
 
     /// Returns the loss of each image, `[B]`, from logits `[m, B, C]` and labels `[B]`.
@@ -212,6 +236,18 @@ fn target_losses(target: Target, weights: Option<&[f64]>, logits: &Tensor, label
         Target::MeanLoss => -mean(&label_log_probabilities(logits, labels, kind), false),
         Target::Member(member) => -label_log_probabilities(&logits.get(member as i64), labels, kind),
     }
+}
+
+/// Returns what `work` gives for each of `count` parts. One part alone is left to libtorch's own threads.
+///
+/// # Safety
+/// As for [`workers::run`].
+unsafe fn in_threads(count: usize, work: &dyn Fn(usize) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+    if count == 1 {
+        return Ok(vec![work(0)?]);
+    }
+    // SAFETY: the caller vouches for `work`.
+    unsafe { workers::each(count, work) }
 }
 
 /// Returns pixels `[B, 3, h, w]` as an input shared by all members.

@@ -30,6 +30,7 @@ pub fn planned_bytes() -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planned {
     pub need: MemoryEstimate,
+    pub at_most: Option<AtMost>,
     /// The bytes that were free, if the system reports them.
     pub free: Option<u64>,
     /// The bytes that this process held.
@@ -66,12 +67,13 @@ impl Chunker {
     /// Uses the cut that a run was started with, unless it does not fit in the free memory. In that case the present
     /// cut stays, and a line in the log says so.
     pub fn go_on_with(&self, started: ChunkSize) {
-        let (now, Planned { need, free, held }) = (self.cut.get(), self.planned);
+        let (now, Planned { need, at_most, free, held }) = (self.cut.get(), self.planned);
         if started == now {
             return;
         }
-        let (bytes, ChunkSize { members, images }) = (need.bytes(started), started);
-        match free.filter(|free| bytes as f64 > *free as f64 * SHARE_TO_GO_ON && need.bytes(now) < bytes) {
+        let (bytes, ChunkSize { members, images }) = (need.bytes(started, at_most), started);
+        let larger = need.bytes(now, at_most) < bytes;
+        match free.filter(|free| bytes as f64 > *free as f64 * SHARE_TO_GO_ON && larger) {
             Some(free) => tracing::warn!(
                 "{}: this run was started with {members} members x {images} images at once, which need {:.1} GiB, but \
                  {:.1} GiB is free: it goes on with {} x {}, but not bit for bit",
@@ -154,34 +156,43 @@ pub struct MemoryEstimate {
     pub pair: u64,
 }
 
-impl MemoryEstimate {
-    /// Returns the memory of a cut, in bytes.
-    pub fn bytes(&self, ChunkSize { members, images }: ChunkSize) -> u64 {
-        let (members, images) = (members as u64, images as u64);
-        let parts = [self.member.saturating_mul(members), self.image.saturating_mul(images)];
-        let pairs = self.pair.saturating_mul(members.saturating_mul(images));
-        parts.into_iter().fold(self.fixed.saturating_add(pairs), u64::saturating_add)
-    }
+/// What is in memory at the same time where a pass is divided into pieces of members and images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtMost {
+    pub members: usize,
+    /// Images of members.
+    pub pairs: usize,
+}
 
-    /// Returns the largest cut of `whole` into about equal parts that takes at most `room` bytes. It reduces the
-    /// members first, then the images. The smallest cut is one member and one image, whether they fit or not.
-    pub(super) fn cut(&self, whole: ChunkSize, room: u64) -> ChunkSize {
-        let each = self.member.saturating_add(self.pair.saturating_mul(whole.images as u64));
-        let rest = room.saturating_sub(self.fixed.saturating_add(self.image.saturating_mul(whole.images as u64)));
-        let most = rest / each.max(1);
-        if most >= 1 {
-            return ChunkSize { members: even(whole.members, most), images: whole.images };
-        }
-        let rest = room.saturating_sub(self.fixed.saturating_add(self.member));
-        let most = rest / self.image.saturating_add(self.pair).max(1);
-        ChunkSize { members: 1, images: even(whole.images, most.max(1)) }
+impl MemoryEstimate {
+    /// Returns the memory of a cut, in bytes, of which no more is there at the same time than `at_most` says.
+    pub fn bytes(&self, ChunkSize { members, images }: ChunkSize, at_most: Option<AtMost>) -> u64 {
+        let (members, images) = (members as u64, images as u64);
+        let pairs = members.saturating_mul(images);
+        let (members, pairs) =
+            at_most.map_or((members, pairs), |most| (members.min(most.members as u64), pairs.min(most.pairs as u64)));
+        let parts =
+            [self.member.saturating_mul(members), self.image.saturating_mul(images), self.pair.saturating_mul(pairs)];
+        parts.into_iter().fold(self.fixed, u64::saturating_add)
     }
 }
 
-/// Returns the largest size of about equal parts of `all` that is at most `most`.
-fn even(all: usize, most: u64) -> usize {
-    let most = most.clamp(1, all.max(1) as u64) as usize;
-    all.div_ceil(all.div_ceil(most).max(1)).max(1)
+impl ChunkSize {
+    /// Returns the largest cut of this one into about equal parts that fits. Members are reduced first, unless they are `fixed`, then
+    /// images. The smallest cut is returned whether it fits or not.
+    pub(super) fn fitting(self, fixed: bool, fits: impl Fn(ChunkSize) -> bool) -> ChunkSize {
+        let members = |count: usize| ChunkSize { members: count, ..self };
+        let fewest = if fixed { self.members } else { 1 };
+        let of_members = even(self.members, fewest).map(members);
+        let of_images = even(self.images, 1).map(|images| ChunkSize { members: fewest, images });
+        let smallest = ChunkSize { members: fewest, images: 1 };
+        of_members.chain(of_images).find(|cut| fits(*cut)).unwrap_or(smallest)
+    }
+}
+
+/// Returns the sizes of about equal parts of `all`, falling from `all` to `least`.
+fn even(all: usize, least: usize) -> impl Iterator<Item = usize> {
+    (1..=all.max(1)).map(move |parts| all.max(1).div_ceil(parts)).take_while(move |size| *size >= least)
 }
 
 #[cfg(test)]
@@ -212,7 +223,7 @@ mod tests {
     fn a_run_goes_on_with_its_cut_where_that_fits() {
         let need = MemoryEstimate { fixed: 100, member: 0, image: 0, pair: 10 };
         let after = |started: ChunkSize, free: Option<u64>| {
-            let planned = Planned { need, free, held: 0 };
+            let planned = Planned { need, at_most: None, free, held: 0 };
             let chunker = Chunker::planned(ChunkSize { members: 2, images: 20 }, planned, "test", "wait");
             chunker.go_on_with(started);
             chunker.cut()
@@ -227,17 +238,32 @@ mod tests {
 
     const NEED: MemoryEstimate = MemoryEstimate { fixed: 100, member: 10, image: 1, pair: 2 };
 
+    fn cut(room: u64, at_most: Option<AtMost>) -> ChunkSize {
+        WHOLE.fitting(false, |cut| NEED.bytes(cut, at_most) <= room)
+    }
+
+    #[test]
+    fn pieces_that_are_there_one_after_the_other_take_no_more_than_those_of_a_moment() {
+        // Two pieces of one member and ten images: 100 + 2·10 + 20 + 20·2.
+        let at_most = Some(AtMost { members: 2, pairs: 20 });
+        assert_eq!(NEED.bytes(WHOLE, at_most), 180);
+        assert_eq!(cut(180, at_most), WHOLE);
+        // 100 + 10 + 20 + 20·2 for one member.
+        assert_eq!(cut(179, at_most), ChunkSize { members: 1, images: 20 });
+        assert_eq!(cut(169, at_most), ChunkSize { members: 1, images: 10 });
+    }
+
     #[test]
     fn members_are_cut_before_images() {
         // 100 + 8·10 + 20 + 8·20·2 = 520.
-        assert_eq!(NEED.bytes(WHOLE), 520);
-        assert_eq!(NEED.cut(WHOLE, 520), WHOLE);
-        assert_eq!(NEED.cut(WHOLE, 519), ChunkSize { members: 4, images: 20 });
-        assert_eq!(NEED.cut(WHOLE, 170), ChunkSize { members: 1, images: 20 });
-        assert_eq!(NEED.cut(WHOLE, 169), ChunkSize { members: 1, images: 10 });
-        assert_eq!(NEED.cut(WHOLE, 0), ChunkSize { members: 1, images: 1 });
+        assert_eq!(NEED.bytes(WHOLE, None), 520);
+        assert_eq!(cut(520, None), WHOLE);
+        assert_eq!(cut(519, None), ChunkSize { members: 4, images: 20 });
+        assert_eq!(cut(170, None), ChunkSize { members: 1, images: 20 });
+        assert_eq!(cut(169, None), ChunkSize { members: 1, images: 10 });
+        assert_eq!(cut(0, None), ChunkSize { members: 1, images: 1 });
         for room in [120, 150, 300, 519] {
-            assert!(NEED.bytes(NEED.cut(WHOLE, room)) <= room, "{room}");
+            assert!(NEED.bytes(cut(room, None), None) <= room, "{room}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tch::Device;
 
 use crate::machine::gpu_memory::{self, Free};
 
-pub use chunker::{ChunkSize, Chunker, MemoryEstimate, planned_bytes};
+pub use chunker::{AtMost, ChunkSize, Chunker, MemoryEstimate, planned_bytes};
 pub use plan::{Task, room};
 
 /// The number of processes that share this machine's memory in one run.

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use tch::Device;
 
-use super::chunker::{ChunkSize, Chunker, MemoryEstimate, Planned, note};
+use super::chunker::{AtMost, ChunkSize, Chunker, MemoryEstimate, Planned, note};
 use super::{free_bytes, gib, held_bytes};
 
 /// The share of the free memory that a plan may use. The rest covers the error of the estimate.
@@ -35,6 +35,8 @@ pub struct Task<'a> {
     pub need: MemoryEstimate,
     /// The number of all members, and of the images of a batch.
     pub whole: ChunkSize,
+    /// What is there at the same time where passes are divided on this machine; `None` where they are not.
+    pub at_most: Option<AtMost>,
     /// The number of members at once that the user asks for; 0 for all.
     pub members: Option<usize>,
     pub device: Device,
@@ -51,12 +53,17 @@ impl Task<'_> {
         let all = free_bytes(self.device);
         let free = all.map(|all| all.saturating_sub(self.coming));
         let cut = self.cut(free.map_or(u64::MAX, share_of));
-        let bytes = self.need.bytes(cut);
+        let bytes = self.need.bytes(cut, self.at_most);
         if let Some(all) = all.filter(|all| bytes.saturating_add(self.coming) > *all && cut.images == 1) {
             return Err(self.refusal(cut, bytes, all));
         }
         self.tell(cut, bytes, free);
-        let planned = Planned { need: self.need, free, held: held_bytes(self.device).unwrap_or(0) + self.coming };
+        let planned = Planned {
+            need: self.need,
+            at_most: self.at_most,
+            free,
+            held: held_bytes(self.device).unwrap_or(0) + self.coming,
+        };
         note(planned.held + bytes);
         Ok(Chunker::planned(cut, planned, self.what, self.advice))
     }
@@ -65,7 +72,7 @@ impl Task<'_> {
     /// included. They exceed `free` where even the smallest cut does not fit.
     pub fn within(&self, free: u64) -> (ChunkSize, u64) {
         let cut = self.cut(share_of(free.saturating_sub(self.coming)));
-        (cut, self.need.bytes(cut).saturating_add(self.coming))
+        (cut, self.need.bytes(cut, self.at_most).saturating_add(self.coming))
     }
 
     /// Returns the error that the smallest cut needs `bytes` bytes, which is more than the `free` ones.
@@ -88,16 +95,14 @@ impl Task<'_> {
 
     /// Returns the cut for `room` bytes, with the number of members that the user asks for.
     fn cut(&self, room: u64) -> ChunkSize {
-        let Some(members) = self.members else { return self.need.cut(self.whole, room) };
-        let members = if members == 0 { self.whole.members } else { members.min(self.whole.members) };
-        // All members together are planned as one member that needs the memory of all.
-        let joined = MemoryEstimate {
-            fixed: self.need.fixed,
-            member: self.need.member.saturating_mul(members as u64),
-            image: self.need.image,
-            pair: self.need.pair.saturating_mul(members as u64),
-        };
-        ChunkSize { members, ..joined.cut(ChunkSize { members: 1, images: self.whole.images }, room) }
+        let fits = |cut| self.need.bytes(cut, self.at_most) <= room;
+        match self.members {
+            None => self.whole.fitting(false, fits),
+            Some(asked) => {
+                let members = if asked == 0 { self.whole.members } else { asked.min(self.whole.members) };
+                ChunkSize { members, ..self.whole }.fitting(true, fits)
+            }
+        }
     }
 
     fn tell(&self, cut: ChunkSize, bytes: u64, free: Option<u64>) {
@@ -123,7 +128,16 @@ mod tests {
     const WHOLE: ChunkSize = ChunkSize { members: 8, images: 20 };
 
     fn task(members: Option<usize>) -> Task<'static> {
-        Task { what: "test", coming: 0, need: NEED, whole: WHOLE, members, device: Device::Cpu, advice: "wait" }
+        Task {
+            what: "test",
+            coming: 0,
+            need: NEED,
+            whole: WHOLE,
+            at_most: None,
+            members,
+            device: Device::Cpu,
+            advice: "wait",
+        }
     }
 
     #[test]

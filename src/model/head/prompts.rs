@@ -186,7 +186,16 @@ fn texts_at_once(text: &IdentifiedText, device: Device) -> Result<usize> {
     let need =
         MemoryEstimate { image: numbers as u64 * Kind::Float.elt_size_in_bytes() as u64, ..MemoryEstimate::default() };
     let whole = ChunkSize { members: 1, images: BATCH };
-    let task = Task { what: "zero-shot head", coming: 0, need, whole, members: None, device, advice: ROOM_ELSEWHERE };
+    let task = Task {
+        what: "zero-shot head",
+        coming: 0,
+        need,
+        whole,
+        at_most: None,
+        members: None,
+        device,
+        advice: ROOM_ELSEWHERE,
+    };
     Ok(task.plan()?.cut().images)
 }
 

@@ -95,6 +95,10 @@ macro_rules! runs_its_pass {
         fn written(&self) -> Option<&dyn crate::model::network::ops::Written> {
             Some(self)
         }
+
+        fn divides(&self) -> bool {
+            true
+        }
     };
 }
 
@@ -197,6 +201,11 @@ pub trait Network {
     /// Returns the network as one whose pass other interpreters can run, if it is written over [operations](ops).
     fn written(&self) -> Option<&dyn Written> {
         None
+    }
+
+    /// Returns whether several threads may run passes at the same time: a pass changes nothing in the network, unless it is locked.
+    fn divides(&self) -> bool {
+        false
     }
 
     /// Returns the memory of a pass with the frozen weights `base` in a compute type, per sample and per sample of each member.

@@ -79,6 +79,11 @@ impl MethodSpec for Spec {
         self.space != Space::Weights
     }
 
+    /// With drive = weight, gradients are mixed in the backward pass of all particles.
+    fn passes_together(&self) -> bool {
+        self.drive == Drive::Weight && self.particles > 1
+    }
+
     /// The mixed gradients with drive = weight, or those of the repulsion of features, besides the particles' own.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
         let mixed = u64::from((self.drive == Drive::Weight || self.space == Space::Features) && self.particles > 1);

@@ -1,7 +1,6 @@
 //! The interface of operations.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
@@ -212,12 +211,12 @@ impl Activation {
     }
 }
 
-/// A tensor that a network computes from a few numbers. The latest one is kept, and all blocks share it.
+/// A tensor that a network computes from a few numbers. The latest one is kept, and all blocks and threads share it.
 #[derive(Clone, Debug)]
 pub struct Constant {
     /// The name under which a graph holds the tensor.
     pub name: &'static str,
-    latest: Rc<RefCell<Option<Made>>>,
+    latest: Arc<Mutex<Option<Made>>>,
 }
 
 #[derive(Debug)]
@@ -229,12 +228,12 @@ struct Made {
 
 impl Constant {
     pub fn new(name: &'static str) -> Constant {
-        Constant { name, latest: Rc::default() }
+        Constant { name, latest: Arc::default() }
     }
 
     /// Returns the tensor that follows from `of`, which is made only if the latest one was made of other numbers or for other options.
     pub fn get(&self, of: &[i64], options: (Kind, Device), make: impl Fn((Kind, Device)) -> Tensor) -> Tensor {
-        let mut latest = self.latest.borrow_mut();
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let known = latest.take().filter(|made| made.of == of && made.options == options);
         let made = known.unwrap_or_else(|| Made { of: of.to_vec(), options, tensor: make(options) });
         latest.insert(made).tensor.shallow_clone()

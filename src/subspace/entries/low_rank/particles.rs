@@ -1,6 +1,6 @@
 //! The subspace itself: columns A and B, and the magnitudes m of DoRA, as weights of n particles.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
@@ -83,7 +83,7 @@ pub struct LowRankSubspace {
     start: Start,
     /// The head whose shape particles train, if they train their own.
     head: Option<Head>,
-    residuals: RefCell<Vec<Option<Residual>>>,
+    residuals: Mutex<Vec<Option<Residual>>>,
 }
 
 impl LowRankSubspace {
@@ -93,7 +93,7 @@ impl LowRankSubspace {
         if let Some(head) = &head {
             push_head(&mut layout, head);
         }
-        let residuals = RefCell::new(layers.iter().map(|_| None).collect());
+        let residuals = Mutex::new(layers.iter().map(|_| None).collect());
         LowRankSubspace { layout, layers, start, head, residuals }
     }
 
@@ -102,7 +102,7 @@ impl LowRankSubspace {
         let layer = &self.layers[index];
         let Factors { a, b } = layer.given.as_ref()?;
         let weight = base.get(&format!("{}.weight", layer.name))?;
-        let mut kept = self.residuals.borrow_mut();
+        let mut kept = self.residuals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(residual) = kept[index].as_ref().filter(|residual| residual.is_of(weight)) {
             return Some(residual.tensor.shallow_clone());
         }

@@ -1,0 +1,249 @@
+//! Threads that take whole pieces of work on the CPU, each with one thread inside, where libtorch would cut every operation in
+//! pieces and let threads wait for each other at its end. What a piece is never depends on the number of threads, and what is
+//! summed over pieces is summed in their order; so results do not depend on the number of threads either.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Error, Result, anyhow};
+
+unsafe extern "C" {
+    fn bella_on_workers(workers: i64, work: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> *mut c_char;
+    fn free(message: *mut c_char);
+}
+
+/// Returns the number of threads that take pieces of work.
+pub fn threads() -> usize {
+    tch::get_num_threads().max(1) as usize
+}
+
+/// Returns how many of `count` pieces are taken at the same time.
+pub fn at_once(count: usize) -> usize {
+    // Few pieces would leave most threads idle: libtorch's own take every operation of them.
+    if count > 1 && 2 * count < threads() { 1 } else { threads().min(count) }
+}
+
+/// The reason why a piece ended early.
+enum Failure {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+/// Pieces of work that are taken one after the other.
+struct Pieces<'a> {
+    count: usize,
+    work: &'a dyn Fn(usize) -> Result<()>,
+    turns: &'a Turns,
+    next: AtomicUsize,
+    /// The failures with the numbers of their pieces.
+    failed: Mutex<Vec<(usize, Failure)>>,
+}
+
+impl Pieces<'_> {
+    /// Takes pieces until none is left, or one has failed.
+    fn take(&self) {
+        while !self.turns.stopped() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.count {
+                return;
+            }
+            let failure = match catch_unwind(AssertUnwindSafe(|| (self.work)(number))) {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => Failure::Error(error),
+                Err(payload) => Failure::Panic(payload),
+            };
+            locked(&self.failed).push((number, failure));
+            self.turns.stop();
+        }
+    }
+}
+
+/// Called on each worker.
+unsafe extern "C" fn take(data: *mut c_void) {
+    // SAFETY: `data` is the address of pieces that outlive the call of `bella_on_workers`.
+    unsafe { &*data.cast::<Pieces>() }.take();
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The order in which sums over pieces are made: pieces of one lane follow each other by their numbers, those of different lanes do
+/// not wait for each other.
+pub struct Turns {
+    /// The number of pieces of each lane that have had their turn.
+    done: Mutex<Vec<usize>>,
+    changed: Condvar,
+    stopped: AtomicBool,
+}
+
+/// The place of a piece in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub lane: usize,
+    pub number: usize,
+}
+
+impl Turns {
+    pub fn new(lanes: usize) -> Turns {
+        Turns { done: Mutex::new(vec![0; lanes]), changed: Condvar::new(), stopped: AtomicBool::new(false) }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Ends all waiting, since a piece has failed.
+    fn stop(&self) {
+        let _done = locked(&self.done);
+        self.stopped.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Runs `add` when the pieces before this one in its lane have had their turns. Nothing is added where a piece has failed.
+    pub fn take(&self, turn: Turn, add: impl FnOnce()) {
+        let mut done = locked(&self.done);
+        while done[turn.lane] < turn.number {
+            if self.stopped() {
+                return;
+            }
+            done = self.changed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(done);
+        add();
+        locked(&self.done)[turn.lane] = turn.number + 1;
+        self.changed.notify_all();
+    }
+}
+
+/// Runs `work` on the numbers from 0 to `count`, which threads take in this order, each number by one thread, unless there are less than half as many as threads. If some fail, the
+/// others end, and the failure of the smallest number is passed on: its error, or its panic. A piece may wait for smaller numbers by
+/// `turns`, which are used up.
+///
+/// # Errors
+/// Fails if `work` fails, or if libtorch does.
+///
+/// # Safety
+/// `work` is called by several threads at once, although it need not be `Sync`. What the calls share they must only read or lock:
+/// tensors may be read and cloned, since libtorch counts references atomically; an `Rc` must not be cloned.
+pub unsafe fn run(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {
+    if count > 1 && at_once(count) == 1 {
+        return (0..count).try_for_each(work);
+    }
+    let pieces = Pieces { count, work, turns, next: AtomicUsize::new(0), failed: Mutex::default() };
+    // A single worker would have no parallel region around it, within which its operations keep to its thread.
+    let workers = threads().min(count.max(2)) as i64;
+    // SAFETY: the pieces outlive the call, the caller vouches for `work`, and `take` lets no panic out. The message is from malloc.
+    unsafe {
+        let message = bella_on_workers(workers, take, (&raw const pieces).cast_mut().cast());
+        if !message.is_null() {
+            let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+            free(message);
+            return Err(anyhow!("{text}"));
+        }
+    }
+    let failed = pieces.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failed.into_iter().min_by_key(|(number, _)| *number) {
+        None => Ok(()),
+        Some((_, Failure::Error(error))) => Err(error),
+        Some((_, Failure::Panic(payload))) => resume_unwind(payload),
+    }
+}
+
+/// Returns what `work` gives for the numbers from 0 to `count`, computed as [`run`] does.
+///
+/// # Errors
+/// Fails as [`run`] does.
+///
+/// # Safety
+/// As for [`run`].
+pub unsafe fn each<T: Send>(count: usize, work: &dyn Fn(usize) -> Result<T>) -> Result<Vec<T>> {
+    let found: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let keep = |number: usize| {
+        *locked(&found[number]) = Some(work(number)?);
+        Ok(())
+    };
+    // SAFETY: the caller vouches for `work`, and results are locked.
+    unsafe { run(count, &Turns::new(0), &keep)? };
+    Ok(found.into_iter().filter_map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind, Tensor};
+
+    use super::*;
+
+    /// Runs pieces that share what may be shared.
+    fn run_all(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {
+        // SAFETY: the pieces of these tests share atomic numbers, and tensors that they read.
+        unsafe { run(count, turns, work) }
+    }
+
+    #[test]
+    fn every_piece_is_taken_once_and_lanes_are_summed_in_their_order() {
+        for threads in [1, 2, 5] {
+            tch::set_num_threads(threads);
+            let (turns, order) = (Turns::new(3), Mutex::new(Vec::new()));
+            run_all(30, &turns, &|number| {
+                // The earlier pieces of a lane take longer than the later ones.
+                std::thread::sleep(std::time::Duration::from_micros(30 * (30 - number as u64)));
+                turns.take(Turn { lane: number % 3, number: number / 3 }, || locked(&order).push(number));
+                Ok(())
+            })
+            .unwrap();
+            let order = order.into_inner().unwrap();
+            for lane in 0..3 {
+                let own: Vec<usize> = order.iter().copied().filter(|number| number % 3 == lane).collect();
+                assert_eq!(own, (0..10).map(|number| 3 * number + lane).collect::<Vec<_>>(), "{threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_or_an_error_ends_the_others_and_is_passed_on() {
+        tch::set_num_threads(3);
+        let failing = |turns: &Turns, at: usize, panics: bool| {
+            run_all(12, turns, &|number| {
+                if number == at && panics {
+                    drop(Tensor::zeros([2], (Kind::Float, Device::Cpu)).reshape([5]));
+                }
+                anyhow::ensure!(number != at, "piece {number} failed");
+                // All pieces of one lane: those behind the failed one wait for it.
+                turns.take(Turn { lane: 0, number }, || assert!(number < at, "nothing is added behind a failed piece"));
+                Ok(())
+            })
+        };
+        assert_eq!(failing(&Turns::new(1), 4, false).unwrap_err().to_string(), "piece 4 failed");
+        let error = crate::base::tensor::guarded("step 7", "", || failing(&Turns::new(1), 2, true)).unwrap_err();
+        assert!(error.to_string().starts_with("step 7: shape '[5]' is invalid"), "{error}");
+        assert!(failing(&Turns::new(1), 12, false).is_ok());
+    }
+
+    #[test]
+    fn an_operation_of_a_piece_keeps_to_its_thread_and_gradients_flow_there() {
+        tch::set_num_threads(4);
+        let weight = Tensor::ones([300, 300], (Kind::Float, Device::Cpu));
+        let (tasks, found) =
+            (|| std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count), Mutex::new(Vec::new()));
+        run_all(4, &Turns::new(0), &|_| {
+            let x = Tensor::ones([300, 300], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+            let loss = tch::with_grad(|| x.matmul(&weight).gelu("none").sum(Kind::Float));
+            let gradient = Tensor::run_backward(&[loss], &[&x], false, false).remove(0);
+            locked(&found).push(gradient.sum(Kind::Double).double_value(&[]));
+            Ok(())
+        })
+        .unwrap();
+        let before = tasks();
+        run_all(4, &Turns::new(0), &|_| {
+            drop(weight.matmul(&weight));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(tasks(), before, "workers start no threads of their own");
+        assert!(found.into_inner().unwrap().iter().all(|sum| (sum - 2.7e7).abs() < 1e3));
+    }
+}

@@ -1,0 +1,242 @@
+//! The pieces into which passes through a network are divided on the CPU, so that threads take whole ones
+//! ([`crate::machine::workers`]): some particles and samples each. They depend on shapes alone.
+
+use std::ops::Range;
+
+use anyhow::Result;
+use tch::{Device, Tensor, no_grad};
+
+use super::{Input, Model};
+use crate::data::Fields;
+use crate::machine::memory::AtMost;
+use crate::machine::workers::{self, Turn};
+use crate::model::network::{HEAD, Trained, Weights, block_of};
+
+/// The fewest rows of a matrix product (particles times samples times tokens) for which a piece of its own pays.
+const LEAST_ROWS: usize = 256;
+
+/// The rows from which a product is no faster with more: samples are divided further than particles down to this.
+const ENOUGH_ROWS: usize = 512;
+
+/// The numbers that pass between the layers of a stage for each number that enters it, about.
+const WIDTHS: usize = 26;
+
+/// The numbers of a pass's activations for each number of its weights' gradients, at least: writing these must be little beside it.
+const ACTIVATIONS: usize = 4;
+
+/// The most numbers in what enters a stage of a pass that is not divided and that one thread computes all the same: libtorch
+/// would divide few of its operations.
+const SMALL: usize = 1 << 16;
+
+/// Particles and samples that pass together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub members: Range<usize>,
+    pub samples: Range<usize>,
+    /// The turn of what it adds to sums over samples.
+    pub turn: Turn,
+}
+
+/// Some members and samples to be divided.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole {
+    pub members: usize,
+    pub samples: usize,
+    /// The numbers of which each pass writes gradients, for one member; 0 where it writes none.
+    pub gradients: usize,
+}
+
+/// What one sample is between two stages.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    tokens: usize,
+    width: usize,
+    stages: usize,
+}
+
+impl Model {
+    /// Returns the pieces of some members and samples, those of the same samples one after the other; `None` where libtorch's own
+    /// threads serve a single pass better, or where there are no threads.
+    pub fn pieces(&self, whole: Whole) -> Option<Vec<Piece>> {
+        (self.device == Device::Cpu && self.network.divides()).then(|| divided(self.shape(), whole)).flatten()
+    }
+
+    /// Returns what is in memory at the same time of a pass over some members and samples; `None` where that is not divided.
+    pub fn at_most(&self, whole: Whole) -> Option<AtMost> {
+        let pieces = self.pieces(whole)?;
+        let at_once = workers::at_once(pieces.len());
+        let largest = |of: fn(&Piece) -> usize| at_once * pieces.iter().map(of).max().unwrap_or(0);
+        let members = largest(|piece| piece.members.len());
+        Some(AtMost { members, pairs: largest(|piece| piece.members.len() * piece.samples.len()) })
+    }
+
+    /// Returns the numbers of what enters a stage, for one sample.
+    pub fn entering(&self) -> u64 {
+        let Shape { tokens, width, .. } = self.shape();
+        (tokens * width) as u64
+    }
+
+    /// Returns the samples that pass together, all members at once, where samples alone are divided; `None` as
+    /// [`pieces`](Self::pieces) does.
+    pub fn pieces_of_samples(&self, members: usize, samples: usize) -> Option<Vec<Range<usize>>> {
+        let divides = self.device == Device::Cpu && self.network.divides();
+        let parts = parts_of_samples(self.shape(), members, samples);
+        (divides && parts > 1).then(|| even(samples, parts).collect())
+    }
+
+    fn shape(&self) -> Shape {
+        let entering = self.network.entering(0);
+        let size = entering.first();
+        let width = size.last().map_or(1, |width| (*width).max(1) as usize);
+        let numbers = size.iter().product::<i64>().max(1) as usize;
+        Shape { tokens: (numbers / width).max(1), width, stages: self.network.stages() }
+    }
+
+    /// Returns what enters the first stage where members differ, computed once for all of them; `None` if it is that already, if each
+    /// member has its own samples, or if what is in front of it is trained.
+    ///
+    /// # Errors
+    /// Fails if the samples cannot be prepared, or if libtorch fails.
+    pub fn shared_input(&self, trained: &dyn Trained, input: &Input) -> Result<Option<Input>> {
+        let stage = self.network.first_stage(trained);
+        let in_front = |name: &&str| !name.starts_with(HEAD) && block_of(name).is_none();
+        let enters = stage > 0 || !trained.names().iter().any(in_front);
+        let orders = match input {
+            Input::Stored(stored) => stored.length(0),
+            Input::Mixed(images) => images.own.length(0),
+            Input::Pixels(pixels) => pixels.size()[0],
+            Input::Entering(..) => return Ok(None),
+        };
+        if !enters || orders != 1 {
+            return Ok(None);
+        }
+        let samples = self.prepared(input)?;
+        let weights = Weights::frozen(&self.base);
+        let count = samples.length(1) as usize;
+        let pieces = self.pieces(Whole { members: 1, samples: count, gradients: 0 });
+        let Some(pieces) = pieces.filter(|_| stage > 0) else {
+            return Ok(Some(Input::Entering(no_grad(|| self.network.enter_at(&weights, stage, &samples)), stage)));
+        };
+        let work = |number: usize| {
+            let Piece { samples: own, .. } = &pieces[number];
+            let own = samples.narrow(1, own.start as i64, own.len() as i64);
+            Ok(no_grad(|| self.network.enter_at(&weights, stage, &own)))
+        };
+        // SAFETY: the pieces read samples and frozen weights through a network that divides.
+        let found = unsafe { workers::each(pieces.len(), &work)? };
+        Ok(Some(Input::Entering(joined(&found), stage)))
+    }
+}
+
+/// Joins values along the axis of samples.
+fn joined(parts: &[Fields]) -> Fields {
+    let names: Vec<&'static str> = parts[0].names().collect();
+    let of = |name: &'static str| {
+        let each: Vec<&Tensor> = parts.iter().map(|part| part.get(name)).collect();
+        (name, Tensor::cat(&each, 1))
+    };
+    Fields::new(names.into_iter().map(of).collect())
+}
+
+fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
+    let Shape { tokens, width, stages } = shape;
+    let Whole { members, samples, gradients } = whole;
+    let rows = samples * tokens;
+    let groups = (members * rows / LEAST_ROWS).clamp(1, members.max(1));
+    // An even number of groups leaves none of two threads idle.
+    let groups = if groups > 1 && groups < members { groups.next_multiple_of(2) } else { groups };
+    let at_once = members.div_ceil(groups).max(1);
+    let activations = tokens * width * WIDTHS * stages;
+    let least = (ACTIVATIONS * gradients).div_ceil(activations.max(1)).max(1);
+    let parts = (rows / ENOUGH_ROWS).min(samples / least).max(1);
+    let mut pieces = Vec::new();
+    for (number, samples) in even(samples, parts).enumerate() {
+        for (lane, start) in (0..members).step_by(at_once).enumerate() {
+            let members = start..members.min(start + at_once);
+            pieces.push(Piece { members, samples: samples.clone(), turn: Turn { lane, number } });
+        }
+    }
+    if pieces.len() > 1 && pieces.len() % 2 == 1 {
+        halve_last(&mut pieces);
+    }
+    let small = members * rows * width <= SMALL;
+    (pieces.len() > 1 || small).then_some(pieces)
+}
+
+/// Returns the number of parts of samples that pass with all members at once: an even one, or 1. Products with frozen weights have
+/// the rows of all members, others those of one.
+fn parts_of_samples(shape: Shape, members: usize, samples: usize) -> usize {
+    let rows = samples * shape.tokens;
+    let parts = (members * rows / ENOUGH_ROWS).min(2 * rows / LEAST_ROWS).min(samples);
+    if parts > 1 { parts - parts % 2 } else { 1 }
+}
+
+/// Halves the samples of the last piece, so that the last of an odd number does not keep one thread busy alone.
+fn halve_last(pieces: &mut Vec<Piece>) {
+    let Some(Piece { members, samples, turn }) = pieces.pop() else { return };
+    for (number, half) in even(samples.len(), samples.len().min(2)).enumerate() {
+        let half = samples.start + half.start..samples.start + half.end;
+        pieces.push(Piece {
+            members: members.clone(),
+            samples: half,
+            turn: Turn { number: turn.number + number, ..turn },
+        });
+    }
+}
+
+/// Splits `0..all` into ranges whose lengths differ by one at most.
+fn even(all: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
+    let at = move |part: usize| all * part / parts.max(1);
+    (0..parts).map(move |part| at(part)..at(part + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ViT-B/32 and a small CLIP.
+    const VIT: Shape = Shape { tokens: 50, width: 768, stages: 12 };
+    const MINI: Shape = Shape { tokens: 17, width: 192, stages: 6 };
+
+    /// The numbers of members and samples of each piece.
+    fn sizes(shape: Shape, members: usize, samples: usize, gradients: usize) -> Vec<[usize; 2]> {
+        let pieces = divided(shape, Whole { members, samples, gradients }).unwrap_or_default();
+        let mut seen = vec![0; members * samples];
+        for Piece { members, samples: own, turn } in &pieces {
+            assert!(pieces.iter().filter(|other| other.turn == *turn).count() == 1, "each has its own turn");
+            members.clone().for_each(|member| own.clone().for_each(|sample| seen[member * samples + sample] += 1));
+        }
+        assert!(pieces.is_empty() || seen.iter().all(|count| *count == 1), "everything is passed once");
+        pieces.iter().map(|piece| [piece.members.len(), piece.samples.len()]).collect()
+    }
+
+    #[test]
+    fn particles_are_divided_before_samples() {
+        assert_eq!(sizes(MINI, 20, 32, 0), [[1, 32]; 20]);
+        assert_eq!(sizes(VIT, 4, 8, 0), [[1, 8]; 4]);
+        assert_eq!(sizes(VIT, 5, 8, 0), [[1, 8], [1, 8], [1, 8], [1, 8], [1, 4], [1, 4]], "an odd number");
+        let all = sizes(VIT, 2, 128, 0);
+        assert!(all.len() == 24 && all.iter().all(|size| [[1, 10], [1, 11]].contains(size)), "{all:?}");
+    }
+
+    #[test]
+    fn few_rows_pass_together() {
+        assert_eq!(sizes(MINI, 20, 8, 0), [[2, 8]; 10]);
+        assert_eq!(sizes(VIT, 1, 8, 0), Vec::<[usize; 2]>::new(), "libtorch's threads serve it better");
+        assert_eq!(sizes(Shape { tokens: 5, width: 16, stages: 2 }, 2, 4, 0), [[2, 4]], "one thread is enough");
+    }
+
+    #[test]
+    fn gradients_of_many_weights_are_written_seldom() {
+        let parts = |gradients: usize| sizes(VIT, 2, 128, gradients).len();
+        assert_eq!(parts(400_000), 24);
+        assert_eq!(parts(88_000_000), 8);
+    }
+
+    #[test]
+    fn samples_alone_are_divided_into_an_even_number() {
+        assert_eq!(parts_of_samples(MINI, 5, 32), 4);
+        assert_eq!(parts_of_samples(VIT, 5, 8), 2);
+        assert_eq!(parts_of_samples(VIT, 5, 1), 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Predictions in pieces of members and samples, which threads take, and the layer weights that they read.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use anyhow::{Result, anyhow};
+use tch::{Tensor, no_grad};
+
+use super::{Members, Predictor};
+use crate::machine::workers;
+use crate::model::Input;
+use crate::model::network::Weights;
+use crate::model::pieces::{Piece, Whole};
+
+impl<'a> Predictor<'a> {
+    /// Returns the layer weights of some members.
+    ///
+    /// # Errors
+    /// Fails for linearised members, which have none, and if the posterior cannot be drawn from.
+    pub fn weights(&self, members: Range<usize>) -> Result<Rc<Weights<'a>>> {
+        Ok(self.weights_of(&[members])?.remove(0))
+    }
+
+    /// Returns the layer weights of each of several ranges of members, which are kept together.
+    fn weights_of(&self, all: &[Range<usize>]) -> Result<Vec<Rc<Weights<'a>>>> {
+        let known = |members: &Range<usize>| self.made.borrow().iter().any(|(made, _)| made == members);
+        if !self.keeps_all.get() && !all.iter().all(known) {
+            self.made.borrow_mut().clear();
+        }
+        all.iter().map(|members| self.made_or_known(members)).collect()
+    }
+
+    fn made_or_known(&self, members: &Range<usize>) -> Result<Rc<Weights<'a>>> {
+        if let Some((_, weights)) = self.made.borrow().iter().find(|(made, _)| made == members) {
+            return Ok(weights.clone());
+        }
+        let base = &self.model.base;
+        let weights = Rc::new(match self.members {
+            Members::Checkpoint => Weights::frozen(base),
+            Members::Rows { subspace, rows } => {
+                let rows = rows.rows(members.clone())?;
+                subspace.weights(base, &subspace.layout().leaves(&rows, self.model.kind, false))
+            }
+            Members::Linear(_) => return Err(anyhow!("linearised members have no layer weights")),
+        });
+        let mut made = self.made.borrow_mut();
+        // When members are divided further than before, the weights of the larger chunk are no longer needed.
+        made.retain(|(before, _)| before.end <= members.start || members.end <= before.start);
+        made.push((members.clone(), weights.clone()));
+        Ok(weights)
+    }
+
+    /// Returns the logits `[k, B, C]` of some members for B samples that all of them see, without a graph, in pieces where that pays.
+    pub(super) fn in_pieces(&self, some: Range<usize>, input: &Input) -> Result<Tensor> {
+        let whole = Whole { members: some.len(), samples: input.samples() as usize, gradients: 0 };
+        let Some(pieces) = self.model.pieces(whole) else { return no_grad(|| self.forward(some, input)) };
+        let shared = match self.members {
+            Members::Rows { subspace, .. } if some.len() > 1 => self.model.shared_input(subspace.layout(), input)?,
+            _ => None,
+        };
+        let input = shared.as_ref().unwrap_or(input);
+        let of = |piece: &Piece| some.start + piece.members.start..some.start + piece.members.end;
+        // The first pieces are those of all members, each for the first samples.
+        let lanes: Vec<Range<usize>> = pieces.iter().filter(|piece| piece.turn.number == 0).map(of).collect();
+        let weights = self.weights_of(&lanes)?;
+        let forward = |number: usize| {
+            let Piece { samples, turn, .. } = &pieces[number];
+            let own = input.map(|values| values.narrow(1, samples.start as i64, samples.len() as i64));
+            no_grad(|| self.logits_by(&weights[turn.lane], &own))
+        };
+        // SAFETY: the pieces read samples and weights through a network that divides, and count no reference of their own.
+        let found = unsafe { workers::each(pieces.len(), &forward)? };
+        let of_lane = |lane: usize| {
+            let own: Vec<&Tensor> =
+                pieces.iter().zip(&found).filter(|(piece, _)| piece.turn.lane == lane).map(|(_, t)| t).collect();
+            let count = lanes[lane].len() as i64;
+            Tensor::cat(&own, 1).expand([count, -1, -1], false)
+        };
+        Ok(Tensor::cat(&(0..lanes.len()).map(of_lane).collect::<Vec<_>>(), 0))
+    }
+}

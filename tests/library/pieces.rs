@@ -1,0 +1,242 @@
+//! Passes in pieces, which threads take: any number of threads gives the same bits, pieces give what one pass gives, and what fails
+//! in a thread is the error of the step.
+
+use std::rc::Rc;
+
+use bella::base::tensor::guarded;
+use bella::bench::case::{BenchMethod, Choices, Measurable, Source};
+use bella::data::batches::Batch;
+use bella::data::fields::{Fields, PIXELS};
+use bella::evaluate::attacks::{Classifier, Resolution, Target, Victim, Work};
+use bella::experiment::Training;
+use bella::machine::memory::{ChunkSize, Chunker};
+use bella::machine::{Chunk, Precision};
+use bella::methods::{Evaluation, Objective, Output, Parts};
+use bella::model::families::shapes;
+use bella::model::head::Head;
+use bella::model::network::Weights;
+use bella::model::{Input, Model};
+use bella::predict::{Members, Predictor};
+use bella::subspace::Subspace;
+use bella::subspace::geometry::Geometry;
+use bella::tasks::{Classes, Loss};
+use bella::train::{Learner, Likelihood, Passes};
+use tch::{Device, Kind, Tensor};
+
+const PARTICLES: i64 = 3;
+
+/// A small CLIP with random weights, 17 tokens of width 192, and what is trained of it.
+struct Case {
+    model: Model,
+    subspace: Box<dyn Subspace>,
+    training: Training,
+}
+
+impl Case {
+    fn of(choices: &Choices) -> Case {
+        let source = Source::Shape(shapes().find(|shape| shape.key == "clip-mini").unwrap());
+        let experiment = choices.experiment(&source).unwrap_or_else(|problems| panic!("{problems}"));
+        tch::manual_seed(2);
+        let Measurable { model, .. } = source.model(&experiment, Device::Cpu).unwrap();
+        let training = experiment.training.unwrap();
+        let base = model.base.to(Device::Cpu, Kind::Float);
+        let subspace = training.subspace.spec.build(&*model.network, &base, &model.head).unwrap();
+        Case { model, subspace, training }
+    }
+
+    /// Particles apart from each other, `[n, P]`.
+    fn theta(&self) -> Tensor {
+        let particles = self.training.method.spec.particles() as u64;
+        let rows: Vec<Tensor> = (0..particles).map(|p| self.subspace.initial(1, p).unwrap()).collect();
+        tch::manual_seed(3);
+        let theta = Tensor::stack(&rows, 0).to_kind(Kind::Float);
+        let noise = theta.randn_like() * 0.01;
+        theta + noise
+    }
+
+    fn batch(&self, images: i64) -> Batch {
+        tch::manual_seed(4);
+        let samples = Tensor::randint(256, [images, 3, 32, 32], (Kind::Uint8, Device::Cpu));
+        Batch {
+            samples: Fields::of(PIXELS, samples),
+            labels: Tensor::randint(10, [images], (Kind::Int64, Device::Cpu)),
+        }
+    }
+
+    fn likelihood(&self, batch: &Batch, orders: i64) -> Likelihood<'_> {
+        let passes = Passes::of(&self.training.train);
+        Likelihood::new(Learner::of_classes(&self.model, &*self.subspace), passes, batch, orders)
+    }
+}
+
+fn choices(subspace: &str, method: BenchMethod, sets: &[&str]) -> Choices {
+    Choices {
+        subspace: subspace.into(),
+        method,
+        particles: PARTICLES,
+        batch_size: 40,
+        rank: 2,
+        blocks: None,
+        precision: Precision::F32,
+        particle_chunk: "auto".into(),
+        recompute: false,
+        sets: sets.iter().map(|set| set.to_string()).collect(),
+    }
+}
+
+fn svgd() -> BenchMethod {
+    "svgd".parse().unwrap()
+}
+
+/// What `compute` gives with one thread, with two and with four.
+fn with_threads<T>(compute: impl Fn() -> T) -> [T; 3] {
+    [1, 2, 4].map(|threads| {
+        tch::set_num_threads(threads);
+        compute()
+    })
+}
+
+#[track_caller]
+fn same_bits([one, two, four]: &[Tensor; 3], what: &str) {
+    assert!(one.equal(two) && one.equal(four), "{what}: bits depend on the number of threads");
+}
+
+#[track_caller]
+fn near(found: &Tensor, expected: &Tensor, share: f64, what: &str) {
+    let largest = |t: &Tensor| t.to_kind(Kind::Double).abs().max().double_value(&[]);
+    let difference = largest(&(found - expected)) / largest(expected);
+    assert!(difference < share, "{what}: {difference:e}");
+}
+
+#[test]
+fn every_method_takes_the_same_steps_with_any_number_of_threads() {
+    for method in BenchMethod::all() {
+        let case = Case::of(&choices("low-rank", method, &[]));
+        let batch = case.batch(64);
+        let trained = with_threads(|| {
+            let mut theta = case.theta();
+            let mut method = case.training.method.spec.build(Parts {
+                theta: theta.shallow_clone(),
+                seed: 7,
+                optimizer: case.training.optimizer.spec.build(&theta, None),
+                geometry: Geometry::new(case.subspace.layout()),
+                clip_norm: None,
+            });
+            for _ in 0..2 {
+                method.step(&mut theta, &mut case.likelihood(&batch, 1), 1.0).unwrap();
+            }
+            theta
+        });
+        match case.training.method.spec.passes_together() {
+            false => same_bits(&trained, method.word()),
+            true => near(&trained[1], &trained[0], 1e-2, method.word()),
+        }
+    }
+}
+
+/// The losses and gradients of passes of one particle and five images, which are too few to be divided.
+fn undivided(likelihood: Likelihood, theta: &Tensor) -> Evaluation {
+    let cut = ChunkSize { members: 1, images: 5 };
+    likelihood.chunked_by(Rc::new(Chunker::fixed(cut, "test", ""))).losses(theta).unwrap()
+}
+
+#[test]
+fn pieces_give_what_one_pass_gives() {
+    let bf16 = Choices { precision: Precision::Bf16, ..choices("low-rank", svgd(), &[]) };
+    let recomputed = Choices { recompute: true, ..choices("low-rank", svgd(), &[]) };
+    let last = Choices { blocks: Some("3-5".into()), ..choices("low-rank", svgd(), &[]) };
+    let cases = [
+        ("low-rank", choices("low-rank", svgd(), &[]), 1, 1e-4),
+        ("bf16", bf16, 1, 0.05),
+        ("recomputed", recomputed, 1, 1e-4),
+        ("the last blocks", last, 1, 1e-4),
+        ("every weight", choices("full", svgd(), &[]), 1, 1e-4),
+        ("own samples", choices("low-rank", svgd(), &["train.batches=independent"]), PARTICLES, 1e-4),
+        ("in parts", choices("low-rank", svgd(), &["train.accumulate=2"]), 1, 1e-4),
+    ];
+    for (what, choices, orders, share) in cases {
+        if choices.precision == Precision::Bf16
+            && bella::machine::device::compute_kind(Precision::Bf16, Device::Cpu).is_err()
+        {
+            continue;
+        }
+        let case = Case::of(&choices);
+        let (theta, batch) = (case.theta(), case.batch(100 * orders));
+        let found = with_threads(|| case.likelihood(&batch, orders).losses(&theta).unwrap());
+        let [first, ..] = &found;
+        let whole = undivided(case.likelihood(&batch, orders), &theta);
+        near(&first.losses, &whole.losses, share, what);
+        near(&first.gradients, &whole.gradients, share, what);
+        same_bits(&found.map(|found| Tensor::cat(&[found.losses.unsqueeze(1), found.gradients], 1)), what);
+    }
+}
+
+#[test]
+fn outputs_and_their_gradients_do_not_depend_on_threads() {
+    let case = Case::of(&choices("low-rank", svgd(), &[]));
+    let (theta, batch) = (case.theta(), case.batch(100));
+    let logits = with_threads(|| case.likelihood(&batch, 1).outputs(&theta, Output::Logits).unwrap().values);
+    let by_logits = logits[0].sin();
+    same_bits(&logits, "logits");
+    let pull = || case.likelihood(&batch, 1).pull_back(&theta, Output::Logits, &by_logits).unwrap();
+    same_bits(&with_threads(pull), "gradients of logits");
+}
+
+#[test]
+fn predictions_and_attacks_do_not_depend_on_threads() {
+    let case = Case::of(&choices("low-rank", svgd(), &[]));
+    let (theta, batch) = (case.theta(), case.batch(100));
+    let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
+    let predictor = Predictor::new(&case.model, members, Chunk::Auto);
+    let input = Input::Stored(batch.samples.for_all());
+    let predicted =
+        |members, images| predictor.logits(&Chunker::fixed(ChunkSize { members, images }, "test", ""), &input).unwrap();
+    let logits = with_threads(|| predicted(3, 100));
+    near(&logits[0], &predicted(1, 5), 1e-4, "logits");
+    same_bits(&logits, "logits");
+    let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
+    let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+    let pixels = victim.pixels(&batch.samples).unwrap();
+    let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
+    let gradients = with_threads(attacked);
+    same_bits(&gradients, "gradients of pixels");
+    victim.chunker().set(ChunkSize { members: 1, images: 100 });
+    near(&attacked(), &gradients[0], 1e-4, "gradients of pixels");
+}
+
+/// Fails in a pass of more samples than so many.
+struct Failing {
+    most: i64,
+    message: &'static str,
+}
+
+impl Loss for Failing {
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        assert!(labels.size()[1] <= self.most, "{}", self.message);
+        Classes.losses(head, weights, features, labels)
+    }
+}
+
+#[test]
+fn what_fails_in_a_thread_is_the_error_of_the_step() {
+    let case = Case::of(&choices("low-rank", svgd(), &[]));
+    let (theta, batch) = (case.theta(), case.batch(100));
+    let whole = case.likelihood(&batch, 1).losses(&theta).unwrap();
+    let chunker = Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 100 }, "training step", "lower something"));
+    for threads in [1, 4] {
+        tch::set_num_threads(threads);
+        let step = |loss: &Failing| {
+            let learner = Learner { model: &case.model, subspace: &*case.subspace, loss };
+            let mut likelihood = Likelihood::new(learner, Passes::WHOLE, &batch, 1).chunked_by(chunker.clone());
+            guarded("step 7", "lower something", || likelihood.losses(&theta))
+        };
+        let error = step(&Failing { most: 0, message: "a bug" }).err().unwrap().to_string();
+        assert!(error.ends_with("a bug"), "{error}");
+        assert_eq!(chunker.cut(), ChunkSize { members: 3, images: 100 });
+        let found = step(&Failing { most: 20, message: "can't allocate memory" }).unwrap();
+        near(&found.gradients, &whole.gradients, 1e-4, "with less memory");
+        let images = chunker.cut().images;
+        assert!(images < 50, "the cut is halved until a pass fits: {images}");
+        chunker.set(ChunkSize { members: 3, images: 100 });
+    }
+}
