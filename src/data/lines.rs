@@ -64,6 +64,11 @@ impl Line {
         Line { path: path.to_path_buf(), number: row + 1, table }
     }
 
+    /// Returns the keys and values.
+    pub fn table(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.table.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+    }
+
     /// Returns the value at a key; `None` if it is absent or null. Dots lead into tables: `question.stem`.
     pub fn find(&self, key: &str) -> Option<&Value> {
         let start = self.table.get(key).or_else(|| key.split('.').try_fold(&self.table, |table, part| table.get(part)));
@@ -84,7 +89,7 @@ impl Line {
     /// Fails if there is none.
     pub fn get(&self, key: &str) -> Result<&Value> {
         self.find(key).with_context(|| {
-            let known: Vec<&str> = self.table.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+            let known: Vec<&str> = self.table().map(|(key, _)| key).collect();
             format!("{self}: has no key `{key}`; its keys: {}", known.join(", "))
         })
     }

@@ -1,4 +1,4 @@
-//! Looks at the checkpoint of a user (its normalisation, classifier and text tower) and at the images (their layout, classes
+//! Looks at the checkpoint of a user (its normalisation, classifier and text tower) and at the samples (their layout, classes
 //! and numbers), on which a first config depends.
 
 use std::path::{Path, PathBuf};
@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::base::small::{Usage, counted};
-use crate::data::{Request, SplitName};
+use crate::data::{Medium, Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
 use crate::model::OpenedCheckpoint;
-use crate::model::folder::Preprocessing;
-use crate::model::module::{Opened, Wanted, open};
+use crate::model::encoder::{self, Encoder, is_encoder};
+use crate::model::folder::{Preprocessing, home};
+use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
 use crate::schema::Tree;
@@ -21,6 +22,13 @@ use super::layouts::{Layout, recognised};
 /// The low-rank subspace of a vision transformer, as text.
 const LOW_RANK: &str =
     "[subspace.low-rank]\nrank = 4\ntargets = [\"mlp.fc\", \"mlp.proj\"] # also attn.qkv, attn.proj\n";
+
+/// The low-rank subspace of a text encoder, as text.
+const LOW_RANK_OF_TEXTS: &str =
+    "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.q\", \"attn.v\"] # also attn.k, attn.proj, mlp.fc, mlp.proj\n";
+
+/// The line of the precision of a network that bella computes itself.
+const FASTEST: &str = "precision = \"auto\" # bf16 where this machine computes it natively";
 
 /// A network that has been opened and self-checked.
 #[derive(Clone, Debug)]
@@ -35,17 +43,19 @@ pub struct Checkpoint {
     pub classes: Option<usize>,
     /// Whether it has a text tower, from which a classifier can be built.
     pub has_text: bool,
-    /// The number of pixels per side.
-    pub image_size: usize,
-    /// Whether it runs by its own forward.
-    pub is_module: bool,
+    /// The number of pixels per side of an image; `None` for a text encoder.
+    pub image_size: Option<usize>,
+    /// More lines of `[checkpoint]`.
+    pub lines: String,
+    /// The line of the precision.
+    pub precision: &'static str,
     /// The table of the low-rank subspace, or of the one that takes its place where there is nothing to adapt.
     pub low_rank: String,
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint as training would: a vision transformer, or a module of images with `module_size` pixels per
-    /// side.
+    /// Opens a checkpoint as training would: a vision transformer, a text encoder, or a module of images with `module_size`
+    /// pixels per side.
     ///
     /// # Errors
     /// Fails if it cannot be read, or if its network is not known.
@@ -54,6 +64,7 @@ impl Checkpoint {
         anyhow::ensure!(local.exists(), "{}: no such file or folder", path.display());
         let found = match module_size {
             Some(side) => Checkpoint::look_at_module(&local, side),
+            None if is_encoder(&local) => Checkpoint::look_at_encoder(&local),
             None => Checkpoint::look_at_vit(&local),
         }?;
         Ok(Checkpoint { path: path.to_path_buf(), ..found })
@@ -78,9 +89,30 @@ impl Checkpoint {
             normalize: Preprocessing::of(path).normalize.is_none().then_some(naming.normalize),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text,
-            image_size: side as usize,
-            is_module: false,
+            image_size: Some(side as usize),
+            lines: String::new(),
+            precision: FASTEST,
             low_rank: LOW_RANK.into(),
+        })
+    }
+
+    fn look_at_encoder(path: &Path) -> Result<Checkpoint> {
+        let opened = encoder::open(path, &home(path), Limit::default())?;
+        let Encoder { geometry, tokens, .. } = &opened.encoder;
+        let encoder::Geometry { width, blocks, .. } = geometry;
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            about: format!(
+                "{}, a text encoder, width {width}, {blocks} blocks, texts of at most {tokens} tokens",
+                geometry.family.about
+            ),
+            normalize: None,
+            classes: opened.head.as_ref().map(|head| head.weight.size()[0] as usize),
+            has_text: false,
+            image_size: None,
+            lines: format!("max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"),
+            precision: FASTEST,
+            low_rank: LOW_RANK_OF_TEXTS.into(),
         })
     }
 
@@ -105,8 +137,9 @@ impl Checkpoint {
             )),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
-            image_size: side as usize,
-            is_module: true,
+            image_size: Some(side as usize),
+            lines: format!("kind = \"module\" # it runs by its own forward\nimage_size = {side}\n"),
+            precision: "precision = \"f32\" # a module computes in the type in which it is stored",
             low_rank,
         })
     }
@@ -133,8 +166,8 @@ pub struct Images {
 
 impl Images {
     /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
-    /// folders, tables or archives, a folder or a file with a list, or a repository of the Hub. `sets` are further keys of its table,
-    /// such as `data.medmnist.task=bloodmnist`.
+    /// folders, tables, archives or JSON lines, a folder or a file with a list, or a repository of the Hub. `sets` are further keys
+    /// of its table, such as `data.medmnist.task=bloodmnist`.
     ///
     /// # Errors
     /// Fails if the layout is not known, if a further key is of another table, or if the files of the training split cannot be listed.
@@ -159,9 +192,10 @@ impl Images {
         };
         let train = holdout.train.len();
         let about = format!(
-            "{}, {train} training, {held_out} validation and {} test images",
+            "{}, {train} training, {held_out} validation and {} test {}",
             counted(classes.len(), "class", "classes"),
-            load(SplitName::Test)?.len()
+            load(SplitName::Test)?.len(),
+            if spec.dataset.medium() == Medium::Texts { "texts" } else { "images" }
         );
         Ok(Images { key, table, root, classes, train, about })
     }

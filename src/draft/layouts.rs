@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::tables;
+use super::{lines, tables};
 use crate::data::read::class_folders::{entries, folders};
 use crate::data::{DATASETS, SplitName};
 use crate::hub;
@@ -75,6 +75,9 @@ pub fn recognised(named: &str) -> Result<Layout> {
     }
     if let Some(found) = of_either(path, &near(path)?)? {
         return Ok(found);
+    }
+    if let Some(lines) = lines::keys(path)? {
+        return Ok(Layout::rooted("jsonl", path, &lines));
     }
     folders(path, "<class>/<images>").with_context(|| {
         format!(

@@ -1,8 +1,9 @@
-//! A first config for a user's own checkpoint and images: both are looked at, the settings of a method are fitted to the
-//! number of images, and everything is written down with comments.
+//! A first config for a user's own checkpoint and samples, images or texts: both are looked at, the settings of a method are fitted to the
+//! number of samples, and everything is written down with comments.
 
 mod inputs;
 mod layouts;
+mod lines;
 mod methods;
 mod tables;
 
@@ -39,9 +40,7 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     writeln!(text, "name = {}\nseed = {SEED}\n", quoted(name))?;
     writeln!(text, "[checkpoint] # {}", checkpoint.about)?;
     writeln!(text, "path = {}", quoted(&checkpoint.path.to_string_lossy()))?;
-    if checkpoint.is_module {
-        writeln!(text, "kind = \"module\" # it runs by its own forward\nimage_size = {}", checkpoint.image_size)?;
-    }
+    text += &checkpoint.lines;
     if let Some((value, why)) = checkpoint.normalize {
         writeln!(text, "normalize = {value} # {why}")?;
     }
@@ -55,16 +54,8 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     if !method.has_phases {
         writeln!(text, "early_stop = {} # epochs without a lower validation NLL", epochs.div_ceil(3).max(3))?;
     }
-    writeln!(text, "{}", precision(checkpoint))?;
+    writeln!(text, "{}", checkpoint.precision)?;
     Ok(text)
-}
-
-/// Returns the line of the precision.
-fn precision(checkpoint: &Checkpoint) -> &'static str {
-    match checkpoint.is_module {
-        true => "precision = \"f32\" # a module computes in the type in which it is stored",
-        false => "precision = \"auto\" # bf16 where this machine computes it natively",
-    }
 }
 
 /// Returns the images of a batch and the epochs for a number of training images.

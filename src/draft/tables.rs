@@ -17,9 +17,9 @@ const HIDDEN: &str = "-1";
 
 /// The usual names of columns, and of splits to validate on, in the order of the search.
 const IMAGES: [&str; 3] = ["image", "img", "images"];
-const TEXTS: [&str; 4] = ["text", "sentence", "content", "question"];
-const LABELS: [&str; 7] = ["label", "labels", "fine_label", "class", "target", "category", "y"];
-const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
+pub const TEXTS: [&str; 4] = ["text", "sentence", "content", "question"];
+pub const LABELS: [&str; 7] = ["label", "labels", "fine_label", "class", "target", "category", "y"];
+pub const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
 
 /// Returns the lines of `[data.parquet]` for the tables below a root, `root` and `validation` excepted; `None` if there is no table.
 ///
@@ -116,16 +116,16 @@ fn of_splits(names: &[&str], is_hidden: bool) -> String {
 }
 
 /// Returns the first of the usual names that is there.
-fn preferred<'a>(names: &[&'a str], usual: &[&str]) -> Option<&'a str> {
+pub fn preferred<'a>(names: &[&'a str], usual: &[&str]) -> Option<&'a str> {
     usual.iter().find_map(|name| names.iter().copied().find(|known| known == name))
 }
 
 /// Returns the first of the usual names that is there, or else the only name.
-fn one_of<'a>(names: &[&'a str], usual: &[&str]) -> Option<&'a str> {
+pub fn one_of<'a>(names: &[&'a str], usual: &[&str]) -> Option<&'a str> {
     preferred(names, usual).or(names.first().copied().filter(|_| names.len() == 1))
 }
 
-fn quoted(text: &str) -> toml::Value {
+pub fn quoted(text: &str) -> toml::Value {
     toml::Value::from(text)
 }
 

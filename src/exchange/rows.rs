@@ -137,7 +137,7 @@ pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> 
 /// # Errors
 /// Fails if it lacks a parameter.
 pub fn full_row(tuned: &Tuned, layout: &Layout) -> Result<Tensor> {
-    let part = |column: &crate::subspace::layout::Column| {
+    let part = |column: &crate::subspace::Column| {
         let values = match (column.name.as_str(), &tuned.head) {
             ("head.weight", Some(head)) => fitted(&head.weight, &column.shape)?,
             ("head.bias", Some(head)) => fitted(&head.bias, &column.shape)?,

@@ -81,7 +81,9 @@ pub struct Parts {
     pub preparation: Box<dyn Preparation>,
 }
 
-/// Opens a checkpoint of a kind that has no text tower beside it.
+/// Opens a checkpoint of a kind that has no text tower beside it. The kinds are matched here and not asked through their entries: an
+/// entry that named [`CheckpointSpec`] and [`Backbone`] would close a circle of imports, since the spec asks the entries what its keys
+/// mean, and a backbone names the tokenizer of language networks.
 ///
 /// # Errors
 /// Fails if it cannot be read or does not fit the config.

@@ -7,12 +7,11 @@ pub mod encoder;
 pub mod families;
 pub mod folder;
 pub mod head;
-mod kind;
+pub mod kind;
 pub mod language;
 pub mod llava;
 pub mod module;
 pub mod network;
-mod outline;
 pub mod pieces;
 mod preparation;
 pub mod recognition;
@@ -39,8 +38,7 @@ use spec::IMAGE_SIDES;
 use vit::Traits;
 
 pub use backbone::Backbone;
-pub use kind::KindEntry;
-pub use outline::Outline;
+pub use kind::{KindEntry, Outline};
 pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 

@@ -9,16 +9,13 @@ use anyhow::{Context, Result, ensure};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
-use crate::model::encoder::is_encoder;
 use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
-use crate::model::kind::KindEntry;
-use crate::model::language::is_language;
-use crate::model::llava::is_llava;
+use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
 use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
 use crate::model::{encoder, language, llava, module, vit};
-use crate::schema::{Reader, hint, settings, words};
+use crate::schema::{Choice, Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
 pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
@@ -77,12 +74,8 @@ impl Kind {
 
     /// Returns the forward pass of a checkpoint that does not name one.
     fn of(path: &Path) -> Kind {
-        match path {
-            path if is_language(path) => Kind::Language,
-            path if is_encoder(path) => Kind::Encoder,
-            path if is_llava(path) => Kind::VisionLanguage,
-            _ => Kind::Native,
-        }
+        let mut all = Kind::CHOICES.iter().map(|(_, kind)| *kind);
+        all.find(|kind| (kind.entry().lies_at)(path)).unwrap_or(Kind::Native)
     }
 }
 
@@ -104,7 +97,7 @@ settings! {
         pub image_size: Option<i64>, in IMAGE_SIDES;
         // `None` for a network that takes no images.
         pub normalize: Option<Normalize>,
-            by |reader| read_normalize(reader, &path, (kind, medium(kind, tokenizer.is_some())), &usual);
+            by |reader| read_normalize(reader, &path, (kind, (kind.entry().medium)(tokenizer.is_some())), &usual);
         /// Filter by which images get the size of the network's input.
         pub interpolation: Interpolation =
             usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
@@ -131,12 +124,12 @@ impl CheckpointSpec {
 
     /// Returns what the network takes.
     pub fn medium(&self) -> Medium {
-        medium(self.kind, self.tokenizer.is_some())
+        (self.kind.entry().medium)(self.tokenizer.is_some())
     }
 
     /// Returns whether the config says what the network takes; where it does not, that is a mistake of its own.
     pub fn is_decided(&self) -> bool {
-        self.kind != Kind::Module || self.tokenizer.is_some() || self.image_size.is_some()
+        !self.kind.runs_own_code() || self.tokenizer.is_some() || self.image_size.is_some()
     }
 
     /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.
@@ -236,7 +229,7 @@ fn read_normalize(
             reader.problem("path", no_such(path));
             None
         }
-        Medium::Images if kind == Kind::Module && !reader.has("image_size") && !reader.has("normalize") => None,
+        Medium::Images if kind.runs_own_code() && !reader.has("image_size") && !reader.has("normalize") => None,
         // A normalisation that cannot be computed has been reported, too.
         _ if usual.refused.iter().any(|refused| refused.key == "normalize") && !reader.has("normalize") => None,
         Medium::Images | Medium::Questions => Some(Normalize::read(reader, usual.normalize)),
@@ -251,26 +244,16 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
          weights, or of a module's archive where one lies there and `image_size` is absent.",
     );
     let beside = || (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size")).then(|| home(path));
-    given.optional().or_else(|| match kind {
-        Kind::Module => beside(),
-        Kind::Encoder => Some(home(path)),
-        _ => None,
+    given.optional().or_else(|| match kind.entry().tokenizer {
+        TokenizerAt::BesideOrNamed => beside(),
+        TokenizerAt::FolderOrNamed => Some(home(path)),
+        TokenizerAt::Folder => None,
     })
-}
-
-/// Returns what a network takes.
-fn medium(kind: Kind, has_tokenizer: bool) -> Medium {
-    match kind {
-        Kind::Language | Kind::Encoder => Medium::Texts,
-        Kind::VisionLanguage => Medium::Questions,
-        Kind::Module if has_tokenizer => Medium::Texts,
-        Kind::Native | Kind::Module => Medium::Images,
-    }
 }
 
 /// Reports keys that a module needs, and those that mean nothing to it.
 fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
-    if kind != Kind::Module {
+    if !kind.runs_own_code() {
         return;
     }
     if path.is_dir() {
@@ -289,30 +272,9 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
 
 /// Reports keys that mean nothing to what the network takes.
 fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
-    let (keys, why): (&[&str], &str) = match (medium, kind) {
-        (Medium::Images, _) => (
-            &["max_tokens", "truncate"],
-            "is for networks of texts: leave it out, or set kind = \"language\" or \"encoder\", or tokenizer with kind = \"module\"",
-        ),
-        (Medium::Questions, _) => (
-            &["image_size", "architecture", "heads", "activation", "eps"],
-            "means nothing to a network of images and texts, whose config.json says it: leave it out",
-        ),
-        (Medium::Texts, Kind::Module) => (
-            &["image_size", "normalize", "interpolation", "crop_pct"],
-            "means nothing to a module of texts: leave it out",
-        ),
-        (Medium::Texts, Kind::Encoder) => (
-            &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
-            "means nothing to a text encoder, whose config.json says everything: leave it out",
-        ),
-        (Medium::Texts, _) => (
-            &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"],
-            "means nothing to a language network, whose config.json says everything: leave it out",
-        ),
-    };
+    let Foreign { keys, why } = (kind.entry().foreign)(medium);
     keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
-    if ![Kind::Module, Kind::Encoder].contains(&kind) && reader.has("tokenizer") {
+    if kind.entry().tokenizer == TokenizerAt::Folder && reader.has("tokenizer") {
         reader.problem("tokenizer", "is for text encoders; other networks have theirs in their folder: leave it out");
     }
 }
@@ -333,7 +295,6 @@ fn check_preparation(reader: &Reader, medium: Medium, usual: &Preprocessing) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Choice;
 
     #[test]
     fn entries_have_the_words_of_their_kinds() {

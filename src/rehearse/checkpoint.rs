@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 
 use crate::experiment::{Experiment, Training};
+use crate::model::kind::Size;
+use crate::model::kind::StandIn as Possible;
 use crate::rehearse::clip::Clip;
-use crate::rehearse::language::{LanguageFolder, Size};
+use crate::rehearse::folder::FolderStandIn;
 use crate::rehearse::models::{Model, Shape};
 use crate::rehearse::{Folder, Options, Scale, WeightsFrom};
 
 /// A stand-in of a checkpoint.
 pub enum StandIn {
     Archive { model: &'static Model, clip: Clip },
-    Folder(LanguageFolder),
+    Folder(FolderStandIn),
 }
 
 impl StandIn {
@@ -75,7 +77,7 @@ impl Checkpoint {
         match shape {
             Shape::Archive(model) => archive(model, experiment, options.scale, folder),
             Shape::Folder(published) => {
-                let made = LanguageFolder::new(published, size(experiment, options.scale), &label_words(experiment)?)?;
+                let made = FolderStandIn::new(published, size(experiment, options.scale), &label_words(experiment)?)?;
                 let path = folder.checkpoints().join(made.name());
                 Ok(Checkpoint::Made { stand_in: StandIn::Folder(made), path })
             }
@@ -92,7 +94,7 @@ fn check_stand_in(experiment: &Experiment, wants_real: bool) -> Result<()> {
         bail!("head.checkpoint: is the checkpoint's own classifier, which a stand-in does not have; {way_out}");
     }
     let kind = experiment.checkpoint.kind.entry();
-    if let Some(why) = kind.no_stand_in {
+    if let Possible::Impossible(why) = kind.stand_in {
         bail!("checkpoint.kind = \"{}\": {why}; {way_out}", kind.word);
     }
     Ok(())
@@ -118,7 +120,7 @@ fn label_words(experiment: &Experiment) -> Result<Vec<String>> {
     if experiment.head.key == "label-words" { experiment.data.dataset.classes() } else { Ok(Vec::new()) }
 }
 
-/// Returns the size of a language network.
+/// Returns the size of a network of texts.
 fn size(experiment: &Experiment, scale: Scale) -> Size {
     let selects = |training: &Training| training.subspace.spec.resolved().contains_key("blocks");
     match scale {

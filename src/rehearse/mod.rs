@@ -2,7 +2,7 @@
 //! stand-ins for whatever would have to be downloaded. Faults show up here, and the time, disk and memory of the real
 //! experiment are known before anyone waits for it.
 //!
-//! A [`plan`] says which stand-ins are made ([`models`], [`language`], [`sizes`]) and which settings of the config are
+//! A [`plan`] says which stand-ins are made ([`models`], [`folder`], [`sizes`]) and which settings of the config are
 //! overridden. Data sets write their stand-ins themselves ([`crate::data::SmallSet`]).
 //! [`stages`] runs bella itself, one process per stage ([`child`]). [`estimate`] computes the cost of the real
 //! experiment from the measured times.
@@ -12,7 +12,7 @@ pub mod child;
 pub mod clip;
 pub mod estimate;
 pub mod evaluations;
-pub mod language;
+pub mod folder;
 pub mod models;
 pub mod plan;
 pub mod prepare;

@@ -182,7 +182,11 @@ impl Edits {
 
     fn checkpoint(&mut self, checkpoint: &Checkpoint, scale: Scale) {
         self.put(&["checkpoint", "path"], checkpoint.path().to_string_lossy().into_owned());
-        let Checkpoint::Made { stand_in, .. } = checkpoint else { return };
+        let Checkpoint::Made { stand_in, path } = checkpoint else { return };
+        let has = |key: &str| self.table.get("checkpoint").and_then(|section| section.get(key)).is_some();
+        if has("tokenizer") {
+            self.put(&["checkpoint", "tokenizer"], path.to_string_lossy().into_owned());
+        }
         if let (Some(toml::Value::Table(section)), Some(clip)) = (self.table.get("checkpoint"), checkpoint.archive()) {
             // Traits that the config sets for the real archive do not apply to a stand-in.
             let fixed: Vec<&str> =

@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::checkpoint::{Checkpoint, StandIn};
 use super::evaluations::data_file;
-use super::language::{LanguageFolder, Size};
+use super::folder::FolderStandIn;
 use super::models::random_weight;
 use super::plan::{MadeHead, Plan};
 use super::sizes::{TrainingPart, classes_of};
@@ -19,6 +19,7 @@ use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::memory::{free_bytes, gib};
 use crate::model::archive::write::write;
 use crate::model::described::laid_out;
+use crate::model::kind::Size;
 use crate::train::chunks::Step;
 
 /// The seed of random weights.
@@ -77,7 +78,7 @@ fn write_text(path: &std::path::Path, text: &str) -> Result<()> {
 /// # Errors
 /// Fails with the amount that is needed where it does not fit, or if the config does not fit the network.
 pub fn check(
-    folder: &LanguageFolder,
+    folder: &FolderStandIn,
     path: &Path,
     (plan, experiment): (&Plan, &Experiment),
     device: DeviceChoice,
@@ -93,7 +94,7 @@ pub fn check(
     if path.is_dir() { Ok(()) } else { check_disk(folder, path) }
 }
 
-fn check_disk(folder: &LanguageFolder, path: &Path) -> Result<()> {
+fn check_disk(folder: &FolderStandIn, path: &Path) -> Result<()> {
     let place = path.parent().unwrap_or(Path::new("."));
     let free =
         fs4::available_space(place).with_context(|| format!("{}: cannot tell its free space", place.display()))?;
@@ -111,7 +112,7 @@ fn check_disk(folder: &LanguageFolder, path: &Path) -> Result<()> {
 
 /// Checks that the weights can be read: they and the file that is being read are in memory at once. On the CPU they become
 /// the computed ones one after the other.
-fn check_reading(folder: &LanguageFolder, (device, kind): (Device, Kind)) -> Result<()> {
+fn check_reading(folder: &FolderStandIn, (device, kind): (Device, Kind)) -> Result<()> {
     let Some(free) = free_bytes(Device::Cpu) else { return Ok(()) };
     let computed = match device == Device::Cpu {
         true => folder.bytes()? / folder.stored().elt_size_in_bytes() as u64 * kind.elt_size_in_bytes() as u64,
@@ -130,7 +131,7 @@ fn check_reading(folder: &LanguageFolder, (device, kind): (Device, Kind)) -> Res
 
 /// Plans a training step beside the frozen weights, as training itself will.
 fn check_step(
-    folder: &LanguageFolder,
+    folder: &FolderStandIn,
     experiment: &Experiment,
     part: TrainingPart,
     (device, kind): (Device, Kind),

@@ -81,7 +81,7 @@ fn further_keys_of_a_data_set_are_given() {
 fn every_method_is_a_config_without_doubts() {
     let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt"), None).unwrap();
     let images = Images::look("digits", 1, &[]).unwrap();
-    assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, 8));
+    assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, Some(8)));
     for recipe in METHODS {
         let text = write(&checkpoint, &images, recipe, ("mine", "mine.toml")).unwrap();
         let experiment = Tree::parse("mine.toml", &text).and_then(|tree| Experiment::read(&tree));
@@ -125,6 +125,38 @@ fn a_module_gets_a_config_that_runs_it() {
         .output()
         .unwrap();
     assert_eq!(trained.status.code(), Some(0), "{}", messages(&trained));
+}
+
+/// A folder of transformers with JSON lines gets a config that trains; a network of images does not take them.
+#[test]
+fn a_text_encoder_gets_a_config_that_trains() {
+    let place = Place::new();
+    let line = |i: usize| {
+        let (size, label) = if i.is_multiple_of(2) { ("big", "yes") } else { ("small", "no") };
+        format!("{{\"text\": \"the {size} cat{}\", \"label\": \"{label}\"}}\n", " runs".repeat(i % 4))
+    };
+    for (file, count) in [("train", 40), ("test", 12)] {
+        place.write(&format!("texts/{file}.jsonl"), (0..count).map(line).collect::<String>().as_bytes());
+    }
+    let (data, file) = (place.path("texts").display().to_string(), place.path("mine.toml").display().to_string());
+    let output = init(&fixture("encoder/folders/bert"), &data, &file, &["--method", "bella-svgd"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(
+        &messages(&output),
+        &["BERT, a text encoder, width 16, 2 blocks", "2 classes, 32 training, 8 validation"],
+    );
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wanted =
+        ["truncate = true #", "[data.jsonl] # 2 classes", "prompt = \"{text}\"", "targets = [\"attn.q\", \"attn.v\"]"];
+    assert_has(&text, &wanted);
+    let trained = bella(&["train", "-c", &file, "-s", "train.epochs=1", "-s", "train.warmup_steps=0"])
+        .args(["--device", "cpu", "--out", &place.path("out").display().to_string()])
+        .output()
+        .unwrap();
+    assert_eq!(trained.status.code(), Some(0), "{}", messages(&trained));
+    let other = place.path("other.toml").display().to_string();
+    let refused = init(&repository("assets/vit-digits.pt"), &data, &other, &[]);
+    assert_has(&messages(&refused), &["jsonl has texts, but the network of checkpoint.path takes images"]);
 }
 
 #[test]

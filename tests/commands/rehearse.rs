@@ -97,6 +97,22 @@ fn a_language_network_that_chooses_words() {
     assert_eq!(made.len(), 2, "{made:?}");
 }
 
+/// An encoder reads pairs by a tokenizer that lies beside its weights, or elsewhere.
+#[test]
+fn a_text_encoder_on_pairs() {
+    let place = Place::new();
+    let encoder =
+        ["--set", "checkpoint={path=\"encoders/roberta-base\",kind=\"encoder\",max_tokens=128,truncate=true}"];
+    let targets = ["--set", "subspace.low-rank.targets=[\"attn.q\",\"attn.v\"]"];
+    let text = fine(rehearse(&place, &["glue/rte"], &[encoder, targets].concat()), 6);
+    assert_has(&text, &["a stand-in for RoBERTa base "]);
+    let beside = ["--set", "checkpoint.tokenizer=\"words\"", "--shape", "bert-base"];
+    let text = fine(rehearse(&place, &["glue/rte"], &[&encoder[..], &targets, &beside].concat()), 6);
+    assert_has(&text, &["a stand-in for BERT base, uncased ", "checkpoint.tokenizer = "]);
+    let made = place.path("results/rehearsal/checkpoints");
+    assert!(["bert-base", "roberta-base"].iter().all(|name| made.join(format!("{name}-tiny/config.json")).is_file()));
+}
+
 /// Where the processor has bf16, the output matrix computes in f32 between blocks in bf16.
 #[test]
 fn a_laplace_posterior_of_a_language_network() {

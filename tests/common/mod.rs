@@ -307,6 +307,16 @@ pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
     assert!(difference <= 1e-5, "{what}: relative difference {difference:.1e}");
 }
 
+/// Checks that no entry differs by 1e-5 of the largest one.
+#[track_caller]
+pub fn alike(found: &Tensor, expected: &Tensor, what: &str) {
+    assert_eq!(found.size(), expected.size(), "{what}");
+    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
+    let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
+    println!("{what} differs by {difference:.1e}");
+    assert!(difference < 1e-5, "{what}: {difference:.2e}");
+}
+
 /// Writes a small set of the data set `key` into a folder.
 pub fn small_set(place: &Place, folder: &str, key: &str, sizes: &Sizes) {
     let settings = toml::Table::from_iter([("root".to_string(), place.path(folder).to_str().unwrap().into())]);

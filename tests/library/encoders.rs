@@ -1,7 +1,7 @@
 //! Text encoders, as modules and from their folders. The reference is transformers (tests/fixtures/encoder, written by
 //! scripts/make_encoder_fixtures.py): token ids of texts and pairs, features and logits, gradients.
 
-use crate::common::fixture;
+use crate::common::{alike, fixture};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
 use bella::model::encoder;
@@ -50,15 +50,6 @@ fn prompts(told: &Value, what: &str) -> Prompts {
 
 fn words_of_pairs(value: &Value) -> (Vec<String>, Vec<String>) {
     value.as_array().unwrap().iter().map(words).map(|pair| (pair[0].clone(), pair[1].clone())).unzip()
-}
-
-#[track_caller]
-fn near(found: &Tensor, expected: &Tensor, what: &str) {
-    assert_eq!(found.size(), expected.size(), "{what}");
-    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
-    let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
-    println!("{what} differs by {difference:.1e}");
-    assert!(difference < 1e-5, "{what}: {difference:.2e}");
 }
 
 /// The samples `[1, N, 2 or 3, T]` of the reference's texts or pairs, tokenised here.
@@ -129,12 +120,12 @@ fn outputs_are_those_of_transformers() {
                     None => features,
                 }
             };
-            near(&outputs(&samples), expected, &format!("{name}: {what} together"));
+            alike(&outputs(&samples), expected, &format!("{name}: {what} together"));
             for row in 0..expected.size()[0] {
                 let one = samples.narrow(1, row, 1);
                 let length = one.select(2, 1).sum(Kind::Int64).int64_value(&[]);
                 let alone = outputs(&one.narrow(3, 0, length));
-                near(&alone, &expected.narrow(0, row, 1), &format!("{name}: {what} {row} alone"));
+                alike(&alone, &expected.narrow(0, row, 1), &format!("{name}: {what} {row} alone"));
             }
         }
     }
@@ -164,8 +155,8 @@ fn gradients_are_those_of_transformers() {
         };
         let loss = (outputs * find(&reference, "coefficients")).sum(Kind::Float);
         for ((key, expected), found) in known.iter().zip(Tensor::run_backward(&[loss], &leaves, false, false)) {
-            near(&found.get(0), expected, &format!("{name}: {key}"));
-            near(&found.get(1), expected, &format!("{name}: {key}"));
+            alike(&found.get(0), expected, &format!("{name}: {key}"));
+            alike(&found.get(1), expected, &format!("{name}: {key}"));
         }
     }
 }
@@ -232,7 +223,7 @@ fn folders_give_the_numbers_of_transformers() {
         assert_eq!(batches.iter().filter(|batch| known(batch)).count(), 2 * sides);
         for batch in batches.into_iter().filter(known) {
             let (samples, expected) = (padded(&opened, &reference, batch), find(&reference, batch));
-            near(
+            alike(
                 &of(tch::no_grad(|| network.forward(&frozen, &fields(&samples)))),
                 expected,
                 &format!("{name}: {batch}"),
@@ -241,7 +232,7 @@ fn folders_give_the_numbers_of_transformers() {
                 let entering = network.enter_at(&frozen, stage, &fields(&samples));
                 assert_eq!(entering.get(HIDDEN).size()[3], network.entering(stage).get(HIDDEN)[1]);
                 let found = tch::no_grad(|| network.features_from(&frozen, stage, entering));
-                near(&of(found), expected, &format!("{name}: {batch} from stage {stage}"));
+                alike(&of(found), expected, &format!("{name}: {batch} from stage {stage}"));
             }
         }
         let (samples, expected) = (padded(&opened, &reference, "texts.right"), find(&reference, "texts.right"));
@@ -249,7 +240,7 @@ fn folders_give_the_numbers_of_transformers() {
             let one = samples.narrow(1, row, 1);
             let length = one.select(2, 1).sum(Kind::Int64).int64_value(&[]);
             let alone = of(tch::no_grad(|| network.forward(&frozen, &fields(&one.narrow(3, 0, length)))));
-            near(&alone, &expected.narrow(0, row, 1), &format!("{name}: text {row} alone"));
+            alike(&alone, &expected.narrow(0, row, 1), &format!("{name}: text {row} alone"));
         }
     }
 }
@@ -287,13 +278,13 @@ fn gradients_by_adapters_of_folders_are_those_of_transformers() {
         assert_eq!(leaves.len(), 12);
         let samples = padded(&opened, &reference, "pairs.right");
         let found = classified(&opened, opened.encoder.forward(&weights, &fields(&samples)));
-        near(&found.get(0), find(&reference, "adapted"), name);
-        near(&found.get(1), find(&reference, "pairs.right"), name);
+        alike(&found.get(0), find(&reference, "adapted"), name);
+        alike(&found.get(1), find(&reference, "pairs.right"), name);
         let root = (found.get(0) * find(&reference, "coefficients")).sum(Kind::Float);
         let inputs: Vec<&Tensor> = leaves.iter().map(|(_, leaf)| leaf).collect();
         let gradients = Tensor::run_backward(&[&root], &inputs, false, false);
         for ((leaf, _), gradient) in leaves.iter().zip(gradients) {
-            near(&gradient.get(0), find(&reference, &format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
+            alike(&gradient.get(0), find(&reference, &format!("{leaf}.gradient")), &format!("{name}: {leaf}"));
         }
     }
 }

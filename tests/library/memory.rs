@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::common::{Place, assert_has, error_line, fixture, messages, model, trained, with};
+use crate::common::{Place, alike, assert_has, error_line, fixture, messages, model, trained, with};
 use anyhow::Result;
 use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
@@ -43,12 +43,6 @@ fn pixels(size: i64) -> Tensor {
     Tensor::rand([IMAGES, 3, size, size], tch::kind::FLOAT_CPU)
 }
 
-#[track_caller]
-fn near(a: &Tensor, b: &Tensor, what: &str) {
-    let difference = (a - b).abs().max().double_value(&[]) / b.abs().max().double_value(&[]);
-    assert!(difference < 1e-5, "{what}: {difference:e}");
-}
-
 /// Cuts from everything at once to one member and one image.
 fn cuts() -> impl Iterator<Item = ChunkSize> {
     [(3, 5), (2, 5), (1, 5), (3, 2), (1, 1)].into_iter().map(|(members, images)| ChunkSize { members, images })
@@ -76,15 +70,15 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let gradient = victim.loss(&pixels, &labels).unwrap().gradient;
         for cut in cuts() {
             let logits = predictor.logits(&Chunker::fixed(cut, "test", ""), &all_see(&pixels)).unwrap();
-            near(&logits, &whole, &format!("{table}: logits, {cut:?}"));
+            alike(&logits, &whole, &format!("{table}: logits, {cut:?}"));
             victim.chunker().set(cut);
-            near(&victim.loss(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
+            alike(&victim.loss(&pixels, &labels).unwrap().gradient, &gradient, &format!("{table}: pixels, {cut:?}"));
             let part = |start: i64| {
                 let count = (cut.images as i64).min(IMAGES - start);
                 victim.loss(&pixels.narrow(0, start, count), &labels.narrow(0, start, count)).unwrap().gradient
             };
             let parts: Vec<Tensor> = (0..IMAGES).step_by(cut.images).map(part).collect();
-            near(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));
+            alike(&Tensor::cat(&parts, 0), &gradient, &format!("{table}: pixels in parts, {cut:?}"));
         }
     }
 }
@@ -102,8 +96,8 @@ fn training_gradients_do_not_depend_on_the_cut() {
     let whole = objective(1).losses(&theta).unwrap();
     for (cut, parts) in cuts().flat_map(|cut| [(cut, 1), (cut, 2)]) {
         let found = objective(parts).chunked_by(Rc::new(Chunker::fixed(cut, "test", ""))).losses(&theta).unwrap();
-        near(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
-        near(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
+        alike(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
+        alike(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
     }
 }
 
@@ -154,7 +148,7 @@ fn when_memory_runs_out_the_cut_is_halved_and_the_result_is_the_same() {
     };
     let plenty = logits(&theta, &Chunker::fixed(whole, "test", "")).unwrap();
     let chunker = Chunker::fixed(whole, "test", "");
-    near(&logits(&Scarce { theta: &theta, most: 1 }, &chunker).unwrap(), &plenty, "scarce");
+    alike(&logits(&Scarce { theta: &theta, most: 1 }, &chunker).unwrap(), &plenty, "scarce");
     assert_eq!(chunker.cut(), ChunkSize { members: 1, images: 1 });
     let error = logits(&Scarce { theta: &theta, most: 0 }, &chunker).unwrap_err().to_string();
     assert_eq!(error, "no memory for 1 members");

@@ -2,7 +2,7 @@
 //! (tests/fixtures/module, written by scripts/make_module_fixture.py).
 
 use crate::common::{
-    Place, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
+    Place, alike, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
 };
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
@@ -43,14 +43,6 @@ fn loaded() -> Loaded {
     Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, Device::Cpu).unwrap()
 }
 
-#[track_caller]
-fn near(found: &Tensor, expected: &Tensor, what: &str) {
-    assert_eq!(found.size(), expected.size(), "{what}");
-    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
-    let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
-    assert!(difference < 1e-5, "{what}: {difference:.2e}");
-}
-
 /// Weights of two particles that need gradients: those of the reference under the names of `base`, head included.
 fn particles(tower: &dyn Backbone) -> Vec<(String, Tensor)> {
     let base = tower.base().all().iter().map(|(name, _)| (name.clone(), name.clone()));
@@ -83,11 +75,11 @@ fn logits_and_gradients_are_those_of_pytorch() {
     let leaves: Vec<&Tensor> = own.iter().map(|(_, leaf)| leaf).collect();
     let gradients = Tensor::f_run_backward(&[loss(0) + loss(1)], &leaves, false, false).unwrap();
     for particle in 0..2i64 {
-        near(&logits.get(particle), &reference(&format!("{particle}.logits")), "logits");
+        alike(&logits.get(particle), &reference(&format!("{particle}.logits")), "logits");
         for ((name, _), gradient) in own.iter().zip(&gradients) {
             let stored = name.replace("head.", "linear.");
             let expected = reference(&format!("{particle}.{stored}.gradient"));
-            near(&gradient.get(particle), &expected, &format!("{particle}: {name}"));
+            alike(&gradient.get(particle), &expected, &format!("{particle}: {name}"));
         }
     }
 }
@@ -122,8 +114,8 @@ fn low_rank_gradients_are_those_of_the_formed_weights() {
     let by_weight = Tensor::f_run_backward(&[loss(&whole)], &formed, false, false).unwrap();
     for ((index, [a, b]), gradient) in factors.iter().enumerate().zip(by_weight) {
         let gradient = gradient.flatten(2, -1).view([2, b.size()[1], a.size()[2]]);
-        near(&found[2 * index], &(b.transpose(1, 2).matmul(&gradient) * scale), "A");
-        near(&found[2 * index + 1], &(gradient.matmul(&a.transpose(1, 2)) * scale), "B");
+        alike(&found[2 * index], &(b.transpose(1, 2).matmul(&gradient) * scale), "A");
+        alike(&found[2 * index + 1], &(gradient.matmul(&a.transpose(1, 2)) * scale), "B");
     }
 }
 
@@ -155,13 +147,13 @@ fn frozen_weights_and_own_samples() {
     let halves = Fields::of(PIXELS, reference("pixels")).of_particles(2);
     let whole = tch::no_grad(|| network.forward(&Weights::frozen(base), &all));
     let pairs = tch::no_grad(|| network.forward(&Weights::frozen(base), &halves));
-    near(&pairs.view([1, 4, 7]), &whole, "two images each");
-    near(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
+    alike(&pairs.view([1, 4, 7]), &whole, "two images each");
+    alike(&loaded.head.logits(&Weights::frozen(base), &whole).squeeze_dim(0), &reference("0.logits"), "logits");
     let own = particles(&*loaded.tower);
     let trained = weights(&*loaded.tower, &own);
     let own_images = tch::no_grad(|| network.forward(&trained, &halves));
     let all = tch::no_grad(|| network.forward(&trained, &all));
-    near(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");
+    alike(&own_images.get(1), &all.get(1).narrow(0, 2, 2), "the second particle's images");
 }
 
 /// A graph of the fixture keeps at least the outputs of its convolutions and norms; a pass without one is planned by image.

@@ -3,28 +3,51 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 
-use super::{Encoder, Geometry, sizes};
+use super::{Encoder, Geometry, is_encoder, sizes};
+use crate::data::Medium;
 use crate::model::families::encoders::encoder;
-use crate::model::kind::KindEntry;
+use crate::model::kind::{
+    Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SIZE_KEYS, StandIn, TextSizes, TokenizerAt,
+};
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Rows};
-use crate::model::outline::Outline;
 use crate::model::preparation::Preparation;
 use crate::model::values::Values;
 
 pub static KIND: KindEntry = KindEntry {
     word: "encoder",
+    lies_at: is_encoder,
     reads: |model_type| encoder(model_type).is_some(),
     is_folder: true,
     outline: Ok(|values, tokens, _| Ok(Box::new(described(values, tokens)?))),
-    no_stand_in: Some("no stand-in of a text encoder is made"),
+    stand_in: StandIn::Folder { marks: Marks::Around, write: write_stand_in },
     bench: &[
         "checkpoint.kind=encoder",
         "head.linear={}",
         "data.jsonl={root=\"texts\", prompt=\"{text}\", labels=[\"no\", \"yes\"]}",
     ],
+    medium: |_| Medium::Texts,
+    tokenizer: TokenizerAt::FolderOrNamed,
+    foreign: |_| Foreign {
+        keys: OF_IMAGES,
+        why: "means nothing to a text encoder, whose config.json says everything: leave it out",
+    },
 };
+
+/// Writes the sizes of a stand-in into a publisher's config. Positions stay as many as published.
+fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
+    let values = Values::new(Path::new("config.json"), config.clone());
+    let Geometry { vocabulary, width, mlp, blocks, heads, positions, kinds, .. } = described(&values, None)?.geometry;
+    TextSizes { vocabulary, width, mlp, blocks, heads }.made(making)?.write(config, &SIZE_KEYS);
+    let padding = making.marks.id(PADDING);
+    for (key, value) in [("max_position_embeddings", positions), ("type_vocab_size", kinds), ("pad_token_id", padding)]
+    {
+        config[key] = json!(value);
+    }
+    Ok(())
+}
 
 /// The most tokens of a text unless the config says otherwise.
 const TOKENS: i64 = 512;

@@ -18,6 +18,8 @@ mod text;
 mod tower_names;
 mod vit;
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use serde_json::Value;
 
@@ -46,6 +48,37 @@ pub static FAMILIES: &[&Family] = &[
 /// Returns the published shapes of all families.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
     FAMILIES.iter().flat_map(|family| family.shapes)
+}
+
+/// Returns every published network of texts.
+pub fn published() -> impl Iterator<Item = &'static Published> {
+    decoders::published().chain(encoders::published())
+}
+
+/// Returns the class of transformers that a publisher's config of a network of texts names.
+pub fn architecture(model_type: &str) -> Option<&'static str> {
+    decoders::architecture(model_type).or_else(|| encoders::encoder(model_type).map(|family| family.class.name))
+}
+
+impl Published {
+    /// Returns the keys of all networks.
+    pub fn keys() -> Vec<&'static str> {
+        published().map(|published| published.key).collect()
+    }
+
+    /// Returns the network with this key.
+    pub fn of_key(key: &str) -> Option<&'static Published> {
+        published().find(|published| published.key == key)
+    }
+
+    /// Returns the network whose folder has such a name. The names of decoders may have more in front; those of encoders may not, since
+    /// `xlm-roberta-base` and `distilbert-base` are others.
+    pub fn of_path(path: &Path) -> Option<&'static Published> {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let is_named = |published: &&Published| published.files.iter().any(|part| name.contains(part));
+        let begins = |published: &&Published| published.files.iter().any(|part| name.starts_with(part));
+        decoders::published().find(is_named).or_else(|| encoders::published().find(begins))
+    }
 }
 
 /// Returns the family of a model type.

@@ -22,5 +22,5 @@ pub use block::{Pass, Places, Texts};
 pub use config::Geometry;
 pub use folder::{Opened, Sorted, TOKENS, described, is_language, open, parameters, placed, sizes, sorted};
 pub use forward::Language;
-pub use outline::{KIND, published_sizes};
+pub use outline::{KIND, published_sizes, write_made};
 pub use tokens::Tokenizer;

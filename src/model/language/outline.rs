@@ -3,26 +3,65 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
-use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer, described, sizes};
+use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer, described, is_language, sizes};
+use crate::data::Medium;
 use crate::model::families::decoders::decoder;
-use crate::model::kind::KindEntry;
+use crate::model::kind::{
+    END, Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, START, Size, SizeKeys, StandIn, TextSizes, TokenizerAt,
+};
 use crate::model::network::{Network, Rows};
-use crate::model::outline::Outline;
 use crate::model::preparation::Preparation;
+use crate::model::values::Values;
 
 pub static KIND: KindEntry = KindEntry {
     word: "language",
+    lies_at: is_language,
     reads: |model_type| decoder(model_type).is_some(),
     is_folder: true,
     outline: Ok(|values, tokens, _| Ok(Box::new(described(values, tokens)?))),
-    no_stand_in: None,
+    stand_in: StandIn::Folder {
+        marks: Marks::Start,
+        write: |config, making| {
+            let geometry = described(&Values::new(Path::new("config.json"), config.clone()), None)?.geometry;
+            write_made(config, &geometry, making)
+        },
+    },
     bench: &[
         "checkpoint.kind=language",
         "head.label-words={}",
         "data.jsonl={root=\"texts\", prompt=\"{text}\", labels=[\"no\", \"yes\"]}",
     ],
+    medium: |_| Medium::Texts,
+    tokenizer: TokenizerAt::Folder,
+    foreign: |_| Foreign {
+        keys: OF_IMAGES,
+        why: "means nothing to a language network, whose config.json says everything: leave it out",
+    },
 };
+
+/// Writes the sizes of a stand-in into the table of a language network. Keys of a tiny one have at least 16 channels, since low-rank
+/// updates of usual ranks need as many.
+///
+/// # Errors
+/// Fails if the network knows too few tokens.
+pub fn write_made(table: &mut Value, geometry: &Geometry, making: &Making) -> Result<()> {
+    let keys = geometry.family.spelling;
+    let Geometry { vocabulary, width, mlp, blocks, heads, .. } = *geometry;
+    let sizes = TextSizes { vocabulary, width, mlp, blocks, heads }.made(making)?;
+    sizes.write(table, &SizeKeys { width: keys.width, mlp: keys.mlp, blocks: keys.blocks, heads: keys.heads });
+    let (key_heads, channels) = match making.size {
+        Size::Published => (geometry.key_heads, geometry.channels),
+        _ => ((sizes.heads * geometry.key_heads / heads).max(2), sizes.width / sizes.heads),
+    };
+    let some = [(keys.key_heads, key_heads), (keys.channels, channels)];
+    let ends = [("bos_token_id", making.marks.id(START)), ("eos_token_id", making.marks.id(END))];
+    for (key, value) in some.into_iter().filter_map(|(key, value)| Some((key?, value))).chain(ends) {
+        table[key] = json!(value);
+    }
+    Ok(())
+}
 
 /// Returns the names and shapes of the tensors in a publisher's folder, whose names begin with `prefix`.
 pub fn published_sizes(geometry: &Geometry, prefix: &str) -> Vec<(String, Vec<i64>)> {

@@ -4,24 +4,61 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
-use super::{Llava, PROJECTOR, QuestionTokenizer, described, sizes};
+use super::{Llava, PROJECTOR, QuestionTokenizer, described, is_llava, sizes};
+use crate::data::Medium;
 use crate::model::families::decoders::LLAVA;
-use crate::model::kind::KindEntry;
-use crate::model::language::{Tokenizer, published_sizes};
+use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
+use crate::model::language::{Tokenizer, published_sizes, write_made};
 use crate::model::network::{Network, Rows};
-use crate::model::outline::Outline;
-use crate::model::preparation::Preparation;
+use crate::model::preparation::{Normalize, Preparation};
+use crate::model::values::Values;
 use crate::model::vit;
 
 pub static KIND: KindEntry = KindEntry {
     word: "vision-language",
+    lies_at: is_llava,
     reads: |model_type| model_type == LLAVA,
     is_folder: true,
     outline: Ok(|values, tokens, normalize| Ok(Box::new(described(values, tokens, normalize)?))),
-    no_stand_in: None,
+    stand_in: StandIn::Folder { marks: Marks::StartAndImage, write: write_stand_in },
     bench: &["checkpoint.kind=vision-language", "checkpoint.normalize=clip", "head.answers={}", "data.vqa-v2.root=vqa"],
+    medium: |_| Medium::Questions,
+    tokenizer: TokenizerAt::Folder,
+    foreign: |_| Foreign {
+        keys: &["image_size", "architecture", "heads", "activation", "eps"],
+        why: "means nothing to a network of images and texts, whose config.json says it: leave it out",
+    },
 };
+
+/// Writes the sizes of a stand-in into a publisher's config, with how the image enters.
+fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
+    let values = Values::new(Path::new("config.json"), config.clone());
+    let geometry = described(&values, None, Normalize::CLIP)?.language.geometry;
+    write_made(&mut config["text_config"], &geometry, making)?;
+    let vision = &mut config["vision_config"];
+    if making.size != Size::Published {
+        for (key, value) in [
+            ("hidden_size", 32),
+            ("intermediate_size", 64),
+            ("num_attention_heads", 4),
+            ("num_hidden_layers", 3),
+            ("image_size", 16),
+            ("patch_size", 8),
+            ("projection_dim", 16),
+        ] {
+            vision[key] = json!(value);
+        }
+    }
+    vision["model_type"] = json!("clip_vision_model");
+    let side = vision["image_size"].as_i64().unwrap_or(0) / vision["patch_size"].as_i64().unwrap_or(1).max(1);
+    config["image_seq_length"] = json!(side * side);
+    config["image_token_index"] = json!(making.image);
+    config["vision_feature_layer"] = json!(-2);
+    config["vision_feature_select_strategy"] = json!("default");
+    Ok(())
+}
 
 /// The start of the names of the image tower.
 const EYES: &str = "vision_tower.vision_model.";

@@ -5,7 +5,6 @@
 //! [`open`] proves this by comparing the classifier on these features with the module's own output.
 
 mod intake;
-mod kind;
 mod open;
 pub mod tokens;
 mod trial;
@@ -20,8 +19,7 @@ use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, 
 use intake::Copies;
 
 pub use intake::{Intake, Texts};
-pub use kind::KIND;
-pub use open::{Opened, Wanted, open, trained_as};
+pub use open::{KIND, Opened, Wanted, open, trained_as};
 pub use tokens::{Limit, Tokenizer};
 
 /// The targets of a module's slots.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Kind, Tensor};
 
+use crate::data::Medium;
 use crate::model::archive::Archive;
+use crate::model::kind::{Foreign, KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use crate::model::module::intake::{Copies, Intake, stored};
 use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
@@ -126,3 +128,25 @@ fn named(parameters: Vec<(String, Tensor, usize)>) -> Vec<Named> {
         |(stored, tensor, first): (String, Tensor, usize)| Named { stored, name: trained_as(&known[first]), tensor };
     parameters.into_iter().map(one).collect()
 }
+
+pub static KIND: KindEntry = KindEntry {
+    word: "module",
+    lies_at: |_| false,
+    reads: |_| false,
+    is_folder: false,
+    outline: Err(
+        "operations are counted from a network's shape, which a module does not show: measure it by a short `bella train` \
+         (train.epochs = 1, data.*.subset)",
+    ),
+    stand_in: StandIn::Impossible("runs the module's own forward, for which nothing can stand in"),
+    bench: &[],
+    medium: |has_tokenizer| if has_tokenizer { Medium::Texts } else { Medium::Images },
+    tokenizer: TokenizerAt::BesideOrNamed,
+    foreign: |medium| match medium {
+        Medium::Texts => Foreign {
+            keys: &["image_size", "normalize", "interpolation", "crop_pct"],
+            why: "means nothing to a module of texts: leave it out",
+        },
+        _ => OF_TEXTS,
+    },
+};

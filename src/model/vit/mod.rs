@@ -10,7 +10,6 @@ pub mod arguments;
 mod block;
 pub mod footprint;
 pub mod forward;
-mod kind;
 pub mod parts;
 pub mod relative;
 pub mod required;
@@ -20,7 +19,7 @@ use serde::Serialize;
 use tch::Tensor;
 
 pub use crate::model::network::ops::Activation;
-pub use kind::KIND;
+pub use forward::KIND;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {

@@ -19,8 +19,6 @@ mod smollm3;
 mod spelling;
 mod views;
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
 
 use crate::model::families::class::{Class, Published};
@@ -94,29 +92,11 @@ pub(super) fn class(model_type: &str) -> Option<&'static Class> {
 }
 
 /// Returns the class of transformers that a publisher's config of a model type names.
-pub fn architecture(model_type: &str) -> Option<&'static str> {
+pub(super) fn architecture(model_type: &str) -> Option<&'static str> {
     if model_type == LLAVA { Some(llava::LLAVA.name) } else { decoder(model_type).map(|family| family.architecture) }
 }
 
-/// Returns every published network, those that see images first, since their names have parts of others.
+/// Returns every published decoder, those that see images first, since their names have parts of others.
 pub fn published() -> impl Iterator<Item = &'static Published> {
     llava::PUBLISHED.iter().chain(DECODERS.iter().flat_map(|family| family.published))
-}
-
-impl Published {
-    /// Returns the keys of all networks.
-    pub fn keys() -> Vec<&'static str> {
-        published().map(|published| published.key).collect()
-    }
-
-    /// Returns the network with this key.
-    pub fn of_key(key: &str) -> Option<&'static Published> {
-        published().find(|published| published.key == key)
-    }
-
-    /// Returns the network whose folder has such a name.
-    pub fn of_path(path: &Path) -> Option<&'static Published> {
-        let name = path.file_name()?.to_string_lossy().to_lowercase();
-        published().find(|published| published.files.iter().any(|part| name.contains(part)))
-    }
 }

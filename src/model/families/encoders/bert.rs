@@ -1,7 +1,7 @@
 //! BERT.
 
 use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, bare, classifying, names, plain};
-use crate::model::families::class::Class;
+use crate::model::families::class::{Class, Published};
 use crate::model::families::names::{Names, Pair};
 
 static AROUND: [Pair; 6] = {
@@ -28,4 +28,19 @@ pub static BERT: Encoder = Encoder {
     refused: &["add_cross_attention", "is_decoder"],
     traits: plain,
     unread: &["embeddings.position_ids", "cls."],
+    published: &[
+        Published {
+            key: "bert-base",
+            about: "BERT base, uncased",
+            files: &["bert-base-uncased"],
+            config: r#"{"model_type": "bert"}"#,
+        },
+        Published {
+            key: "bert-large",
+            about: "BERT large, uncased",
+            files: &["bert-large-uncased"],
+            config: r#"{"model_type": "bert", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+                "num_attention_heads": 16}"#,
+        },
+    ],
 };

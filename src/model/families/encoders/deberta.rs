@@ -71,6 +71,7 @@ pub static DEBERTA: Encoder = Encoder {
     refused: &["attention_head_size", "conv_act", "conv_kernel_size", "embedding_size"],
     traits,
     unread: &["embeddings.position_ids", "lm_predictions.", "mask_predictions.", "cls.", "lm_head."],
+    published: &[],
 };
 
 fn traits(values: &Values, shape: Shape) -> Result<Traits> {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::model::families::class::{Class, Layers, TOWER, reading};
+use crate::model::families::class::{Class, Layers, Published, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, Pair};
 use crate::model::network::ops::Activation;
 use crate::model::stored::StoredNames;
@@ -34,6 +34,8 @@ pub struct Encoder {
     pub traits: fn(&Values, Shape) -> Result<Traits>,
     /// The starts of names of tensors that are not read, without the network's prefix: those of the heads of other classes.
     pub unread: &'static [&'static str],
+    /// The published networks, for plans and rehearsals.
+    pub published: &'static [Published],
 }
 
 /// The sizes of a network.

@@ -1,5 +1,5 @@
-//! The families of text encoders, one file for each: the model type, the names of layers, the sizes that absent keys mean, and the
-//! classes that load an export (transformers 5.24).
+//! The families of text encoders, one file for each: the model type, the names of layers, the sizes that absent keys mean, the
+//! classes that load an export, and published networks (transformers 5.24).
 //!
 //! A new family needs its file, a `mod` line and its line in [`ENCODERS`].
 
@@ -9,6 +9,8 @@ mod entry;
 mod modernbert;
 mod roberta;
 
+use crate::model::families::class::Published;
+
 pub use entry::{Distances, Encoder, Numbering, Places, Shape, Sizes, Traits};
 
 /// Every known family.
@@ -17,6 +19,11 @@ pub static ENCODERS: &[&Encoder] = &[&bert::BERT, &roberta::ROBERTA, &deberta::D
 /// Returns the family of a model type.
 pub fn encoder(model_type: &str) -> Option<&'static Encoder> {
     ENCODERS.iter().copied().find(|family| family.model_type == model_type)
+}
+
+/// Returns every published network.
+pub(super) fn published() -> impl Iterator<Item = &'static Published> {
+    ENCODERS.iter().flat_map(|family| family.published)
 }
 
 /// Returns the model types of all families.

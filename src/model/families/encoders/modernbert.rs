@@ -94,6 +94,7 @@ pub static MODERNBERT: Encoder = Encoder {
     refused: &["rope_scaling"],
     traits,
     unread: &["decoder."],
+    published: &[],
 };
 
 fn traits(values: &Values, shape: Shape) -> Result<Traits> {

@@ -2,7 +2,7 @@
 //! that other classes store.
 
 use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain};
-use crate::model::families::class::{Class, Outer};
+use crate::model::families::class::{Class, Outer, Published};
 use crate::model::families::names::{Names, Pair};
 
 static AROUND: [Pair; 6] = {
@@ -35,4 +35,19 @@ pub static ROBERTA: Encoder = Encoder {
     refused: &["add_cross_attention", "is_decoder"],
     traits: plain,
     unread: &["embeddings.position_ids", "lm_head.", "pooler."],
+    published: &[
+        Published {
+            key: "roberta-base",
+            about: "RoBERTa base",
+            files: &["roberta-base"],
+            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}"#,
+        },
+        Published {
+            key: "roberta-large",
+            about: "RoBERTa large",
+            files: &["roberta-large"],
+            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+                "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}"#,
+        },
+    ],
 };

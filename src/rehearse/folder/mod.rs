@@ -1,13 +1,12 @@
-//! Stand-ins of published language networks, also of those that see images: folders as transformers writes them, with random
+//! Stand-ins of published networks of texts, also of those that see images: folders as transformers writes them, with random
 //! weights of about the sizes of trained ones, and a tokenizer that reads any text.
 
-mod config;
 mod tensors;
 mod tokenizer;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -15,34 +14,41 @@ use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::text_sha256;
 use crate::model::Normalize;
 use crate::model::described::{Described, Published};
+use crate::model::families::architecture;
 use crate::model::folder::{PREPARATION, TOKENIZER};
+use crate::model::kind::{Making, Size, StandIn};
 use crate::model::values::Values;
 use tensors::SHARD_BYTES;
 use tokenizer::Vocabulary;
 
-pub use config::Size;
-
 /// The name of the file of settings.
 const CONFIG: &str = "config.json";
 
-/// The stand-in of a published language network.
-pub struct LanguageFolder {
+/// The stand-in of a published network of texts.
+pub struct FolderStandIn {
     pub published: &'static Published,
     pub size: Size,
     vocabulary: Vocabulary,
     config: Value,
 }
 
-impl LanguageFolder {
+impl FolderStandIn {
     /// Describes the stand-in, whose tokenizer has each of `words` as one token.
     ///
     /// # Errors
     /// Fails if the vocabulary of the network is too small for the words.
-    pub fn new(published: &'static Published, size: Size, words: &[String]) -> Result<LanguageFolder> {
-        let sees = published.config()?.get("vision_config").is_some();
-        let vocabulary = Vocabulary::new(words, sees);
-        let config = config::of(published, size, &vocabulary)?;
-        Ok(LanguageFolder { published, size, vocabulary, config })
+    pub fn new(published: &'static Published, size: Size, words: &[String]) -> Result<FolderStandIn> {
+        let StandIn::Folder { marks, write } = published.kind().entry().stand_in else {
+            bail!("{}: no folder stands in for a network of its kind", published.about)
+        };
+        let vocabulary = Vocabulary::new(words, marks);
+        let (tokens, image) = (vocabulary.tokens() as i64, vocabulary.image());
+        let mut config = published.config()?;
+        write(&mut config, &Making { size, marks, tokens, image }).context(published.about)?;
+        let class = config["model_type"].as_str().and_then(architecture);
+        let class = class.with_context(|| format!("{}: its class is not known", published.about))?;
+        config["architectures"] = json!([class]);
+        Ok(FolderStandIn { published, size, vocabulary, config })
     }
 
     /// Returns the name of the folder. Words that are not in every tokenizer make it another folder.
@@ -72,7 +78,7 @@ impl LanguageFolder {
 
     /// Returns the number of pixels per side of an image, if the network sees images.
     pub fn image_size(&self) -> Option<i64> {
-        self.config.get("vision_config")?.get("image_size")?.as_i64()
+        self.described(None).ok()?.network.image_side()
     }
 
     /// Returns the type in which the publisher stores weights.
@@ -170,12 +176,15 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::data::Prompts;
     use crate::model::Wording;
     use crate::model::families::decoders::published;
-    use crate::model::{language, llava};
+    use crate::model::families::encoders::ENCODERS;
+    use crate::model::module::Limit;
+    use crate::model::{encoder, language, llava};
 
-    fn stand_in(key: &str, size: Size) -> LanguageFolder {
-        LanguageFolder::new(Published::of_key(key).unwrap(), size, &[]).unwrap()
+    fn stand_in(key: &str, size: Size) -> FolderStandIn {
+        FolderStandIn::new(Published::of_key(key).unwrap(), size, &[]).unwrap()
     }
 
     /// Writes the tiny stand-in into a folder of shards of at most `most` bytes.
@@ -188,7 +197,7 @@ mod tests {
     }
 
     /// The counts of transformers 5.23, `sum(p.numel() for p in LlamaForCausalLM(config).parameters())` on the meta device, as in
-    /// [`crate::model::described`]; nothing is written.
+    /// [`crate::model::described`], and those of `BertModel` and `RobertaModel` of 5.24; nothing is written.
     #[test]
     fn true_sizes_are_those_of_the_published_networks() {
         for (key, count, bytes) in [
@@ -208,6 +217,8 @@ mod tests {
             ("smollm3-3b", 3_075_098_624, 2),
             ("gpt2-xl", 1_557_611_200, 4),
             ("llava-1.5-7b", 7_063_427_072, 2),
+            ("bert-base", 109_482_240, 4),
+            ("roberta-large", 355_359_744, 4),
         ] {
             let made = stand_in(key, Size::Published);
             let found: i64 = made.tensors().unwrap().iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
@@ -227,6 +238,25 @@ mod tests {
             assert_eq!(opened.language.geometry.blocks, 4, "{}", published.key);
             let prompt = opened.tokenizer.tokens("Question: ψ?\nAnswer:").unwrap();
             assert_eq!((prompt[0], opened.tokenizer.end()), (1, Some(2)));
+        }
+    }
+
+    #[test]
+    fn every_tiny_encoder_is_read_by_bella() {
+        for family in ENCODERS {
+            for published in family.published {
+                let (_place, path) = written(published.key, SHARD_BYTES);
+                let opened = encoder::open(&path, &path, Limit::default());
+                let opened = opened.unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
+                assert_eq!((opened.encoder.geometry.blocks, opened.tokenizer.padding.id), (4, 1));
+                let prompts = |text: &str, second: Option<&str>| Prompts {
+                    texts: vec![text.into()],
+                    seconds: second.map(|second| vec![second.into()]),
+                    ..Prompts::default()
+                };
+                let length = |prompts: Prompts| opened.tokenizer.prompts("made", &prompts).unwrap().longest();
+                assert_eq!((length(prompts("yes no", None)), length(prompts("yes", Some("no")))), (4, 6));
+            }
         }
     }
 
@@ -271,7 +301,7 @@ mod tests {
         let published = Published::of_key("llama-7b").unwrap();
         let name = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-            LanguageFolder::new(published, Size::Tiny, &words).unwrap().name()
+            FolderStandIn::new(published, Size::Tiny, &words).unwrap().name()
         };
         assert_eq!(name(&["A", "True"]), "llama-7b-tiny");
         assert!(name(&["zebra"]) != name(&["giraffe"]) && name(&["zebra"]).starts_with("llama-7b-"));

@@ -6,15 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::data::read::vqa::IMAGE;
 use crate::data::small::WORDS;
-
-/// The number of the token at the start of a text.
-pub const START: i64 = 1;
-
-/// The number of the token at the end of a text.
-pub const END: i64 = 2;
-
-/// The special tokens, by their numbers.
-const SPECIAL: [&str; 3] = ["<unk>", "<s>", "</s>"];
+use crate::model::kind::{END, Marks, PADDING, START, UNKNOWN};
 
 /// The words of prompts, and usual label words.
 const PROMPTS: &str = "Return the label of the correct answer for the question below . Question : Choices Chioces Answer A ) B C D \
@@ -28,12 +20,12 @@ pub struct Vocabulary {
     words: Vec<String>,
     /// The words of the config that the list does not have.
     own: Vec<String>,
-    sees: bool,
+    marks: Marks,
 }
 
 impl Vocabulary {
-    /// Makes a vocabulary with each of `own` as one token, and with a token for images if the network sees.
-    pub fn new(own: &[String], sees: bool) -> Vocabulary {
+    /// Makes a vocabulary with each of `own` as one token, and with special tokens.
+    pub fn new(own: &[String], marks: Marks) -> Vocabulary {
         let mut words = Vec::new();
         let mut push = |word: &str| {
             // A single byte has its token already.
@@ -48,7 +40,7 @@ impl Vocabulary {
             push(word);
         }
         let own = own.iter().filter(|word| push(word)).cloned().collect();
-        Vocabulary { words, own, sees }
+        Vocabulary { words, own, marks }
     }
 
     /// Returns the words of the config that the list does not have.
@@ -58,37 +50,34 @@ impl Vocabulary {
 
     /// Returns the number of tokens.
     pub fn tokens(&self) -> usize {
-        SPECIAL.len() + 256 + self.words.len() + usize::from(self.sees)
+        self.marks.special().len() + 256 + self.words.len() + usize::from(self.sees())
+    }
+
+    fn sees(&self) -> bool {
+        self.marks == Marks::StartAndImage
     }
 
     /// Returns the number of the token of an image, if the network sees images: the last one.
     pub fn image(&self) -> Option<i64> {
-        self.sees.then(|| self.tokens() as i64 - 1)
+        self.sees().then(|| self.tokens() as i64 - 1)
     }
 
     /// Returns `tokenizer.json`.
     pub fn json(&self) -> Value {
-        let special = SPECIAL.into_iter().map(String::from);
+        let special = self.marks.special().iter().map(|name| name.to_string());
         let all = special.chain((0..=255).map(|byte| shown(byte).to_string())).chain(self.words.iter().cloned());
-        let all = all.chain(self.sees.then(|| IMAGE.to_string()));
+        let all = all.chain(self.sees().then(|| IMAGE.to_string()));
         let vocabulary: Map<String, Value> = all.enumerate().map(|(id, token)| (token, id.into())).collect();
-        let added = SPECIAL.into_iter().chain(self.sees.then_some(IMAGE)).map(|token| {
+        let added = self.marks.special().iter().copied().chain(self.sees().then_some(IMAGE)).map(|token| {
             json!({ "id": vocabulary[token], "content": token, "single_word": false, "lstrip": false, "rstrip": false,
                 "normalized": false, "special": true })
         });
         let added: Vec<Value> = added.collect();
         let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-        let (start, text) = (
-            json!({ "SpecialToken": { "id": "<s>", "type_id": 0 } }),
-            |id: &str| json!({ "Sequence": { "id": id, "type_id": 0 } }),
-        );
         json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
             "pre_tokenizer": bytes, "decoder": bytes,
-            "post_processor": {
-                "type": "TemplateProcessing", "single": [start, text("A")], "pair": [start, text("A"), text("B")],
-                "special_tokens": { "<s>": { "id": "<s>", "ids": [START], "tokens": ["<s>"] } },
-            },
+            "post_processor": self.template(),
             // A piece of a text that is in the vocabulary as a whole is one token, whatever the merges say.
             "model": {
                 "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
@@ -98,13 +87,41 @@ impl Vocabulary {
         })
     }
 
+    /// Returns the special tokens around a text and around a pair, where they are.
+    fn template(&self) -> Value {
+        let mark = |name: &str, text: i64| json!({ "SpecialToken": { "id": name, "type_id": text } });
+        let text = |id: &str, text: i64| json!({ "Sequence": { "id": id, "type_id": text } });
+        let (single, pair) = match self.marks {
+            Marks::Start | Marks::StartAndImage => {
+                (vec![mark(START, 0), text("A", 0)], vec![mark(START, 0), text("A", 0), text("B", 0)])
+            }
+            Marks::Around => {
+                let first = vec![mark(START, 0), text("A", 0), mark(END, 0)];
+                let second = vec![mark(END, 0), text("B", 1), mark(END, 1)];
+                (first.clone(), [first, second].concat())
+            }
+        };
+        let special =
+            |name: &str| (name.to_string(), json!({ "id": name, "ids": [self.marks.id(name)], "tokens": [name] }));
+        let named: &[&str] = if self.marks == Marks::Around { &[START, END] } else { &[START] };
+        let named: Map<String, Value> = named.iter().map(|name| special(name)).collect();
+        json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": named })
+    }
+
     /// Returns `tokenizer_config.json`.
     pub fn settings(&self) -> Value {
-        let [unknown, start, end] = SPECIAL;
-        json!({
-            "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": start, "eos_token": end, "unk_token": unknown,
-            "add_bos_token": true, "add_eos_token": false, "clean_up_tokenization_spaces": false,
-        })
+        let mut settings = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": START, "eos_token": END, "unk_token": UNKNOWN,
+            "clean_up_tokenization_spaces": false,
+        });
+        match self.marks {
+            Marks::Start | Marks::StartAndImage => {
+                settings["add_bos_token"] = json!(true);
+                settings["add_eos_token"] = json!(false);
+            }
+            Marks::Around => settings["pad_token"] = json!(PADDING),
+        }
+        settings
     }
 }
 
@@ -138,7 +155,7 @@ mod tests {
 
     #[test]
     fn words_are_one_token_and_anything_else_is_bytes() {
-        let made = Vocabulary::new(&["A".into(), "zebra".into()], true);
+        let made = Vocabulary::new(&["A".into(), "zebra".into()], Marks::StartAndImage);
         assert_eq!(made.own(), ["zebra"]);
         let tokenizer: tokenizers::Tokenizer = serde_json::from_value(made.json()).unwrap();
         let ids = |text: &str| tokenizer.encode(text, true).unwrap().get_ids().to_vec();
@@ -147,7 +164,7 @@ mod tests {
         let any = "Ein Übermaß 漢字 🙂\n\u{0}x";
         assert!(ids(any).len() > 10);
         assert_eq!(tokenizer.decode(&ids(any), true).unwrap(), any);
-        assert_eq!(ids("<image>"), [START as u32, made.image().unwrap() as u32]);
+        assert_eq!(ids("<image>"), [made.marks.id(START) as u32, made.image().unwrap() as u32]);
         let largest = tokenizer.get_vocab(true).into_values().max().unwrap();
         assert_eq!(largest as usize + 1, made.tokens());
     }
