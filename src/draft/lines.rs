@@ -87,7 +87,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let root = place.path();
         assert_eq!(keys(root).unwrap(), None);
-        let write = |file: &str, text: &str| put(&root.join(file), text.to_string()).unwrap();
+        let write = |file: &str, text: &str| put(&root.join(file), text).unwrap();
         write(
             "train.jsonl",
             "{\"id\": 1, \"text\": \"a\", \"label\": \"no\"}\n{\"id\": 2, \"text\": \"b\", \"label\": \"go\"}\n",
