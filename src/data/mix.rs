@@ -84,7 +84,7 @@ impl Draws for ChaCha12Rng {
     }
 }
 
-/// How an image is mixed with its partner.
+/// The weights and the box by which an image is mixed with its partner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
     /// The weight λ of the image's own label.

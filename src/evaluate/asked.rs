@@ -7,7 +7,7 @@ use crate::metrics::ood::features::Entry;
 use crate::schema::Choice;
 
 crate::schema::words! {
-    /// How far the classes of a foreign set are from those of the test set.
+    /// A group of foreign sets, by the distance of their classes from those of the test set.
     pub enum SetGroup {
         Near = "near",
         Far = "far",
@@ -19,7 +19,7 @@ crate::schema::words! {
     pub enum FittedOn {
         /// The images that it was trained on.
         Training = "train",
-        /// Those that it held out, or the published validation split.
+        /// The images that it held out, or the published validation split.
         HeldOut = "val",
     }
 }

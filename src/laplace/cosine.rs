@@ -190,6 +190,11 @@ mod tests {
         Pair { input: Factor::of(input).unwrap(), gradient: Factor::of(gradient).unwrap() }
     }
 
+    fn head(weight: Tensor, bias: Tensor, texts: Texts) -> Head {
+        let training = Training::Never;
+        Head { weight, bias, normalised: true, training, rows: None, cap: None, texts: Some(texts) }
+    }
+
     /// The model of scripts/bayesvlm_reference.py: what is seen of two images, the head with two texts, and the factors.
     fn tiny() -> (Collected, Head, [Pair; 2]) {
         let image = matrix([&[1.0, 0.5], &[-0.5, 2.0], &[0.25, 1.5]]);
@@ -204,15 +209,7 @@ mod tests {
         let embeddings = texts.embeddings(&texts.projection);
         let weight = &embeddings / embeddings.norm_scalaropt_dim(2.0, [-1], true) * 10.0;
         let bias = Tensor::from_slice(&[-1.0, -1.0]);
-        let head = Head {
-            weight,
-            bias,
-            normalised: true,
-            training: Training::Never,
-            rows: None,
-            cap: None,
-            texts: Some(texts),
-        };
+        let head = head(weight, bias, texts);
         let of_image = pair(
             &matrix([&[4.0, 1.0], &[1.0, 3.0]]),
             &matrix([&[5.0, 1.0, 0.5], &[1.0, 4.0, -1.0], &[0.5, -1.0, 6.0]]),
@@ -316,15 +313,7 @@ mod tests {
         let scale = golden.number("log_scale").exp();
         let weight = &embeddings / embeddings.norm_scalaropt_dim(2.0, [-1], true) * scale;
         let bias = Tensor::full([5], golden.number("bias"), tch::kind::DOUBLE_CPU);
-        let head = Head {
-            weight,
-            bias,
-            normalised: true,
-            training: Training::Never,
-            rows: None,
-            cap: None,
-            texts: Some(texts),
-        };
+        let head = head(weight, bias, texts);
         let pairs = ["images", "texts"]
             .map(|side| pair(&tensor(&format!("factors/a/{side}")), &(tensor(&format!("factors/b/{side}")) * 10.0)));
         let outputs = cosines(&pairs, 0.0, Output::Probit).outputs(&head, &seen).unwrap();

@@ -119,9 +119,9 @@ impl Turns {
     }
 }
 
-/// Runs `work` on the numbers from 0 to `count`, which threads take in this order, each number by one thread, unless there are less than half as many as threads. If some fail, the
-/// others end, and the failure of the smallest number is passed on: its error, or its panic. A piece may wait for smaller numbers by
-/// `turns`, which are used up.
+/// Runs `work` on the numbers from 0 to `count`. Threads take the numbers in this order, unless there are less than half as many
+/// numbers as threads: the calling thread then takes all of them. If some fail, the others end, and the failure of the smallest
+/// number is passed on: its error, or its panic. A piece may wait for smaller numbers by `turns`, which are used up.
 ///
 /// # Errors
 /// Fails if `work` fails, or if libtorch does.

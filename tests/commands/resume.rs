@@ -242,20 +242,23 @@ fn training_ends_where_the_validation_nll_no_longer_falls() {
     assert_has(&line, &["train.early_stop", "needs validation images"]);
 }
 
+/// Trains the tiny experiment with these settings, in one command for each of `legs`, and returns the bytes of theta.
+#[track_caller]
+fn posterior(sets: &[&str], legs: &[&[&str]]) -> Vec<u8> {
+    let place = Place::with_tiny();
+    for more in legs {
+        let output = place.train(sets).args(*more).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    }
+    tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
+}
+
 /// Weights, smoothing and balanced draws train, and a paused run goes on with the same draws; what does not follow them is named.
 #[test]
 fn classes_are_weighted_and_balanced() {
     // The images of this set are balanced already, so that weights that balance them would all be 1.
     let sets =
         ["train.class_weights=[1, 2, 1, 1, 1, 1, 1, 1, 1, 4]", "train.label_smoothing=0.1", "train.sampling=balanced"];
-    let posterior = |sets: &[&str], legs: &[&[&str]]| {
-        let place = Place::with_tiny();
-        for more in legs {
-            let output = place.train(sets).args(*more).output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-        }
-        tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
-    };
     let whole = posterior(&sets, &[&["--no-eval"]]);
     assert!(posterior(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]) == whole, "a paused run");
     let plain = posterior(&[], &[&["--no-eval"]]);
@@ -282,14 +285,6 @@ fn classes_are_weighted_and_balanced() {
 #[test]
 fn images_are_mixed() {
     let sets = ["train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0", "train.label_smoothing=0.1"];
-    let posterior = |sets: &[&str], legs: &[&[&str]]| {
-        let place = Place::with_tiny();
-        for more in legs {
-            let output = place.train(sets).args(*more).output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-        }
-        tensor_bytes(&place.run().join("posterior.safetensors"), "theta")
-    };
     let whole = posterior(&sets, &[&["--no-eval"]]);
     assert!(posterior(&sets, &[&["--no-eval", "--until-epoch", "1"], &["--no-eval"]]) == whole, "a paused run");
     for others in [&sets[..1], &sets[1..], &[][..]] {

@@ -16,7 +16,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Published, Request, Resize, Split, SplitName};
 use crate::schema::{Choice, settings};
 
-/// What to do about a folder that is none of the set's classes.
+/// The way out that a message names where a folder is none of the set's classes.
 pub const OTHERS: &str = "remove it, since the set has these classes alone";
 
 /// The properties in which the sets differ.

@@ -36,7 +36,7 @@ pub static ENTRY: Entry = Entry {
     sample: Some(|reader| Box::new(ImageNet::read(reader))),
 };
 
-/// What to do about folders of other classes.
+/// The way out that a message names where a folder is of another class.
 const OTHERS: &str = "remove it, or add it to data.imagenet.classes";
 
 settings! {

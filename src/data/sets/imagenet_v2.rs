@@ -35,9 +35,9 @@ const IMAGES: usize = 10_000;
 words! {
     /// The way in which images were chosen by how many people found the class in them.
     enum Variant {
-        /// As frequently as in ImageNet's own validation images.
+        /// People found the class as frequently as in ImageNet's own validation images.
         Matched = "matched-frequency",
-        /// At least 70 % of the people.
+        /// At least 70 % of the people found the class.
         Threshold = "threshold0.7",
         /// The images that most people agreed on.
         Top = "top-images",

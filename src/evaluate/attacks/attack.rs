@@ -1,4 +1,4 @@
-//! What an attack is: its entry and settings, the classifier that it sees, and the ball in which it stays.
+//! The parts of an attack: its entry and settings, the classifier that it sees, and the ball in which it stays.
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -43,7 +43,7 @@ pub struct Settings {
     pub version: Option<Version>,
 }
 
-/// What an attack reads whose first start is the image, and whose further ones are random.
+/// The setting that an attack reads if its first start is the image, and its further ones are random.
 pub const SEED_OF_RESTARTS: &str = "seed of restarts";
 
 /// The number of classes that a targeted attack aims at, unless it is set.

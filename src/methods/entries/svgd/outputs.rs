@@ -72,7 +72,7 @@ fn by_logits(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Resu
         _ => direction,
     };
     let direction = objective.pull_back(theta, Output::Logits, &by_logits.to_kind(outputs.values.kind()))?;
-    let diagnostics = pushed.diagnostics(&drive.norm());
+    let diagnostics = pushed.diagnostics(&drive, &pushed.repulsion);
     Ok(Step { losses: losses.detach().to_kind(outputs.values.kind()), direction, diagnostics })
 }
 
@@ -83,9 +83,7 @@ fn by_features(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Re
     let drive = pushed.drive(spec, &gradients);
     let by_features = pushed.repulsion.view_as(&features).to_kind(features.kind());
     let repulsion = objective.pull_back(theta, Output::Features, &by_features)?;
-    let drive_norm = drive.norm();
-    let ratio = repulsion.norm();
-    let diagnostics = diagnose(&pushed.distances, &pushed.kernel, &drive_norm, &ratio);
+    let diagnostics = pushed.diagnostics(&drive, &repulsion);
     Ok(Step { losses, direction: drive + repulsion, diagnostics })
 }
 
@@ -121,7 +119,7 @@ impl Pushed {
         }
     }
 
-    fn diagnostics(&self, drive_norm: &Tensor) -> Tensor {
-        diagnose(&self.distances, &self.kernel, drive_norm, &self.repulsion.norm())
+    fn diagnostics(&self, drive: &Tensor, repulsion: &Tensor) -> Tensor {
+        diagnose(&self.distances, &self.kernel, &drive.norm(), &repulsion.norm())
     }
 }
