@@ -26,28 +26,56 @@ fn main() {
 /// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 3] =
-        ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp", "src/machine/workers.cpp"];
+    const SOURCES: [&str; 4] = [
+        "src/machine/fused/fused.cpp",
+        "src/machine/gpu_memory.cpp",
+        "src/machine/linear_kernels.cpp",
+        "src/machine/workers.cpp",
+    ];
+    const ROWS: [&str; 2] = ["src/machine/fused/rows.cpp", "src/machine/fused/rows.h"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
-    SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    let sources: Vec<&str> = SOURCES.iter().chain(&ROWS).copied().collect();
+    sources.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
-    let (stamp, made_of) = (out.join("compiled_from"), inputs(&SOURCES, &include));
+    let (stamp, made_of) = (out.join("compiled_from"), inputs(&sources, &include));
     if std::fs::read(&stamp).is_ok_and(|known| known == made_of) && out.join(format!("lib{LIBRARY}.a")).is_file() {
         println!("cargo:rustc-link-search=native={}", out.display());
         println!("cargo:rustc-link-lib=static={LIBRARY}");
         println!("cargo:rustc-link-lib={}", if cfg!(target_os = "macos") { "c++" } else { "stdc++" });
     } else {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").warnings(false).files(SOURCES);
+        build.cpp(true).std("c++17").warnings(false).files(SOURCES).objects(rows(ROWS[0]));
         build.include(&include).include(include.join("torch/csrc/api/include")).compile(LIBRARY);
         let _ = std::fs::write(&stamp, made_of); // without it, the next build compiles again
     }
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     println!("cargo:rustc-link-lib=c10");
+}
+
+/// Compiles the loops over rows once for each set of instructions that the processor may have; they are chosen when the program runs.
+/// They are optimised in every profile, since a loop that is not is slower than libtorch's.
+fn rows(source: &str) -> Vec<PathBuf> {
+    const AVX512: [&str; 5] = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"];
+    let mut sets: Vec<(&str, &[&str])> = vec![("plain", &[])];
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+        sets.extend([("avx2", &["-mavx2", "-mfma"][..]), ("avx512", &AVX512[..])]);
+    }
+    let compiled = sets.into_iter().flat_map(|(name, flags)| {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").warnings(false).opt_level(3).file(source);
+        build.define("BELLA_ROWS", format!("bella_rows_{name}").as_str());
+        flags.iter().for_each(|flag| {
+            build.flag(flag);
+        });
+        // Each set has a folder of its own, since an object is named after its source.
+        let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join(name);
+        build.out_dir(out).compile_intermediates()
+    });
+    compiled.collect()
 }
 
 /// Everything that the compiled files depend on, as bytes to compare.

@@ -235,7 +235,41 @@ def before(bench):
         bench.compare(what, "≤ 1.03", *sides, at_most=True)
 
 
-COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start, before]}
+def expert(bench):
+    """Steps and predictions against a batched PyTorch step as an expert writes it, eager and compiled; the better of both counts."""
+    cases = [
+        ("vit-b-32", 5, 8, "f32", "≥ 1.35"),
+        ("vit-b-32", 5, 8, "bf16", "≥ 1.4"),
+        *[("clip-mini", n, 32, precision, "≥ 1.8") for n in (5, 20) for precision in ("f32", "bf16")],
+        ("clip-mini", 100, 32, "f32", "≥ 2.2"),
+    ]
+    for arch, n, batch, precision, goal in cases:
+        peers(bench, arch, n, precision, goal, ["--batch-size", str(batch), "--steps", "3", "--warmup", "2"], predict=False)
+    for precision in ("f32", "bf16"):
+        peers(bench, "clip-mini", 20, precision, "≥ 2", ["--batch-size", "256", "--steps", "2", "--warmup", "1"], predict=True)
+
+
+def peers(bench, arch, n, precision, goal, sizes, predict):
+    common = ["--particles", str(n)]
+    peer = ["--arch", arch, "--precision", precision, *common, *sizes, *(["--predict"] if predict else [])]
+    own = ["--shapes", arch, "--precisions", precision, *common]
+    if predict:
+        ours = bench.bella(*own, "--steps", "0", "--predictions", "2", "--prediction-images", sizes[1], part="predict")
+    else:
+        ours = bench.bella(*own, *sizes, "--predictions", "0")
+    sides = [
+        Side("expert, eager", bench.torch("bench_step_expert.py", *peer)),
+        Side("expert, compiled", bench.torch("bench_step_expert.py", *peer, "--compile")),
+        Side(f"bella {precision}", ours),
+    ]
+    bench.turns(sides)
+    what = f"{'prediction' if predict else 'SVGD step'}, {arch}, n = {n}, {sizes[0].strip('-')} {sizes[1]}, {precision}"
+    better = min(sides[:2], key=lambda side: statistics.median(side.wall))
+    bench.compare(what, goal, better, sides[2])
+    parts(bench, f"n = {n}", sides[2]) if not predict else None
+
+
+COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start, expert, before]}
 
 
 def main():

@@ -50,7 +50,7 @@ pub fn linear_per_particle(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
 }
 
 /// Returns whether a layer is computed by oneDNN.
-fn by_onednn(x: &Tensor, weight: &Tensor) -> bool {
+pub(super) fn by_onednn(x: &Tensor, weight: &Tensor) -> bool {
     // SAFETY: it takes nothing and lets no exception out.
     static PAYS: LazyLock<bool> = LazyLock::new(|| mkl_leaves_avx512_unused() && unsafe { bella_has_onednn() });
     let shape = weight.size();

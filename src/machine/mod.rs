@@ -3,6 +3,7 @@
 pub mod child;
 mod computing;
 pub mod device;
+pub mod fused;
 mod gpu_memory;
 pub mod linear_kernels;
 pub mod memory;

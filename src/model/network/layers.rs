@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
+use crate::machine::fused::{Adapted, Behind};
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::network::low_rank::{Flipped, LowRank};
 
@@ -77,6 +78,9 @@ impl Linear {
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
         let input = x;
         let x = x.reshape([size[0], batch * tokens, inputs]);
+        if let Some(y) = self.fused(&x, Behind::Nothing) {
+            return y.view([y.size()[0], batch, tokens, y.size()[2]]);
+        }
         let factors = match (&self.low_rank, &self.weight) {
             (Some(update), Param::Shared(weight)) => update.row_factors(weight),
             _ => None,
@@ -100,6 +104,28 @@ impl Linear {
             Some(factors) => self.scaled(&y, &factors),
             None => y,
         }
+    }
+
+    /// Maps `x: [p, B, T, in]` to the activation of what [`Self::forward`] returns, if both can be done in one pass.
+    pub fn activated(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
+        let size = x.size();
+        let y = self.fused(&x.reshape([size[0], size[1] * size[2], size[3]]), behind)?;
+        Some(y.view([y.size()[0], size[1], size[2], y.size()[2]]))
+    }
+
+    /// Computes a frozen layer, its low-rank update and what is behind them in one pass over `x: [p, M, in]`, if this is such a layer.
+    fn fused(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
+        let (Some(update), Param::Shared(weight)) = (&self.low_rank, &self.weight) else {
+            return None;
+        };
+        let bias = match &self.bias {
+            Some(Param::Shared(bias)) => Some(bias),
+            Some(Param::PerParticle(_)) => return None,
+            None => None,
+        };
+        let plain = self.flipped.is_none() && self.recorder.is_none() && update.magnitude.is_none();
+        let LowRank { a, b, scale, .. } = update;
+        plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x, behind)).flatten()
     }
 
     /// Returns `y: [n, B, T, out]` with its rows scaled by `factors: [n, out]`, and the bias added.

@@ -68,10 +68,13 @@ impl Blocks<'_> {
     /// Returns the hidden values of the MLP, `[p, B, T, m]`.
     fn hidden<O: Ops>(&self, ops: &O, block: usize, normed: &O::Value) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
-        let (hidden, activation) = (ops.linear(&name("fc"), normed), self.traits.activation);
+        let activation = self.traits.activation;
         let hidden = match self.parts.gated {
-            false => ops.activation(activation, hidden),
-            true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), normed)), hidden),
+            false => ops.activated(&name("fc"), activation, normed),
+            true => {
+                let hidden = ops.linear(&name("fc"), normed);
+                ops.mul(ops.activated(&name("gate"), activation, normed), hidden)
+            }
         };
         match self.parts.mlp_norm {
             true => ops.norm(&name("norm"), &hidden, self.traits.eps),
@@ -114,9 +117,13 @@ impl Blocks<'_> {
 
     /// Computes self-attention of all tokens.
     fn attend<O: Ops>(&self, ops: &O, block: usize, x: &O::Value) -> O::Value {
-        let parts = ops.heads(&self.qkv(ops, block, None, x), 3, self.traits.heads);
-        let (query, key) = (self.turned(ops, &parts[0]), self.turned(ops, &parts[1]));
         let mask = self.mask(ops, block, Rows::All, x);
+        let qkv = self.qkv(ops, block, None, x);
+        if self.places.rope.is_none() && matches!(mask, Mask::None) {
+            return ops.self_attention(&qkv, self.traits.heads);
+        }
+        let parts = ops.heads(&qkv, 3, self.traits.heads);
+        let (query, key) = (self.turned(ops, &parts[0]), self.turned(ops, &parts[1]));
         ops.attention([&query, &key, &parts[2]], mask)
     }
 

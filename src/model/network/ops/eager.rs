@@ -4,6 +4,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 use crate::base::tensor::{upload, wide};
+use crate::machine::fused;
 use crate::model::network::{Linear, Weights};
 
 /// Computes a pass with some weights.
@@ -151,6 +152,12 @@ impl Ops for Eager<'_, '_> {
         activation.apply(&x)
     }
 
+    fn activated(&self, layer: &str, activation: Activation, x: &Tensor) -> Tensor {
+        let layer = self.weights().linear(layer);
+        let fused = activation.behind().and_then(|behind| layer.activated(x, behind));
+        fused.unwrap_or_else(|| activation.apply(&layer.forward(x)))
+    }
+
     fn cast(&self, x: Tensor) -> Tensor {
         x.to_kind(self.weights().kind())
     }
@@ -240,6 +247,17 @@ impl Ops for Eager<'_, '_> {
         };
         let size = read.size();
         read.transpose(1, 2).reshape([particles, samples, size[2], size[1] * size[3]])
+    }
+
+    fn self_attention(&self, qkv: &Tensor, heads: i64) -> Tensor {
+        let size = qkv.size();
+        match fused::attention(&qkv.flatten(0, 1), heads) {
+            Some(read) => read.view([size[0], size[1], size[2], size[3] / 3]),
+            None => {
+                let parts = self.heads(qkv, 3, heads);
+                self.attention([&parts[0], &parts[1], &parts[2]], Mask::None)
+            }
+        }
     }
 
     fn relative(&self, x: &Tensor, table: &Tensor, index: &Tensor) -> Tensor {

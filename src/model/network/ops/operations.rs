@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
+use crate::machine::fused::Behind;
 use crate::schema::words;
 
 /// A linear layer, whole or in part.
@@ -116,6 +117,11 @@ pub trait Ops: Sized {
 
     fn activation(&self, activation: Activation, x: Self::Value) -> Self::Value;
 
+    /// Maps `[p, B, T, in]` by a linear layer, and applies the activation.
+    fn activated(&self, layer: &str, activation: Activation, x: &Self::Value) -> Self::Value {
+        self.activation(activation, self.linear(layer, x))
+    }
+
     /// Returns a value in the type of the weights.
     fn cast(&self, x: Self::Value) -> Self::Value;
 
@@ -149,6 +155,13 @@ pub trait Ops: Sized {
     /// Returns what queries read by plain scores.
     fn attention(&self, heads: [&Self::Value; 3], mask: Mask<Self::Value>) -> Self::Value {
         self.attend(heads, mask, Scoring::default())
+    }
+
+    /// Returns what tokens read of each other, `[p, B, T, heads · D]`, by plain scores, from queries, keys and values
+    /// `[p, B, T, 3 · heads · D]`.
+    fn self_attention(&self, qkv: &Self::Value, heads: i64) -> Self::Value {
+        let parts = self.heads(qkv, 3, heads);
+        self.attention([&parts[0], &parts[1], &parts[2]], Mask::None)
     }
 
     /// Returns the products `[p, B, heads, T, S]` of heads `[p, B, heads, T, D]` with rows of `table: [p, 1, heads, R, D]`: that of
@@ -196,6 +209,17 @@ impl Activation {
             Activation::QuickGelu => x * (x * 1.702).sigmoid(),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
+        }
+    }
+
+    /// Returns how it is named behind a layer, if both can be done in one pass.
+    pub(super) fn behind(self) -> Option<Behind> {
+        match self {
+            Activation::Gelu => Some(Behind::Gelu),
+            Activation::QuickGelu => Some(Behind::QuickGelu),
+            Activation::GeluTanh => Some(Behind::GeluTanh),
+            Activation::Silu => Some(Behind::Silu),
+            Activation::Tanh => None,
         }
     }
 

@@ -1,0 +1,430 @@
+// Parts of a network that libtorch makes several passes over memory for, in one pass each, for mod.rs: a frozen linear layer with low-rank
+// updates and its activation, and attention of few tokens. Each is an operation with a gradient; a gradient that is to be differentiated
+// again is that of libtorch's own operations.
+
+#define AT_PER_OPERATOR_HEADERS
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "rows.h"
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const RowKernels& rows() {
+#if defined(__x86_64__)
+    static const RowKernels* const chosen = [] {
+        __builtin_cpu_init();
+        const bool has512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+        if (has512) return &bella_rows_avx512;
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &bella_rows_avx2 : &bella_rows_plain;
+    }();
+    return *chosen;
+#else
+    return bella_rows_plain;
+#endif
+}
+
+// Calls work(number) for the numbers up to `count` on libtorch's threads; on this thread alone within one of its parallel regions.
+template <typename Work>
+void on_threads(int64_t count, const Work& work) {
+    if (count == 1) return work(0);
+    Tensor numbers = at::empty({count}, at::kByte);
+    auto* first = numbers.data_ptr<uint8_t>();
+    at::TensorIterator::borrowing_nullary_op(numbers).for_each(
+        [&](char** data, const int64_t*, int64_t length) {
+            const int64_t begin = reinterpret_cast<uint8_t*>(data[0]) - first;
+            for (int64_t number = begin; number < begin + length; ++number) work(number);
+        },
+        /*grain_size=*/1);
+}
+
+// Rows of f32 or bf16 numbers, read and written as f32.
+struct Rows {
+    char* data;
+    int64_t stride;
+    bool narrow;
+
+    explicit Rows(const Tensor& of) : Rows(of, of.size(-1)) {}
+    Rows(const Tensor& of, int64_t stride)
+        : data(static_cast<char*>(of.data_ptr())), stride(stride), narrow(of.scalar_type() == at::kBFloat16) {}
+
+    // The numbers of a row, in `buffer` if they have to be made.
+    const float* read(int64_t row, int64_t count, float* buffer) const { return read_at(row * stride, count, buffer); }
+    const float* read_at(int64_t from, int64_t count, float* buffer) const {
+        if (!narrow) return reinterpret_cast<const float*>(data) + from;
+        rows().widen(reinterpret_cast<const uint16_t*>(data) + from, buffer, count);
+        return buffer;
+    }
+    // Where a row may be computed, which `write` puts in its place.
+    float* place(int64_t row, float* buffer) const { return narrow ? buffer : reinterpret_cast<float*>(data) + row * stride; }
+    void write(int64_t row, int64_t count, const float* numbers) const { write_at(row * stride, count, numbers); }
+    void write_at(int64_t to, int64_t count, const float* numbers) const {
+        if (narrow) {
+            rows().narrow(numbers, reinterpret_cast<uint16_t*>(data) + to, count);
+        } else if (numbers != reinterpret_cast<float*>(data) + to) {
+            std::memcpy(reinterpret_cast<float*>(data) + to, numbers, count * sizeof(float));
+        }
+    }
+};
+
+// x [p, M, K], weight [N, K], bias [N] -> [p, M, N], without a graph.
+Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, bool by_onednn) {
+    if (!by_onednn) return at::linear(x, weight, bias);
+    using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
+                             c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
+    static const auto linear =
+        c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
+    const auto flat = x.reshape({-1, x.size(2)});
+    return linear.call(flat, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "").view({x.size(0), x.size(1), weight.size(0)});
+}
+
+Tensor activated(int64_t activation, const Tensor& y) {
+    switch (activation) {
+        case kGelu: return at::gelu(y, "none");
+        case kQuickGelu: return y.mul(at::sigmoid(y.mul(1.702)));
+        case kGeluTanh: return at::gelu(y, "tanh");
+        case kSilu: return at::silu(y);
+        default: return y;
+    }
+}
+
+// The rows of factors, as f32 with zero rows up to a multiple of kRankStep: [n, rank, count], times a factor.
+std::vector<float> factor_rows(const Tensor& factors, double scale) {
+    const auto n = factors.size(0), rank = factors.size(1), count = factors.size(2);
+    const auto step = (rank + kRankStep - 1) / kRankStep * kRankStep;
+    std::vector<float> all(n * step * count, 0.0f);
+    const auto wide = factors.to(at::kFloat).contiguous();
+    const auto* from = wide.const_data_ptr<float>();
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t at = 0; at < rank * count; ++at) all[i * step * count + at] = float(scale) * from[i * rank * count + at];
+    }
+    return all;
+}
+
+// The sizes of an adapted layer.
+struct Sizes {
+    int64_t particles, rows, inputs, outputs, rank;
+    // Whether all particles have the same inputs.
+    bool shared;
+
+    Sizes(const Tensor& x, const Tensor& weight, const Tensor& a)
+        : particles(a.size(0)), rows(x.size(1)), inputs(x.size(2)), outputs(weight.size(0)),
+          rank((a.size(1) + kRankStep - 1) / kRankStep * kRankStep), shared(x.size(0) == 1) {}
+
+    int64_t input_row(int64_t particle, int64_t row) const { return (shared ? 0 : particle * rows) + row; }
+};
+
+// The rows of a particle that one thread takes, so many that sums over them are few, and so few that all threads have some.
+constexpr int64_t kSlice = 256;
+
+int64_t slices_of(int64_t rows) { return (rows + kSlice - 1) / kSlice; }
+
+// Whether a gradient of the saved input `place` is wanted. libtorch counts the inputs that are there; a bias may be missing.
+bool needs(AutogradContext* context, const variable_list& saved, size_t place) {
+    size_t number = 0;
+    for (size_t before = 0; before < place; ++before) number += saved[before].defined();
+    return context->needs_input_grad(number);
+}
+
+// The gradients of `result` by the saved inputs at `inputs` that need one, as graphs, in a list of `count`.
+variable_list gradients_of(AutogradContext* context, const Tensor& result, const Tensor& gradient, const variable_list& saved,
+                           const std::vector<size_t>& inputs, size_t count) {
+    variable_list wanted, found(count);
+    std::vector<size_t> places;
+    for (const auto place : inputs) {
+        if (!needs(context, saved, place)) continue;
+        wanted.push_back(saved[place]);
+        places.push_back(place);
+    }
+    const auto all = torch::autograd::grad({result}, wanted, {gradient}, /*retain_graph=*/true, /*create_graph=*/true);
+    for (size_t at = 0; at < places.size(); ++at) found[places[at]] = all[at];
+    return found;
+}
+
+// f(x W^T + bias + scale x A^T B^T) for x [p, M, in], W [out, in], bias [out], A [n, rank, in], B [n, out, rank]: [n, M, out].
+struct Adapted : torch::autograd::Function<Adapted> {
+    static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const Tensor& a, const Tensor& b, double scale, int64_t activation, bool by_onednn) {
+        const Sizes size(x, weight, a);
+        const auto frozen = product(x, weight, bias, by_onednn);
+        const auto low = at::empty({size.particles, size.rows, size.rank}, x.options().dtype(at::kFloat));
+        const bool keeps = activation != kNone && (x.requires_grad() || a.requires_grad() || b.requires_grad());
+        const auto y = size.shared && size.particles > 1 ? at::empty({size.particles, size.rows, size.outputs}, x.options()) : frozen;
+        const auto h = keeps ? at::empty(y.sizes(), y.options()) : y;
+        const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
+        const Rows from(x), frozen_rows(frozen), y_rows(y), h_rows(h);
+        const auto slices = slices_of(size.rows);
+        on_threads(size.particles * slices, [&](int64_t number) {
+            const auto particle = number / slices, first = number % slices * kSlice;
+            std::vector<float> buffer(size.inputs + 2 * size.outputs);
+            float *wide_y = buffer.data() + size.inputs, *wide_h = wide_y + size.outputs;
+            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
+                const auto own = particle * size.rows + row, input = size.input_row(particle, row);
+                const auto* inputs = from.read(input, size.inputs, buffer.data());
+                float* lower = low.data_ptr<float>() + own * size.rank;
+                rows().down(inputs, a_rows.data() + particle * size.rank * size.inputs, lower, size.inputs, size.rank);
+                float* sum = y_rows.place(own, wide_y);
+                const auto* start = frozen_rows.read(input, size.outputs, wide_y);
+                if (start != sum) std::memcpy(sum, start, size.outputs * sizeof(float));
+                rows().up(sum, lower, b_rows.data() + particle * size.rank * size.outputs, size.outputs, size.rank);
+                if (keeps) y_rows.write(own, size.outputs, sum);
+                float* out = h_rows.place(own, wide_h);
+                if (activation != kNone) rows().activate(activation, sum, out, size.outputs);
+                h_rows.write(own, size.outputs, activation == kNone ? sum : out);
+            }
+        });
+        context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low, keeps ? y : Tensor()});
+        context->saved_data["scale"] = scale;
+        context->saved_data["activation"] = activation;
+        context->saved_data["by_onednn"] = by_onednn;
+        return h;
+    }
+
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        if (at::GradMode::is_enabled()) return again(context, gradients[0]);
+        variable_list found(8);
+        const auto saved = context->get_saved_variables();
+        const auto &x = saved[0], &weight = saved[1], &a = saved[3], &b = saved[4], &low = saved[5];
+        const auto activation = context->saved_data["activation"].toInt();
+        const Sizes size(x, weight, a);
+        const bool to_x = needs(context, saved, 0), to_a = needs(context, saved, 3), to_b = needs(context, saved, 4);
+        const auto gradient = gradients[0].contiguous();
+        // The gradient before the activation is needed as a matrix for the frozen product alone.
+        const auto slope = activation != kNone && to_x ? at::empty(gradient.sizes(), gradient.options()) : gradient;
+        const auto lowered = at::empty(low.sizes(), low.options());
+        const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), context->saved_data["scale"].toDouble());
+        const auto slices = slices_of(size.rows);
+        const auto sums = at::zeros({size.particles * slices, size.rank, size.inputs + size.outputs}, low.options());
+        const Rows inputs(x), gradient_rows(gradient), slope_rows(slope);
+        const std::optional<Rows> before = activation == kNone ? std::nullopt : std::optional<Rows>(Rows(saved[6]));
+        on_threads(size.particles * slices, [&](int64_t number) {
+            const auto particle = number / slices, first = number % slices * kSlice;
+            std::vector<float> buffer(size.inputs + 2 * size.outputs);
+            float *wide_y = buffer.data() + size.inputs, *wide_g = wide_y + size.outputs;
+            float* sum_a = sums.data_ptr<float>() + number * size.rank * (size.inputs + size.outputs);
+            float* sum_b = sum_a + size.rank * size.inputs;
+            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
+                const auto own = particle * size.rows + row;
+                const auto* slopes = gradient_rows.read(own, size.outputs, wide_g);
+                if (before) {
+                    if (slopes != wide_g) std::memcpy(wide_g, slopes, size.outputs * sizeof(float));
+                    rows().derive(activation, before->read(own, size.outputs, wide_y), wide_g, size.outputs);
+                    slopes = wide_g;
+                    if (to_x) slope_rows.write(own, size.outputs, wide_g);
+                }
+                float* lower = lowered.data_ptr<float>() + own * size.rank;
+                rows().down(slopes, b_rows.data() + particle * size.rank * size.outputs, lower, size.outputs, size.rank);
+                if (to_b) rows().outer(sum_b, low.data_ptr<float>() + own * size.rank, slopes, size.outputs, size.rank);
+                if (!to_a) continue;
+                const auto* row_of_x = inputs.read(size.input_row(particle, row), size.inputs, buffer.data());
+                rows().outer(sum_a, lower, row_of_x, size.inputs, size.rank);
+            }
+        });
+        const auto whole = sums.view({size.particles, slices, size.rank, size.inputs + size.outputs});
+        // One after the other, in the order of rows.
+        auto sum = whole.select(1, 0);
+        for (int64_t slice = 1; slice < slices; ++slice) sum = sum.add(whole.select(1, slice));
+        sum = sum.narrow(1, 0, a.size(1));
+        if (to_a) found[3] = sum.narrow(2, 0, size.inputs).to(a.scalar_type());
+        if (to_b) {
+            const auto scale = context->saved_data["scale"].toDouble();
+            found[4] = sum.narrow(2, size.inputs, size.outputs).mul(scale).transpose(1, 2).to(b.scalar_type());
+        }
+        if (to_x) {
+            const auto frozen = product(size.shared && size.particles > 1 ? slope.sum(0, true) : slope, weight.t(), std::nullopt,
+                                        context->saved_data["by_onednn"].toBool());
+            found[0] = with_updates(frozen, size, lowered, a_rows);
+        }
+        return found;
+    }
+
+    // The gradient of the inputs [p, M, in], of which `found` is the part through the frozen matrix; it is changed.
+    static Tensor with_updates(const Tensor& found, const Sizes& size, const Tensor& lowered, const std::vector<float>& a_rows) {
+        const Rows found_rows(found);
+        const auto slices = slices_of(size.rows), parts = found.size(0);
+        on_threads(parts * slices, [&](int64_t number) {
+            const auto part = number / slices, first = number % slices * kSlice;
+            std::vector<float> buffer(size.inputs);
+            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
+                const auto own = part * size.rows + row;
+                float* sum = found_rows.place(own, buffer.data());
+                const auto* start = found_rows.read(own, size.inputs, buffer.data());
+                if (start != sum) std::memcpy(sum, start, size.inputs * sizeof(float));
+                for (int64_t particle = part; particle < size.particles; particle += parts == 1 ? 1 : size.particles) {
+                    const float* lower = lowered.data_ptr<float>() + (particle * size.rows + row) * size.rank;
+                    rows().up(sum, lower, a_rows.data() + particle * size.rank * size.inputs, size.inputs, size.rank);
+                }
+                found_rows.write(own, size.inputs, sum);
+            }
+        });
+        return found;
+    }
+
+    // The gradients by libtorch's operations, which can be differentiated.
+    static variable_list again(AutogradContext* context, const Tensor& gradient) {
+        const auto saved = context->get_saved_variables();
+        const auto &x = saved[0], &weight = saved[1], &bias = saved[2], &a = saved[3], &b = saved[4];
+        const auto n = a.size(0);
+        const auto frozen = at::linear(x, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
+        const auto low = at::matmul(x, a.transpose(1, 2));
+        const auto scaled = b.transpose(1, 2).mul(context->saved_data["scale"].toDouble());
+        const auto y = at::baddbmm(frozen.expand({n, -1, -1}), low, scaled);
+        return gradients_of(context, activated(context->saved_data["activation"].toInt(), y), gradient, saved, {0, 3, 4}, 8);
+    }
+
+};
+
+// What tokens read of each other, [S, T, heads * D], of queries, keys and values [S, T, 3 * heads * D].
+struct Attention : torch::autograd::Function<Attention> {
+    // Numbers for the heads of one sample: those that have to be made wider, and scratch.
+    struct Buffers {
+        std::vector<float> rows, scratch;
+        Buffers(int64_t tokens, int64_t channels) : rows(7 * tokens * channels), scratch(scratch_of(tokens, channels)) {}
+    };
+
+    struct Shape {
+        int64_t samples, tokens, heads, channels;
+        Shape(const Tensor& qkv, int64_t heads)
+            : samples(qkv.size(0)), tokens(qkv.size(1)), heads(heads), channels(qkv.size(2) / (3 * heads)) {}
+        int64_t width() const { return heads * channels; }
+    };
+
+    // Queries, keys and values of a head as rows that follow each other.
+    static Heads head_of(const Rows& qkv, const Shape& shape, int64_t sample, int64_t head, float* buffer) {
+        const float* parts[3];
+        const auto size = shape.tokens * shape.channels;
+        for (int64_t part = 0; part < 3; ++part) {
+            float* own = buffer + part * size;
+            for (int64_t token = 0; token < shape.tokens; ++token) {
+                const auto from = ((sample * shape.tokens + token) * 3 + part) * shape.width() + head * shape.channels;
+                const auto* numbers = qkv.read_at(from, shape.channels, own + token * shape.channels);
+                if (!qkv.narrow) std::memcpy(own + token * shape.channels, numbers, shape.channels * sizeof(float));
+            }
+            parts[part] = own;
+        }
+        const auto scale = 1.0f / std::sqrt(float(shape.channels));
+        return {parts[0], parts[1], parts[2], shape.tokens, shape.channels, shape.channels, scale};
+    }
+
+    static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t heads) {
+        const Shape shape(qkv, heads);
+        const auto read = at::empty({shape.samples, shape.tokens, shape.width()}, qkv.options());
+        const Rows from(qkv), to(read);
+        on_threads(shape.samples, [&](int64_t sample) {
+            Buffers buffers(shape.tokens, shape.channels);
+            float* out = buffers.rows.data() + 3 * shape.tokens * shape.channels;
+            for (int64_t head = 0; head < shape.heads; ++head) {
+                rows().attend(head_of(from, shape, sample, head, buffers.rows.data()), out, shape.channels, buffers.scratch.data());
+                for (int64_t token = 0; token < shape.tokens; ++token) {
+                    const auto place = (sample * shape.tokens + token) * shape.width() + head * shape.channels;
+                    to.write_at(place, shape.channels, out + token * shape.channels);
+                }
+            }
+        });
+        context->save_for_backward({qkv});
+        context->saved_data["heads"] = heads;
+        return read;
+    }
+
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const auto saved = context->get_saved_variables();
+        const auto heads = context->saved_data["heads"].toInt();
+        if (at::GradMode::is_enabled()) return gradients_of(context, plainly(saved[0], heads), gradients[0], saved, {0}, 2);
+        const auto& qkv = saved[0];
+        const Shape shape(qkv, heads);
+        const auto gradient = gradients[0].contiguous(), found = at::empty(qkv.sizes(), qkv.options());
+        const Rows from(qkv), gradient_rows(gradient), to(found);
+        const auto size = shape.tokens * shape.channels;
+        on_threads(shape.samples, [&](int64_t sample) {
+            Buffers buffers(shape.tokens, shape.channels);
+            float *read = buffers.rows.data() + 3 * size, *out = read + size;
+            float* const towards[3] = {out, out + size, out + 2 * size};
+            for (int64_t head = 0; head < shape.heads; ++head) {
+                for (int64_t token = 0; token < shape.tokens; ++token) {
+                    const auto place = (sample * shape.tokens + token) * shape.width() + head * shape.channels;
+                    const auto* numbers = gradient_rows.read_at(place, shape.channels, read + token * shape.channels);
+                    if (!gradient_rows.narrow) std::memcpy(read + token * shape.channels, numbers, shape.channels * sizeof(float));
+                }
+                const auto own = head_of(from, shape, sample, head, buffers.rows.data());
+                rows().attend_back(own, read, shape.channels, towards, buffers.scratch.data());
+                for (int64_t part = 0; part < 3; ++part) {
+                    for (int64_t token = 0; token < shape.tokens; ++token) {
+                        const auto place = ((sample * shape.tokens + token) * 3 + part) * shape.width() + head * shape.channels;
+                        to.write_at(place, shape.channels, towards[part] + token * shape.channels);
+                    }
+                }
+            }
+        });
+        return {found, Tensor()};
+    }
+
+    // The same by libtorch's operations.
+    static Tensor plainly(const Tensor& qkv, int64_t heads) {
+        const Shape shape(qkv, heads);
+        const auto parts = qkv.view({shape.samples, shape.tokens, 3, heads, shape.channels}).permute({2, 0, 3, 1, 4}).unbind(0);
+        const auto scores = at::matmul(parts[0], parts[1].transpose(2, 3)).mul(1.0 / std::sqrt(double(shape.channels)));
+        const auto read = at::matmul(at::softmax(scores, -1), parts[2]);
+        return read.transpose(1, 2).reshape({shape.samples, shape.tokens, shape.width()});
+    }
+};
+
+template <typename Make>
+Tensor* guarded(char** message, const Make& make) {
+    try {
+        return new Tensor(make());
+    } catch (const std::exception& error) {
+        *message = strdup(error.what());
+        return nullptr;
+    }
+}
+
+}  // namespace
+
+// The numbers that one instruction takes, where the loops were compiled for such instructions.
+extern "C" int64_t bella_vectors() {
+#if defined(__x86_64__)
+    return &rows() == &bella_rows_avx512 ? 16 : (&rows() == &bella_rows_avx2 ? 8 : 0);
+#else
+    return 0;
+#endif
+}
+
+// Both return null and a message, to be freed by free(), if libtorch fails.
+
+extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b, double scale,
+                                 int64_t activation, bool by_onednn, char** message) {
+    return guarded(message, [&] {
+        const auto own = bias ? std::optional<Tensor>(*bias) : std::nullopt;
+        return Adapted::apply(x->contiguous(), *weight, own, *a, *b, scale, activation, by_onednn);
+    });
+}
+
+extern "C" Tensor* bella_attention(const Tensor* qkv, int64_t heads, char** message) {
+    return guarded(message, [&] { return Attention::apply(qkv->contiguous(), heads); });
+}

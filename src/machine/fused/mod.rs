@@ -1,0 +1,226 @@
+//! Parts of a network on the CPU for which libtorch makes several passes over memory, in one pass each: a frozen linear layer with
+//! low-rank updates and its activation, and attention of few tokens.
+//!
+//! Sums are made in f32, also of bf16 numbers, in an order that follows from the shapes alone, so that any number of threads gives the same
+//! bits. Gradients are such passes, too; one that is to be differentiated again is that of libtorch's own operations.
+
+use std::ffi::{CStr, c_char};
+use std::sync::LazyLock;
+
+use tch::{Device, Kind, Tensor};
+use torch_sys::C_tensor;
+
+use super::linear_kernels::by_onednn;
+
+/// The largest number of tokens of which each reads all in the one pass. With more of them, libtorch's blocks are faster.
+const MOST_TOKENS: i64 = 64;
+
+unsafe extern "C" {
+    fn bella_adapted(
+        x: *const C_tensor,
+        weight: *const C_tensor,
+        bias: *const C_tensor,
+        a: *const C_tensor,
+        b: *const C_tensor,
+        scale: f64,
+        behind: i64,
+        by_onednn: bool,
+        message: *mut *mut c_char,
+    ) -> *mut C_tensor;
+    fn bella_attention(qkv: *const C_tensor, heads: i64, message: *mut *mut c_char) -> *mut C_tensor;
+    fn bella_vectors() -> i64;
+    fn free(message: *mut c_char);
+}
+
+/// The activation behind a linear layer. The numbers are those of rows.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    Nothing = 0,
+    Gelu = 1,
+    QuickGelu = 2,
+    GeluTanh = 3,
+    Silu = 4,
+}
+
+/// A frozen linear layer with a low-rank update a particle.
+#[derive(Clone, Copy)]
+pub struct Adapted<'a> {
+    /// The frozen matrix W_0, `[out, in]`.
+    pub weight: &'a Tensor,
+    /// The frozen bias, `[out]`.
+    pub bias: Option<&'a Tensor>,
+    /// The matrices A, `[n, rank, in]`.
+    pub a: &'a Tensor,
+    /// The matrices B, `[n, out, rank]`.
+    pub b: &'a Tensor,
+    /// The factor alpha / rank.
+    pub scale: f64,
+}
+
+impl Adapted<'_> {
+    /// Returns f(x W_0ᵀ + bias + scale · x Aᵀ Bᵀ), `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
+    /// operations.
+    pub fn forward(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
+        let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
+        let factor = |tensor: &Tensor| tensor.kind() == x.kind();
+        let serves = serves(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
+        serves.then(|| {
+            let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
+            let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
+            let by_onednn = by_onednn(x, self.weight);
+            // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
+            made(|message| unsafe {
+                bella_adapted(x_of, weight, bias, a, b, self.scale, behind as i64, by_onednn, message)
+            })
+        })
+    }
+}
+
+/// Returns what tokens read of each other, `[S, T, heads · D]`, for queries, keys and values `[S, T, 3 · heads · D]`; `None` if it is left to
+/// libtorch's operations.
+pub fn attention(qkv: &Tensor, heads: i64) -> Option<Tensor> {
+    let serves = serves(qkv) && qkv.size()[1] <= MOST_TOKENS;
+    // SAFETY: as above.
+    serves.then(|| made(|message| unsafe { bella_attention(qkv.as_ptr(), heads, message) }))
+}
+
+/// Returns whether the passes here are faster than libtorch's for numbers like these.
+fn serves(x: &Tensor) -> bool {
+    // 16 numbers at once with AVX-512, 8 with AVX2, else 0: other processors have not been measured.
+    // SAFETY: it takes nothing and lets no exception out.
+    static VECTORS: LazyLock<i64> = LazyLock::new(|| unsafe { bella_vectors() });
+    let least = match x.kind() {
+        Kind::Float => 8,
+        // Without AVX-512, numbers of bf16 take longer to convert than is gained.
+        Kind::BFloat16 => 16,
+        _ => return false,
+    };
+    x.device() == Device::Cpu && x.numel() > 0 && *VECTORS >= least
+}
+
+/// Returns what `make` makes.
+///
+/// # Panics
+/// Panics with libtorch's message if it fails, as tch does; [`crate::base::tensor::guarded`] turns this into an error.
+fn made(make: impl FnOnce(&mut *mut c_char) -> *mut C_tensor) -> Tensor {
+    let mut message = std::ptr::null_mut();
+    let y = make(&mut message);
+    // SAFETY: it is a new tensor, or null and a message from malloc.
+    unsafe {
+        if !y.is_null() {
+            return Tensor::from_ptr(y);
+        }
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        free(message);
+        panic!("{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draw(shape: &[i64], kind: Kind) -> Tensor {
+        Tensor::randn(shape, (Kind::Double, Device::Cpu)).to_kind(kind).set_requires_grad(true)
+    }
+
+    /// Returns an output, its gradients and the gradients of their norm, as f64.
+    fn all(y: &Tensor, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let loss = y.to_kind(Kind::Double).sin().sum(Kind::Double);
+        let first = Tensor::run_backward(&[loss.shallow_clone()], inputs, true, false);
+        let again = Tensor::run_backward(&[loss], inputs, true, true);
+        let norm = again.iter().map(|g| g.to_kind(Kind::Double).square().sum(Kind::Double)).reduce(|a, b| a + b).unwrap();
+        let second = Tensor::run_backward(&[norm], inputs, false, false);
+        std::iter::once(y.shallow_clone()).chain(first).chain(second).map(|t| t.detach().to_kind(Kind::Double)).collect()
+    }
+
+    fn assert_near(found: &[Tensor], expected: &[Tensor], tolerance: f64) {
+        for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert_eq!(found.size(), expected.size());
+            let largest = |tensor: &Tensor| tensor.abs().max().double_value(&[]);
+            let apart = largest(&(found - expected)) / largest(expected);
+            assert!(apart <= tolerance, "number {place} is {apart:e} apart");
+        }
+    }
+
+    fn activated(behind: Behind, y: Tensor) -> Tensor {
+        match behind {
+            Behind::Nothing => y,
+            Behind::Gelu => y.gelu("none"),
+            Behind::QuickGelu => &y * (&y * 1.702).sigmoid(),
+            Behind::GeluTanh => y.gelu("tanh"),
+            Behind::Silu => y.silu(),
+        }
+    }
+
+    /// The layer by libtorch's operations, in the type of its inputs.
+    fn plain([x, a, b]: [&Tensor; 3], weight: &Tensor, bias: Option<&Tensor>, behind: Behind) -> Tensor {
+        let y = x.linear(weight, bias) + x.matmul(&a.transpose(1, 2)).matmul(&b.transpose(1, 2)) * 4.0;
+        activated(behind, y)
+    }
+
+    #[test]
+    fn an_adapted_layer_and_its_gradients_are_those_of_libtorch() {
+        tch::manual_seed(1);
+        let layers = [Behind::Nothing, Behind::Gelu, Behind::QuickGelu, Behind::GeluTanh, Behind::Silu];
+        for (number, behind) in layers.into_iter().enumerate() {
+            // Three hundred rows are more than one slice; ranks that are no multiple of four; inputs of all particles or of one.
+            let (n, rank, particles) = (3, 1 + number as i64, if number % 2 == 0 { 3 } else { 1 });
+            let of = |kind: Kind| {
+                tch::manual_seed(7 + number as i64);
+                let (x, a, b) = (draw(&[particles, 300, 37], kind), draw(&[n, rank, 37], kind), draw(&[n, 21, rank], kind));
+                let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
+                (x, a, b, weight, (number != 2).then_some(bias))
+            };
+            for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
+                let (x, a, b, weight, bias) = of(kind);
+                let layer = Adapted { weight: &weight, bias: bias.as_ref(), a: &a, b: &b, scale: 4.0 };
+                let Some(found) = layer.forward(&x, behind) else { continue };
+                let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
+                let [x64, a64, b64] = [&x, &a, &b].map(wide);
+                let frozen = (wide(&weight).detach(), bias.as_ref().map(|bias| wide(bias).detach()));
+                let expected = plain([&x64, &a64, &b64], &frozen.0, frozen.1.as_ref(), behind);
+                let found = all(&found, &[&x, &a, &b]);
+                assert_near(&found, &all(&expected, &[&x64, &a64, &b64]), tolerance);
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_wanted_gets_a_gradient() {
+        let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
+        let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
+        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 1.0 };
+        if let Some(y) = layer.forward(&x, Behind::Gelu) {
+            let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
+            let expected = Tensor::run_backward(&[plain([&x, &a, &b], &weight, None, Behind::Gelu).sum(Kind::Float)], &[&b], false, false);
+            assert_eq!(found[0].size(), expected[0].size());
+        }
+        // A weight that is trained itself is left to libtorch.
+        let trained = weight.set_requires_grad(true);
+        assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x, Behind::Gelu).is_none());
+    }
+
+    #[test]
+    fn attention_and_its_gradients_are_those_of_libtorch() {
+        for (tokens, heads, channels) in [(17, 3, 64), (50, 2, 64), (1, 2, 5), (33, 1, 20)] {
+            for (kind, tolerance) in [(Kind::Float, 5e-6), (Kind::BFloat16, 3e-2)] {
+                tch::manual_seed(3);
+                let qkv = draw(&[4, tokens, 3 * heads * channels], kind);
+                let Some(found) = attention(&qkv, heads) else { continue };
+                let wide = qkv.detach().to_kind(Kind::Double).set_requires_grad(true);
+                let parts = wide.view([4, tokens, 3, heads, channels]).permute([2, 0, 3, 1, 4]).unbind(0);
+                let scores = parts[0].matmul(&parts[1].transpose(2, 3)) * (channels as f64).powf(-0.5);
+                let read = scores.softmax(-1, Kind::Double).matmul(&parts[2]).transpose(1, 2);
+                let expected = read.reshape([4, tokens, heads * channels]);
+                assert_near(&all(&found, &[&qkv]), &all(&expected, &[&wide]), tolerance);
+            }
+        }
+    }
+
+    #[test]
+    fn many_tokens_and_wide_numbers_are_left_to_libtorch() {
+        assert!(attention(&draw(&[1, 65, 12], Kind::Float), 2).is_none());
+        assert!(attention(&draw(&[1, 5, 12], Kind::Double), 2).is_none());
+    }
+}
