@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
+use crate::base::files::create_folder;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::base::tensor_file::State;
 use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
@@ -289,10 +290,7 @@ pub fn write(key: &str, head: &TextHead) {
     state.put("offsets", &head.texts.offsets);
     state.put("projection", &head.texts.projection);
     let folder = path.parent().map_or_else(PathBuf::new, |parent| parent.to_path_buf());
-    let written = std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot create {}", folder.display()))
-        .and_then(|()| state.write(&path));
-    if let Err(error) = written {
+    if let Err(error) = create_folder(&folder).and_then(|()| state.write(&path)) {
         tracing::warn!(
             "the zero-shot head is not cached: {error:#}; set BELLA_CACHE to a folder that can be written to"
         );
