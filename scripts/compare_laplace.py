@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Numbers of laplace-torch that tests/library/laplace.rs compares bella's Laplace approximations with.
+"""Numbers of laplace-torch that tests/library/laplace/small.rs compares bella's Laplace approximations with.
 
     pip install torch laplace-torch && python scripts/compare_laplace.py
 

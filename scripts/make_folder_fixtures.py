@@ -92,7 +92,7 @@ def low_rank(model, features, layers):
     return tensors
 
 
-# What tests/library/folders.rs makes zero-shot heads of: case, punctuation, unknown and replaced characters, a text that is cut.
+# What tests/library/folders makes zero-shot heads of: case, punctuation, unknown and replaced characters, a text that is cut.
 NAMES = ["Cat", "colt's  foot", "polka-dotted_frog", "7 ships", "zebra", "\ufb01eld of \uff21", "(a) dog!", "a", "Truck",
          "the " * 20 + "maple tree"]
 TEMPLATE = "A photo of a `{}`."
@@ -203,6 +203,10 @@ def transformers():
     kept = lambda x: torch.arange(float(x.shape[2] // 4) ** 2).expand(len(x), -1)
     token = lambda x, **more: mae(x, noise=kept(x), **more).last_hidden_state[:, 0]
     write("hf-mae", mae, token, resized=lambda x: token(x, interpolate_pos_encoding=True))
+    # Its classifier is saved with the prefix `vit.` before all names but those of blocks.
+    msn = randomised(hf.ViTMSNForImageClassification(hf.ViTMSNConfig(**SMALL, **MLP, num_labels=CLASSES)))
+    first = lambda x, **more: msn.vit(x, **more).last_hidden_state[:, 0]
+    write("hf-msn", msn, first, lambda x: msn(x).logits, lambda x: first(x, interpolate_pos_encoding=True))
     two = {**SMALL, "mlp_ratio": 2}
     dino = randomised(hf.Dinov2Model(hf.Dinov2Config(**two)))
     write("hf-dinov2", dino, lambda x: dino(x).pooler_output, resized=lambda x: dino(x).pooler_output)

@@ -80,6 +80,32 @@ def image_sets():
                "slide": [10 * center + i % 2 for i, center in enumerate(centers)]})
 
 
+    for split, count, first in [("train", 4, 0), ("validation", 3, 50), ("test", 5, 70)]:
+        write("flowers102", "data", split, {"image": Image(), "label": label([f"flower {i}" for i in range(102)])},
+              {"image": images(count, 8, first), "label": [(25 * i) % 102 for i in range(count)]})
+
+
+def gray(value):
+    buffer = io.BytesIO()
+    Picture.new("RGB", (6, 6), (value, value, value)).save(buffer, "png")
+    return {"bytes": buffer.getvalue(), "path": f"{value}.png"}
+
+
+def questions():
+    """Three questions about two images, with the columns of HuggingFaceM4/VQAv2's loading script, which lmms-lab/VQAv2 has, too."""
+    text, number = Value("string"), Value("int64")
+    features = {"question_type": text, "multiple_choice_answer": text,
+                "answers": List({"answer": text, "answer_confidence": text, "answer_id": number}),
+                "image_id": number, "answer_type": text, "question_id": number, "question": text, "image": Image()}
+    given = [["no", "yes", "yes"], ["3", "two", "two"], ["cat", "dog", "cow"]]
+    answers = [[{"answer": word, "answer_confidence": "yes", "answer_id": i + 1} for i, word in enumerate(words)] for words in given]
+    for split in ["train", "validation"]:
+        write("vqa-v2", "data", split, features,
+              {"question_type": ["is it", "how many", "what is"], "multiple_choice_answer": ["yes", "two", "cat"], "answers": answers,
+               "image_id": [42, 7, 42], "answer_type": ["yes/no", "number", "other"], "question_id": [420, 71, 421],
+               "question": ["Is it red?", "How many?", "What is it?"], "image": [gray(10), gray(200), gray(10)]})
+
+
 def text_sets():
     text, number = Value("string"), Value("int64")
     tasks = {"sst2": ["negative", "positive"], "mrpc": ["not_equivalent", "equivalent"]}
@@ -125,6 +151,8 @@ def expected():
     sets["imagenet"] = {ours: read("imagenet", "data", split, "label", "image") for ours, split in [("train", "train"), ("test", "validation")]}
     sets["camelyon17"] = {"train": read("camelyon17", "data", "train", "label", "image"), "test": read("camelyon17", "data", "test", "label", "image"),
                           "val": read("camelyon17", "data", "validation", "label", "image", lambda row: row["center"] == 1)}
+    sets["flowers102"] = {ours: read("flowers102", "data", split, "label", "image")
+                          for ours, split in [("train", "train"), ("val", "validation"), ("test", "test")]}
     # The domains are clipart, real, sketch.
     sets["domainnet"] = {split: read("domainnet", "data", split, "label", "image", lambda row: row["domain"] == 1) for split in ["train", "test"]}
     return sets
@@ -151,6 +179,7 @@ def forms():
 if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
     image_sets()
+    questions()
     text_sets()
     found = expected() | {"forms": forms()}
     (OUT / "expected.json").write_text(json.dumps(found, indent=1) + "\n")

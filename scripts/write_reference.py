@@ -40,7 +40,7 @@ def transformers_features(folder):
         if saved.startswith("Dinov2") and saved.endswith("Classification"):
             registers = getattr(config, "num_register_tokens", 0)
             return torch.cat([tokens[:, 0], tokens[:, 1 + registers :].mean(1)], 1)
-        pools = config.model_type not in ("vit", "deit", "vit_mae")
+        pools = config.model_type not in ("vit", "deit", "vit_mae", "vit_msn")
         return output.pooler_output if pools else tokens[:, 0]
 
     return features, getattr(config, "vision_config", config).image_size

@@ -9,3 +9,4 @@ pub mod measure;
 pub mod measured;
 pub mod row;
 mod step;
+mod timed;

@@ -24,7 +24,8 @@ use crate::session::Settings;
 #[command(after_help = "Examples:\n  bella init\n  \
     bella init --checkpoint vit-small/ --data photos/ --method bella-svgd --output photos.toml\n  \
     bella init --checkpoint ViT-B-32.pt --data cifar10=data\n  \
-    bella init --checkpoint ViT-B-32.pt --data medmnist=data --set data.medmnist.task=bloodmnist\n  \
+    bella init --checkpoint ViT-B-32.pt --data medmnist/bloodmnist=data --set data.medmnist.size=64\n  \
+    bella init --checkpoint hf://google-bert/bert-base-uncased --data glue/sst2\n  \
     bella init --checkpoint resnet50.pt --image-size 224 --data photos/")]
 pub struct InitArgs {
     /// Network to start from: a publisher's folder, a file of weights, a TorchScript archive, or a name (hf://ORG/NAME,
@@ -36,12 +37,12 @@ pub struct InitArgs {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(i64).range(1..=4096))]
     image_size: Option<i64>,
 
-    /// Images: a folder of class folders, tables (.parquet) or archives (.tar), a CSV list, a name (hf://ORG/NAME), or KEY=ROOT of a
-    /// data set that bella knows.
+    /// Images or texts: a folder of class folders, tables (.parquet) or archives (.tar), a CSV list, a name (hf://ORG/NAME), KEY=ROOT of a
+    /// data set that bella knows, or KEY of one that the Hub has; of a set of several tasks, KEY/TASK.
     #[arg(long, value_name = "DATA", add = super::completions::of_data_sets())]
     data: Option<String>,
 
-    /// Further key of the data set, such as data.medmnist.task=bloodmnist; repeatable.
+    /// Further key of the data set, such as data.medmnist.size=64; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
@@ -194,7 +195,7 @@ fn name_of(images: &Images) -> String {
     let folder = images.root.as_ref().and_then(|root| root.canonicalize().ok());
     let name = folder.as_ref().and_then(|root| root.file_name()).map(|name| name.to_string_lossy().into_owned());
     let is_own = ["image-folder", "list"].contains(&images.key.as_str());
-    usable(&name.filter(|_| is_own).unwrap_or_else(|| images.key.clone()))
+    usable(&name.filter(|_| is_own).unwrap_or_else(|| images.label.clone()))
 }
 
 /// Returns a text that can name a file and an experiment.

@@ -17,7 +17,7 @@ use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{METRICS, Unit};
-use crate::model::head::{HEADS, names};
+use crate::model::head::{HEADS, built_in};
 use crate::model::recognition::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
@@ -127,7 +127,7 @@ fn list_registry(registry: Registry) {
         Registry::Checkpoints => section("checkpoint namings", NAMINGS.iter().map(|e| (e.key, (e.about)()))),
         Registry::Heads => {
             section("[head.*]", HEADS.iter().map(|e| (e.key, e.about)));
-            println!("templates of [head.zero-shot]\n  {}\n", names::keys().join(", "));
+            println!("templates of [head.zero-shot]\n  {}\n", built_in::keys().join(", "));
         }
         Registry::Data => section("[data.*]", DATASETS.iter().map(|e| (e.key, e.about))),
         Registry::Subspaces => section("[subspace.*]", SUBSPACES.iter().map(|e| (e.key, e.about))),

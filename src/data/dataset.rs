@@ -1,5 +1,7 @@
 //! The interface between a data set and the rest of the program.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 
 use super::decode::Resize;
@@ -46,6 +48,13 @@ pub struct Hub {
     pub image: &'static str,
     /// The column with the labels.
     pub label: &'static str,
+}
+
+impl Hub {
+    /// Returns the root that means the repository.
+    pub fn root(&self) -> PathBuf {
+        format!("hf://datasets/{}", self.repository).into()
+    }
 }
 
 impl Entry {

@@ -153,6 +153,8 @@ const SHARE: f64 = 0.2;
 pub struct Images {
     /// The registry key.
     pub key: String,
+    /// The name of the set in results.
+    pub label: String,
     /// The keys of its table, as lines of TOML.
     pub table: String,
     /// The place of the files; `None` for the embedded set.
@@ -165,9 +167,9 @@ pub struct Images {
 }
 
 impl Images {
-    /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one without files, a folder of class
-    /// folders, tables, archives or JSON lines, a folder or a file with a list, or a repository of the Hub. `sets` are further keys
-    /// of its table, such as `data.medmnist.task=bloodmnist`.
+    /// Looks at what the user names: `KEY=ROOT` of a known data set, `KEY` of one whose files the Hub has or which has none, each also
+    /// with a task (`glue/sst2`), a folder of class folders, tables, archives or JSON lines, a folder or a file with a list, or a
+    /// repository of the Hub. `sets` are further keys of its table, such as `data.medmnist.size=64`.
     ///
     /// # Errors
     /// Fails if the layout is not known, if a further key is of another table, or if the files of the training split cannot be listed.
@@ -197,7 +199,7 @@ impl Images {
             load(SplitName::Test)?.len(),
             if spec.dataset.medium() == Medium::Texts { "texts" } else { "images" }
         );
-        Ok(Images { key, table, root, classes, train, about })
+        Ok(Images { key, label: spec.dataset.label(), table, root, classes, train, about })
     }
 }
 

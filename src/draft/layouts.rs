@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{lines, tables};
 use crate::data::read::class_folders::{entries, folders};
-use crate::data::{DATASETS, SplitName};
+use crate::data::{DATASETS, Hub, SplitName};
 use crate::hub;
 use crate::schema::Choice;
 
@@ -35,12 +35,8 @@ const SPLITS: [(&str, &[&str]); 3] =
 /// # Errors
 /// Fails if there is no such thing, or if its layout is not known.
 pub fn recognised(named: &str) -> Result<Layout> {
-    let known = |key: &str| DATASETS.iter().any(|entry| entry.key == key);
-    if let Some((key, root)) = named.split_once('=').filter(|(key, _)| known(key)) {
-        return Ok(Layout::rooted(key, Path::new(root), share_of(key, Path::new(root))));
-    }
-    if known(named) && !Path::new(named).exists() {
-        return Ok(Layout { key: named.to_string(), lines: String::new(), root: None });
+    if let Some(found) = of_key(named) {
+        return Ok(found);
     }
     let path = Path::new(named);
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -85,6 +81,22 @@ pub fn recognised(named: &str) -> Result<Layout> {
         )
     })?;
     Ok(Layout::rooted("image-folder", path, share_of("image-folder", path)))
+}
+
+/// Returns the layout of a set that is named by its key: `KEY=ROOT`, or `KEY` of one whose files the Hub has or which has none, each
+/// also with a task (`KEY/TASK`). `None` if there is no such key, or if a file or a folder has this name.
+fn of_key(named: &str) -> Option<Layout> {
+    let (set, root) = named.split_once('=').map_or((named, None), |(set, root)| (set, Some(PathBuf::from(root))));
+    let (key, task) = set.split_once('/').map_or((set, None), |(key, task)| (key, Some(task)));
+    let entry = DATASETS.iter().find(|entry| entry.key == key)?;
+    if root.is_none() && Path::new(named).exists() {
+        return None;
+    }
+    let task = task.map_or_else(String::new, |task| format!("task = {}\n", toml::Value::from(task)));
+    Some(match root.or_else(|| entry.hub.as_ref().map(Hub::root)) {
+        Some(root) => Layout::rooted(key, &root, &format!("{task}{}", share_of(key, &root))),
+        None => Layout { key: key.to_string(), lines: task, root: None },
+    })
 }
 
 /// Returns the layout of tables or archives; `None` if there is neither.

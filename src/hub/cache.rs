@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 
 use super::name::{HubName, is_commit};
-use crate::base::files::{read_text, write_atomic};
+use crate::base::files::{read_text, remove_leftovers, write_atomic};
 
 /// The folder of a repository in the cache.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ impl Folder {
     /// Stores the commit that a branch or a tag means.
     pub fn set_commit(&self, name: &HubName, commit: &str) -> Result<()> {
         let path = self.path.join("refs").join(&name.revision);
+        // What a killed process left here would count as a branch for Python's packages.
+        path.parent().into_iter().for_each(remove_leftovers);
         if name.commit().is_some() || self.commit(name).as_deref() == Some(commit) {
             return Ok(());
         }

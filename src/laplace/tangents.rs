@@ -4,8 +4,6 @@
 //! For one image these are draws from N(f*, V), as those of `mc` are; no V, and so no Jacobian of each class, is needed for
 //! them. Draw s moves the weights by the same δ as draw s of `sampled`, so it is that member to first order.
 
-use std::cell::{Cell, RefCell};
-
 use anyhow::{Context, Result};
 use tch::{Kind, Tensor, no_grad};
 
@@ -17,7 +15,7 @@ use crate::machine::memory::{self, MemoryEstimate};
 use crate::model::Model;
 use crate::model::network::ops::{Dual, Tangents};
 use crate::model::network::{Graph, Weights};
-use crate::predict::{Linear, in_parts};
+use crate::predict::{Kept, Linear, in_parts};
 use crate::subspace::Subspace;
 
 /// The error where a network has no forward derivatives.
@@ -81,9 +79,8 @@ pub struct Drawn<'a> {
     /// The number of draws per particle.
     samples: usize,
     seed: u64,
-    /// The moves that have been computed: those of all particles if they fit in memory, otherwise only the latest.
-    made: RefCell<Vec<(usize, Tensor)>>,
-    keeps_all: Cell<bool>,
+    /// The moves that have been computed, each particle by itself.
+    made: Kept<Tensor>,
 }
 
 impl<'a> Drawn<'a> {
@@ -99,23 +96,16 @@ impl<'a> Drawn<'a> {
         seed: u64,
     ) -> Result<Drawn<'a>> {
         let (maps, precisions) = (maps_of(subspace, fitted)?, fitted.particles.iter().map(|p| p.precision).collect());
-        let (made, keeps_all) = (RefCell::default(), Cell::new(false));
-        Ok(Drawn { subspace, theta, fitted, maps, precisions, samples, seed, made, keeps_all })
+        Ok(Drawn { subspace, theta, fitted, maps, precisions, samples, seed, made: Kept::default() })
     }
 
     /// Returns the same draws with another prior precision for all particles.
     pub fn with_precision(self, precision: f64) -> Drawn<'a> {
-        Drawn { precisions: vec![precision; self.precisions.len()], made: RefCell::default(), ..self }
+        Drawn { precisions: vec![precision; self.precisions.len()], made: Kept::default(), ..self }
     }
 
     /// Returns the moves δ of a particle, `[S, columns]`.
     fn moves(&self, particle: usize) -> Tensor {
-        if let Some((_, moves)) = self.made.borrow().iter().find(|(made, _)| *made == particle) {
-            return moves.shallow_clone();
-        }
-        if !self.keeps_all.get() {
-            self.made.borrow_mut().clear();
-        }
         let (start, columns) = (self.maps.columns.start, self.maps.parameters());
         let curvature = &self.fitted.particles[particle].curvature;
         let moves = Tensor::empty([self.samples as i64, columns], (self.theta.kind(), self.theta.device()));
@@ -123,7 +113,6 @@ impl<'a> Drawn<'a> {
             let epsilon = posterior_row(self.seed, sample, particle as i64, self.theta).narrow(0, start, columns);
             moves.get(sample).copy_(&curvature.deviation(self.precisions[particle], &epsilon));
         }
-        self.made.borrow_mut().push((particle, moves.shallow_clone()));
         moves
     }
 }
@@ -143,8 +132,8 @@ impl Linear for Drawn<'_> {
         let one = row * number * self.samples as u64;
         let all = one * self.fitted.particles.len() as u64;
         // Half of the room, so that the other half is there for the passes.
-        self.keeps_all.set(memory::room(model.device).is_none_or(|room| 2 * all <= room));
-        let kept = if self.keeps_all.get() { all } else { one };
+        self.made.keep_all(memory::room(model.device).is_none_or(|room| 2 * all <= room));
+        let kept = if self.made.keeps_all() { all } else { one };
         // The noise of a whole row in its own type, and the move in f64 several times.
         let making = self.theta.size()[1] as u64 * number + 4 * row * Kind::Double.elt_size_in_bytes() as u64;
         let weights = row * model.kind.elt_size_in_bytes() as u64;
@@ -171,7 +160,9 @@ impl Linear for Drawn<'_> {
         no_grad(|| {
             let mut members = Vec::new();
             for particle in 0..self.fitted.particles.len() {
-                let (theta, all) = (self.theta.narrow(0, particle as i64, 1), self.moves(particle));
+                let theta = self.theta.narrow(0, particle as i64, 1);
+                let own = particle..particle + 1;
+                let all = self.made.each(&[own], |_| Ok(self.moves(particle)))?.remove(0);
                 for part in in_parts(0..self.samples, at_once) {
                     let moves = &all.narrow(0, part.start as i64, part.len() as i64);
                     let drawn = Moves { subspace: self.subspace, maps: &self.maps, theta: &theta, moves };

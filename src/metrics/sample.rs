@@ -175,6 +175,17 @@ impl Scratch {
         self.averaged(average).0
     }
 
+    /// Returns the averaged prediction of the sample that was read last as logits, `[C]`: the mean logits, or the logarithms of the
+    /// mean probabilities.
+    pub fn logits(&mut self, predictions: &Predictions, sample: usize, average: Average) -> Vec<f64> {
+        match average {
+            Average::Logit => self.mean_logit.clone(),
+            Average::Probability => {
+                (0..predictions.classes()).map(|class| -self.probability_nll(predictions, sample, class)).collect()
+            }
+        }
+    }
+
     /// Returns the classes of the sample that was read last, sorted by probability.
     pub fn ranked(&self, average: Average) -> Ranked {
         let (probabilities, order) = self.averaged(average);

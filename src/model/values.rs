@@ -167,6 +167,25 @@ impl Values {
         Ok(())
     }
 
+    /// Refuses keys that change what a network of a model type computes, where `is_set` says that their values do.
+    ///
+    /// # Errors
+    /// Fails at the first such key.
+    pub fn refuse<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k &'static str>,
+        is_set: impl Fn(&Value) -> bool,
+        model_type: &str,
+    ) -> Result<()> {
+        if let Some((key, value)) = keys.find_map(|key| Some((key, self.get(key).filter(|value| is_set(value))?))) {
+            bail!(
+                "{}: {key} = {value}: changes what a network of model_type {model_type} computes, and bella does not compute it",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
     /// Returns a size that a network may have.
     ///
     /// # Errors
@@ -260,5 +279,49 @@ impl Values {
                 self.path.display()
             ),
         }
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    use std::collections::BTreeMap;
+
+    use anyhow::Result;
+    use serde_json::{Value, json};
+
+    /// The keys of a family that are read or change nothing, and those with which it computes something else.
+    pub struct Keys {
+        pub known: Vec<&'static str>,
+        pub refused: Vec<&'static str>,
+    }
+
+    /// Checks that each field of the classes in transformers (lists by model type, as JSON) is known, or refused where it has `value`, and
+    /// that a key which there is not is refused.
+    pub fn every_key_is_known(
+        (fields, families): (&str, usize),
+        value: &Value,
+        keys: impl Fn(&str) -> Keys,
+        error: impl Fn(&str, Value) -> String,
+    ) {
+        let all: BTreeMap<String, Vec<String>> = serde_json::from_str(fields).unwrap();
+        assert_eq!(all.len(), families);
+        for (model_type, fields) in all {
+            let Keys { known, refused } = keys(&model_type);
+            for field in fields {
+                let of = |keys: &[&str]| usize::from(keys.contains(&field.as_str()));
+                assert_eq!(of(&known) + of(&refused), 1, "{model_type}: {field}");
+            }
+            for key in refused {
+                let found = error(&model_type, json!({ key: value }));
+                assert!(found.contains(&format!("config.json: {key} = {value}: changes what")), "{found}");
+            }
+            let found = error(&model_type, json!({ "from_the_future": 3 }));
+            assert!(found.contains("config.json: from_the_future = 3: a key that bella does not know"), "{found}");
+        }
+    }
+
+    /// Returns the error of a config.
+    pub fn error<T>(found: Result<T>) -> String {
+        format!("{:#}", found.err().expect("a config that is refused"))
     }
 }

@@ -16,8 +16,8 @@ impl Predictor<'_> {
     /// Fails if one member and one sample do not fit in memory.
     pub fn plan_features(&self, images: usize, fixed: u64) -> Result<Chunker> {
         // One member after the other sees all samples, so that none is needed twice.
-        self.made.borrow_mut().clear();
-        self.keeps_all.set(false);
+        self.made.clear();
+        self.made.keep_all(false);
         let need = self.need(Graph::None, fixed, false);
         Task { members: None, ..self.task("features", need, ChunkSize { members: 1, images }) }.plan()
     }

@@ -287,7 +287,7 @@ impl Predictor<'_> {
             })?;
             totals.push(-host_f64(&self.averaged(&found).sum(Kind::Double).reshape([1]))?[0]);
         }
-        self.made.borrow_mut().clear();
+        self.made.clear();
         // Summed batch by batch, as one process does it.
         Ok(all_totals(group, &totals)?.iter().sum::<f64>() / indices.len().max(1) as f64)
     }

@@ -4,12 +4,11 @@
 mod features;
 pub mod generate;
 pub mod inputs;
+mod kept;
 mod members;
 mod pieces;
 
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
@@ -27,10 +26,8 @@ use crate::model::pieces::Whole;
 use crate::model::{Input, Model};
 use crate::predictions::{Predictions, Shape};
 
+pub use kept::Kept;
 pub use members::{Linear, Members, Rows};
-
-/// The layer weights of some members.
-type Made<'a> = (Range<usize>, Rc<Weights<'a>>);
 
 /// The members of a model, ready to predict any number of batches.
 pub struct Predictor<'a> {
@@ -38,9 +35,8 @@ pub struct Predictor<'a> {
     members: Members<'a>,
     /// The number of members in one forward pass, as set by the user.
     chunk: Chunk,
-    /// The weights computed so far: those of all members if they fit, otherwise only the latest.
-    made: RefCell<Vec<Made<'a>>>,
-    keeps_all: Cell<bool>,
+    /// The weights computed so far.
+    made: Kept<Weights<'a>>,
     /// The classes that are predicted; `None` for all that the model knows.
     among: Option<Among>,
 }
@@ -54,7 +50,7 @@ struct Among {
 
 impl<'a> Predictor<'a> {
     pub fn new(model: &'a Model, members: Members<'a>, chunk: Chunk) -> Predictor<'a> {
-        Predictor { model, members, chunk, made: RefCell::default(), keeps_all: Cell::new(false), among: None }
+        Predictor { model, members, chunk, made: Kept::default(), among: None }
     }
 
     /// Returns the predictor of some of the model's classes alone, in this order. The logits of the others are left out, so that
@@ -141,7 +137,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// Fails if one member and one image do not fit in memory.
     pub fn plan_predictions(&self, images: usize, fixed: u64) -> Result<Chunker> {
-        let need = self.need(Graph::None, fixed, self.keeps_all.get());
+        let need = self.need(Graph::None, fixed, self.made.keeps_all());
         let entering = self.model.entering() * self.model.kind.elt_size_in_bytes() as u64;
         let need = MemoryEstimate { image: need.image + entering, ..need };
         let at_most = self.model.at_most(Whole { members: self.members(), samples: images, gradients: 0 });
@@ -153,9 +149,9 @@ impl<'a> Predictor<'a> {
     /// Decides whether the layer weights of all members are kept from now on. They are if they fit beside a pass over a
     /// batch of `images` images and `fixed` bytes.
     pub fn decide_keeping(&self, graph: Graph, images: usize, fixed: u64) {
-        self.made.borrow_mut().clear();
+        self.made.clear();
         let all = self.need(graph, fixed, true).bytes(ChunkSize { members: 1, images }, None);
-        self.keeps_all.set(memory::room(self.model.device).is_none_or(|room| all <= room));
+        self.made.keep_all(memory::room(self.model.device).is_none_or(|room| all <= room));
     }
 
     /// Plans passes over batches of `images` images, with or without a graph, beside `fixed` bytes of other data.
@@ -163,7 +159,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// Fails if one member and one image do not fit in memory.
     pub fn plan_pass(&self, what: &str, graph: Graph, images: usize, fixed: u64) -> Result<Chunker> {
-        let need = self.need(graph, fixed, self.keeps_all.get());
+        let need = self.need(graph, fixed, self.made.keeps_all());
         let whole = ChunkSize { members: self.members(), images };
         self.task(what, need, whole).plan()
     }
@@ -289,7 +285,7 @@ impl<'a> Predictor<'a> {
         let own = batches.iter().map(Vec::len).sum::<usize>() as i64;
         let shape = [self.members() as i64, own, self.classes() as i64];
         let logits = Tensor::f_empty(shape, (Kind::Float, Device::Cpu)).map_err(|e| anyhow!("{}", first_line(&e)))?;
-        let together = self.keeps_all.get() || !self.has_weights();
+        let together = self.made.keeps_all() || !self.has_weights();
         let at_once = if together { self.members() } else { chunker.cut().members };
         let passes: Vec<Range<usize>> = in_parts(0..self.members(), at_once).collect();
         bar.set_length((own as u64) * passes.len() as u64);
@@ -306,7 +302,7 @@ impl<'a> Predictor<'a> {
                 bar.inc(count as u64);
             }
         }
-        self.made.borrow_mut().clear();
+        self.made.clear();
         Ok(logits)
     }
 

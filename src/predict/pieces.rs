@@ -23,31 +23,15 @@ impl<'a> Predictor<'a> {
 
     /// Returns the layer weights of each of several ranges of members, which are kept together.
     fn weights_of(&self, all: &[Range<usize>]) -> Result<Vec<Rc<Weights<'a>>>> {
-        let known = |members: &Range<usize>| self.made.borrow().iter().any(|(made, _)| made == members);
-        if !self.keeps_all.get() && !all.iter().all(known) {
-            self.made.borrow_mut().clear();
-        }
-        all.iter().map(|members| self.made_or_known(members)).collect()
-    }
-
-    fn made_or_known(&self, members: &Range<usize>) -> Result<Rc<Weights<'a>>> {
-        if let Some((_, weights)) = self.made.borrow().iter().find(|(made, _)| made == members) {
-            return Ok(weights.clone());
-        }
         let base = &self.model.base;
-        let weights = Rc::new(match self.members {
-            Members::Checkpoint => Weights::frozen(base),
+        self.made.each(all, |members| match self.members {
+            Members::Checkpoint => Ok(Weights::frozen(base)),
             Members::Rows { subspace, rows } => {
                 let rows = rows.rows(members.clone())?;
-                subspace.weights(base, &subspace.layout().leaves(&rows, self.model.kind, false))
+                Ok(subspace.weights(base, &subspace.layout().leaves(&rows, self.model.kind, false)))
             }
-            Members::Linear(_) => return Err(anyhow!("linearised members have no layer weights")),
-        });
-        let mut made = self.made.borrow_mut();
-        // When members are divided further than before, the weights of the larger chunk are no longer needed.
-        made.retain(|(before, _)| before.end <= members.start || members.end <= before.start);
-        made.push((members.clone(), weights.clone()));
-        Ok(weights)
+            Members::Linear(_) => Err(anyhow!("linearised members have no layer weights")),
+        })
     }
 
     /// Returns the logits `[k, B, C]` of some members for B samples that all of them see, without a graph, in pieces where that pays.

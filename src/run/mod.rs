@@ -1,5 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
+mod files;
 mod find;
 pub mod settings;
 
@@ -15,8 +16,8 @@ use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
+pub use files::{open_answers, open_outcome, open_predictions};
 pub use find::Ambiguous;
-pub use find::{open_answers, open_outcome, open_predictions};
 pub use settings::Record;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255

@@ -263,6 +263,29 @@ fn checkpoint_and_tables_by_name_go_all_the_way_and_again_offline() {
     goes_all_the_way(&place, &files, ("parquet", "data/train-00000-of-00001.parquet"));
 }
 
+/// A task of GLUE by the key of the set alone: its tables come from the repository of the entry.
+#[test]
+fn a_text_encoder_learns_a_task_of_glue_by_name() {
+    let (place, hub) = (Place::new(), Hub::of_folder("org/none", &fixture("folders/timm-vit")));
+    let table = |split: &str| {
+        let name = format!("sst2/{split}-00000-of-00001.parquet");
+        let bytes = std::fs::read(fixture("data/parquet/hub/glue").join(&name)).unwrap();
+        (name, bytes)
+    };
+    let tables = [table("train"), table("validation")];
+    hub.put_data("nyu-mll/glue", &tables.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect::<Vec<_>>());
+    let checkpoint = fixture("encoder/folders/bert").display().to_string();
+    let init = ["init", "--checkpoint", &checkpoint, "--data", "glue/sst2", "--method", "bella-svgd"];
+    let output = succeeds(&place, &hub, &init);
+    assert_has(&messages(&output), &["images: glue, 2 classes, 4 training, 1 validation and 3 test texts"]);
+    let config = std::fs::read_to_string(place.path("glue-sst2.toml")).unwrap();
+    assert_has(&config, &["name = \"glue-sst2\"", "root = \"hf://datasets/nyu-mll/glue\"", "task = \"sst2\""]);
+    succeeds(&place, &hub, &with_device(&[&["train", "glue-sst2.toml"], &SHORT[..]].concat()));
+    assert_has(&std::fs::read_to_string(place.path("results/glue-sst2.csv")).unwrap(), &["glue-sst2", COMMIT]);
+    let without = run(&place, &hub, &[&init[..3], &["--data", "glue", "--output", "x.toml"]].concat());
+    assert_has(&messages(&without), &["task is required"]);
+}
+
 #[test]
 fn mistakes_of_data_by_name_are_one_line_with_the_way_out() {
     let (place, hub) = (Place::new(), Hub::of_folder("org/tiny-vit", &fixture("folders/timm-vit")));

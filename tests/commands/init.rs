@@ -72,6 +72,13 @@ fn further_keys_of_a_data_set_are_given() {
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     assert_has(&messages(&output), &["images: medmnist, 8 classes, 7 training, 2 validation and 3 test images"]);
     assert_has(&std::fs::read_to_string(&file).unwrap(), &["task = \"bloodmnist\"", "validation = \"val\""]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let behind_key = data.replace("medmnist=", "medmnist/bloodmnist=");
+    let output = init(&checkpoint, &behind_key, &file, &["--force", "--method", "bella-svgd"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let output = init(&checkpoint, &format!("digits/{}", 3), &file, &["--force"]);
+    assert_has(&messages(&output), &["task"]);
     let output = init(&checkpoint, &data, &file, &["--force", "--set", "seed=3"]);
     assert_eq!(output.status.code(), Some(2));
     assert_has(&messages(&output), &["--set seed=3: must be data.medmnist.KEY=VALUE, a key of the data set"]);

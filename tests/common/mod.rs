@@ -310,11 +310,17 @@ pub fn near(found: &Tensor, expected: &Tensor, what: &str) {
 /// Checks that no entry differs by 1e-5 of the largest one.
 #[track_caller]
 pub fn alike(found: &Tensor, expected: &Tensor, what: &str) {
+    alike_within(found, expected, 1e-5, what);
+}
+
+/// Checks that no entry differs by this share of the largest one.
+#[track_caller]
+pub fn alike_within(found: &Tensor, expected: &Tensor, share: f64, what: &str) {
     assert_eq!(found.size(), expected.size(), "{what}");
-    let largest = |t: &Tensor| t.abs().max().double_value(&[]);
+    let largest = |t: &Tensor| t.to_kind(Kind::Double).abs().max().double_value(&[]);
     let difference = largest(&(found - expected)) / largest(expected).max(1e-12);
     println!("{what} differs by {difference:.1e}");
-    assert!(difference < 1e-5, "{what}: {difference:.2e}");
+    assert!(difference < share, "{what}: {difference:.2e}");
 }
 
 /// Writes a small set of the data set `key` into a folder.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use crate::common::alike_within;
 use bella::base::tensor::guarded;
 use bella::bench::case::{BenchMethod, Choices, Measurable, Source};
 use bella::data::batches::Batch;
@@ -101,13 +102,6 @@ fn same_bits([one, two, four]: &[Tensor; 3], what: &str) {
     assert!(one.equal(two) && one.equal(four), "{what}: bits depend on the number of threads");
 }
 
-#[track_caller]
-fn near(found: &Tensor, expected: &Tensor, share: f64, what: &str) {
-    let largest = |t: &Tensor| t.to_kind(Kind::Double).abs().max().double_value(&[]);
-    let difference = largest(&(found - expected)) / largest(expected);
-    assert!(difference < share, "{what}: {difference:e}");
-}
-
 #[test]
 fn every_method_takes_the_same_step_with_any_number_of_threads() {
     for method in BenchMethod::all() {
@@ -127,7 +121,7 @@ fn every_method_takes_the_same_step_with_any_number_of_threads() {
         });
         match case.training.method.spec.passes_together() {
             false => same_bits(&trained, method.word()),
-            true => near(&trained[1], &trained[0], 1e-2, method.word()),
+            true => alike_within(&trained[1], &trained[0], 1e-2, method.word()),
         }
     }
 }
@@ -163,8 +157,8 @@ fn pieces_give_what_one_pass_gives() {
         let found = with_threads(|| case.likelihood(&batch, orders).losses(&theta).unwrap());
         let [first, ..] = &found;
         let whole = undivided(case.likelihood(&batch, orders), &theta);
-        near(&first.losses, &whole.losses, share, what);
-        near(&first.gradients, &whole.gradients, share, what);
+        alike_within(&first.losses, &whole.losses, share, what);
+        alike_within(&first.gradients, &whole.gradients, share, what);
         same_bits(&found.map(|found| Tensor::cat(&[found.losses.unsqueeze(1), found.gradients], 1)), what);
     }
 }
@@ -190,7 +184,7 @@ fn predictions_and_attacks_do_not_depend_on_threads() {
     let predicted =
         |members, images| predictor.logits(&Chunker::fixed(ChunkSize { members, images }, "test", ""), &input).unwrap();
     let logits = with_threads(|| predicted(3, 100));
-    near(&logits[0], &predicted(1, 5), 1e-4, "logits");
+    alike_within(&logits[0], &predicted(1, 5), 1e-4, "logits");
     same_bits(&logits, "logits");
     let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
     let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
@@ -199,7 +193,7 @@ fn predictions_and_attacks_do_not_depend_on_threads() {
     let gradients = with_threads(attacked);
     same_bits(&gradients, "gradients of pixels");
     victim.chunker().set(ChunkSize { members: 1, images: 100 });
-    near(&attacked(), &gradients[0], 1e-4, "gradients of pixels");
+    alike_within(&attacked(), &gradients[0], 1e-4, "gradients of pixels");
 }
 
 /// Fails in a pass of more samples than so many.
@@ -232,7 +226,7 @@ fn what_fails_in_a_thread_is_the_error_of_the_step() {
         assert!(error.ends_with("a bug"), "{error}");
         assert_eq!(chunker.cut(), ChunkSize { members: 3, images: 100 });
         let found = step(&Failing { most: 20, message: "can't allocate memory" }).unwrap();
-        near(&found.gradients, &whole.gradients, 1e-4, "with less memory");
+        alike_within(&found.gradients, &whole.gradients, 1e-4, "with less memory");
         let images = chunker.cut().images;
         assert!(images < 50, "the cut is halved until a pass fits: {images}");
         chunker.set(ChunkSize { members: 3, images: 100 });

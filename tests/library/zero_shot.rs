@@ -9,7 +9,7 @@ use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
 use bella::model::head::tokenizer::Tokenizer;
-use bella::model::head::{names, tokens};
+use bella::model::head::{built_in, tokens};
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::{Evidence, Fixed, IdentifiedText, identify, identify_text};
 use tch::{Kind, Tensor};
@@ -89,7 +89,7 @@ fn the_head_is_that_of_the_archives_own_text_encoder() {
     let place = place(&format!("templates = \"cifar10\"\nclass_names = {names:?}"));
     done(head(&place));
     let ours = weight(&place.path("head.safetensors"));
-    let theirs = by_the_archive(&names, names::templates("cifar10").unwrap(), 100.0);
+    let theirs = by_the_archive(&names, built_in::templates("cifar10").unwrap(), 100.0);
     let difference = (&ours - &theirs).abs().max().double_value(&[]);
     assert!(difference <= 1e-4, "{difference:e}");
     // Random towers: the rows are long and point to different places.

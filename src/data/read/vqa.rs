@@ -1,7 +1,8 @@
 //! The files of visual question answering (Antol et al. 2015, arXiv 1505.00468): questions and annotations as JSON, and the
-//! images of COCO 2014 by their numbers.
+//! images of COCO 2014 by their numbers; or the Hub's tables, which have a question with its answers and its image in each row.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,10 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::files::read_file;
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::{Answers, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
+use crate::data::subset::chosen;
+use crate::data::{Answers, Hub, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
+use crate::hub::DataRoot;
 use crate::schema::{Choice, Reader, settings};
 
 mod dataset;
+mod rows;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -32,7 +36,7 @@ const PROMPT: &str = "A chat between a curious user and an artificial intelligen
 settings! {
     /// The settings of a set.
     pub struct Vqa(of: &'static Source) {
-        root: PathBuf, because "the folder that holds questions, annotations and images";
+        root: DataRoot, because "the folder that holds questions, annotations and images";
         /// Template of the prompt, in which `<image>` stands for the image and `{question}` for the question.
         prompt: String = PROMPT.into();
         /// Types of answers whose questions are used.
@@ -55,6 +59,8 @@ pub struct Source {
     pub train: [usize; 3],
     /// The same of validation questions.
     pub test: [usize; 3],
+    /// The form in which the Hub has it, if bella reads that.
+    pub hub: Option<Hub>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -129,18 +135,17 @@ impl Vqa {
     }
 
     /// Returns the number of the annotation's type among all types, or of its answer among the classes; `None` if the type is
-    /// not wanted or the answer is no class.
-    fn label(&self, annotation: &Annotation, path: &Path) -> Result<Option<u32>> {
+    /// not wanted or the answer is no class. `at` is the place of the annotation in messages.
+    fn label(&self, annotation: &Annotation, at: &dyn Display) -> Result<Option<u32>> {
         let kind = KINDS.iter().position(|kind| *kind == annotation.answer_type).with_context(|| {
             format!(
-                "{}: question {}: answer_type = \"{}\" is none of {}",
-                path.display(),
+                "{at}: question {}: answer_type = \"{}\" is none of {}",
                 annotation.question_id,
                 annotation.answer_type,
                 KINDS.join(", ")
             )
         })?;
-        ensure!(!annotation.answers.is_empty(), "{}: question {}: no answer", path.display(), annotation.question_id);
+        ensure!(!annotation.answers.is_empty(), "{at}: question {}: no answer", annotation.question_id);
         let wanted = self.answer_types.iter().any(|wanted| wanted == KINDS[kind]);
         let class = match &self.labels {
             None => Some(kind),
@@ -149,14 +154,23 @@ impl Vqa {
         Ok(class.filter(|_| wanted).map(|class| class as u32))
     }
 
-    /// Returns listed questions with the images of COCO.
-    fn split(&self, all: Listed, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
+    /// Returns those of the listed questions that the subset takes; `listed` returns the images with these numbers.
+    fn split(
+        &self,
+        mut all: Listed,
+        split: SplitName,
+        listed: impl FnOnce(Vec<u64>) -> Result<Listing>,
+        request: &Request,
+    ) -> Result<Split> {
+        let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.of.key))?;
+        all.select(keep.as_deref());
         let name = format!("{}/{split}", self.of.key);
         ensure!(!all.labels.is_empty(), "{name}: has no question of the types {}", self.answer_types.join(", "));
-        let path = |number: &u64| self.image(part, *number);
+        let (numbers, image_of) = distinct(&all.images);
         let asking = Asking {
             prompts: all.questions.iter().map(|question| self.prompt(question)).collect(),
-            paths: all.images.iter().map(path).collect(),
+            images: listed(numbers)?,
+            image_of,
             answers: all.answers,
             labels: all.labels,
             learnt: if self.labels.is_none() { Learnt::Answer } else { Learnt::Class },
@@ -177,19 +191,13 @@ impl Vqa {
         (split, name): (SplitName, String),
         request: &Request,
     ) -> Result<Split> {
-        let mut files = asking.paths.clone();
-        files.sort_unstable();
-        files.dedup();
-        let place = |path: &PathBuf| files.binary_search(path).map_or(0, |at| at as u32);
-        let image_of = asking.paths.iter().map(place).collect();
-        let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None, members: None };
-        let loaded = files_as.load(listing, (split, split.word()), request)?;
+        let Asking { prompts, images, image_of, answers, labels, learnt } = asking;
+        let loaded = files_as.load(images, (split, split.word()), request)?;
         let images = match loaded.inputs {
             Inputs::Packed(packed) => Images::Packed(packed),
             Inputs::Files(files) => Images::Files(files),
             _ => bail!("{name}: its images are none"),
         };
-        let Asking { prompts, answers, labels, learnt, .. } = asking;
         Ok(Split {
             name,
             inputs: Inputs::Questions(Questions { prompts, answers, learnt, image_of, images, tokens: None }),
@@ -204,8 +212,10 @@ impl Vqa {
 /// N questions whose images have not been read.
 struct Asking {
     prompts: Vec<String>,
-    /// The image file of each question, `[N]`.
-    paths: Vec<PathBuf>,
+    /// The images, each once.
+    images: Listing,
+    /// The image of each question, `[N]`.
+    image_of: Vec<u32>,
     answers: Vec<Answers>,
     labels: Vec<u32>,
     learnt: Learnt,
@@ -238,6 +248,21 @@ impl Listed {
         self.images = keep.iter().map(|i| self.images[at(i)]).collect();
         self.labels = keep.iter().map(|i| self.labels[at(i)]).collect();
     }
+}
+
+/// Returns the distinct values, sorted, and the place of each value among them.
+fn distinct<T: Ord + Clone>(values: &[T]) -> (Vec<T>, Vec<u32>) {
+    let mut all = values.to_vec();
+    all.sort_unstable();
+    all.dedup();
+    let place = |value| all.binary_search(value).map_or(0, |at| at as u32);
+    let of = values.iter().map(place).collect();
+    (all, of)
+}
+
+/// Returns image files, whose labels mean nothing.
+fn files(paths: Vec<PathBuf>) -> Listing {
+    Listing { labels: vec![0; paths.len()], paths, groups: None, members: None }
 }
 
 impl Annotation {

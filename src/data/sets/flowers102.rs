@@ -1,8 +1,6 @@
 //! Oxford Flowers-102 (Nilsback and Zisserman 2008): images `jpg/image_00001.jpg`, …, labels 1 to 102 in
 //! `imagelabels.mat`, and the three splits in `setid.mat`. See <https://www.robots.ox.ac.uk/~vgg/data/flowers/102/>.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
 
@@ -11,8 +9,10 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::mat::{self, Array};
+use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
-use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
+use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Choice, Reader, settings};
 
@@ -42,7 +42,13 @@ pub static ENTRY: Entry = Entry {
         ],
         terms: "no licence is stated; its authors ask to cite Nilsback and Zisserman 2008",
     },
-    hub: None,
+    hub: Some(Hub {
+        repository: "dpdl-benchmark/oxford_flowers102",
+        config: "default",
+        splits: &[(SplitName::Val, "validation")],
+        image: "image",
+        label: "label",
+    }),
     read: |reader| Box::new(Flowers102::read(reader)),
     sample: Some(|reader| Box::new(Flowers102::read(reader))),
 };
@@ -54,7 +60,7 @@ const SPLITS: &str = "setid.mat";
 
 settings! {
     struct Flowers102 {
-        root: PathBuf, because "the folder that holds jpg, imagelabels.mat and setid.mat";
+        root: DataRoot, because "the folder that holds jpg, imagelabels.mat and setid.mat";
         classes: Vec<String>, by |reader| read_classes(reader).unwrap_or_else(|| CLASSES.map(str::to_string).to_vec());
         files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
     } then check
@@ -90,6 +96,10 @@ impl Dataset for Flowers102 {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
+        // The names of some classes are written in other ways there; their order is that of the published numbers.
+        if let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Ordered(&self.classes))? {
+            return self.files.load(listing, (split, split.word()), request);
+        }
         let folder = cifar::folder(&self.root, FOLDER);
         let numbers = |file: &str, name: &str| -> Result<Vec<u32>> {
             let path = folder.join(file);

@@ -6,7 +6,7 @@ use crate::data::Entry;
 use crate::data::read::vqa::{Source, Vqa};
 use crate::hub::originals::Originals;
 
-static SOURCE: Source = Source { key: "ok-vqa", version: "", train: [0, 0, 9_009], test: [0, 0, 5_046] };
+static SOURCE: Source = Source { key: "ok-vqa", version: "", train: [0, 0, 9_009], test: [0, 0, 5_046], hub: None };
 
 pub static ENTRY: Entry = Entry {
     key: SOURCE.key,

@@ -1,12 +1,24 @@
 //! VQA v2 (Goyal et al. 2017, arXiv 1612.00837): questions about images of COCO, each answered by ten people. Results are
 //! on the validation set, since the test sets have no public answers.
 
-use crate::data::Entry;
 use crate::data::read::vqa::{Source, Vqa};
+use crate::data::{Entry, Hub, SplitName};
 use crate::hub::originals::Originals;
 
-static SOURCE: Source =
-    Source { key: "vqa-v2", version: "v2_", train: [166_882, 57_606, 219_269], test: [80_541, 28_134, 105_679] };
+static SOURCE: Source = Source {
+    key: "vqa-v2",
+    version: "v2_",
+    train: [166_882, 57_606, 219_269],
+    test: [80_541, 28_134, 105_679],
+    // This repository has no training questions; tables with these columns that have them are read, too.
+    hub: Some(Hub {
+        repository: "lmms-lab/VQAv2",
+        config: "default",
+        splits: &[(SplitName::Test, "validation")],
+        image: "image",
+        label: "multiple_choice_answer",
+    }),
+};
 
 pub static ENTRY: Entry = Entry {
     key: SOURCE.key,
@@ -15,7 +27,7 @@ pub static ENTRY: Entry = Entry {
             ROOT/v2_OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/v2_mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
     originals: Originals::ByHand("its images are those of COCO, 20 GB in several archives"),
-    hub: None,
+    hub: SOURCE.hub,
     read: |reader| Box::new(Vqa::read(reader, &SOURCE)),
     sample: Some(|reader| Box::new(Vqa::read(reader, &SOURCE))),
 };
@@ -25,8 +37,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::data::testing::{REQUEST, error, load, mistakes, put, set, write};
-    use crate::data::{Inputs, Published, Questions, Request, Split, SplitName};
+    use crate::data::testing::{REQUEST, error, fixture, load, mistakes, put, set, write};
+    use crate::data::{Inputs, Published, Questions, Request, Split};
 
     /// Three questions about two images, in the form of the published files.
     fn put_files(root: &Path, part: &str) {
@@ -80,6 +92,32 @@ mod tests {
         let in_memory = Request { memory_bytes: 1 << 20, ..REQUEST };
         let packed = set(&ENTRY, folder.path(), "").load(SplitName::Test, &in_memory).unwrap();
         assert_eq!(gray(questions(&packed), 1), 10);
+    }
+
+    /// The tables have the questions of the files above; scripts/make_parquet_fixtures.py wrote them by the package `datasets`.
+    #[test]
+    fn the_tables_of_the_hub_have_the_same_questions() {
+        let (folder, hub) = (tempfile::tempdir().unwrap(), fixture("parquet/hub/vqa-v2"));
+        for (split, part) in [(SplitName::Train, "train2014"), (SplitName::Test, "val2014")] {
+            put_files(folder.path(), part);
+            let (rows, files) = (set(&ENTRY, &hub, ""), set(&ENTRY, folder.path(), ""));
+            let (rows, files) = (load(&*rows, split).unwrap(), load(&*files, split).unwrap());
+            let (found, wanted) = (questions(&rows), questions(&files));
+            assert_eq!(
+                (&found.prompts, &found.answers, &rows.labels),
+                (&wanted.prompts, &wanted.answers, &files.labels)
+            );
+            assert_eq!((&found.image_of, gray(found, 0), gray(found, 1)), (&wanted.image_of, 200, 10));
+        }
+        let part = load(&*set(&ENTRY, &hub, "answer_types = [\"number\"]"), SplitName::Test).unwrap();
+        let found = questions(&part);
+        assert_eq!((found.answers[0].target.as_str(), &found.image_of[..], gray(found, 0)), ("two", &[0][..], 200));
+        // The repository itself has no training questions.
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let table = "data/validation-00000-of-00001.parquet";
+        std::fs::copy(hub.join(table), folder.path().join(table)).unwrap();
+        let missing = error(&*set(&ENTRY, folder.path(), ""), SplitName::Train);
+        assert!(missing.contains("has no table of the split `train`; its splits: validation"), "{missing}");
     }
 
     #[test]

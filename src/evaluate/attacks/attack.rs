@@ -139,6 +139,13 @@ impl Settings {
         self.seed.unwrap_or(0)
     }
 
+    /// Returns [`directions`](Self::directions) whose largest number is 1 in every image.
+    pub(super) fn unit_directions(&self, clean: &Clean, number: &[u64]) -> Tensor {
+        let directions = self.directions(clean, number);
+        let largest = directions.abs().amax([1i64, 2, 3].as_slice(), true) + 1e-12;
+        directions / largest
+    }
+
     /// Returns uniform numbers in [-1, 1), in f64 and the shape of the pixels, for the start of a number. Those of an image
     /// depend only on the seed, the number and the index of the image.
     pub(super) fn directions(&self, clean: &Clean, number: &[u64]) -> Tensor {

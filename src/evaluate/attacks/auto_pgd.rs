@@ -33,9 +33,8 @@ pub(super) fn start(on: &On, settings: &Settings, number: &[u64]) -> Tensor {
     if settings.from_image {
         return on.clean.pixels.shallow_clone();
     }
-    let directions = settings.directions(on.clean, number);
-    let largest = directions.abs().amax([1i64, 2, 3].as_slice(), true) + 1e-12;
-    project(on.clean.pixels, &(on.clean.pixels.to_kind(Kind::Double) + directions / largest * on.epsilon), on.epsilon)
+    let directions = settings.unit_directions(on.clean, number);
+    project(on.clean.pixels, &(on.clean.pixels.to_kind(Kind::Double) + directions * on.epsilon), on.epsilon)
 }
 
 /// Climbs `goal` from `start` for so many steps.

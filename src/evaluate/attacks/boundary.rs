@@ -32,9 +32,7 @@ pub(super) fn start(on: &On, settings: &Settings, number: &[u64]) -> Tensor {
     if settings.from_image || number.last() == Some(&0) {
         return clean;
     }
-    let directions = settings.directions(on.clean, number);
-    let largest = directions.abs().amax([1i64, 2, 3].as_slice(), true);
-    (clean + directions / largest * (on.epsilon / 2.0)).clamp(0.0, 1.0)
+    (clean + settings.unit_directions(on.clean, number) * (on.epsilon / 2.0)).clamp(0.0, 1.0)
 }
 
 /// Returns the nearest points that are predicted wrongly, in f64; the clean ones where none is within the budget.

@@ -1,11 +1,12 @@
 //! The averaged predictions that calibrators map.
 
 use anyhow::Result;
-use rayon::prelude::*;
 
 use crate::metrics::Average;
+use crate::metrics::average::UNSCALED;
+use crate::metrics::sample::each_sample;
 use crate::metrics::softmax::log_sum_exp;
-use crate::predictions::{Predictions, check_finite};
+use crate::predictions::Predictions;
 
 /// The averaged predictions of all samples as logits, `[N, C]`: the mean logits, or the logarithms of the mean probabilities.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,14 +26,10 @@ impl Averaged {
     /// # Errors
     /// Fails if a logit is NaN or infinite; the message names the member and the sample.
     pub fn of(predictions: &Predictions, average: Average) -> Result<Averaged> {
-        let rows: Vec<Vec<f64>> = (0..predictions.samples())
-            .into_par_iter()
-            .map(|sample| match average {
-                Average::Logit => mean_logits(predictions, sample),
-                Average::Probability => log_mean_probabilities(predictions, sample),
-            })
-            .collect::<Result<_>>()?;
-        predictions.expect_whole()?;
+        let rows = each_sample(predictions, UNSCALED, |scratch, sample| {
+            scratch.read(predictions, sample)?;
+            Ok(scratch.logits(predictions, sample, average))
+        })?;
         Ok(Averaged { classes: predictions.classes(), logits: rows.concat() })
     }
 
@@ -78,29 +75,4 @@ pub fn normalised(values: Vec<f64>) -> Vec<f64> {
     let sum: f64 = values.iter().sum();
     let count = values.len() as f64;
     values.into_iter().map(|value| if sum > 0.0 { value / sum } else { 1.0 / count }).collect()
-}
-
-fn mean_logits(predictions: &Predictions, sample: usize) -> Result<Vec<f64>> {
-    let mut row = vec![0.0; predictions.classes()];
-    for member in 0..predictions.members() {
-        let logits = predictions.logits(member, sample);
-        check_finite(logits, member, sample)?;
-        let weight = predictions.weight(member) / predictions.total_weight();
-        row.iter_mut().zip(logits).for_each(|(sum, logit)| *sum += weight * f64::from(*logit));
-    }
-    Ok(row)
-}
-
-/// Returns log mean_k p_kc from the members' log-probabilities, so that none underflows.
-fn log_mean_probabilities(predictions: &Predictions, sample: usize) -> Result<Vec<f64>> {
-    let mut members = Vec::with_capacity(predictions.members());
-    for member in 0..predictions.members() {
-        let logits = predictions.logits(member, sample);
-        check_finite(logits, member, sample)?;
-        let wide: Vec<f64> = logits.iter().map(|logit| f64::from(*logit)).collect();
-        let weight = (predictions.weight(member) / predictions.total_weight()).ln();
-        members.push(log_softmax(&wide).into_iter().map(|log_p| log_p + weight).collect::<Vec<f64>>());
-    }
-    let class = |class: usize| log_sum_exp(&members.iter().map(|log_p| log_p[class]).collect::<Vec<_>>());
-    Ok((0..predictions.classes()).map(class).collect())
 }

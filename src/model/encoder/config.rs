@@ -1,6 +1,6 @@
 //! The sizes and settings of a text encoder in `config.json`, with the defaults of its family for absent keys.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::model::families::HARMLESS_ANYWHERE;
@@ -121,14 +121,7 @@ impl Geometry {
 /// Refuses settings with which the network computes something else.
 fn refuse_others(values: &Values, family: &encoders::Encoder) -> Result<()> {
     let encoders::Encoder { model_type, refused, .. } = family;
-    let mut all = REFUSED.iter().chain(*refused);
-    let set = |key: &&str| Some((key.to_string(), values.get(key).filter(|value| is_set(value) && **value != 0)?));
-    if let Some((key, value)) = all.find_map(set) {
-        bail!(
-            "{}: {key} = {value}: changes what a network of model_type {model_type} computes, and bella does not compute it",
-            values.path.display()
-        );
-    }
+    values.refuse(REFUSED.iter().chain(*refused), |value| is_set(value) && *value != 0, model_type)?;
     values.expect_keys(&format!("a text encoder of model_type {model_type}"), &known_keys(family))
 }
 
@@ -157,13 +150,13 @@ pub fn check_classifier(values: &Values) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::path::Path;
 
     use serde_json::json;
 
     use super::*;
     use crate::model::families::encoders::{ENCODERS, encoder};
+    use crate::model::values::testing::{Keys, error, every_key_is_known};
 
     fn read(model_type: &str, table: Value) -> Result<Geometry> {
         Geometry::read(&Values::new(Path::new("config.json"), table), encoder(model_type).unwrap(), true)
@@ -173,25 +166,12 @@ mod tests {
     /// refused where it is set.
     #[test]
     fn every_key_of_every_class_is_known() {
-        let all = include_str!("../../../tests/fixtures/encoder/keys.json");
-        let all: BTreeMap<String, Vec<String>> = serde_json::from_str(all).unwrap();
-        assert_eq!(all.len(), ENCODERS.len());
-        for (model_type, keys) in all {
-            let family = encoder(&model_type).unwrap();
-            let (known, refused) = (known_keys(family), [REFUSED, family.refused].concat());
-            for key in keys {
-                let count = usize::from(known.contains(&key.as_str())) + usize::from(refused.contains(&key.as_str()));
-                assert_eq!(count, 1, "{model_type}: {key}");
-            }
-            for key in refused {
-                let mut table = json!({});
-                table[key] = json!(3);
-                let error = format!("{:#}", read(&model_type, table).unwrap_err());
-                assert!(error.contains(&format!("config.json: {key} = 3: changes what")), "{error}");
-            }
-            let error = format!("{:#}", read(&model_type, json!({ "from_the_future": 3 })).unwrap_err());
-            assert!(error.contains("config.json: from_the_future = 3: a key that bella does not know"), "{error}");
-        }
+        let keys = |model_type: &str| {
+            let family = encoder(model_type).unwrap();
+            Keys { known: known_keys(family), refused: [REFUSED, family.refused].concat() }
+        };
+        let fields = include_str!("../../../tests/fixtures/encoder/keys.json");
+        every_key_is_known((fields, ENCODERS.len()), &json!(3), keys, |of, table| error(read(of, table)));
     }
 
     /// `python3 -c "import transformers as hf; print(hf.ModernBertConfig(), hf.DebertaV2Config())"`
@@ -224,8 +204,8 @@ mod tests {
                 "rope_type = \"yarn\"",
             ),
         ] {
-            let error = format!("{:#}", read(model_type, table).unwrap_err());
-            assert!(error.contains(rule), "{error}");
+            let found = error(read(model_type, table));
+            assert!(found.contains(rule), "{found}");
         }
     }
 }

@@ -36,6 +36,7 @@ pub static FAMILIES: &[&Family] = &[
     &vit::VIT,
     &vit::DEIT,
     &vit::MAE,
+    &vit::MSN,
     &beit::BEIT,
     &beit::DATA2VEC,
     &dino::V2,

@@ -1,4 +1,4 @@
-//! ViT, DeiT and MAE.
+//! ViT, DeiT, MAE and MSN.
 
 use super::class::{self, Class, classifying};
 use super::family::{Family, TowerConfig, USUAL};
@@ -10,6 +10,7 @@ use crate::model::vit::required::{QkvBias, Required};
 const HARMLESS: &[&str] = &["encoder_stride", "pooler_act", "pooler_output_size"];
 
 static VIT_CLASS: Class = classifying("ViTForImageClassification", "vit.", 1, class::VIT);
+static MSN_CLASS: Class = classifying("ViTMSNForImageClassification", "vit.", 1, class::VIT);
 static DEIT_CLASS: Class = classifying("DeiTForImageClassification", "deit.", 1, class::VIT);
 
 /// The names that ViT, DeiT, MAE and BEiT share.
@@ -83,6 +84,9 @@ pub static MAE: Family = Family {
     ],
     ..VIT
 };
+
+/// MSN's classifier is saved by transformers 5.24 with the prefix before all names but those of blocks, and read so.
+pub static MSN: Family = Family { model_type: "vit_msn", name: "MSN", class: Some(&MSN_CLASS), eps: 1e-6, ..VIT };
 
 fn required(tower: &TowerConfig) -> anyhow::Result<Required> {
     let qkv_bias = if tower.flag("qkv_bias", true)? { QkvBias::All } else { QkvBias::None };

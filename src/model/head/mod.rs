@@ -1,5 +1,6 @@
 //! Heads turn features `[p, B, d]` into logits `[p, B, C]`. Each has one file and is registered in [`HEADS`].
 
+pub mod built_in;
 mod entries;
 pub mod names;
 pub mod prompts;

@@ -10,12 +10,13 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
+use crate::base::files::create_folder;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded};
 use crate::base::tensor_file::State;
 use crate::machine::memory::{ChunkSize, MemoryEstimate, Task};
 use crate::model::head::names::ClassNames;
 use crate::model::head::tokenizer::{Tokenizer, Tokens};
-use crate::model::head::{Checkpoint, Texts, names, tokens};
+use crate::model::head::{Checkpoint, Texts, built_in, tokens};
 use crate::model::recognition::identify::{Evidence, IdentifiedText};
 use crate::schema::Reader;
 
@@ -44,7 +45,7 @@ impl Prompts {
     /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
     pub fn settled(self, data: &str) -> Prompts {
         let templates = match self.templates {
-            Templates::Usual => Templates::Known(names::of_data(data).to_string()),
+            Templates::Usual => Templates::Known(built_in::of_data(data).to_string()),
             said => said,
         };
         Prompts { templates, names: self.names.settled(data) }
@@ -56,7 +57,7 @@ impl Prompts {
 
     pub fn resolved(&self) -> toml::Table {
         let templates = match &self.templates {
-            Templates::Usual => names::GENERIC.into(),
+            Templates::Usual => built_in::GENERIC.into(),
             Templates::Known(key) => toml::Value::from(key.clone()),
             Templates::Listed(list) => list.clone().into(),
         };
@@ -92,13 +93,13 @@ impl Prompts {
     /// Returns the prompts of each class.
     fn texts(&self, classes: &[String]) -> Result<Vec<Vec<String>>> {
         let templates = match &self.templates {
-            Templates::Usual => names::templates(names::GENERIC),
-            Templates::Known(key) => names::templates(key),
+            Templates::Usual => built_in::templates(built_in::GENERIC),
+            Templates::Known(key) => built_in::templates(key),
             Templates::Listed(list) => Some(list.as_slice()),
         };
         let templates = templates.context("head.zero-shot.templates: no such templates")?;
         let names = self.names.of(classes)?;
-        let fill = |name: &String| templates.iter().map(|t| t.replace(names::PLACE, name)).collect();
+        let fill = |name: &String| templates.iter().map(|t| t.replace(built_in::PLACE, name)).collect();
         Ok(names.iter().map(fill).collect())
     }
 }
@@ -109,17 +110,17 @@ impl Templates {
             return Templates::Usual;
         }
         if !reader.is_list("templates") {
-            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| names::GENERIC.to_string());
-            if names::templates(&key).is_none() {
-                let known = names::keys().join(", ");
+            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| built_in::GENERIC.to_string());
+            if built_in::templates(&key).is_none() {
+                let known = built_in::keys().join(", ");
                 let example = "a list of your own such as [\"a photo of a {}.\"]";
                 reader.problem("templates", format!("must be {example}, or one of {known}"));
             }
             return Templates::Known(key);
         }
         let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
-        if let Some(without) = list.iter().find(|template| !template.contains(names::PLACE)) {
-            let place = names::PLACE;
+        if let Some(without) = list.iter().find(|template| !template.contains(built_in::PLACE)) {
+            let place = built_in::PLACE;
             reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));
         }
         Templates::Listed(list)
@@ -289,10 +290,7 @@ pub fn write(key: &str, head: &TextHead) {
     state.put("offsets", &head.texts.offsets);
     state.put("projection", &head.texts.projection);
     let folder = path.parent().map_or_else(PathBuf::new, |parent| parent.to_path_buf());
-    let written = std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot create {}", folder.display()))
-        .and_then(|()| state.write(&path));
-    if let Err(error) = written {
+    if let Err(error) = create_folder(&folder).and_then(|()| state.write(&path)) {
         tracing::warn!(
             "the zero-shot head is not cached: {error:#}; set BELLA_CACHE to a folder that can be written to"
         );

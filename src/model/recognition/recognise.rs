@@ -151,6 +151,10 @@ fn renamed(
                 }
             }
             Some((known, form)) => {
+                ensure!(
+                    !canonical.iter().any(|(before, _)| *before == known),
+                    "it has {name} besides another parameter that is {known} here: remove one of them"
+                );
                 names.push(name, &known, form);
                 canonical.push((known, form.shaped(tensor)));
             }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::data::{Interpolation, Resize};
+use crate::metrics::Uncertainty;
 use crate::predictions::{Predictions, Shape};
 
 fn image(path: &Path) {

@@ -1,14 +1,18 @@
 //! A set of questions about images as a data set.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, ensure};
 use image::ImageFormat;
 
-use super::{Annotation, AnnotationFile, Answer, Asking, KINDS, Listed, Question, QuestionFile, Vqa, annotated, asked};
+use super::{
+    Annotation, AnnotationFile, Answer, Asking, KINDS, Listed, Question, QuestionFile, Vqa, annotated, asked, distinct,
+    files,
+};
 use crate::base::files::put;
 use crate::data::lines::Line;
 use crate::data::read::image_files::ImageFiles;
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
-use crate::data::subset::chosen;
 use crate::data::{Answers, Dataset, Learnt, Medium, Published, Request, Resize, Split, SplitName};
 
 impl Dataset for Vqa {
@@ -52,6 +56,9 @@ impl Dataset for Vqa {
     /// asks for more questions than there are.
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let part = self.part(split)?;
+        if let Some(tables) = self.tables(split)? {
+            return self.of_tables(tables, split, request);
+        }
         let (questions, annotations) = (self.questions(part), self.annotations(part));
         let mut of = annotated(&annotations, part)?;
         let mut all = Listed::default();
@@ -60,7 +67,7 @@ impl Dataset for Vqa {
                 let id = question.question_id;
                 format!("{}: has no answers to question {id} of {}", annotations.display(), questions.display())
             })?;
-            if let Some(label) = self.label(&annotation, &annotations)? {
+            if let Some(label) = self.label(&annotation, &annotations.display())? {
                 all.push(question, annotation, label);
             }
         }
@@ -71,17 +78,20 @@ impl Dataset for Vqa {
             of.len(),
             questions.display()
         );
-        let keep = chosen(self.subset, split, &all.labels).with_context(|| format!("data.{}", self.of.key))?;
-        all.select(keep.as_deref());
-        self.split(all, (split, part), request)
+        let listed =
+            |numbers: Vec<u64>| Ok(files(numbers.into_iter().map(|number| self.image(part, number)).collect()));
+        self.split(all, split, listed, request)
     }
 
     /// Returns the questions of lines with the keys `image` and `question`.
     fn asked(&self, lines: &[Line], request: &Request) -> Result<Split> {
         let text = |line: &Line| Ok(self.prompt(&line.text("question")?));
+        let paths: Vec<PathBuf> = lines.iter().map(|line| line.file("image")).collect::<Result<_>>()?;
+        let (paths, image_of) = distinct(&paths);
         let asking = Asking {
             prompts: lines.iter().map(text).collect::<Result<_>>()?,
-            paths: lines.iter().map(|line| line.file("image")).collect::<Result<_>>()?,
+            images: files(paths),
+            image_of,
             answers: vec![Answers::default(); lines.len()],
             labels: vec![0; lines.len()],
             // There is no answer to learn, so the network gets the prompts alone.

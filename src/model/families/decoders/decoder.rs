@@ -159,6 +159,18 @@ pub(super) const BLOCK: [Pair; 9] = [
 /// The norms of queries and keys.
 pub(super) const HEAD_NORMS: [Pair; 2] = [("self_attn.q_norm", "attn.q_norm"), ("self_attn.k_norm", "attn.k_norm")];
 
+/// Returns the N layers of a block that begin with a norm, queries and keys, with the norms of these two behind each: M layers.
+pub(super) const fn with_head_norms<const N: usize, const M: usize>(layers: [Pair; N]) -> [Pair; M] {
+    let mut all = [layers[0]; M];
+    (all[1], all[2], all[3], all[4]) = (layers[1], HEAD_NORMS[0], layers[2], HEAD_NORMS[1]);
+    let mut at = 3;
+    while at < N {
+        all[at + HEAD_NORMS.len()] = layers[at];
+        at += 1;
+    }
+    all
+}
+
 /// The names of Llama's layers. Its prefixes are those within LLaVA in transformers 4 and 5, of a network with its output matrix,
 /// and of one that is stored without it.
 pub(super) const NAMES: Names = Names {

@@ -3,17 +3,13 @@
 
 use crate::model::families::class::{Class, Layers, Published};
 use crate::model::families::decoders::decoder::{
-    CLASS, Decoder, HEAD_NORMS, HeadNorms, NAMES, Positions, Sizes, Traits, USUAL,
+    CLASS, Decoder, HeadNorms, NAMES, Positions, Sizes, Traits, USUAL, with_head_norms,
 };
 use crate::model::families::decoders::gemma2::{LAYERS, SIZES, traits};
 use crate::model::families::decoders::views::{View, window};
 use crate::model::families::names::{Names, Pair};
 
-const OWN_LAYERS: [Pair; 13] = {
-    let [ln_1, q, k, v, proj, ln_1_after, ln_2, gate, fc, down, ln_2_after] = LAYERS;
-    let [q_norm, k_norm] = HEAD_NORMS;
-    [ln_1, q, q_norm, k, k_norm, v, proj, ln_1_after, ln_2, gate, fc, down, ln_2_after]
-};
+const OWN_LAYERS: [Pair; 13] = with_head_norms(LAYERS);
 
 static OWN: Names = Names { layers: &OWN_LAYERS, ..NAMES };
 

@@ -2,16 +2,12 @@
 
 use crate::model::families::class::{Class, Layers, Published};
 use crate::model::families::decoders::decoder::{
-    BLOCK, Biases, CLASS, Decoder, HEAD_NORMS, HeadNorms, NAMES, Sizes, Traits, USUAL,
+    BLOCK, Biases, CLASS, Decoder, HeadNorms, NAMES, Sizes, Traits, USUAL, with_head_norms,
 };
 use crate::model::families::decoders::views::late_windows;
 use crate::model::families::names::{Names, Pair};
 
-const LAYERS: [Pair; 11] = {
-    let [ln_1, q, k, v, proj, ln_2, gate, fc, down] = BLOCK;
-    let [q_norm, k_norm] = HEAD_NORMS;
-    [ln_1, q, q_norm, k, k_norm, v, proj, ln_2, gate, fc, down]
-};
+const LAYERS: [Pair; 11] = with_head_norms(BLOCK);
 
 static OWN: Names = Names { layers: &LAYERS, ..NAMES };
 

@@ -20,7 +20,8 @@ pub static NAMING: Naming = Naming {
         all
     },
     canonical,
-    beside,
+    // Some classes are saved without the prefix in front of their blocks.
+    beside: |name| beside(name).or_else(|| block(name)),
     required: None,
     packages: &[Package::Transformers4, Package::Transformers5],
     config: "config.json",

@@ -1,0 +1,265 @@
+//! Whole models leave and come in, and files say what they hold.
+
+use super::*;
+
+/// Follows docs/exchange.md with nothing but the file and the checkpoint.
+#[test]
+fn a_posterior_explains_itself() {
+    for name in ["timm-vit", "hf-vit"] {
+        let place = Place::new();
+        let run = train(&place, name, ALL_LAYERS);
+        done(export(&place, &run, "out", &["--to", "peft", "--particle", "1"]));
+        let file = run.join("posterior.safetensors");
+        let about = metadata(&file);
+        let layout: Vec<Value> = serde_json::from_str(&about["layout"]).unwrap();
+        let row = tensor(&file, "theta").get(1);
+        let source = place.path("merged");
+        copy(&family(name), &source);
+        std::fs::remove_file(source.join("reference.safetensors")).unwrap();
+        let mut weights = tensors(&source.join("model.safetensors"));
+        let (mut head, mut end) = (Vec::new(), 0);
+        let int = |value: &Value| value.as_i64().unwrap();
+        for part in &layout {
+            assert_eq!(int(&part["start"]), end, "columns follow each other");
+            if part["kind"] == "whole" {
+                let shape: Vec<i64> = part["shape"].as_array().unwrap().iter().map(int).collect();
+                let count = shape.iter().product();
+                head.push(row.narrow(0, end, count).view(&shape[..]));
+                end += count;
+                continue;
+            }
+            let [rank, inputs, outputs] = ["rank", "inputs", "outputs"].map(|key| int(&part[key]));
+            let a = row.narrow(0, end, rank * inputs).view([rank, inputs]);
+            let b = row.narrow(0, end + rank * inputs, outputs * rank).view([outputs, rank]);
+            let update = b.matmul(&a) * (part["alpha"].as_f64().unwrap() / rank as f64);
+            for piece in part["stored_as"].as_array().unwrap() {
+                let [to, from, rows] = ["stored_row", "row", "rows"].map(|key| int(&piece[key]));
+                let stored = weights.iter_mut().find(|(name, _)| piece["name"] == **name).unwrap();
+                let mut target = stored.1.narrow(0, to, rows);
+                let _ = target.g_add_(&update.narrow(0, from, rows));
+            }
+            end += rank * inputs + outputs * rank;
+        }
+        assert_eq!(end, row.size()[0]);
+        Tensor::write_safetensors(&weights, source.join("model.safetensors")).unwrap();
+        let expected = place.path("out").join("expected.safetensors");
+        let found = logits(&source, &tensor(&expected, "pixels"), (&head[0], &head[1]));
+        alike(&found, &tensor(&expected, "logits"), "logits");
+        let checkpoint: Value = serde_json::from_str(&about["checkpoint"]).unwrap();
+        assert_eq!(checkpoint["name"], name);
+        assert_eq!((about["method"].as_str(), about["subspace"].as_str()), ("svgd", "low-rank"));
+        assert_has(&about["preprocessing"], &["\"image_size\":16", "0.485"]);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&about["classes"]).unwrap().len(), 10);
+    }
+}
+
+#[test]
+fn whole_models_give_the_same_logits() {
+    let full = "subspace.full = {}";
+    let cases = [
+        ("timm-vit", "head", ALL_LAYERS),
+        ("hf-vit", "classifier", full),
+        ("hf-dinov2", "classifier", full),
+        ("timm-deit3", "head", full),
+        ("timm-siglip", "head", full),
+    ];
+    for (name, head, subspace) in cases {
+        let place = Place::new();
+        let run = train(&place, name, subspace);
+        done(export(&place, &run, "out", &["--to", "weights"]));
+        for particle in ["particle-0", "particle-1"] {
+            let folder = place.path("out").join(particle);
+            let part = |part: &str| tensor(&folder.join("model.safetensors"), &format!("{head}.{part}"));
+            let expected = folder.join("expected.safetensors");
+            let (weight, bias) = (part("weight"), part("bias"));
+            let found = logits(&folder, &tensor(&expected, "pixels"), (&weight, &bias));
+            alike(&found, &tensor(&expected, "logits"), "logits");
+            let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+            assert!(config.contains("\"9\""), "{name}: the classes are in its config: {config}");
+        }
+    }
+}
+
+#[test]
+fn fine_tuned_models_come_in_whole_and_compressed() {
+    let place = Place::new();
+    let run = train(&place, "hf-vit", "subspace.full = {}");
+    done(export(&place, &run, "first", &["--to", "weights"]));
+    let folders = [place.path("first/particle-0"), place.path("first/particle-1")];
+    let imported = import(&place, &folders, &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
+    assert!(theta(&imported).equal(&theta(&run)), "full particles are the stored weights");
+    assert_eq!(import(&place, &[place.path("first")], &["--force"]), imported, "a folder of models is all of them");
+    let twice = error_line(importing(&place, &[place.path("first"), folders[0].clone()], &[]), 1);
+    assert_has(&twice, &["particle-0: is given twice"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let empty = error_line(importing(&place, &[place.path("empty")], &[]), 1);
+    assert_has(&empty, &["empty: holds neither an adapter (adapter_config.json) nor a model (model.safetensors)"]);
+    let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
+    assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
+    let compressed = PathBuf::from(printed(&output).trim());
+    done(export(&place, &compressed, "third", &["--to", "peft", "--particle", "0"]));
+    // Rank 16 is that of the layers: what is lost lies in the other parameters.
+    let folder = place.path("first/particle-0");
+    let (full, low) = (folder.join("model.safetensors"), place.path("third/adapter_model.safetensors"));
+    let name = "vit.encoder.layer.1.output.dense.weight";
+    let change = tensor(&full, name) - tensor(&family("hf-vit").join("model.safetensors"), name);
+    let factor = |which: &str| tensor(&low, &format!("base_model.model.vit.layers.1.mlp.fc2.lora_{which}.weight"));
+    alike(&factor("B").matmul(&factor("A")), &change, name);
+}
+
+/// Commands that follow training take an imported run like any other.
+#[test]
+fn an_imported_run_is_a_run() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    let imported = import(&place, &[place.path("out")], &[]);
+    for arguments in [&["eval", "--attack", "fgsm", "--epsilon", "0.01"][..], &["soup"], &["similarity"]] {
+        let mut command = common::bella(&[arguments[0], "--device", "cpu", "--threads", "1", "--out"]);
+        command.arg(place.path("imported")).arg(&imported).args(&arguments[1..]);
+        done(command);
+    }
+    let mut merge = common::bella(&["merge", "--by", "mean", "--device", "cpu", "--threads", "1", "--out"]);
+    merge.arg(place.path("imported")).args([&imported, &run]);
+    done(merge);
+    // Gaussians are fitted around what came in.
+    let id = imported.file_name().unwrap().to_str().unwrap().to_string();
+    let mut laplace = common::bella(&["train", "--device", "cpu", "--threads", "1", "--config"]);
+    laplace.arg(imported.join("config.toml")).arg("--out").arg(place.path("imported"));
+    laplace.args(["--set", "optimizer.adamw.lr=0.001", "--set", "method.laplace.particles=2"]);
+    laplace.args(["--set", &format!("method.laplace.from=\"{id}\"")]);
+    done(laplace);
+    let line = error_line(
+        {
+            let mut command = common::bella(&["train", "--force", "--device", "cpu", "--config"]);
+            command.arg(imported.join("config.toml")).arg("--out").arg(place.path("imported"));
+            command
+        },
+        1,
+    );
+    assert_has(&line, &["method.imported", "`bella import`"]);
+}
+
+#[test]
+fn what_cannot_leave_is_refused_in_one_line() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    let cases: [(&str, &[&str], &[&str]); 5] = [
+        ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
+        ("none/out", &["--to", "peft"], &["must be a new folder in a folder that can be written to"]),
+        ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
+        ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),
+        ("new", &["--to", "peft", "--draws", "3"], &["its particles are points, without draws"]),
+    ];
+    for (output, more, parts) in cases {
+        assert_has(&error_line(export(&place, &run, output, more), 1), parts);
+        assert!(!place.path("new").exists(), "nothing is half-written");
+    }
+    done(export(&place, &run, "out", &["--to", "weights", "--force"]));
+    assert!(place.path("out/particle-1/model.safetensors").is_file());
+    let other = Place::new();
+    let full = train(&other, "timm-vit", "subspace.full = {}");
+    assert_has(&error_line(export(&other, &full, "new", &["--to", "peft"]), 1), &["low-rank updates", "--to weights"]);
+    let mut fit = place.command("train", &["method.laplace.particles=2"]);
+    fit.arg("--config").arg(config(&place, "timm-vit", ALL_LAYERS));
+    done(fit);
+    let laplace = place.runs().into_iter().find(|run| run.to_string_lossy().contains("laplace")).unwrap();
+    assert_has(
+        &error_line(export(&place, &laplace, "new", &["--to", "peft"]), 1),
+        &["linearised", "--draws 0", "--draws N"],
+    );
+    done(export(&place, &laplace, "new", &["--to", "peft", "--draws", "1"]));
+    assert!(place.path("new/draw-1/adapter_config.json").is_file());
+}
+
+/// timm's forward of BEiT and EVA goes past what PEFT wraps, and no adapter holds both classifiers of a distilled DeiT.
+#[test]
+fn networks_past_which_adapters_go_leave_whole() {
+    for (name, parts) in [
+        ("timm-beit", ["q_bias", "past what PEFT wraps", "--to weights"]),
+        ("timm-deit-distilled", ["distilled DeiT", "two classifiers", "--to weights"]),
+    ] {
+        let place = Place::new();
+        let run = train(&place, name, ALL_LAYERS);
+        assert_has(&error_line(export(&place, &run, "new", &["--to", "peft"]), 1), &parts);
+        assert!(!place.path("new").exists(), "nothing is half-written");
+        done(export(&place, &run, "whole", &["--to", "weights"]));
+    }
+}
+
+/// A module leaves as its own archive; it has a classifier, which is the trained one then.
+#[test]
+fn a_module_leaves_as_its_own_archive() {
+    for subspace in ["full = {}", "low-rank = { rank = 2, targets = [\"linear\", \"pointwise\"] }"] {
+        let place = Place::new();
+        let text = format!(
+            "name = \"tiny\"\nseed = 1\ncheckpoint = {{ path = {:?}, kind = \"module\", image_size = 8, normalize = \"imagenet\" }}\n\
+             head.linear = {{}}\ndata.digits.subset = {{ train = 24, test = 20 }}\noptimizer.adamw.lr = 1e-2\n\
+             train = {{ epochs = 1, batch_size = 8 }}\nmethod.svgd = {{ particles = 2, gamma = 0.01 }}\nsubspace.{subspace}\n",
+            fixture("module/residual.pt")
+        );
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.write("x.toml", text.as_bytes()));
+        done(command);
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
+        let expected = place.path("out/expected.safetensors");
+        let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
+        let found = tch::no_grad(|| module.forward_ts(&[tensor(&expected, "pixels")]).unwrap());
+        alike(&found, &tensor(&expected, "logits"), "logits");
+        let line = error_line(export(&place, &place.run(), "new", &["--to", "onnx"]), 1);
+        assert_has(&line, &["a module (checkpoint.kind = \"module\") leaves by --to weights alone"]);
+    }
+}
+
+/// A card says what the run is, what was measured, and how to load it, and names no folder of this machine.
+#[test]
+fn a_model_card_lies_beside_an_export() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "onnx", "--particle", "1", "--card"]));
+    let card = std::fs::read_to_string(place.path("out/README.md")).unwrap();
+    let id = run.file_name().unwrap().to_str().unwrap().to_string();
+    let parts = [
+        "license:\n",
+        "2 particles of `timm-vit` for 10 classes",
+        &format!("Run `{id}`"),
+        "This is particle 1; the numbers below are those of all particles",
+        "| digits | clean |",
+        "`bella eval --calibrate`",
+        "method.svgd.gamma = 0.01",
+        "onnxruntime.InferenceSession(\"posterior.onnx\")",
+    ];
+    assert_has(&card, &parts);
+    assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
+    let mut print = place.command("export", &[]);
+    print.arg(&run).arg("--card");
+    assert_has(&printed(&print.output().unwrap()), &["# tiny", "## Training", "## Loading"]);
+}
+
+/// A TorchScript archive is written again with its own code.
+#[test]
+fn an_archive_leaves_as_an_archive() {
+    let place = Place::new();
+    let path = format!("checkpoint.path = {:?}", fixture("openai_clip.pt"));
+    let text =
+        std::fs::read_to_string(config(&place, "timm-vit", &format!("{ALL_LAYERS}\nmethod.map = {{}}"))).unwrap();
+    let start = text.find("checkpoint = ").unwrap();
+    let end = start + text[start..].find('\n').unwrap();
+    place.write(
+        "x.toml",
+        format!("{}{path}\ncheckpoint.normalize = \"clip\"{}", &text[..start], &text[end..]).as_bytes(),
+    );
+    let mut command = place.command("train", &[]);
+    command.arg("--config").arg(place.path("x.toml"));
+    done(command);
+    let output = export(&place, &place.run(), "out", &["--to", "weights"]).output().unwrap();
+    assert_has(&printed(&output), &["torch.jit.load(", "output = model.encode_image(pixels)"]);
+    let [expected, head] = ["expected", "head"].map(|name| place.path("out").join(format!("{name}.safetensors")));
+    let module = tch::CModule::load(place.path("out/model.pt")).unwrap();
+    let pixels = tensor(&expected, "pixels");
+    let features = module.method_ts("encode_image", &[pixels]).unwrap();
+    let found = features.detach().linear(&tensor(&head, "weight"), Some(&tensor(&head, "bias")));
+    alike(&found, &tensor(&expected, "logits"), "logits");
+}
