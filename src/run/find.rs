@@ -9,11 +9,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::Device;
 
 use super::RunFolder;
-use super::settings::{Settings, distinction, fits};
+use super::settings::{Record, Settings, distinction, fits};
 use crate::base::files::{listed, read_text};
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::RUN;
-use crate::experiment::{Experiment, digest_in, digest_of};
+use crate::experiment::{DataSpec, Experiment, digest_in, digest_of};
 use crate::hub::commit_in;
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
@@ -23,6 +23,9 @@ use crate::tasks::Outcome;
 
 /// The fewest digits of the hash in a run's id by which a run can be named.
 const SHORTEST: usize = 5;
+
+/// The word for the latest finished run.
+pub const LATEST: &str = "latest";
 
 /// The most runs that the error about an ambiguous name lists.
 const MOST_LISTED: usize = 20;
@@ -44,14 +47,14 @@ impl std::fmt::Display for Ambiguous {
 impl std::error::Error for Ambiguous {}
 
 impl RunFolder {
-    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or not at
-    /// all (the latest finished one).
+    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or as `latest`
+    /// or not at all (the latest finished one).
     ///
     /// # Errors
     /// Fails if no run fits, or with [`Ambiguous`] if several do.
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
-        let Some(named) = named else { return latest(&runs) };
+        let Some(named) = named.filter(|named| *named != LATEST) else { return latest(&runs) };
         let direct = PathBuf::from(named);
         if RunFolder::at(direct.clone()).is_run() {
             let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
@@ -70,7 +73,7 @@ impl RunFolder {
         match matching[..] {
             [run] => Ok(run.clone()),
             [] => bail!(
-                "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
+                "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}, nor `latest`",
                 runs.display()
             ),
             _ => Err(ambiguous(named, &runs, &matching).into()),
@@ -235,6 +238,30 @@ impl RunFolder {
             found == stored,
             "{shown}: changed since the run was trained: its settings have the hash {found}, the run's id has {stored}: \
              undo the change, or train a run with the new settings"
+        );
+        Ok(())
+    }
+
+    /// Checks that the user's own files still list the samples that the run was trained on. Published sets, and data that cannot be
+    /// read any more, are not compared; a warning says so of the latter.
+    ///
+    /// # Errors
+    /// Fails if the run's record cannot be read, or if the samples are others.
+    pub fn check_data(&self, data: &DataSpec) -> Result<()> {
+        let Some(trained) = Record::read(self)?.data_contents else { return Ok(()) };
+        let found = match data.contents() {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!("{error:#}: the data are not compared with those that the run was trained on");
+                return Ok(());
+            }
+        };
+        ensure!(
+            found.as_ref() == Some(&trained),
+            "data.{}: the training data have changed since the run {} was trained on them: put them back, train it again with \
+             --force, or give the experiment another `name`, which keeps both",
+            data.key,
+            self.id()
         );
         Ok(())
     }

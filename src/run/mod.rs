@@ -15,7 +15,7 @@ use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
-pub use find::Ambiguous;
+pub use find::{Ambiguous, LATEST};
 pub use find::{open_answers, open_outcome, open_predictions};
 pub use settings::Record;
 
