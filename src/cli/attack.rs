@@ -135,7 +135,10 @@ mod tests {
 
     #[test]
     fn budgets_are_numbers_or_fractions() {
-        assert_eq!([parse_unit("8/255"), parse_unit(" 1 / 4"), parse_unit("0.03")], [Ok(8.0 / 255.0), Ok(0.25), Ok(0.03)]);
+        assert_eq!(
+            [parse_unit("8/255"), parse_unit(" 1 / 4"), parse_unit("0.03")],
+            [Ok(8.0 / 255.0), Ok(0.25), Ok(0.03)]
+        );
         for text in ["8/0", "-1", "0/0", "300/255", "inf"] {
             assert_eq!(parse_unit(text).unwrap_err(), "must be from 0 to 1: pixels are in [0, 1]", "{text}");
         }

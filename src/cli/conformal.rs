@@ -3,8 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::base::small::Usage;
 use super::options::expect_distinct;
+use crate::base::small::Usage;
 use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[derive(Args)]

@@ -134,7 +134,8 @@ pub(super) fn print_calibrated(rows: &[Row], how: &TableArgs) {
     let table = table(rows);
     let averages = &Average::ALL.map(|average| average.suffix())[..if rows.len() > 1 && !how.wide { 1 } else { 2 }];
     for calibrator in CALIBRATORS {
-        let numbers = calibrated_columns(calibrator, averages, |column| table.columns.iter().any(|known| known == column));
+        let numbers =
+            calibrated_columns(calibrator, averages, |column| table.columns.iter().any(|known| known == column));
         if numbers.is_empty() {
             continue;
         }
@@ -171,7 +172,8 @@ fn print_ood(rows: &[Row], how: &TableArgs) -> Result<()> {
     for score in ood::OOD_SCORES {
         println!("  {}: {}", score.key, score.definition);
     }
-    let is_shown = |key: &str| rows.iter().any(|row| row.get("score").is_some_and(|score| ood::features::key_of(score) == key));
+    let is_shown =
+        |key: &str| rows.iter().any(|row| row.get("score").is_some_and(|score| ood::features::key_of(score) == key));
     for score in FEATURE_SCORES.iter().filter(|score| is_shown(score.key)) {
         println!("  {}: {}", score.key, score.definition);
     }

@@ -99,7 +99,8 @@ mod tests {
         let blob = in_f16(&format!("[method.blob]\ncycle = 5\nsamples = 2\n{adamw}"));
         let vogn = in_f16("[method.vogn]\nlr = 0.1\ness = 100.0\n[optimizer.none]\n");
         for (refused, method) in [(svgd("drive = \"weight\""), "svgd"), (blob, "blob"), (vogn, "vogn")] {
-            let expected = format!("\"f16\" scales the loss of one gradient in a step, and method.{method} takes others");
+            let expected =
+                format!("\"f16\" scales the loss of one gradient in a step, and method.{method} takes others");
             assert!(refused.contains(&expected), "{method}: {refused}");
         }
     }

@@ -89,7 +89,8 @@ fn copies_in_the_pool_are_left_out() {
     let pool = folder(&place, "pool");
     let one = pool.join("0/0.png");
     std::fs::copy(&one, pool.join("1/copy.png")).unwrap();
-    let output = acquire(&place, &["latest", &text(&pool), &text(&one), "--by", "entropy", "--count", "4"]).output().unwrap();
+    let output =
+        acquire(&place, &["latest", &text(&pool), &text(&one), "--by", "entropy", "--count", "4"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     assert_has(&messages(&output), &["2 images of the pool are there already: left out"]);
     let chosen = table(&place, &printed(&output));

@@ -172,7 +172,6 @@ fn bad_attacks_are_refused() {
         (&["--attack", "fgsm", "--epsilon", "0.1,x"], &["x", "a number or a fraction, such as 8/255"]),
         (&["--attack", "fgsm", "--epsilon", "-1"], &["'-1'", "must be from 0 to 1"]),
         (&["--attack", "apgd-t", "--attack-targets", "20"], &["--attack-targets 20: 10 classes have 9 wrong ones"]),
-
         (&["--attack", "fgsm", "--epsilon", "nan"], &["from 0 to 1"]),
         (&["--attack", "fgsm", "--epsilon=-0.1"], &["from 0 to 1"]),
         (&["--attack", "cw"], &["unknown attack `cw`; known: fgsm, pgd, apgd-ce"]),

@@ -321,7 +321,8 @@ fn on_a_list() -> Place {
     place.write("list.csv", list.as_bytes());
     let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
     let data = format!("[data.list]\nroot = {:?}\nclasses = {classes:?}\nvalidation = 0.2\n", place.path(""));
-    let (head, rest) = tiny().split_once("[data.digits]").map(|(head, rest)| (head.to_string(), rest.to_string())).unwrap();
+    let (head, rest) =
+        tiny().split_once("[data.digits]").map(|(head, rest)| (head.to_string(), rest.to_string())).unwrap();
     let rest = &rest[rest.find("[subspace").unwrap()..];
     place.write("tiny.toml", format!("{head}{data}\n{rest}").as_bytes());
     place
@@ -342,7 +343,10 @@ fn a_finished_run_is_not_taken_for_one_of_other_training_data() {
     assert_has(&messages(&train().output().unwrap()), &["this run is finished"]);
     edit(&place, "images/3.png,1,train", "images/3.png,0,train");
     let refused = error_line(train(), 1);
-    assert_has(&refused, &["data.list: the training data have changed since the run low-rank-svgd-s3-", "--force", "`name`"]);
+    assert_has(
+        &refused,
+        &["data.list: the training data have changed since the run low-rank-svgd-s3-", "--force", "`name`"],
+    );
     // Which images were held out is no longer known.
     let refused = error_line(with(place.command("eval", &[]), &["--calibrate"]), 1);
     assert_has(&refused, &["data.list: the training data have changed"]);
