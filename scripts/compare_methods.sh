@@ -10,59 +10,36 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/sweep.sh
 
 usage() {
-    printf 'Usage: scripts/compare_methods.sh --checkpoint FILE --head FILE [OPTIONS]\n
-  --checkpoint FILE  a CLIP archive
-  --head FILE        its text head for CIFAR-10, as `bella head` writes it
-  --data FOLDER      holds cifar-10-batches-bin and cifar-100-binary (default: data)
+    printf 'Usage: scripts/compare_methods.sh --checkpoint FILE --head FILE [OPTIONS]\n\n%s
   --methods LIST     (default: all that `bella list` has, but imported)
-  --images N         training images, a fifth of which is held out (default: 10000)
-  --test-images N    (default: 10000)
   --attacked N       test images that are attacked (default: 1000)
   --foreign N        images of CIFAR-100 (default: 10000)
   --epsilons LIST    budgets of FGSM in pixel units (default: "0.002 0.005")
-  --epochs N         (default: 3)
-  --particles N      of ensemble, svgd and ibdr (default: 5)
-  --draws N          members of every other posterior (default: 10)
-  --budget N         trials of each search, at most 6 (default: 6)
-  --table            only write the table of what there is\n
+  --draws N          members of every posterior that is no set of particles (default: 10)
+  --budget N         trials of each search, at most 6 (default: 6)\n
 Writes OUT/comparison.md and OUT/comparison/{table,paired}.csv. Where not all five training batches are on disk:
---set data.cifar10.batches=[1]\n\n%s\n' "$SWEEP_OPTIONS"
+--set data.cifar10.batches=[1]\n\n%s\n' "$COMPARISON_OPTIONS" "$SWEEP_OPTIONS"
 }
 
-checkpoint='' head='' data=data methods='' images=10000 test_images=10000 attacked=1000 foreign=10000
-epsilons="0.002 0.005" epochs=3 particles=5 draws=10 budget=6 table_only=''
-readonly BATCH=128
+methods='' attacked=1000 foreign=10000 epsilons="0.002 0.005" draws=10 budget=6
 
 take_own_options() {
     while (($#)); do
-        [[ $1 == --table ]] || (($# > 1)) || refuse "$1: unknown argument, or it needs a value; --help tells what is known"
         case $1 in
-        --checkpoint) checkpoint=$2 ;;
-        --head) head=$2 ;;
-        --data) data=$2 ;;
         --methods) methods=$2 ;;
-        --images) images=$2 ;;
-        --test-images) test_images=$2 ;;
         --attacked) attacked=$2 ;;
         --foreign) foreign=$2 ;;
         --epsilons) epsilons=$2 ;;
-        --epochs) epochs=$2 ;;
-        --particles) particles=$2 ;;
         --draws) draws=$2 ;;
         --budget) budget=$2 ;;
-        --table) table_only=yes && shift && continue ;;
         *) refuse "unknown argument \`$1\`; --help tells what is known" ;;
         esac
         shift 2
     done
-    [[ -n $checkpoint && -n $head ]] || refuse "--checkpoint and --head are needed; --help tells what they are"
-    local name
-    for name in images test_images attacked foreign epochs particles draws budget; do
-        [[ ${!name} =~ ^[1-9][0-9]*$ ]] || refuse "--${name//_/-} ${!name}: must be a whole number from 1"
-    done
+    whole attacked foreign draws budget
     ((budget <= 6)) || refuse "--budget $budget: at most 6, so that every method has as many trials"
     numbers --epsilons "$epsilons"
-    local steps=$((images * 4 / 5 / BATCH * epochs)) least=$((2 * draws))
+    local steps=$((images * 4 / 5 / COMPARISON_BATCH * epochs)) least=$((2 * draws))
     ((least >= 30)) || least=30
     ((steps >= least)) ||
         refuse "--images $images --epochs $epochs: $steps steps are too few for $draws draws; they need $least"
@@ -72,7 +49,7 @@ take_own_options() {
 # method; over=() where nothing is searched by validation NLL of an epoch.
 settings() {
     local trained=$((images * 4 / 5))
-    local steps=$((trained / BATCH * epochs))
+    local steps=$((trained / COMPARISON_BATCH * epochs))
     local sixth=$((steps / 6)) kept=$((steps / (2 * draws)))
     file=configs/methods/$1.toml own=() over=() text_head=(--set "head.zero-shot.weights=$head") rates=2e-3,4e-3,6e-3,1e-2,1.5e-2,2e-2
     local few=4e-3,8e-3,1.5e-2
@@ -136,7 +113,7 @@ settings() {
         ;;
     blob)
         # The authors' cycle: 100 N^(π/8) / batch size.
-        own=("method.blob.cycle=$(awk "BEGIN { print int(100 * $trained ^ 0.3927 / $BATCH) + 1 }")" "method.blob.samples=$draws"
+        own=("method.blob.cycle=$(awk "BEGIN { print int(100 * $trained ^ 0.3927 / $COMPARISON_BATCH) + 1 }")" "method.blob.samples=$draws"
             optimizer.adamw.weight_decay=0.1)
         over=("optimizer.adamw.lr=$few" method.blob.kl_lr=0.002,0.02)
         ;;
@@ -220,20 +197,17 @@ stop_search() {
 # One function, so that this file may change while it runs.
 main() {
     take_options "$@"
+    take_comparison_options ${rest[@]+"${rest[@]}"}
     take_own_options ${rest[@]+"${rest[@]}"}
     [[ $action == run ]] || refuse "--dry-run, --count: cells follow from searches, which only a run makes"
-    ((${#seeds[@]})) || seeds=(1 2 3)
     [[ -n $methods ]] || methods=$(all_methods)
     folder=$out/sweeps/comparison failed=0
     if [[ -z $table_only ]]; then
         mkdir -p "$folder"
         printf '[data.cifar100]\nroot = "%s"\nsubset = { test = %s }\n' "$(realpath "$data")" "$foreign" >"$folder/cifar100.toml"
-        config_files=() head=$(realpath "$head")
+        config_files=()
         for file in ${configs[@]+"${configs[@]}"}; do [[ $file == --config ]] || config_files+=("$file"); done
-        common=(--set "checkpoint.path=$(realpath "$checkpoint")"
-            --set "data.cifar10.root=$(realpath "$data")" --set "data.cifar10.subset.train=$images"
-            --set "data.cifar10.subset.test=$test_images" --set "train.epochs=$epochs" --set "train.batch_size=$BATCH"
-            --set "train.warmup_steps=$((images * 4 / 5 / BATCH * epochs / 10))")
+        comparison_settings
         trap stop_search INT TERM
         for method in $methods; do add "$method" || failed=1; done
         run_cells comparison || failed=1

@@ -10,43 +10,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/sweep.sh
 
 usage() {
-    printf 'Usage: scripts/compare_recipes.sh --checkpoint FILE --head FILE [OPTIONS]\n
-  --checkpoint FILE  a CLIP archive
-  --head FILE        its text head for CIFAR-10, as `bella head` writes it
-  --data FOLDER      holds cifar-10-batches-bin (default: data)
-  --images N         training images, a fifth of which is held out (default: 10000)
-  --test-images N    (default: 10000)
-  --epochs N         (default: 3)
-  --particles N      (default: 5)
-  --table            only write the tables of what there is\n
+    printf 'Usage: scripts/compare_recipes.sh --checkpoint FILE --head FILE [OPTIONS]\n\n%s\n
 Writes OUT/recipes/{table.md,table.csv,paired.csv}: means over seeds with 95 %% intervals, all metrics, and the paired bootstrap of each recipe
-against `plain` of the same seed. Where not all five training batches are on disk: --set data.cifar10.batches=[1]\n\n%s\n' "$SWEEP_OPTIONS"
-}
-
-checkpoint='' head='' data=data images=10000 test_images=10000 epochs=3 particles=5 table_only=''
-
-take_own_options() {
-    while (($#)); do
-        [[ $1 == --table ]] || (($# > 1)) || refuse "$1: unknown argument, or it needs a value; --help tells what is known"
-        case $1 in
-        --checkpoint) checkpoint=$2 ;;
-        --head) head=$2 ;;
-        --data) data=$2 ;;
-        --images) images=$2 ;;
-        --test-images) test_images=$2 ;;
-        --epochs) epochs=$2 ;;
-        --particles) particles=$2 ;;
-        --table) table_only=yes && shift && continue ;;
-        *) refuse "unknown argument \`$1\`; --help tells what is known" ;;
-        esac
-        shift 2
-    done
-    [[ -n $table_only || (-n $checkpoint && -n $head) ]] ||
-        refuse "--checkpoint and --head are needed; --help tells what they are"
-    local name
-    for name in images test_images epochs particles; do
-        [[ ${!name} =~ ^[1-9][0-9]*$ ]] || refuse "--${name//_/-} ${!name}: must be a whole number from 1"
-    done
+against `plain` of the same seed. Where not all five training batches are on disk: --set data.cifar10.batches=[1]\n\n%s\n' \
+        "$COMPARISON_OPTIONS" "$SWEEP_OPTIONS"
 }
 
 low_rank=subspace.low-rank
@@ -116,14 +83,12 @@ write_tables() {
 # One function, so that this file may change while it runs.
 main() {
     take_options "$@"
-    take_own_options ${rest[@]+"${rest[@]}"}
-    ((${#seeds[@]})) || seeds=(1 2 3)
+    take_comparison_options ${rest[@]+"${rest[@]}"}
+    no_rest
     folder=$out/sweeps/recipes failed=0
     if [[ -z $table_only ]]; then
-        common=(--set "checkpoint.path=$(realpath "$checkpoint")" --set "head.zero-shot.weights=$(realpath "$head")"
-            --set "data.cifar10.root=$(realpath "$data")" --set "data.cifar10.subset.train=$images"
-            --set "data.cifar10.subset.test=$test_images" --set "method={svgd={particles=$particles,gamma=0.01}}"
-            --set "train.epochs=$epochs" --set "train.warmup_steps=$((images * 4 / 5 / 128 * epochs / 10))")
+        comparison_settings
+        common+=(--set "head.zero-shot.weights=$head" --set "method={svgd={particles=$particles,gamma=0.01}}")
         recipes
         run_cells recipes || failed=1
         [[ $action == run && -z $rehearse ]] || exit "$failed"

@@ -21,6 +21,18 @@ readonly SWEEP_OPTIONS="Options of every sweep (paths are relative to the reposi
   --bella PATH     the program (default: \$BELLA, target/release/bella, or bella of the PATH)
   -- ARGUMENTS     handed to bella train and bella eval, say --threads 1 --workers 1; to bella rehearse, say --steps 5"
 
+# What the comparisons on CIFAR-10 share.
+# shellcheck disable=SC2034 # the scripts print it
+readonly COMPARISON_OPTIONS="  --checkpoint FILE  a CLIP archive
+  --head FILE        its text head for CIFAR-10, as \`bella head\` writes it
+  --data FOLDER      holds the folders of the data sets (default: data)
+  --images N         training images, a fifth of which is held out (default: 10000)
+  --test-images N    (default: 10000)
+  --epochs N         (default: 3)
+  --particles N      of methods with several (default: 5)
+  --table            only write the tables of what there is"
+readonly COMPARISON_BATCH=128
+
 # Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one per line.
 cell_names=() cell_trains=() cell_evals=()
 
@@ -79,6 +91,47 @@ find_bella() {
 
 # no_rest: refuses what no option took.
 no_rest() { ((${#rest[@]} == 0)) || refuse "unknown argument \`${rest[0]}\`; --help tells what is known"; }
+
+# whole NAMES…: refuses variables that are no whole numbers from 1, by their options.
+whole() {
+    local name
+    for name in "$@"; do
+        [[ ${!name} =~ ^[1-9][0-9]*$ ]] || refuse "--${name//_/-} ${!name}: must be a whole number from 1"
+    done
+}
+
+# take_comparison_options "$@": reads what COMPARISON_OPTIONS says; what it does not know is left in rest=(…), each option with its value.
+take_comparison_options() {
+    checkpoint='' head='' data=data images=10000 test_images=10000 epochs=3 particles=5 table_only='' rest=()
+    while (($#)); do
+        [[ $1 == --table ]] || (($# > 1)) || refuse "$1: unknown argument, or it needs a value; --help tells what is known"
+        case $1 in
+        --checkpoint) checkpoint=$2 ;;
+        --head) head=$2 ;;
+        --data) data=$2 ;;
+        --images) images=$2 ;;
+        --test-images) test_images=$2 ;;
+        --epochs) epochs=$2 ;;
+        --particles) particles=$2 ;;
+        --table) table_only=yes && shift && continue ;;
+        *) rest+=("$1" "$2") ;;
+        esac
+        shift 2
+    done
+    [[ -n $table_only || (-n $checkpoint && -n $head) ]] ||
+        refuse "--checkpoint and --head are needed; --help tells what they are"
+    whole images test_images epochs particles
+    ((${#seeds[@]})) || seeds=(1 2 3)
+}
+
+# comparison_settings: sets common=(…), the settings of every run of a comparison but its head, and makes the head's path absolute.
+comparison_settings() {
+    local steps=$((images * 4 / 5 / COMPARISON_BATCH * epochs))
+    head=$(realpath "$head")
+    common=(--set "checkpoint.path=$(realpath "$checkpoint")" --set "data.cifar10.root=$(realpath "$data")"
+        --set "data.cifar10.subset.train=$images" --set "data.cifar10.subset.test=$test_images" --set "train.epochs=$epochs"
+        --set "train.batch_size=$COMPARISON_BATCH" --set "train.warmup_steps=$((steps / 10))")
+}
 
 # cell NAME ARGUMENTS…: adds a cell for every seed, trained with the configs, the sets and ARGUMENTS.
 cell() {

@@ -17,8 +17,8 @@ use crate::session::Opened;
 /// Choose the images of a pool to label next, as a list that [data.list] reads.
 ///
 /// The list has a row per image, the most wanted first: its path, an empty label to fill in, the split `train`, the score of
-/// the rule and the predicted class. Images among the training or held-out images of the run are left out, and a
-/// warning says how many.
+/// the rule and the predicted class. Images among the training or held-out images of the run are left out, and so are
+/// copies of an image of the pool; a warning says how many.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella acquire low-rank-svgd-s1 pool/ --by mi --count 100 -o next.csv\n  \
     bella acquire low-rank-svgd-s1 pool/ --by batchbald --count 5\n  \
@@ -61,17 +61,19 @@ pub struct AcquireArgs {
 }
 
 pub fn run(args: &AcquireArgs) -> Result<()> {
-    args.output.iter().filter(|path| !path.exists()).try_for_each(|path| expect_writable(path))?;
+    args.output.iter().try_for_each(|path| expect_writable(path))?;
     if args.seed.is_some() && !args.by.is_seeded {
         let why = format!("--seed: --by {} draws no random numbers: leave it out", args.by.key);
         return Err(Usage(why).into());
     }
-    let named = (args.run != "latest").then_some(args.run.as_str());
-    let opened = Opened::run(named, &Overrides::default(), args.compute.computing())?;
+    let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
+    if let Some(why) = pool.images.iter().find_map(|input| input.problem.clone()) {
+        return Err(Usage(format!("{why}: name image files or folders with images")).into());
+    }
+    let opened = Opened::run(Some(&args.run), &Overrides::default(), args.compute.computing())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
         return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
     }
-    let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
     let asked = Asked { count: args.count as usize, seed: args.seed.unwrap_or(0) };
     let chosen = acquire(args.by, &opened, &pool.images, asked, args.batch_size)?;
     args.write(&chosen)?;

@@ -14,9 +14,9 @@ pub(super) struct AttackArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_attack)]
     attack: Option<&'static Entry>,
 
-    /// Budgets of the attack, each from 0 to 1.
+    /// Budgets of the attack, each from 0 to 1, such as 0.01 or 8/255.
     #[arg(long, value_name = "E,…", value_delimiter = ',', value_parser = parse_unit, requires = "attack",
-          default_value = "0.001,0.005,0.01,0.03")]
+          allow_negative_numbers = true, default_value = "0.001,0.005,0.01,0.03")]
     epsilon: Vec<f64>,
 
     /// Loss to raise: that of mean-probability, mean-logit, mean-loss, or member-K (a transfer attack).
@@ -36,7 +36,7 @@ pub(super) struct AttackArgs {
     attack_steps: Option<u32>,
 
     /// Size of such a step in pixel units, from 0 to 1 [default: 2.5 epsilon / steps].
-    #[arg(long, value_name = "S", value_parser = parse_unit, requires = "attack")]
+    #[arg(long, value_name = "S", value_parser = parse_unit, allow_negative_numbers = true, requires = "attack")]
     attack_step_size: Option<f64>,
 
     /// Start at the image instead of a random point of the ball, where an attack starts at random (pgd, apgd-*, later starts of fab*).
@@ -118,8 +118,30 @@ fn parse_attack(text: &str) -> Result<&'static Entry, String> {
     found.ok_or_else(|| format!("unknown attack `{text}`; known: {known}"))
 }
 
+/// Reads a number or a fraction of two.
 fn parse_unit(text: &str) -> Result<f64, String> {
-    let value = text.trim().parse::<f64>().map_err(|_| "is no number".to_string())?;
-    let rule = "must be from 0 to 1: pixels are in [0, 1] (write 8/255 as 0.0314)";
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| "must be a number or a fraction, such as 8/255");
+    let value = match text.split_once('/') {
+        Some((above, below)) => number(above)? / number(below)?,
+        None => number(text)?,
+    };
+    let rule = "must be from 0 to 1: pixels are in [0, 1]";
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(rule.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_numbers_or_fractions() {
+        assert_eq!(
+            [parse_unit("8/255"), parse_unit(" 1 / 4"), parse_unit("0.03")],
+            [Ok(8.0 / 255.0), Ok(0.25), Ok(0.03)]
+        );
+        for text in ["8/0", "-1", "0/0", "300/255", "inf"] {
+            assert_eq!(parse_unit(text).unwrap_err(), "must be from 0 to 1: pixels are in [0, 1]", "{text}");
+        }
+        assert!(parse_unit("8/255/2").unwrap_err().contains("such as 8/255") && parse_unit("").is_err());
+    }
 }

@@ -19,7 +19,7 @@ use crate::results::table::{Spec, Surface, render};
                   bella compare map,seed=1 svgd,seed=1 --condition 'fgsm 0.02'\n  \
                   bella compare a/predictions/cifar10@clean.safetensors b/predictions/cifar10@clean.safetensors")]
 pub struct CompareArgs {
-    /// A: a predictions file, or a run (its folder, the start of its id, or settings), whose test set counts.
+    /// A: a predictions file, or a run (its folder, the start of its id, settings, or `latest`), whose test set counts.
     #[arg(add = super::completions::of_runs())]
     a: String,
 

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
+use super::options::expect_distinct;
 use crate::base::small::Usage;
 use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
@@ -43,16 +44,8 @@ impl ConformalArgs {
     /// Fails if a level or a score comes twice.
     pub fn plan(&self) -> Result<Option<Plan>> {
         let scores = if self.conformal_score.is_empty() { SCORES } else { &self.conformal_score };
-        for (at, alpha) in self.conformal.iter().enumerate() {
-            if self.conformal[..at].contains(alpha) {
-                return Err(Usage(format!("--conformal {alpha}: comes twice; leave one out")).into());
-            }
-        }
-        for (at, score) in scores.iter().enumerate() {
-            if scores[..at].iter().any(|other| other.key == score.key) {
-                return Err(Usage(format!("--conformal-score {}: comes twice; leave one out", score.key)).into());
-            }
-        }
+        expect_distinct("--conformal", &self.conformal, |alpha| *alpha)?;
+        expect_distinct("--conformal-score", scores, |score| score.key)?;
         let plan =
             Plan { rules: scores.iter().map(|score| self.rule(score)).collect(), alphas: self.conformal.clone() };
         Ok((!self.conformal.is_empty()).then_some(plan))

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::attack::AttackArgs;
 use super::conformal::ConformalArgs;
-use super::options::{ComputeArgs, OverrideArgs, TableArgs};
+use super::options::{ComputeArgs, OverrideArgs, TableArgs, expect_distinct};
 use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
@@ -17,6 +17,7 @@ use crate::metrics::ood::features;
 use crate::posterior::Output;
 use crate::predict::Members;
 use crate::results::{conformal_csv, experiment_csv, ood_csv};
+use crate::run::RunFolder;
 use crate::session::Opened;
 
 /// Evaluate trained runs, or with --config a checkpoint without training.
@@ -37,7 +38,7 @@ use crate::session::Opened;
     bella eval --config configs/quickstart.toml    # the checkpoint before any training"
 )]
 pub struct EvalArgs {
-    /// Runs: folders, the start of ids, or settings [default: the latest finished run].
+    /// Runs: folders, the start of ids, settings, or `latest` [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     runs: Vec<String>,
 
@@ -110,6 +111,7 @@ pub struct TestArgs {
 
 pub fn run(args: &EvalArgs) -> Result<()> {
     let overrides = args.overrides.overrides();
+    args.check_names()?;
     let suite = args.tests.suite(&overrides, &args.compute)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &overrides, args.compute.settings())?;
@@ -142,6 +144,9 @@ impl TestArgs {
         let parse = |word: &String| {
             Applied::parse(word, SEED).map_err(|error| anyhow::Error::from(Usage(format!("--corrupt: {error}"))))
         };
+        expect_distinct("--corrupt", &self.corrupt, Clone::clone)?;
+        expect_distinct("--ood-by", &self.ood_by, |score| score.key)?;
+        expect_distinct("--calibrate", &self.calibrate, |calibrator| calibrator.key)?;
         let corruptions = self.corrupt.iter().map(parse).collect::<Result<_>>()?;
         let conformal = self.conformal.plan()?;
         Ok(Suite {
@@ -154,6 +159,20 @@ impl TestArgs {
             save_images: self.attack.save_images.clone(),
             conformal,
         })
+    }
+}
+
+impl EvalArgs {
+    /// Refuses a calibrator that stands where runs are named, as it does after `--calibrate` without `=`.
+    fn check_names(&self) -> Result<()> {
+        let is_calibrator = |name: &&String| {
+            let is_key = name.split(',').all(|key| calibrators::find(key).is_ok());
+            is_key && RunFolder::find(self.compute.out(), Some(name.as_str())).is_err()
+        };
+        match self.runs.iter().find(is_calibrator) {
+            Some(name) => Err(Usage(format!("`{name}` is no run: for the calibrator write --calibrate={name}")).into()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -174,7 +193,7 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     }
     super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
     if !table.csv && rows.iter().any(|row| row.cells().iter().any(|(column, _)| calibrators::is_column(column))) {
-        super::score::print_calibrated(rows);
+        super::score::print_calibrated(rows, table);
     }
     // The row of a trial stays in its folder, as a warning has said.
     if opened.run.trial().is_none() {

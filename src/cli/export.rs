@@ -27,7 +27,7 @@ use crate::run::{Record, RunFolder};
     bella export low-rank-svgd-s1 --to peft --for transformers-4 --particle 0 --output adapter\n  \
     bella export low-rank-svgd-s1 --to weights --soup --output model")]
 pub struct ExportArgs {
-    /// Run: its folder, the start of its id, or settings [default: the latest finished run].
+    /// Run: its folder, the start of its id, settings, or `latest` [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 

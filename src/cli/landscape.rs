@@ -12,7 +12,7 @@ use crate::session::Opened;
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella landscape low-rank-svgd-s1 --particles 0,1,2 --grid 21 --samples 2000")]
 pub struct LandscapeArgs {
-    /// Run: its folder, the start of its id, or settings [default: the latest finished run].
+    /// Run: its folder, the start of its id, settings, or `latest` [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 

@@ -10,6 +10,7 @@ use crate::data::DATASETS;
 use crate::data::corruptions::CORRUPTIONS;
 use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
+use crate::inference::acquire::RULES;
 use crate::methods::registered;
 use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::calibrators::CALIBRATORS;
@@ -22,8 +23,8 @@ use crate::model::recognition::NAMINGS;
 use crate::optimizers::OPTIMIZERS;
 use crate::subspace::SUBSPACES;
 
-/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks and metrics, or the keys
-/// of a config.
+/// List checkpoint namings, heads, subspaces, methods, optimizers, data sets, corruptions, attacks, metrics and rules of
+/// acquisition, or the keys of a config.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  bella list\n  bella list methods\n  bella list keys\n  bella list keys method.svgd\n  bella list keys lr"
@@ -60,11 +61,13 @@ enum Registry {
     Attacks,
     /// List the metrics, the calibrators, and the scores of sets of other classes and of conformal sets.
     Metrics,
+    /// List the rules of what to label next.
+    Rules,
 }
 
 impl Registry {
     /// All registries, in the order in which they are listed.
-    const ALL: [Registry; 9] = [
+    const ALL: [Registry; 10] = [
         Registry::Checkpoints,
         Registry::Heads,
         Registry::Data,
@@ -74,6 +77,7 @@ impl Registry {
         Registry::Corruptions,
         Registry::Attacks,
         Registry::Metrics,
+        Registry::Rules,
     ];
 }
 
@@ -165,6 +169,7 @@ fn list_registry(registry: Registry) {
             println!();
             section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
         }
+        Registry::Rules => section("acquire --by", RULES.iter().map(|e| (e.key, e.about))),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::subspace::Space;
     bella merge full-map-s1 full-map-s2 --by squared-gradients --images 1000\n  \
     bella merge full-map-s1 full-map-s2 --by mean --to weights --output model")]
 pub struct MergeArgs {
-    /// Runs: folders, the start of ids, or settings. Head and test set are those of the first. All particles are merged.
+    /// Runs: folders, the start of ids, settings, or `latest`. Head and test set are those of the first. All particles are merged.
     #[arg(required = true, num_args = 2.., add = super::completions::of_runs())]
     runs: Vec<String>,
 

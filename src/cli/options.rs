@@ -1,9 +1,12 @@
 //! The options that several commands share.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use clap::Args;
 
+use crate::base::small::Usage;
 use crate::experiment::{Experiment, Overrides, load_config, unset};
 use crate::machine::device::DeviceChoice;
 use crate::machine::{Precision, Wait};
@@ -117,6 +120,18 @@ pub struct TableArgs {
     /// Print CSV with all columns and all digits.
     #[arg(long, conflicts_with_all = ["columns", "wide"], help_heading = "Printed results")]
     pub csv: bool,
+}
+
+/// Checks that no item of a list that an option takes comes twice.
+///
+/// # Errors
+/// Fails with the first item that does, by its key.
+pub fn expect_distinct<T, K: PartialEq + Display>(option: &str, items: &[T], key: impl Fn(&T) -> K) -> Result<()> {
+    let keys: Vec<K> = items.iter().map(key).collect();
+    match (1..keys.len()).find(|at| keys[..*at].contains(&keys[*at])) {
+        Some(at) => Err(Usage(format!("{option} {}: comes twice; leave one out", keys[at])).into()),
+        None => Ok(()),
+    }
 }
 
 fn parse_gib(text: &str) -> Result<f64, String> {

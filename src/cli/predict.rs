@@ -184,9 +184,8 @@ impl PredictArgs {
 
 pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
-    let named = (args.run != "latest").then_some(args.run.as_str());
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
-    let opened = Opened::run(named, &overrides, args.compute.computing())?;
+    let opened = Opened::run(Some(&args.run), &overrides, args.compute.computing())?;
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
     let PredictArgs { paths, format, generate, batch_size, .. } = args;

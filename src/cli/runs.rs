@@ -66,7 +66,7 @@ struct ListArgs {
 enum What {
     /// Show the state, the cost and the results of a run.
     Show {
-        /// Run: its folder, the start of its id, or settings.
+        /// Run: its folder, the start of its id, settings, or `latest`.
         #[arg(add = super::completions::of_runs())]
         run: String,
 
@@ -75,7 +75,7 @@ enum What {
     },
     /// Print the settings in which two runs differ.
     Diff {
-        /// Run: its folder, the start of its id, or settings.
+        /// Run: its folder, the start of its id, settings, or `latest`.
         #[arg(add = super::completions::of_runs())]
         a: String,
         /// The other run.
@@ -84,7 +84,7 @@ enum What {
     },
     /// Remove runs with all their files, after a question. Their rows in the results files stay.
     Rm {
-        /// Runs: folders, the start of ids, or settings.
+        /// Runs: folders, the start of ids, settings, or `latest`.
         #[arg(required = true, add = super::completions::of_runs())]
         runs: Vec<String>,
 

@@ -6,15 +6,14 @@ use anyhow::Result;
 use clap::Args;
 
 use super::conformal::ConformalArgs;
-use super::options::TableArgs;
+use super::options::{TableArgs, expect_distinct};
 use super::report::print_csv;
-use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
 use crate::evaluate::score::{conformal_sets, detect, files_of, levels, score};
 use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
-use crate::metrics::ood;
+use crate::metrics::ood::features::FEATURE_SCORES;
+use crate::metrics::{Average, ood};
 use crate::results::store::{Row, Table};
-use crate::results::table::{Spec, Surface, render};
 use crate::tasks::is_answers;
 
 /// Recompute every metric from saved predictions.
@@ -38,7 +37,7 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    /// Calibrators that are fitted on the validation predictions (see `bella list metrics`).
+    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`)", calibrators::keys()))]
     #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "temperature", requires = "validation", value_parser = calibrators::find)]
     calibrate: Vec<&'static Calibrator>,
 
@@ -58,6 +57,7 @@ pub struct ScoreArgs {
 }
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
+    expect_distinct("--calibrate", &args.calibrate, |calibrator| calibrator.key)?;
     let files = args.named.iter().map(|named| files_of(named, &args.out)).collect::<Result<Vec<_>>>()?.concat();
     check_answers(args, &files)?;
     if args.levels {
@@ -85,7 +85,7 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         super::report::check_columns(&all.each_ref(), &args.table)?;
         super::report::Kind::Results.print(&all[0], &args.table)?;
         if args.validation.is_some() {
-            print_calibrated(&rows);
+            print_calibrated(&rows, &args.table);
         }
         if !sets.is_empty() {
             println!();
@@ -129,30 +129,40 @@ fn check_answers(args: &ScoreArgs, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Prints raw and calibrated numbers side by side, a table for each calibrator.
-pub(super) fn print_calibrated(rows: &[Row]) {
+/// Prints raw and calibrated numbers side by side, a table for each calibrator. Of several rows, one average is enough for a look.
+pub(super) fn print_calibrated(rows: &[Row], how: &TableArgs) {
     let table = table(rows);
+    let averages = &Average::ALL.map(|average| average.suffix())[..if rows.len() > 1 && !how.wide { 1 } else { 2 }];
     for calibrator in CALIBRATORS {
-        let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
-        let fitted = |column: &String| table.columns.contains(column);
-        for average in ["lm", "pm"] {
-            columns.push(format!("temperature_{average}"));
-            for stem in ["accuracy", "nll", "ece", "brier"] {
-                let calibrated = format!("{stem}_{}_{average}", calibrator.suffix);
-                if fitted(&calibrated) {
-                    columns.extend([format!("{stem}_{average}"), calibrated]);
-                }
-            }
-        }
-        let has = |column: &String| column.contains(&format!("_{}_", calibrator.suffix));
-        if !columns.iter().any(has) {
+        let numbers =
+            calibrated_columns(calibrator, averages, |column| table.columns.iter().any(|known| known == column));
+        if numbers.is_empty() {
             continue;
         }
-        columns.retain(|column| calibrator.key == "temperature" || !column.starts_with("temperature_"));
-        let spec = Spec { columns, group_by: vec!["set".into(), "condition".into()], surface: Surface::of_stdout() };
+        let mut columns: Vec<String> = ["file", "run", "set", "condition", "predictive"].map(String::from).to_vec();
+        columns.extend(numbers);
         println!("\n{}", calibrator.title());
-        print_drawn(&render(&table, &spec));
+        super::report::draw(&table, columns, &["set", "condition"], how);
     }
+}
+
+/// Returns the columns of the metrics that are reported after calibration, each raw and calibrated, as far as the rows have them.
+fn calibrated_columns(calibrator: &Calibrator, averages: &[&str], has: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut columns = Vec::new();
+    for average in averages {
+        let mut own = Vec::new();
+        for metric in calibrators::metrics() {
+            let calibrated = format!("{}_{}_{average}", metric.key, calibrator.suffix);
+            if has(&calibrated) {
+                own.extend([format!("{}_{average}", metric.key), calibrated]);
+            }
+        }
+        if calibrator.key == "temperature" && !own.is_empty() {
+            columns.push(format!("temperature_{average}"));
+        }
+        columns.extend(own);
+    }
+    columns
 }
 
 /// Prints the table and the definitions of its scores and measures.
@@ -160,6 +170,11 @@ fn print_ood(rows: &[Row], how: &TableArgs) -> Result<()> {
     super::report::print_ood(rows, how)?;
     println!("\npositive = outside, higher score = more outside");
     for score in ood::OOD_SCORES {
+        println!("  {}: {}", score.key, score.definition);
+    }
+    let is_shown =
+        |key: &str| rows.iter().any(|row| row.get("score").is_some_and(|score| ood::features::key_of(score) == key));
+    for score in FEATURE_SCORES.iter().filter(|score| is_shown(score.key)) {
         println!("  {}: {}", score.key, score.definition);
     }
     println!("  {}", ood::measure_definitions().replace("; ", "\n  "));

@@ -17,7 +17,7 @@ use crate::session::Opened;
 #[derive(Args)]
 #[command(after_help = "Example:\n  bella sensitivity low-rank-ivon-s1 --samples 2000")]
 pub struct SensitivityArgs {
-    /// Run: its folder, the start of its id, or settings [default: the latest finished run].
+    /// Run: its folder, the start of its id, settings, or `latest` [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 

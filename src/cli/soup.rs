@@ -17,7 +17,7 @@ use crate::subspace::Space;
     bella soup low-rank-svgd-s1 --to weights --output model"
 )]
 pub struct SoupArgs {
-    /// Run: its folder, the start of its id, or settings [default: the latest finished run].
+    /// Run: its folder, the start of its id, settings, or `latest` [default: the latest finished run].
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 

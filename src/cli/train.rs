@@ -174,6 +174,9 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
         );
     }
     if group.any(group.is_main() && run.is_finished()) {
+        if group.is_main() {
+            run.check_data(&experiment.data)?;
+        }
         tracing::info!("this run is finished (--force repeats it)");
         if args.no_eval {
             return Ok(Vec::new());

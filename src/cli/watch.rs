@@ -22,7 +22,7 @@ use crate::run::RunFolder;
 #[command(after_help = "Examples:\n  bella watch\n  bella watch low-rank-svgd-s1 low-rank-svgd-s2\n  \
     bella watch --once --columns train_loss,bandwidth")]
 pub struct WatchArgs {
-    /// Runs: folders, the start of ids, or settings [default: all that are training, else the latest one].
+    /// Runs: folders, the start of ids, settings, or `latest` [default: all that are training, else the latest one].
     #[arg(value_name = "RUN", add = super::completions::of_runs())]
     runs: Vec<String>,
 

@@ -7,6 +7,7 @@ pub mod augment;
 pub mod batches;
 mod cache;
 pub mod check;
+mod contents;
 pub mod corruptions;
 mod dataset;
 mod decode;
@@ -37,6 +38,7 @@ pub mod versions;
 
 pub use asked::Text;
 pub use augment::Augment;
+pub use contents::contents;
 pub use dataset::{Dataset, Entry, Hub, Published};
 pub use decode::{Decode, Resize};
 pub use fields::Fields;

@@ -1,15 +1,18 @@
 //! The evaluation that follows training: the run's own test sets, with every predictive that its posterior offers.
 //!
-//! The results of a finished run that are stored already are not computed again.
+//! The results of a finished run that are stored already are not computed again, unless the user has changed the test data since.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tch::Device;
 
 use super::{Evaluation, IMAGES, mend_results};
 use crate::data::batches::TestImages;
-use crate::experiment::Experiment;
+use crate::data::{Dataset, Fingerprint, Request, SplitName};
+use crate::experiment::{DataSpec, Experiment};
+use crate::machine::cores;
 use crate::posterior::Posterior;
 use crate::predict::Predictor;
 use crate::results::experiment_csv;
@@ -61,7 +64,7 @@ pub fn after_training(
 }
 
 /// Returns the rows of all test sets and predictives of a finished run, which the results folder `out` holds; `None` if some
-/// are missing. A kill may have come between the rows of two predictives.
+/// are missing, or are of other images than the user's own files list now. A kill may have come between the rows of two predictives.
 ///
 /// # Errors
 /// Fails if the results or the posterior cannot be read.
@@ -70,16 +73,51 @@ pub fn stored_rows(experiment: &Experiment, out: &Path, run: &RunFolder) -> Resu
     if !csv.is_file() {
         return Ok(None);
     }
-    let own = experiment.predictive();
+    let (own, present) = (experiment.predictive(), present_images(&experiment.data));
     let (table, mut rows) = (read(&csv)?, Vec::new());
     for predictive in run.read_posterior(Device::Cpu)?.posterior.predictives(own) {
         for set in experiment.data.test_names() {
-            let file = run.predicted(&[&set, CLEAN, &predictive.name(own)], experiment.task.ending());
+            let parts = [&set, CLEAN, &predictive.name(own)];
+            let file = predictions_of(run, (&parts, experiment.task.ending()), present.get(&set));
             let Some(row) = stored_row(&table, run, &file, (&set, &predictive.name(own))) else { return Ok(None) };
             rows.push(row);
         }
     }
     Ok(Some(rows))
+}
+
+/// Returns the fingerprints of the test sets as the user's own files list them now, by their names in results; none of other sets, nor of
+/// sets that cannot be read any more, of which a warning says so.
+fn present_images(data: &DataSpec) -> BTreeMap<String, String> {
+    if !data.is_own() {
+        return BTreeMap::new();
+    }
+    let listing = Request::listing(cores(), &|_, _| ());
+    let images = |set: &dyn Dataset| Fingerprint::of(&set.load(SplitName::Test, &listing)?);
+    let of_all = data.each_test_set(|name, set| Ok((name.to_string(), images(set)?.short())));
+    of_all.map_or_else(
+        |error| {
+            tracing::warn!("{error:#}: the test data are not compared with those of the stored results");
+            BTreeMap::new()
+        },
+        |all| all.into_iter().collect(),
+    )
+}
+
+/// Returns the path of the predictions whose name has `parts` and an ending: the plain one, or that of the images `present` where the plain
+/// one is of others.
+fn predictions_of(run: &RunFolder, (parts, ending): (&[&str], &str), present: Option<&String>) -> PathBuf {
+    let plain = run.predicted(parts, ending);
+    let Some(present) = present.filter(|_| plain.is_file()) else { return plain };
+    let of_plain = open_outcome(&plain).ok().and_then(|found| found.metadata().get(IMAGES).cloned());
+    if of_plain.is_none_or(|images| images == *present) {
+        return plain;
+    }
+    let other = run.predicted(&[parts, &[&format!("images-{present}")]].concat(), ending);
+    if !other.is_file() {
+        tracing::info!("{}: the test data have changed since the run was evaluated: evaluated again", parts[0]);
+    }
+    other
 }
 
 /// The condition of test sets as they are.

@@ -59,6 +59,14 @@ impl Adversarial {
 }
 
 impl AttackPlan {
+    /// Checks that there are enough classes for the attack, before anything is predicted.
+    ///
+    /// # Errors
+    /// Fails if there are too few.
+    pub fn check(&self, classes: usize) -> Result<()> {
+        check_classes(self.entry, &self.settings, classes)
+    }
+
     fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {
         let (target, resolution) = (self.target, self.resolution);
         let (settings, variant) = (attack.settings(epsilon), attack.variant());
@@ -71,7 +79,6 @@ impl Evaluation<'_> {
     /// Attacks `images` batch by batch and returns one row per epsilon. With `keep`, it also returns the attacked
     /// pixels.
     pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
-        check_classes(plan.entry, self.predictor.classes())?;
         let work = Work {
             budgets: plan.epsilons.len(),
             images: self.batch_size.min(images.set.samples()),

@@ -11,8 +11,9 @@ use crate::data::batches::{SampleSet, TestImages};
 use crate::data::{Fingerprint, SplitName};
 use crate::experiment::{Experiment, on_other_data};
 use crate::metrics::Uncertainty;
-use crate::metrics::ood::features::Entry;
+use crate::metrics::ood::features::{self, ON_HELD_OUT};
 use crate::metrics::ood::{OOD_MEASURES, OodRow, compare};
+use crate::predictions::{Predictions, SampleScores};
 use crate::results::images::{FOREIGN, TESTED};
 use crate::results::ood_csv;
 use crate::results::rebuild::set_aside;
@@ -31,6 +32,7 @@ const OOD_ROW: Identity = Identity {
 
 /// The test set that foreign images are compared with.
 pub struct Inside<'a> {
+    pub predictions: Predictions,
     pub uncertainty: Uncertainty,
     pub images: &'a TestImages,
 }
@@ -99,11 +101,11 @@ impl<'a> Detection<'a> {
     }
 
     /// Separates the test images `inside` from those of every foreign set; stores and returns the rows, with the means of groups of several
-    /// sets.
+    /// sets. Scores of features are saved with the predictions.
     ///
     /// # Errors
     /// Fails if images cannot be read, if a score cannot be fitted, if memory runs out, or if results cannot be written.
-    pub fn against(&self, evaluation: &Evaluation, inside: &Inside) -> Result<Vec<Row>> {
+    pub fn against(&self, evaluation: &Evaluation, mut inside: Inside) -> Result<Vec<Row>> {
         let by_features = !self.asked.by.is_empty();
         let fitted_on = if by_features { Some(self.asked.images(self.opened)?) } else { None };
         // Detectors of features are fitted once for all sets; otherwise one set is held at a time.
@@ -111,19 +113,17 @@ impl<'a> Detection<'a> {
         let mut found = Vec::new();
         for some in self.sets.chunks(at_once.max(1)) {
             let images = some.iter().map(|set| self.load(set)).collect::<Result<Vec<_>>>()?;
-            let mut scored = match &fitted_on {
-                None => Vec::new(),
-                Some(fitted_on) => {
-                    let sets: Vec<&SampleSet> =
-                        std::iter::once(inside.images).chain(&images).map(|images| &images.set).collect();
-                    evaluation.feature_scores(&self.asked.by, fitted_on, &sets)?
-                }
-            };
-            let own = if scored.is_empty() { Vec::new() } else { scored.remove(0) };
-            scored.resize_with(images.len(), Vec::new);
+            let mut scored = vec![SampleScores::new(); images.len()];
+            if let Some(fitted_on) = &fitted_on {
+                let sets: Vec<&SampleSet> =
+                    std::iter::once(inside.images).chain(&images).map(|images| &images.set).collect();
+                let all = evaluation.feature_scores(&self.asked.by, fitted_on, &sets)?;
+                scored = all.into_iter().map(|scores| self.named(scores)).collect();
+                inside.predictions = inside.predictions.with_scores(scored.remove(0))?;
+                evaluation.save(&inside.predictions)?;
+            }
             for ((set, images), scored) in some.iter().zip(&images).zip(scored) {
-                let rows = self.measured([&own, &scored]);
-                let rows = evaluation.out_of_distribution(inside, (&set.label, set.group), images, rows)?;
+                let rows = evaluation.out_of_distribution(&inside, (&set.label, set.group), images, scored)?;
                 let samples = images.set.samples();
                 found.push(OfSet { group: set.group, images: images.fingerprint, samples, rows });
             }
@@ -138,16 +138,13 @@ impl<'a> Detection<'a> {
         TestImages::new(split, session.device, session.settings.workers)
     }
 
-    /// Returns the measures of the scores of features `[inside, outside]`.
-    fn measured(&self, [inside, outside]: [&Scored; 2]) -> Vec<OodRow> {
+    /// Returns the scores of a set by the names of rows.
+    fn named(&self, scores: Scored) -> SampleScores {
         let on = match self.asked.fitted_on {
             FittedOn::Training => "",
-            FittedOn::HeldOut => " on val",
+            FittedOn::HeldOut => ON_HELD_OUT,
         };
-        let row = |((entry, inside), outside): ((&&Entry, &Vec<f64>), &Vec<f64>)| {
-            OodRow::of_scores(format!("{}{on}", entry.key), entry.definition, inside, outside)
-        };
-        self.asked.by.iter().zip(inside).zip(outside).map(row).collect()
+        self.asked.by.iter().map(|entry| format!("{}{on}", entry.key)).zip(scores).collect()
     }
 }
 
@@ -158,14 +155,15 @@ impl Evaluation<'_> {
         inside: &Inside,
         (ood_set, group): (&str, Option<SetGroup>),
         images: &TestImages,
-        by_features: Vec<OodRow>,
+        scores: SampleScores,
     ) -> Result<Vec<Row>> {
         let About { classes, metadata } = self.about(&format!("ood {ood_set}"), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
-        let outside = outside.with_class_names(classes)?.with_metadata(metadata)?;
+        let outside = outside.with_class_names(classes)?.with_metadata(metadata)?.with_scores(scores)?;
         self.save(&outside)?;
         self.measure_foreign_sets(&outside, ood_set, images.fingerprint)?;
         let measured = compare(&inside.uncertainty, &Uncertainty::compute(&outside)?)?;
+        let by_features = features::compare(inside.predictions.scores(), outside.scores());
         let row = |one: OodRow| {
             let mut row = self.who();
             row.push("set", &self.set);

@@ -74,6 +74,7 @@ pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -
         let context = || format!("{} with --validation {}", file.display(), validation.display());
         fitted.check_all_finite().with_context(|| validation.display().to_string())?;
         check_run(&fitted, predictions).with_context(context)?;
+        check_other_images(&fitted, predictions).with_context(context)?;
         let calibration = Calibration::fit(fitted_by, &fitted).with_context(context)?;
         for (column, value) in calibration.columns(predictions).with_context(context)? {
             row.push_number(column, value);
@@ -115,7 +116,7 @@ fn check_other_images(one: &Predictions, other: &Predictions) -> Result<()> {
         (Some(one), Some(other)) => one == other,
         _ => one.shape() == other.shape() && one.all_logits() == other.all_logits() && one.weights() == other.weights(),
     };
-    ensure!(!same, "both files are of the same images: thresholds must come from others than are tested");
+    ensure!(!same, "both files are of the same images: what is fitted on some must be tested on others");
     Ok(())
 }
 
@@ -136,7 +137,8 @@ pub fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
         for (set, (outside, outside_uncertainty)) in &sets {
             let context = || format!("{} with --ood {}", file.display(), set.display());
             check_run(outside, &inside).with_context(context)?;
-            for found in ood::compare(&inside_uncertainty, outside_uncertainty).with_context(context)? {
+            let measured = ood::compare(&inside_uncertainty, outside_uncertainty).with_context(context)?;
+            for found in measured.into_iter().chain(ood::features::compare(inside.scores(), outside.scores())) {
                 let mut row = cells_of(file, inside.metadata());
                 row.push("ood_file", set.display().to_string());
                 row.push("ood_set", foreign_set(outside));
@@ -275,13 +277,17 @@ mod tests {
     #[test]
     fn validation_adds_scaled_columns() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a");
+        let [file, held_out] = ["a", "val"].map(|name| folder.path().join(name));
         save(&file, &[4.0, 4.0, -4.0, 4.0], true, "r1");
-        let row = score(&file, Some((&file, &crate::metrics::calibrators::CALIBRATORS[..1]))).unwrap();
+        save(&held_out, &[-4.0, 4.0, 4.0, 4.0], true, "r1");
+        let temperature = &crate::metrics::calibrators::CALIBRATORS[..1];
+        let row = score(&file, Some((&held_out, temperature))).unwrap();
         let number = |column: &str| row.get(column).unwrap().parse::<f64>().unwrap();
         assert!((number("temperature_lm") - 4.0 / 3f64.ln()).abs() < 1e-6);
         assert!((number("temperature_pm") - 4.0 / 3f64.ln()).abs() < 1e-6);
         assert!(number("ece_ts_lm") < 1e-6 && number("ece_lm") > 0.2);
         assert!(score(&file, None).unwrap().get("temperature_lm").is_none());
+        let itself = format!("{:#}", score(&file, Some((&file, temperature))).unwrap_err());
+        assert!(itself.ends_with("what is fitted on some must be tested on others"), "{itself}");
     }
 }

@@ -70,6 +70,7 @@ impl Suite {
             calibration: None,
             conformal: None,
         };
+        self.attack.iter().try_for_each(|plan| plan.check(evaluation.predictor.classes()))?;
         if !opened.is_of_training(self.split) {
             opened.check_trial()?;
         }
@@ -193,8 +194,8 @@ impl Testing<'_> {
         }
         let (row, predictions) = self.evaluation.plain(&images, &Condition::Clean)?;
         if !self.suite.foreign.sets.is_empty() {
-            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, images: &images };
-            self.ood.push(detection.against(&self.evaluation, &inside)?);
+            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, predictions, images: &images };
+            self.ood.push(detection.against(&self.evaluation, inside)?);
         }
         Ok(vec![row])
     }

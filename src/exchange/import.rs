@@ -139,6 +139,7 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
         libtorch_version: device::LIBTORCH_VERSION.into(),
         checkpoint_commit: experiment.checkpoint.path.commit().map(str::to_string),
         data_commit: experiment.data.commit(),
+        data_contents: None,
         device: device::name(session.device),
         processes: 1,
         threads: tch::get_num_threads(),

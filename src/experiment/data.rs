@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName};
+use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName, contents};
 use crate::hub::commit_in;
 use crate::schema::{Problems, Reader, Tree, Value, limits, settings};
 
@@ -96,6 +96,26 @@ impl DataSpec {
     /// Returns the commit of the repository that the data set is read from, if it is one of the Hub.
     pub fn commit(&self) -> Option<String> {
         commit_in(self.dataset.resolved().get("root")?.as_str()?)
+    }
+
+    /// Returns whether the samples are in files that the user makes and may change. Those of a published set do not change, and those of a
+    /// repository of the Hub have its commit.
+    pub fn is_own(&self) -> bool {
+        self.dataset.published().images.is_empty() && self.commit().is_none()
+    }
+
+    /// Returns a hash of the samples that are trained on and, where they are a split of their own, validated on; `None` if they are
+    /// not the user's own.
+    ///
+    /// # Errors
+    /// Fails if the files cannot be read.
+    pub fn contents(&self) -> Result<Option<String>> {
+        if !self.is_own() {
+            return Ok(None);
+        }
+        let published = (self.validation == Validation::Published).then_some(SplitName::Val);
+        let splits: Vec<SplitName> = [SplitName::Train].into_iter().chain(published).collect();
+        contents(&*self.dataset, &splits).map(Some)
     }
 
     /// Returns the test sets that are evaluated separately, each with its label; empty if there is only one.

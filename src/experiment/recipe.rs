@@ -64,7 +64,7 @@ impl Training {
     /// Checks that a step of f16, which is skipped if its gradient is not finite, has one gradient of theta.
     pub(super) fn check_scaled(&self, root: &Reader) {
         let spec = &self.method.spec;
-        if self.train.precision != Precision::F16 || spec.gradients_of_a_step() == 1 && !spec.squares_images() {
+        if self.train.precision != Precision::F16 || spec.gradients_of_a_step() == 1 && !spec.asks_for_extras() {
             return;
         }
         let why = format!(
@@ -72,5 +72,36 @@ impl Training {
             self.method.key
         );
         root.problem("train.precision", why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::Experiment;
+    use crate::schema::Tree;
+
+    /// Returns the mistakes of a config in f16 with the tables of a method and its optimizer.
+    fn in_f16(tables: &str) -> String {
+        let text = format!(
+            "name = \"half\"\nseed = 3\n[checkpoint]\npath = \"x.pt\"\nnormalize = \"clip\"\n[head.checkpoint]\n[data.digits]\n\
+             [subspace.low-rank]\nrank = 2\n[train]\nepochs = 1\nbatch_size = 8\nselect = \"last-epoch\"\nprecision = \"f16\"\n\
+             {tables}"
+        );
+        let tree = Tree::parse("half.toml", &text).unwrap();
+        Experiment::read(&tree).map_or_else(|problems| problems.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn methods_that_ask_for_more_than_one_gradient_are_refused_in_f16() {
+        let adamw = "[optimizer.adamw]\nlr = 1e-3\n";
+        let svgd = |keys: &str| in_f16(&format!("[method.svgd]\nparticles = 2\ngamma = 0.1\n{keys}\n{adamw}"));
+        assert_eq!(svgd(""), "");
+        let blob = in_f16(&format!("[method.blob]\ncycle = 5\nsamples = 2\n{adamw}"));
+        let vogn = in_f16("[method.vogn]\nlr = 0.1\ness = 100.0\n[optimizer.none]\n");
+        for (refused, method) in [(svgd("drive = \"weight\""), "svgd"), (blob, "blob"), (vogn, "vogn")] {
+            let expected =
+                format!("\"f16\" scales the loss of one gradient in a step, and method.{method} takes others");
+            assert!(refused.contains(&expected), "{method}: {refused}");
+        }
     }
 }

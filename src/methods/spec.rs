@@ -146,6 +146,12 @@ pub trait MethodSpec: Resolved {
         self.squares_images()
     }
 
+    /// Returns whether a step asks for more of a batch than losses and their gradients (an [`Extra`](super::Extra)), which losses that are
+    /// scaled for f16 do not give.
+    fn asks_for_extras(&self) -> bool {
+        self.passes_together()
+    }
+
     /// Returns the number of matrices `[n, P]` in a posterior of this method.
     fn matrices_of_the_posterior(&self) -> u64 {
         1

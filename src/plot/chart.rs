@@ -67,8 +67,9 @@ impl Panel {
 struct Layout<'a> {
     legend: Legend<'a>,
     columns: i32,
-    /// The room to the left of each plot.
+    /// The room to the left of each plot, and that above it.
     left: i32,
+    top: i32,
     /// The width of a panel's plot. `step` is the distance from one panel to the next, right and down.
     plot_width: i32,
     step: (i32, i32),
@@ -97,7 +98,7 @@ impl Chart {
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place as i32 / layout.columns, place as i32 % layout.columns);
             let x = MARGIN + layout.left + column * layout.step.0;
-            let y = layout.legend.bottom + TOP + row * layout.step.1;
+            let y = layout.legend.bottom + layout.top + row * layout.step.1;
             let frame = Frame::new(panel, x..x + layout.plot_width, y..y + self.plot_height, layout.left);
             frame.draw(canvas);
             panel.layers.iter().for_each(|layer| layers::draw(layer, canvas, &frame));
@@ -108,8 +109,8 @@ impl Chart {
         }
     }
 
-    /// Places the parts of a chart whose upper edge lies `top` pixels below that of the picture.
-    fn layout(&self, top: i32) -> Layout<'_> {
+    /// Places the parts of a chart whose upper edge lies `from` pixels below that of the picture.
+    fn layout(&self, from: i32) -> Layout<'_> {
         let most = |quantity: &dyn Fn(&Panel) -> i32| self.panels.iter().map(quantity).max().unwrap_or(0);
         let left = most(&Panel::left).max(LEFT);
         let (least, around) = (most(&Panel::least_width), left + most(&Panel::right));
@@ -121,17 +122,18 @@ impl Chart {
         let plot_width = self.plot_width.unwrap_or(room(columns).max(least));
         let width = 2 * MARGIN + columns * (plot_width + around) + (columns - 1) * GAP;
         let width = if self.plot_width.is_some() { width } else { width.max(WIDTH) };
-        let legend = Legend::place(&self.legend, width, (MARGIN, top));
+        let legend = Legend::place(&self.legend, width, (MARGIN, from));
         let labels = most(&|panel| panel.label_height(f64::from(plot_width)));
         let titled = self.panels.iter().any(|panel| !panel.x.title.is_empty());
-        let panel_height = TOP + self.plot_height + labels + if titled { BOTTOM } else { 12 };
+        let top = TOP + most(&|panel| panel.title_height(plot_width, left));
+        let panel_height = top + self.plot_height + labels + if titled { BOTTOM } else { 12 };
         let rows = (self.panels.len() as i32 + columns - 1) / columns;
         let notes_top = legend.bottom + rows * panel_height + 6;
         let lines = self.notes.iter().flat_map(|note| wrap(note, TEXT_SIZE, f64::from(width - 2 * MARGIN), 4));
         let notes: Vec<String> = lines.collect();
         let bottom = notes_top + notes.len() as i32 * NOTE_LINE + MARGIN;
         let step = (plot_width + around + GAP, panel_height);
-        Layout { legend, columns, left, plot_width, step, notes, notes_top, width, bottom }
+        Layout { legend, columns, left, top, plot_width, step, notes, notes_top, width, bottom }
     }
 }
 

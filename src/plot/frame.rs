@@ -6,7 +6,7 @@ use super::canvas::{BAND, Canvas, GRID, INK, MUTED, Point, Side, Style};
 use super::panel::Panel;
 use super::text::{BOLD, shorten, width, wrap};
 
-/// The margins around the plot of a panel. `LEFT` holds the tick labels, `TOP` the title and the unit, and `BOTTOM` the
+/// The margins around the plot of a panel. `LEFT` holds the tick labels, `TOP` a title of one line and the unit, and `BOTTOM` the
 /// axis title below the tick labels.
 pub(super) const LEFT: i32 = 46;
 pub(super) const TOP: i32 = 50;
@@ -15,9 +15,13 @@ pub(super) const BOTTOM: i32 = 26;
 pub(super) const TEXT_SIZE: f64 = 14.0;
 const TITLE_SIZES: [f64; 4] = [16.0, 15.0, 14.0, SMALLEST_TITLE];
 pub(super) const SMALLEST_TITLE: f64 = 13.0;
+const TITLE_LINE: i32 = 17;
+const MOST_TITLE_LINES: usize = 2;
 const VALUE_SIZES: [f64; 2] = [13.0, 12.0];
 const LABEL_LINE: i32 = 16;
-const MOST_LABEL_LINES: usize = 3;
+const MOST_LABEL_LINES: usize = 5;
+/// The room between the labels of neighbouring places.
+const LABEL_GAP: f64 = 10.0;
 /// The width in pixels at which the name of a row is cut.
 const MOST_NAME: f64 = 110.0;
 /// The room within the axes above the largest and below the smallest mark, if values are written beside marks.
@@ -77,9 +81,12 @@ impl<'a> Frame<'a> {
     /// Draws everything of the panel except its layers.
     pub fn draw(&self, canvas: &mut Canvas) {
         let left = self.x.start - self.left + 6;
-        let room = self.width() + f64::from(self.left - 6);
-        let (title, size) = fit_title(&self.panel.title, room);
-        canvas.text(&title, (left, self.y.start - 37), Style::new(size, INK, Side::Left).bold());
+        let room = title_room(self.x.end - self.x.start, self.left);
+        let (lines, size) = fit_title(&self.panel.title, room);
+        for (above, line) in lines.iter().rev().enumerate() {
+            let y = self.y.start - 37 - above as i32 * TITLE_LINE;
+            canvas.text(line, (left, y), Style::new(size, INK, Side::Left).bold());
+        }
         let unit = shorten(&self.panel.y.title, TEXT_SIZE, room);
         canvas.text(&unit, (left, self.y.start - 17), Style::new(TEXT_SIZE, MUTED, Side::Left));
         self.draw_bands(canvas);
@@ -147,7 +154,7 @@ impl Panel {
 
     /// Returns the width in pixels of each label below a plot of `plot_width` pixels.
     fn label_room(&self, plot_width: f64) -> f64 {
-        plot_width / self.x.labels().len().max(1) as f64 - 4.0
+        plot_width / self.x.labels().len().max(1) as f64 - LABEL_GAP
     }
 
     /// Returns the height in pixels of the labels below a plot of `plot_width` pixels.
@@ -156,13 +163,46 @@ impl Panel {
         let lines = self.x.labels().iter().map(|(_, label)| label_lines(label, room).len()).max();
         lines.unwrap_or(1) as i32 * LABEL_LINE + 2
     }
+
+    /// Returns the height in pixels that the title takes beside that of one line.
+    pub(super) fn title_height(&self, plot_width: i32, left: i32) -> i32 {
+        (fit_title(&self.title, title_room(plot_width, left)).0.len() as i32 - 1) * TITLE_LINE
+    }
 }
 
-/// Returns the title and the largest size at which it fits into `room` pixels. If none fits, the title is cut at the
-/// smallest size.
-fn fit_title(title: &str, room: f64) -> (String, f64) {
+/// Returns the width in pixels of the title above a plot with `left` pixels to its left.
+fn title_room(plot_width: i32, left: i32) -> f64 {
+    f64::from(plot_width + left - 6)
+}
+
+/// Returns the title in one line and the largest size at which it fits into `room` pixels. If none fits, the title has two lines of the
+/// smallest size, the second of which may be cut.
+fn fit_title(title: &str, room: f64) -> (Vec<String>, f64) {
     match TITLE_SIZES.into_iter().find(|size| BOLD * width(title, *size) <= room) {
-        Some(size) => (title.to_string(), size),
-        None => (shorten(title, SMALLEST_TITLE, room / BOLD), SMALLEST_TITLE),
+        Some(size) => (vec![title.to_string()], size),
+        None => (wrap(title, SMALLEST_TITLE, room / BOLD, MOST_TITLE_LINES), SMALLEST_TITLE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_that_does_not_fit_has_two_lines() {
+        let title = "AUTOATTACK on mean-probability, 50 steps 300 queries 3 targets";
+        let (lines, size) = fit_title(title, 400.0);
+        assert_eq!((lines.len(), size), (2, SMALLEST_TITLE));
+        assert_eq!(lines.join(" "), title);
+        assert!(lines.iter().all(|line| BOLD * width(line, size) <= 400.0), "{lines:?}");
+        assert_eq!(fit_title("ECE (%)", 400.0).0, ["ECE (%)"]);
+    }
+
+    #[test]
+    fn labels_of_attacks_are_whole_and_do_not_touch() {
+        let room = 820.0 / 10.0 - LABEL_GAP;
+        let lines = label_lines("autoattack 0.003 50 steps 300 queries 3 targets", room);
+        assert_eq!(lines.join(" "), "autoattack 0.003 50 steps 300 queries 3 targets");
+        assert!(lines.len() > 3 && lines.iter().all(|line| width(line, TEXT_SIZE) <= room), "{lines:?}");
     }
 }

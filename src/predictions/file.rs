@@ -1,5 +1,5 @@
-//! The predictions file: safetensors with `logits` F32 `[m, N, C]` and optionally `labels` and `groups` U32 `[N]`
-//! and `weights` F64 `[m]`, those of the members in averages. In files of other programs, logits may have any floating type and ids any integer type. Lists of names are JSON arrays
+//! The predictions file: safetensors with `logits` F32 `[m, N, C]` and optionally `labels` and `groups` U32 `[N]`,
+//! `weights` F64 `[m]`, those of the members in averages, and `score NAME` F64 `[N]`, scores that do not follow from logits. In files of other programs, logits may have any floating type and ids any integer type. Lists of names are JSON arrays
 //! in the header's metadata. Files are read through a memory map and written without a copy.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::read::bytes_of;
-use super::{CLASS_NAMES, GROUP_NAMES, Predictions, Shape, Storage, Values, read};
+use super::{CLASS_NAMES, GROUP_NAMES, Predictions, SampleScores, Shape, Storage, Values, read};
 use crate::base::checksummed::{self, Part};
 use crate::base::mapped::Mapped;
 
@@ -46,6 +46,7 @@ impl Predictions {
     pub fn save(&self, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
         let bytes = bytes_of(self.all_logits());
+        let names: Vec<String> = self.scores().keys().map(|name| format!("{SCORE}{name}")).collect();
         let part = |name, dtype, shape, bytes: &[u8]| Part { name, dtype, shape, bytes: bytes.len() };
         let (mut parts, mut contents) =
             (vec![part("logits", "F32", vec![members, samples, classes], bytes)], vec![bytes]);
@@ -59,9 +60,16 @@ impl Predictions {
             parts.push(part("weights", "F64", vec![members], bytes));
             contents.push(bytes);
         }
+        for (name, bytes) in names.iter().zip(self.scores().values().map(|scores| bytes_of(scores))) {
+            parts.push(part(name, "F64", vec![samples], bytes));
+            contents.push(bytes);
+        }
         checksummed::write(path, &header_metadata(self)?, &parts, |part, file| Ok(file.write_all(contents[part])?))
     }
 }
+
+/// The start of the names of tensors with scores.
+const SCORE: &str = "score ";
 
 const NO_PREDICTIONS: &str = "is not a safetensors file, or is truncated; evaluate again to write it anew";
 
@@ -93,13 +101,14 @@ fn map(path: &Path) -> Result<Predictions> {
     let named = class_names.len();
     ensure!(named == 0 || named == classes, "{named} class names for {classes} classes");
     let groups = ids(&map, &tensors, "groups", samples)?;
-    let weights = weights(&tensors, members)?;
+    let (weights, scores) = (weights(&tensors, members)?, scores(&tensors)?);
     drop(tensors);
     let storage = Storage { map: Some(map), logits, labels, groups, weights };
-    let predictions = Predictions { shape, storage, class_names, group_names, metadata };
+    let predictions = Predictions { shape, storage, class_names, group_names, metadata, scores };
     predictions.labels().map_or(Ok(()), |labels| shape.check_labels(labels))?;
     predictions.groups().map_or(Ok(()), |groups| shape.check_groups(groups, &predictions.group_names))?;
     predictions.weights().map_or(Ok(()), |weights| shape.check_weights(weights))?;
+    predictions.scores().iter().try_for_each(|(name, scores)| shape.check_scores(name, scores))?;
     Ok(predictions)
 }
 
@@ -118,6 +127,12 @@ fn weights(tensors: &SafeTensors<'_>, members: usize) -> Result<Option<Vec<f64>>
     let shape = tensor.shape();
     ensure!(shape == [members], "tensor `weights` has shape {shape:?}; it must be [{members}], one for each member");
     read::doubles("weights", &tensor).map(Some)
+}
+
+/// Returns the scores of samples by their names.
+fn scores(tensors: &SafeTensors<'_>) -> Result<SampleScores> {
+    let named = tensors.names().into_iter().filter_map(|name| Some((name, name.strip_prefix(SCORE)?)));
+    named.map(|(tensor, name)| Ok((name.to_string(), read::doubles(tensor, &tensors.tensor(tensor)?)?))).collect()
 }
 
 /// Returns the ids of an optional tensor, `[N]`.

@@ -1,7 +1,7 @@
 //! The logits of all members on one image set, with labels and groups. Evaluation writes them and every metric reads
 //! them. A set without labels (new images, out-of-distribution images) has uncertainty but no scores.
 //!
-//! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`, `weights`), which is memory-mapped when opened and
+//! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`, `weights`, `score NAME`), which is memory-mapped when opened and
 //! not copied. Files of other programs may have other number types; these are copied. [`answers`] has what is written instead of
 //! logits where members answer questions in words.
 
@@ -42,7 +42,11 @@ pub struct Predictions {
     class_names: Vec<String>,
     group_names: Vec<String>,
     metadata: BTreeMap<String, String>,
+    scores: SampleScores,
 }
+
+/// Scores of the samples that do not follow from the logits, by name: each `[N]`.
+pub type SampleScores = BTreeMap<String, Vec<f64>>;
 
 struct Storage {
     /// The file that holds the mapped values. `None` if all values are owned.
@@ -99,7 +103,9 @@ impl Predictions {
         ensure!(logits.len() == count, "predictions: {} logits for shape {shape}, which needs {count}", logits.len());
         let (logits, labels) = (Values::Owned(logits), labels.map(Values::Owned));
         let storage = Storage { map: None, logits, labels, groups: None, weights: None };
-        let made = Self { shape, storage, class_names: vec![], group_names: vec![], metadata: BTreeMap::new() };
+        let (class_names, group_names) = (vec![], vec![]);
+        let (metadata, scores) = (BTreeMap::new(), BTreeMap::new());
+        let made = Self { shape, storage, class_names, group_names, metadata, scores };
         made.check_all_finite()?;
         Ok(made)
     }
@@ -156,6 +162,21 @@ impl Predictions {
         }
         self.metadata = metadata;
         Ok(self)
+    }
+
+    /// Adds scores of the samples.
+    ///
+    /// # Errors
+    /// Fails if a name has not one number for each sample, or one that is not finite.
+    pub fn with_scores(mut self, scores: SampleScores) -> Result<Self> {
+        scores.iter().try_for_each(|(name, scores)| self.shape.check_scores(name, scores))?;
+        self.scores = scores;
+        Ok(self)
+    }
+
+    /// Returns scores of the samples that do not follow from the logits; empty unless they were added.
+    pub fn scores(&self) -> &SampleScores {
+        &self.scores
     }
 
     pub fn shape(&self) -> Shape {
@@ -265,6 +286,13 @@ impl Shape {
         }
         ensure!(weights.iter().any(|weight| *weight > 0.0), "predictions: all weights of members are 0");
         Ok(())
+    }
+
+    fn check_scores(self, name: &str, scores: &[f64]) -> Result<()> {
+        let (count, samples) = (scores.len(), self.samples);
+        ensure!(count == samples, "predictions: {count} scores by {name} for {samples} samples");
+        let odd = scores.iter().position(|score| !score.is_finite());
+        odd.map_or(Ok(()), |at| bail!("predictions: score {} by {name} of sample {at}: must be finite", scores[at]))
     }
 
     fn check_groups(self, ids: &[u32], names: &[String]) -> Result<()> {

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::Device;
 
 use super::RunFolder;
+use super::settings::Record;
 use crate::base::files::read_text;
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::RUN;
-use crate::experiment::{Experiment, digest_in, digest_of};
+use crate::experiment::{DataSpec, Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::predictions::answers::Answers;
@@ -79,6 +80,30 @@ impl RunFolder {
             found == stored,
             "{shown}: changed since the run was trained: its settings have the hash {found}, the run's id has {stored}: \
              undo the change, or train a run with the new settings"
+        );
+        Ok(())
+    }
+
+    /// Checks that the user's own files still list the samples that the run was trained on. Published sets, and data that cannot be
+    /// read any more, are not compared; a warning says so of the latter.
+    ///
+    /// # Errors
+    /// Fails if the run's record cannot be read, or if the samples are others.
+    pub fn check_data(&self, data: &DataSpec) -> Result<()> {
+        let Some(trained) = Record::read(self)?.data_contents else { return Ok(()) };
+        let found = match data.contents() {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!("{error:#}: the data are not compared with those that the run was trained on");
+                return Ok(());
+            }
+        };
+        ensure!(
+            found.as_ref() == Some(&trained),
+            "data.{}: the training data have changed since the run {} was trained on them: put them back, train it again with \
+             --force, or give the experiment another `name`, which keeps both",
+            data.key,
+            self.id()
         );
         Ok(())
     }

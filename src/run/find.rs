@@ -14,6 +14,9 @@ use crate::hub::commit_in;
 /// The fewest digits of the hash in a run's id by which a run can be named.
 const SHORTEST: usize = 5;
 
+/// The word for the latest finished run.
+pub const LATEST: &str = "latest";
+
 /// The most runs that the error about an ambiguous name lists.
 const MOST_LISTED: usize = 20;
 
@@ -34,14 +37,14 @@ impl std::fmt::Display for Ambiguous {
 impl std::error::Error for Ambiguous {}
 
 impl RunFolder {
-    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or not at
-    /// all (the latest finished one).
+    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or as `latest`
+    /// or not at all (the latest finished one).
     ///
     /// # Errors
     /// Fails if no run fits, or with [`Ambiguous`] if several do.
     pub fn find(results: &Path, named: Option<&str>) -> Result<RunFolder> {
         let runs = results.join("runs");
-        let Some(named) = named else { return latest(&runs) };
+        let Some(named) = named.filter(|named| *named != LATEST) else { return latest(&runs) };
         let direct = PathBuf::from(named);
         if RunFolder::at(direct.clone()).is_run() {
             let path = direct.canonicalize().with_context(|| format!("{}: cannot open", direct.display()))?;
@@ -60,7 +63,7 @@ impl RunFolder {
         match matching[..] {
             [run] => Ok(run.clone()),
             [] => bail!(
-                "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}",
+                "no run `{named}`: neither a run folder, nor an id or settings (svgd,rank=4,seed=1) of a run below {}, nor `latest`",
                 runs.display()
             ),
             _ => Err(ambiguous(named, &runs, &matching).into()),

@@ -17,7 +17,7 @@ use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers};
 
 pub use files::{open_answers, open_outcome, open_predictions};
-pub use find::Ambiguous;
+pub use find::{Ambiguous, LATEST};
 pub use settings::Record;
 
 /// The number of characters of a predictions file's name that are kept, so that its temporary name fits into the 255

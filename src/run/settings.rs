@@ -129,6 +129,9 @@ pub struct Record {
     /// The commit of the data set, if it is a repository's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_commit: Option<String>,
+    /// The hash of the training samples, if they come from the user's own files (see `DataSpec::contents`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_contents: Option<String>,
     pub device: String,
     /// The number of processes that trained together.
     pub processes: usize,

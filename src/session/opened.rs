@@ -240,6 +240,7 @@ impl Opened {
         if !matches!(experiment.data.validation, Validation::HeldOut(share) if share > 0.0) {
             return Ok(None);
         }
+        self.check_training_data(experiment)?;
         let all = self.session.load_published(experiment, SplitName::Train)?;
         let mut labels = all.labels.clone();
         self.session.replace_labels(experiment, &all.name, &mut labels);
@@ -289,10 +290,16 @@ impl Opened {
     /// Fails if they cannot be read.
     pub fn trained_on(&self) -> Result<SampleSet> {
         self.with_own_data(|experiment| {
+            self.check_training_data(experiment)?;
             let all = self.session.load(experiment, SplitName::Train)?;
             let kept = experiment.data.validation.holdout(experiment.seed, &all.labels).train;
             SampleSet::new(all.select(&kept), self.session.device, self.session.settings.workers)
         })
+    }
+
+    /// Checks that the training images are those of the run, without which held-out images and those trained on are not known.
+    fn check_training_data(&self, experiment: &Experiment) -> Result<()> {
+        if self.trained.is_some() { self.run.check_data(&experiment.data) } else { Ok(()) }
     }
 
     /// Runs `work` on the run's own experiment: `--data` names another test set, not another training set.

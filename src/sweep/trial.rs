@@ -87,6 +87,9 @@ impl Base {
         check(&experiment, axes)?;
         let TrainSpec { epochs, select, select_by: by, .. } = training.train;
         let run = RunFolder::of(out, &experiment)?;
+        if run.is_finished() {
+            run.check_data(&experiment.data)?;
+        }
         let (command, resolved) = (experiment.command(), experiment.resolved());
         Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, by, command, resolved })
     }

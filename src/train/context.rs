@@ -148,6 +148,8 @@ pub struct Material {
     pub loss: Option<Box<dyn Loss>>,
     /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
+    /// The hash of the samples as the user's own files list them, by which a later change is noticed (see `DataSpec::contents`).
+    pub contents: Option<String>,
     /// The test images that are among the training images.
     pub overlap: Vec<Overlap>,
 }
@@ -169,12 +171,14 @@ impl Material {
             Some(training) => changed_loss(&training.train, session, &train.split.labels, &holdout.train)?,
             None => None,
         };
-        Ok((Material { train, published, holdout, loss, fingerprint, overlap: Vec::new() }, seen))
+        let contents = experiment.data.contents()?;
+        Ok((Material { train, published, holdout, loss, fingerprint, contents, overlap: Vec::new() }, seen))
     }
 
     /// Creates material from given images with the task's own loss; `holdout` selects the validation images.
     pub fn of(train: SampleSet, holdout: Holdout, fingerprint: String) -> Material {
-        Material { train, published: None, holdout, loss: None, fingerprint, overlap: Vec::new() }
+        let (published, loss, contents, overlap) = (None, None, None, Vec::new());
+        Material { train, published, holdout, loss, fingerprint, contents, overlap }
     }
 
     /// Returns the number of training batches of an epoch, the last of which may be smaller.

@@ -10,7 +10,7 @@ use crate::experiment::{Experiment, load_config};
 use crate::machine::device::{LIBTORCH_VERSION, name, precision_name};
 use crate::machine::memory;
 use crate::posterior::Posterior;
-use crate::run::{Record, RunFolder};
+use crate::run::{LATEST, Record, RunFolder};
 use crate::session::Session;
 
 /// The record of a run and its posterior.
@@ -30,6 +30,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         libtorch_version: LIBTORCH_VERSION.into(),
         checkpoint_commit: context.experiment.checkpoint.path.commit().map(str::to_string),
         data_commit: context.experiment.data.commit(),
+        data_contents: context.material.contents.clone(),
         device: name(session.device),
         processes: session.group.size(),
         threads: tch::get_num_threads(),
@@ -88,6 +89,7 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let method = &training.method.key;
     let key = format!("method.{method}.from = {from:?}");
+    ensure!(from != LATEST, "{key}: the config would mean another run after the next training: name the run by its id");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
     let theirs = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.resolved();
@@ -99,6 +101,7 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
             run.config().display()
         );
     }
+    run.check_data(&experiment.data).with_context(|| key.clone())?;
     let theta = match session.stored_by(&run, experiment)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
         Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } | Posterior::BlockGaussians { .. } => {

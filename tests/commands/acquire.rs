@@ -82,11 +82,32 @@ fn a_training_image_in_the_pool_is_left_out() {
     assert_has(&line, &["--count 5", "4 images that can be chosen"]);
 }
 
+/// The same file by two names, and a copy of it, are one image to label.
+#[test]
+fn copies_in_the_pool_are_left_out() {
+    let place = trained();
+    let pool = folder(&place, "pool");
+    let one = pool.join("0/0.png");
+    std::fs::copy(&one, pool.join("1/copy.png")).unwrap();
+    let output =
+        acquire(&place, &["latest", &text(&pool), &text(&one), "--by", "entropy", "--count", "4"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["2 images of the pool are there already: left out"]);
+    let chosen = table(&place, &printed(&output));
+    let paths: BTreeSet<&str> = cells(&chosen, "path").into_iter().collect();
+    assert!(paths.len() == 4 && !paths.iter().any(|path| path.ends_with("copy.png")), "{paths:?}");
+}
+
 #[test]
 fn bad_requests_are_refused() {
     let place = trained();
+    let missing = error_line(acquire(&place, &["latest", &text(&place.path("nosuch/")), "--count", "1"]), 2);
+    assert_has(&missing, &["nosuch/: no such file: name image files or folders with images"]);
     (0..8).for_each(|seed| drop(crate::common::image(&place, &format!("pool/{seed}.png"), seed)));
     let pool = text(&place.path("pool"));
+    // Neither is the run opened for a list that cannot be written.
+    let place_of_list = error_line(acquire(&place, &["absent", &pool, "--count", "1", "-o", &pool]), 1);
+    assert_has(&place_of_list, &["cannot write", "pool"]);
     let line = error_line(acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]), 2);
     assert_has(&line, &["all joint labels, which with 10 classes is done up to 6 images", "--by mi"]);
     // Nothing of the pool is read before.

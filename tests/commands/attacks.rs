@@ -169,7 +169,9 @@ fn bad_attacks_are_refused() {
     let place = trained();
     for (arguments, parts) in [
         (&["--attack", "fgsm", "--epsilon", "1.5"][..], &["1.5", "from 0 to 1"][..]),
-        (&["--attack", "fgsm", "--epsilon", "0.1,x"], &["x", "is no number"]),
+        (&["--attack", "fgsm", "--epsilon", "0.1,x"], &["x", "a number or a fraction, such as 8/255"]),
+        (&["--attack", "fgsm", "--epsilon", "-1"], &["'-1'", "must be from 0 to 1"]),
+        (&["--attack", "apgd-t", "--attack-targets", "20"], &["--attack-targets 20: 10 classes have 9 wrong ones"]),
         (&["--attack", "fgsm", "--epsilon", "nan"], &["from 0 to 1"]),
         (&["--attack", "fgsm", "--epsilon=-0.1"], &["from 0 to 1"]),
         (&["--attack", "cw"], &["unknown attack `cw`; known: fgsm, pgd, apgd-ce"]),
@@ -191,7 +193,7 @@ fn bad_attacks_are_refused() {
     }
     let mut command = place.command("eval", &[]);
     command.args(["--attack", "fgsm", "--attack-target", "member-2"]);
-    assert_has(&error_line(command, 1), &["member-2", "there are 2 members"]);
+    assert_has(&error_line(command, 1), &["member-2", "the prediction has 2 members, counted from 0"]);
 }
 
 /// Each attack of AutoAttack alone leaves at least as many images right as all of them together, on whatever batches.

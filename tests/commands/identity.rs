@@ -308,3 +308,70 @@ fn theta_of_another_layout_is_refused() {
     let line = error_line(place.train(&[]), 1);
     assert_has(&line, &["resume.safetensors", "its columns of theta have the layout", "--force"]);
 }
+
+/// `tiny.toml` on a list of images: 20 to train on, which list.csv names, and 4 to test on.
+fn on_a_list() -> Place {
+    let place = Place::new();
+    let mut list = String::from("path,label,split\n");
+    for i in 0..24u32 {
+        let path = image(&place, &format!("images/{i}.png"), i);
+        let split = if i < 20 { "train" } else { "test" };
+        list += &format!("{},{},{split}\n", path.display(), i % 2);
+    }
+    place.write("list.csv", list.as_bytes());
+    let classes: Vec<String> = (0..10).map(|class| class.to_string()).collect();
+    let data = format!("[data.list]\nroot = {:?}\nclasses = {classes:?}\nvalidation = 0.2\n", place.path(""));
+    let (head, rest) =
+        tiny().split_once("[data.digits]").map(|(head, rest)| (head.to_string(), rest.to_string())).unwrap();
+    let rest = &rest[rest.find("[subspace").unwrap()..];
+    place.write("tiny.toml", format!("{head}{data}\n{rest}").as_bytes());
+    place
+}
+
+/// Replaces a text in the list of [`on_a_list`].
+fn edit(place: &Place, from: &str, to: &str) {
+    let list = std::fs::read_to_string(place.path("list.csv")).unwrap();
+    assert!(list.contains(from), "{list}");
+    place.write("list.csv", list.replacen(from, to, 1).as_bytes());
+}
+
+#[test]
+fn a_finished_run_is_not_taken_for_one_of_other_training_data() {
+    let place = on_a_list();
+    let train = || place.train(&["train.epochs=1"]);
+    done(train());
+    assert_has(&messages(&train().output().unwrap()), &["this run is finished"]);
+    edit(&place, "images/3.png,1,train", "images/3.png,0,train");
+    let refused = error_line(train(), 1);
+    assert_has(
+        &refused,
+        &["data.list: the training data have changed since the run low-rank-svgd-s3-", "--force", "`name`"],
+    );
+    // Which images were held out is no longer known.
+    let refused = error_line(with(place.command("eval", &[]), &["--calibrate"]), 1);
+    assert_has(&refused, &["data.list: the training data have changed"]);
+    eval(&place, &[]);
+    done(place.train(&["train.epochs=1", "name=other"]));
+    done(with(train(), &["--force"]));
+    assert_has(&messages(&train().output().unwrap()), &["this run is finished"]);
+    // Data that are gone cannot be compared, and the results are still there.
+    std::fs::rename(place.path("list.csv"), place.path("gone.csv")).unwrap();
+    let output = train().output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["not compared with those that the run was trained on"]);
+}
+
+#[test]
+fn a_finished_run_is_evaluated_again_on_other_test_data() {
+    let place = on_a_list();
+    done(place.train(&["train.epochs=1"]));
+    let before = place.results();
+    edit(&place, "images/23.png,1,test", "images/23.png,0,test");
+    let output = place.train(&["train.epochs=1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["the test data have changed since the run was evaluated: evaluated again"]);
+    let images = |table: &bella::results::store::Table| cells(table, "images").last().unwrap().to_string();
+    assert_ne!(images(&before), images(&place.results()));
+    let again = messages(&place.train(&["train.epochs=1"]).output().unwrap());
+    assert!(!again.contains("evaluated again"), "{again}");
+}

@@ -89,6 +89,7 @@ fn list_prints_every_key() {
         bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect(),
         bella::metrics::ood::features::FEATURE_SCORES.iter().map(|entry| entry.key).collect(),
         bella::metrics::calibrators::CALIBRATORS.iter().map(|entry| entry.key).collect(),
+        bella::inference::acquire::RULES.iter().map(|entry| entry.key).collect(),
     ];
     for key in registries.concat() {
         assert!(words.contains(key), "{key} is not listed: {text}");
@@ -100,8 +101,18 @@ fn list_prints_every_key() {
 fn each_registry_is_listed_by_itself() {
     let list =
         |words: &[&str]| crate::common::printed(&crate::common::bella(&[&["list"], words].concat()).output().unwrap());
-    let names =
-        ["checkpoints", "heads", "data", "subspaces", "methods", "optimizers", "corruptions", "attacks", "metrics"];
+    let names = [
+        "checkpoints",
+        "heads",
+        "data",
+        "subspaces",
+        "methods",
+        "optimizers",
+        "corruptions",
+        "attacks",
+        "metrics",
+        "rules",
+    ];
     assert_eq!(list(&[]).trim(), names.map(|name| list(&[name])).concat().trim());
     let methods = list(&["methods"]);
     assert!(methods.starts_with("[method.*]") && methods.contains("  svgd ") && !methods.contains("cifar10"));

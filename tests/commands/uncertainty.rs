@@ -75,6 +75,14 @@ fn scores_of_features_separate_groups_of_foreign_sets() {
     }
     assert_eq!(table.get(of(&table, "three", "vim"), "ood_group"), Some("far"));
     assert_eq!(table.get(of(&table, "near (mean of 2)", "vim"), "ood_samples"), Some("8"));
+    // The scores are saved with the predictions, from which the same numbers follow.
+    let [inside, outside] = ["clean", "ood-one"]
+        .map(|condition| text(&place.run().join(format!("predictions/digits@{condition}.safetensors"))));
+    let scored = crate::common::table(&place, &done(bella(&["score", &inside, "--ood", &outside, "--csv"])));
+    for score in all.split(',') {
+        let row = (0..scored.rows.len()).find(|row| scored.get(*row, "score") == Some(score)).expect(score);
+        assert_eq!(number(&scored, row, "auroc"), number(&table, of(&table, "one", score), "auroc"), "{score}");
+    }
     // Another split of the batches changes nothing, and neither do more members at once.
     done(eval(&["--ood-by", "knn,vim", "--batch-size", "7"]));
     let again = ood();
@@ -136,7 +144,10 @@ fn tables_of_foreign_sets_and_of_conformal_sets_fit_80_columns() {
 #[test]
 fn temperatures_are_fitted_on_held_out_images() {
     let place = trained();
-    assert_has(&done(with(place.command("eval", &[]), &["--calibrate"])), &["temperature scaling", "NLL scaled"]);
+    assert_has(
+        &done(with(place.command("eval", &[]), &["latest", "--calibrate"])),
+        &["temperature scaling", "NLL scaled", "class-wise ECE scaled", "smooth ECE scaled"],
+    );
     let results = place.results();
     for average in ["lm", "pm"] {
         assert!(number(&results, 0, &format!("temperature_{average}")) > 0.0);
@@ -151,15 +162,23 @@ fn temperatures_are_fitted_on_held_out_images() {
     assert_eq!(number(&several, 0, "temperature_lm"), number(&results, 0, "temperature_lm"), "kept beside");
     let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 1);
     assert_has(&few, &["--calibrate=vector: 20 parameters for 10 classes, but 10 held-out images", "hold out more"]);
+    let twice = error_line(with(place.command("eval", &[]), &["--calibrate=temperature,temperature"]), 2);
+    assert_has(&twice, &["--calibrate temperature: comes twice; leave one out"]);
+    let apart = error_line(with(place.command("eval", &[]), &["latest", "--calibrate", "temperature,vector"]), 2);
+    assert_has(&apart, &["`temperature,vector` is no run: for the calibrator write --calibrate=temperature,vector"]);
     let unknown = with(place.command("eval", &[]), &["--calibrate=platt"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     assert_has(&messages(&unknown), &["unknown calibrator `platt`; known: temperature, vector"]);
-    let file = text(&place.run().join("predictions/digits@clean.safetensors"));
-    let scored = table(&place, &done(bella(&["score", &file, "--validation", &file, "--csv"])));
-    for average in ["lm", "pm"] {
-        let [raw, scaled] = ["nll", "nll_ts"].map(|stem| number(&scored, 0, &format!("{stem}_{average}")));
-        assert!(scaled <= raw, "{average}: {scaled} after, {raw} before");
+    // Saved predictions give the same numbers, and those of one set are not fitted on themselves.
+    done(with(place.command("eval", &[]), &["--split", "val"]));
+    let [file, held_out] =
+        ["digits", "digits-val"].map(|set| text(&place.run().join(format!("predictions/{set}@clean.safetensors"))));
+    let scored = table(&place, &done(bella(&["score", &file, "--validation", &held_out, "--csv"])));
+    for column in ["temperature_lm", "temperature_pm", "nll_ts_lm", "ece_ts_pm"] {
+        assert!((number(&scored, 0, column) - number(&results, 0, column)).abs() < 1e-9, "{column}");
     }
+    let itself = error_line(bella(&["score", &held_out, "--validation", &held_out]), 1);
+    assert_has(&itself, &["both files are of the same images: what is fitted on some must be tested on others"]);
     let without = Place::with_tiny();
     done(without.train(&["data.digits.validation=0"]));
     let line = error_line(with(without.command("eval", &[]), &["--calibrate"]), 1);

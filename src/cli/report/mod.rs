@@ -22,7 +22,7 @@ use crate::results::series::RESULT_KEYS;
 use crate::run::RunFolder;
 
 pub(super) use self::printed::{
-    Kind, check_columns, print_conformal, print_csv, print_intervals, print_ood, print_rows, table_of,
+    Kind, check_columns, draw, print_conformal, print_csv, print_intervals, print_ood, print_rows, table_of,
 };
 
 /// Print results beside the papers' numbers; write tables, figures and a page.
@@ -265,7 +265,7 @@ fn run_named(named: &Path) -> Option<RunFolder> {
     if named.is_file() || is_folder_of_results || is_csv(named) {
         return None;
     }
-    RunFolder::find(Path::new("results"), Some(text).filter(|name| *name != "latest")).ok()
+    RunFolder::find(Path::new("results"), Some(text)).ok()
 }
 
 fn is_csv(path: &Path) -> bool {

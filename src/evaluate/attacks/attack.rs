@@ -249,11 +249,16 @@ pub trait Attack {
     fn variant(&self) -> String;
 }
 
-/// Checks that there are enough classes for the loss of an attack.
+/// Checks that there are enough classes for the loss of an attack and for the targets that are asked for.
 ///
 /// # Errors
 /// Fails if there are too few.
-pub fn check_classes(entry: &Entry, classes: usize) -> Result<()> {
+pub fn check_classes(entry: &Entry, settings: &Settings, classes: usize) -> Result<()> {
+    if let Some(targets) = settings.targets.filter(|targets| *targets >= classes) {
+        let most = classes - 1;
+        let why = format!("--attack-targets {targets}: {classes} classes have {most} wrong ones: give at most {most}");
+        return Err(Usage(why).into());
+    }
     ensure!(
         classes >= entry.classes,
         "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square, whatever the number of classes",

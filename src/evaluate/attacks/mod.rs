@@ -145,4 +145,13 @@ mod tests {
         let error = quick().check(fgsm).unwrap_err().to_string();
         assert_eq!(error, "--attack-steps: fgsm does not read it: leave it out");
     }
+
+    #[test]
+    fn targets_are_wrong_classes() {
+        let entry = ATTACKS.iter().find(|entry| entry.key == "apgd-t").unwrap();
+        let of = |targets: usize| check_classes(entry, &Settings { targets: Some(targets), ..quick() }, 10);
+        assert!(of(9).is_ok() && check_classes(entry, &quick(), 5).is_ok());
+        let error = of(20).unwrap_err().to_string();
+        assert_eq!(error, "--attack-targets 20: 10 classes have 9 wrong ones: give at most 9");
+    }
 }

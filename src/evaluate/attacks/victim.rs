@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor, no_grad, with_grad};
 
 use super::{Classifier, Goal, Goals, Resolution, Scored, Slope, Target, one_by_one};
+use crate::base::small::counted;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -56,7 +57,8 @@ impl<'p, 'a> Victim<'p, 'a> {
         );
         if let Target::Member(member) = target {
             let members = predictor.members();
-            ensure!(member < members, "attack target member-{member}: there are {members} members, counted from 0");
+            let all = counted(members, "member, which is member-0", "members, counted from 0");
+            ensure!(member < members, "--attack-target member-{member}: the prediction has {all}");
         }
         let numbers = (predictor.members() * samples * budgets * predictor.classes()) as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;

@@ -103,8 +103,8 @@ pub struct Next {
     pub predicted: String,
 }
 
-/// Chooses images of `files` by a rule. Images of the training split, held-out ones among them, are left out, and so are files that
-/// cannot be read; a warning says how many.
+/// Chooses images of `files` by a rule. Images of the training split, held-out ones among them, are left out, and so are copies of an image
+/// before them and files that cannot be read; a warning says how many.
 ///
 /// # Errors
 /// Fails if there are fewer images than asked for, if the rule needs several members, or if memory does not suffice.
@@ -180,6 +180,47 @@ impl Seen {
     }
 }
 
+/// The images of the pool that cannot be chosen.
+#[derive(Default)]
+struct LeftOut {
+    /// The number of training or held-out images.
+    known: usize,
+    /// The number of copies of an image before them.
+    copies: usize,
+    /// The reasons why files could not be read.
+    failed: Vec<String>,
+    /// The hashes of the images that can be chosen.
+    chosen: HashSet<[u8; 32]>,
+}
+
+impl LeftOut {
+    /// Returns whether the image of a hash can be chosen, and counts it if not.
+    fn takes(&mut self, training: &HashSet<[u8; 32]>, image: [u8; 32]) -> bool {
+        if training.contains(&image) {
+            self.known += 1;
+            return false;
+        }
+        let is_new = self.chosen.insert(image);
+        self.copies += usize::from(!is_new);
+        is_new
+    }
+
+    /// Says how many images are left out, and why.
+    fn warn(&self) {
+        let LeftOut { known, copies, failed, .. } = self;
+        let of_pool = |count: usize| counted(count, "image of the pool is", "images of the pool are");
+        if *known > 0 {
+            tracing::warn!("{} among the run's training or held-out images: left out", of_pool(*known));
+        }
+        if *copies > 0 {
+            tracing::warn!("{} there already: left out", of_pool(*copies));
+        }
+        if let Some(first) = failed.first() {
+            tracing::warn!("{} could not be read, such as {first}: left out", counted(failed.len(), "image", "images"));
+        }
+    }
+}
+
 struct Reader<'a> {
     opened: &'a Opened,
     predictor: &'a Predictor<'a>,
@@ -227,7 +268,7 @@ impl Reader<'_> {
         let stored = Decode { height, width, resize: Resize::Stretch, ..how };
         let threads = rayon::ThreadPoolBuilder::new().num_threads(session.settings.workers).build()?;
         let bar = crate::base::logging::bar(files.len() as u64, "reading the pool");
-        let (mut seen, mut paths, mut failed, mut known) = (Seen::default(), Vec::new(), Vec::new(), 0);
+        let (mut seen, mut paths, mut left_out) = (Seen::default(), Vec::new(), LeftOut::default());
         for batch in files.chunks(self.batch_size) {
             let decoded = threads.install(|| decode(batch, how));
             let as_stored =
@@ -235,12 +276,12 @@ impl Reader<'_> {
             let mut pixels = Vec::new();
             for ((file, image), stored) in batch.iter().zip(decoded).zip(as_stored) {
                 match (image, stored) {
-                    (Ok(_), Ok(stored)) if training.hashes.contains(&hash(&stored)) => known += 1,
-                    (Ok(image), Ok(_)) => {
+                    (Ok(image), Ok(stored)) if left_out.takes(&training.hashes, hash(&stored)) => {
                         pixels.extend(image);
                         paths.push(file.path.clone());
                     }
-                    (Err(why), _) | (_, Err(why)) => failed.push(why),
+                    (Ok(_), Ok(_)) => {}
+                    (Err(why), _) | (_, Err(why)) => left_out.failed.push(why),
                 }
             }
             if !pixels.is_empty() {
@@ -254,13 +295,7 @@ impl Reader<'_> {
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
-        if known > 0 {
-            let images = counted(known, "image of the pool is", "images of the pool are");
-            tracing::warn!("{images} among the run's training or held-out images: left out");
-        }
-        if let Some(first) = failed.first() {
-            tracing::warn!("{} could not be read, such as {first}: left out", counted(failed.len(), "image", "images"));
-        }
+        left_out.warn();
         ensure!(!paths.is_empty(), "the pool has no image that can be read and is not a training image");
         Ok((seen, paths))
     }

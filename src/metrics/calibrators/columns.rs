@@ -82,7 +82,7 @@ fn mapped(
 }
 
 /// The metrics that are reported after calibration.
-fn metrics() -> impl Iterator<Item = &'static Metric> {
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     std::iter::once(&ACCURACY).chain(temperature::scaled())
 }
 

@@ -10,7 +10,7 @@ mod fitted;
 mod linear;
 
 pub use averaged::Averaged;
-pub use columns::{Calibration, is_column, of_column, word};
+pub use columns::{Calibration, is_column, metrics, of_column, word};
 pub use entries::{CALIBRATORS, find, keys};
 pub use fitted::{Calibrated, Calibrator, Fit, Map, Size};
 
