@@ -12,6 +12,8 @@ use crate::evaluate::attacks::ATTACKS;
 use crate::experiment::keys;
 use crate::methods::registered;
 use crate::metrics::answers::ANSWER_METRICS;
+use crate::metrics::numbers::NUMBER_METRICS;
+use crate::metrics::numbers::conformal::INTERVAL_SCORES;
 use crate::metrics::calibrators::CALIBRATORS;
 use crate::metrics::conformal::SCORES;
 use crate::metrics::ood::OOD_SCORES;
@@ -157,6 +159,10 @@ fn list_registry(registry: Registry) {
                 CALIBRATORS.iter().map(|e| (e.key, e.about)),
             );
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
+            section(
+                "conformal scores of predicted numbers (--conformal makes intervals by all of them)",
+                INTERVAL_SCORES.iter().map(|e| (e.key, e.definition)),
+            );
             println!("metrics");
             for metric in METRICS {
                 let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
@@ -164,6 +170,7 @@ fn list_registry(registry: Registry) {
             }
             println!();
             section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
+            section("metrics of predicted numbers", NUMBER_METRICS.iter().map(|e| (e.key, e.definition)));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Device;
 
-use super::{Evaluation, IMAGES, mend_results};
+use super::{Condition, Evaluation, IMAGES, mend_results};
 use crate::data::batches::TestImages;
 use crate::experiment::Experiment;
 use crate::posterior::Posterior;
@@ -54,7 +54,7 @@ pub fn after_training(
         };
         for (set, images) in tests {
             evaluation.set.clone_from(set);
-            rows.push(evaluation.row_of(images)?);
+            rows.push(evaluation.row_of(images, &Condition::Clean)?);
         }
     }
     Ok(rows)

@@ -182,7 +182,7 @@ impl Vqa {
         files.dedup();
         let place = |path: &PathBuf| files.binary_search(path).map_or(0, |at| at as u32);
         let image_of = asking.paths.iter().map(place).collect();
-        let listing = Listing { labels: vec![0; files.len()], paths: files, groups: None, members: None };
+        let listing = Listing { labels: vec![0; files.len()], paths: files, ..Listing::default() };
         let loaded = files_as.load(listing, (split, split.word()), request)?;
         let images = match loaded.inputs {
             Inputs::Packed(packed) => Images::Packed(packed),
@@ -194,6 +194,7 @@ impl Vqa {
             name,
             inputs: Inputs::Questions(Questions { prompts, answers, learnt, image_of, images, tokens: None }),
             labels,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: loaded.decoded_from,

@@ -50,10 +50,10 @@ impl Samples {
         &self.batch
     }
 
-    /// Takes images `[B, 3, S, S]`.
-    pub fn of_images(images: Tensor) -> Samples {
-        let alone = (0..images.size()[0]).map(|image| images.narrow(0, image, 1)).collect();
-        Samples { alone, largest: images.shallow_clone(), batch: images }
+    /// Takes samples of one size: images `[B, 3, S, S]`, or rows of numbers `[B, F]`.
+    pub fn of_one_size(batch: Tensor) -> Samples {
+        let alone = (0..batch.size()[0]).map(|sample| batch.narrow(0, sample, 1)).collect();
+        Samples { alone, largest: batch.shallow_clone(), batch }
     }
 
     /// Makes texts of different lengths, of tokens up to `largest`, which occurs.
