@@ -159,7 +159,8 @@ impl Trial {
         let (size, sample) = (self.samples.batch.size(), copies.intake().sample());
         let what = match size[..] {
             [count, _, height, width] => format!("{count} images of {height} x {width} pixels (checkpoint.image_size)"),
-            _ => format!("{} texts of up to {} tokens", size[0], size[2]),
+            [count, _, tokens] => format!("{count} texts of up to {tokens} tokens"),
+            _ => format!("{} rows of {} numbers (checkpoint.inputs)", size[0], size[size.len() - 1]),
         };
         let output = self.run(copies, &self.samples.batch).with_context(|| format!("its forward fails on {what}"))?;
         let vector = output.dim() >= 2 && output.size()[0] == size[0] && output.size()[2..].iter().all(|one| *one == 1);
