@@ -53,8 +53,11 @@ impl ConformalArgs {
                 return Err(Usage(format!("--conformal-score {}: comes twice; leave one out", score.key)).into());
             }
         }
-        let plan =
-            Plan { rules: scores.iter().map(|score| self.rule(score)).collect(), alphas: self.conformal.clone(), of_classes: self.of_classes() };
+        let plan = Plan {
+            rules: scores.iter().map(|score| self.rule(score)).collect(),
+            alphas: self.conformal.clone(),
+            of_classes: self.of_classes(),
+        };
         Ok((!self.conformal.is_empty()).then_some(plan))
     }
 

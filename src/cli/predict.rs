@@ -13,8 +13,8 @@ use crate::base::small::{Usage, counted};
 use crate::data::{Medium, Resize, SplitName};
 use crate::experiment::Overrides;
 use crate::inference::{
-    Asked, Estimates, Extremes, Predicted, Wanted, predict_images, predict_numbers, predict_numbers_of_set, predict_questions,
-    predict_set, predict_texts,
+    Asked, Estimates, Extremes, Predicted, Wanted, predict_images, predict_numbers, predict_numbers_of_set,
+    predict_questions, predict_set, predict_texts,
 };
 use crate::machine::Precision;
 use crate::metrics::calibrators::{self, Calibrator};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::conformal::Thresholds;
 use super::IMAGES;
+use super::conformal::Thresholds;
 use crate::metrics::answers::{self, Level, Scored};
 use crate::metrics::calibrators::{Calibration, Calibrator};
 use crate::metrics::conformal::Plan;

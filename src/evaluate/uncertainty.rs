@@ -16,12 +16,7 @@ impl Evaluation<'_> {
     ///
     /// # Errors
     /// Fails if the images are those of the calibration, or if the rows cannot be stored.
-    pub(super) fn measure_sets(
-        &self,
-        found: &dyn Outcome,
-        images: Fingerprint,
-        condition: &Condition,
-    ) -> Result<()> {
+    pub(super) fn measure_sets(&self, found: &dyn Outcome, images: Fingerprint, condition: &Condition) -> Result<()> {
         self.measure(found, images, || self.describe(found, condition, images))
     }
 

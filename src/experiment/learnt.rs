@@ -24,7 +24,9 @@ pub(super) fn check_learnt(
     let method = &training.method;
     let why = match head.spec.noise() {
         Some(noise) => method.spec.refuses_numbers(noise),
-        None => method.spec.needs_classes().then(|| "needs the logits of classes, and free answers have none".to_string()),
+        None => {
+            method.spec.needs_classes().then(|| "needs the logits of classes, and free answers have none".to_string())
+        }
     };
     if let Some(why) = why {
         root.problem("method", format!("{} {why}: try {}", method.key, what.methods));

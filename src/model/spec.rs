@@ -250,7 +250,10 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
         "Folder of the tokenizer (`tokenizer.json`, `tokenizer_config.json`) of a text encoder; by default that of its \
          weights, or of a module's archive where one lies there and `image_size` is absent.",
     );
-    let beside = || (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size") && !reader.has("inputs")).then(|| home(path));
+    let beside = || {
+        (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size") && !reader.has("inputs"))
+            .then(|| home(path))
+    };
     given.optional().or_else(|| match kind.entry().tokenizer {
         TokenizerAt::BesideOrNamed => beside(),
         TokenizerAt::FolderOrNamed => Some(home(path)),

@@ -213,7 +213,9 @@ mod tests {
             Numbers::new(vec![0.0, mean], vec![1.0, variance], vec![0.0, number]).map_err(|error| error.to_string())
         };
         assert!(new(1.0, 1.0, 1.0).is_ok());
-        assert!(new(f64::NAN, 1.0, 1.0).unwrap_err().contains("the mean NaN with the variance 1 of member 0, sample 1"));
+        assert!(
+            new(f64::NAN, 1.0, 1.0).unwrap_err().contains("the mean NaN with the variance 1 of member 0, sample 1")
+        );
         assert!(new(1.0, 0.0, 1.0).unwrap_err().contains("the variance above 0"));
         assert!(new(1.0, 1.0, f64::INFINITY).unwrap_err().contains("the number inf of sample 1 is not finite"));
         assert!(Numbers::new(vec![0.0; 3], vec![1.0; 3], vec![0.0; 2]).unwrap_err().to_string().contains("3 means"));

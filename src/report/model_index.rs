@@ -23,7 +23,8 @@ fn result(table: &Table, row: usize, task: &str) -> String {
     let cell = |column: &str| table.get(row, column).unwrap_or_default();
     let (set, condition) = (cell("set"), cell("condition"));
     let mut metrics = String::new();
-    let of_classes = METRICS.map(|key| (key, format!("{key}_{}", Average::Probability.suffix()), "of averaged probabilities"));
+    let of_classes =
+        METRICS.map(|key| (key, format!("{key}_{}", Average::Probability.suffix()), "of averaged probabilities"));
     let of_numbers = metrics::numbers::shown_columns().map(|key| (key, key.to_string(), "of the mixture of members"));
     for (key, column, of) in of_classes.into_iter().chain(of_numbers) {
         let Some(value) = cell(&column).parse::<f64>().ok().filter(|value| value.is_finite()) else { continue };

@@ -204,7 +204,8 @@ impl RunFolder {
     pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("predictions");
         let mut files = listed(&folder).with_context(|| format!("{}: cannot list the folder", folder.display()))?;
-        let is_known = |end: &std::ffi::OsStr| [ENDING, answers::ENDING, numbers::ENDING].iter().any(|known| end == *known);
+        let is_known =
+            |end: &std::ffi::OsStr| [ENDING, answers::ENDING, numbers::ENDING].iter().any(|known| end == *known);
         files.retain(|file| file.extension().is_some_and(is_known));
         Ok(files)
     }

@@ -53,7 +53,10 @@ fn a_posterior_of_numbers_is_trained_scored_and_listed() {
     assert!((0..3).all(|row| number(&sets, row, "mean_width") > 0.0 && number(&sets, row, "set_coverage") > 0.3));
 
     for (arguments, rule) in [
-        (&["--attack", "fgsm:0.1"][..], "--attack needs the logits of classes, and this run predicts a number"),
+        (
+            &["--attack", "fgsm", "--epsilon", "0.1"][..],
+            "--attack needs the logits of classes, and this run predicts a number",
+        ),
         (&["--calibrate"], "--calibrate needs the logits of classes"),
         (&["--ood", "digits=x"], "--ood needs the logits of classes"),
         (&["--conformal", "0.2", "--conformal-score", "aps"], "--conformal-score is of sets of classes"),
@@ -87,15 +90,22 @@ fn a_posterior_of_numbers_is_trained_scored_and_listed() {
 /// Every way to train that needs nothing but losses.
 #[test]
 fn methods_that_need_losses_alone_learn_numbers() {
-    let (subspace, method, optimizer) = ("[subspace.low-rank]\nrank = 2\n", "[method.svgd]\nparticles = 2\ngamma = 0.01\n", "[optimizer.adamw]\nlr = 2e-3\n");
+    let (subspace, method, optimizer) = (
+        "[subspace.low-rank]\nrank = 2\n",
+        "[method.svgd]\nparticles = 2\ngamma = 0.01\n",
+        "[optimizer.adamw]\nlr = 2e-3\n",
+    );
     let config = numbers();
     assert!(config.contains(subspace) && config.contains(method) && config.contains(optimizer), "{config}");
     for (own, rule) in [
         ("[method.map]\n", optimizer),
         ("[method.ensemble]\nparticles = 2\n", optimizer),
         ("[method.mc-dropout]\nsamples = 2\n", optimizer),
-        ("[method.swag]\nstart = 2\nevery = 1\n", optimizer),
-        ("[method.sgld]\nlr = 1e-4\ness = 32\nweight_decay = 1e-4\nstart = 2\nevery = 1\nsamples = 3\n", "[optimizer.none]\n"),
+        ("[method.swag]\nstart = 2\nevery = 1\ncolumns = 3\n", optimizer),
+        (
+            "[method.sgld]\nlr = 1e-4\ness = 32\nweight_decay = 1e-4\nstart = 2\nevery = 1\nsamples = 3\n",
+            "[optimizer.none]\n",
+        ),
         ("[method.ivon]\nlr = 0.01\ness = 32\nhess_init = 1.0\nsamples = 2\n", "[optimizer.none]\n"),
     ] {
         for head in ["", "noise = \"shared\"\n", "sigma = 1.5\n"] {
@@ -144,7 +154,7 @@ fn what_needs_classes_is_refused_when_the_config_is_checked() {
     let svgd = "[method.svgd]\nparticles = 2\ngamma = 0.01\n";
     for (old, new, rule) in [
         ("[head.gaussian]", "[head.checkpoint]", "digits has numbers and no classes: write [head.gaussian]"),
-        ("numbers = true\n", "", "head = \"gaussian\"" ),
+        ("numbers = true\n", "", "head = \"gaussian\""),
         ("validation = 0.2", "validation = 0.2\nlabel_noise = 0.1", "label_noise: numbers are no labels of classes"),
         ("batch_size = 8", "batch_size = 8\nclass_weights = \"balanced\"", "class_weights: numbers have no classes"),
         ("batch_size = 8", "batch_size = 8\nlabel_smoothing = 0.1", "label_smoothing: numbers have no classes"),
@@ -189,7 +199,10 @@ fn numbers_of_a_list_are_checked() {
         (["30", "1", "inf", "2", "3", "4"], "list.csv:4: `age` is inf: a number must be finite"),
         (["30", "old", "1", "2", "3", "4"], "list.csv:3: `age` is `old`, which is no number"),
         (["30", "", "1", "2", "3", "4"], "list.csv:3: the age is empty"),
-        (["5", "5", "5", "5", "3", "4"], "data.list: all 4 training samples have the number 5: there is nothing to learn"),
+        (
+            ["5", "5", "5", "5", "3", "4"],
+            "data.list: all 4 training samples have the number 5: there is nothing to learn",
+        ),
     ] {
         assert_has(&error_line(config(&rows(ages)).train(&[]), 1), &[rule]);
     }

@@ -53,7 +53,10 @@ impl Dataset for Digits {
     }
 
     fn published(&self) -> Published {
-        Published::new(if self.numbers { 1 } else { 10 }, &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)])
+        Published::new(
+            if self.numbers { 1 } else { 10 },
+            &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)],
+        )
     }
 
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {

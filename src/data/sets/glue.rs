@@ -199,7 +199,11 @@ impl Glue {
                     continue;
                 }
                 let word = row.cells.get(label).map_or("missing".into(), |word| format!("`{word}`"));
-                let known = if layout.has_numbers() { "a number".into() } else { format!("one of {}", layout.labels.join(", ")) };
+                let known = if layout.has_numbers() {
+                    "a number".into()
+                } else {
+                    format!("one of {}", layout.labels.join(", "))
+                };
                 bail!(
                     "{}: has {} cells, and its {} is {word}: must have more than {last}, and be {known}",
                     place(),
@@ -381,6 +385,34 @@ mod tests {
         let one = set(&ENTRY, place.path(), "task = \"mnli\"\ntest = [\"mismatched\"]");
         assert_eq!((one.label().as_str(), one.published().images[1].1), ("glue-mnli-mismatched", 9_832));
         assert!(one.test_sets().is_empty() && load(&*one, SplitName::Test).unwrap().labels == [2]);
+    }
+
+    /// The labels of STS-B are numbers.
+    #[test]
+    fn similarities_are_numbers() {
+        let place = tempfile::tempdir().unwrap();
+        let stsb = set(&ENTRY, place.path(), "task = \"stsb\"");
+        let header = "index\tgenre\tsentence1\tsentence2\tscore\n";
+        write(place.path(), "STS-B/train.tsv", &format!("{header}0\tx\ta \"b\tc\t3.750\n1\tx\td\te\t0.0\n"));
+        let split = load(&*stsb, SplitName::Train).unwrap();
+        assert_eq!((prompts(&split).0[0], seconds(&split)[1]), ("a \"b", "e"));
+        assert_eq!((split.numbers, split.labels), (Some(vec![3.75, 0.0]), vec![0, 0]));
+        assert_eq!(
+            (stsb.classes().unwrap(), stsb.numbers().unwrap()),
+            (vec!["similarity".to_string()], vec![3.75, 0.0])
+        );
+        for (text, rule) in [
+            (format!("{header}0\tx\ta\tb\thigh\n"), "train.tsv:2: `score` is `high`, which is no number"),
+            (format!("{header}0\tx\ta\tb\tnan\n"), "train.tsv:2: `score` is NaN: a number must be finite"),
+            (
+                format!("{header}0\tx\ta\tb\n"),
+                "train.tsv:2: has 4 cells, and its score is missing: must have more than 4, and be a number",
+            ),
+        ] {
+            write(place.path(), "STS-B/train.tsv", &text);
+            let error = error(&*stsb, SplitName::Train);
+            assert!(error.contains(rule), "{error}");
+        }
     }
 
     /// Older archives of QQP have lines that lack cells; in other tasks such a line is a mistake.

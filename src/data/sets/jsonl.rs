@@ -268,6 +268,34 @@ mod tests {
     }
 
     #[test]
+    fn a_number_in_place_of_a_class() {
+        let place = tempfile::tempdir().unwrap();
+        let lines = "{\"text\": \"a\", \"score\": 1.5}\n{\"text\": \"b\", \"score\": \"-2\"}\n";
+        write(place.path(), "train.jsonl", lines);
+        let jsonl = set(&ENTRY, place.path(), "prompt = \"{text}\"\ntarget = \"score\"");
+        let split = load(&*jsonl, SplitName::Train).unwrap();
+        assert_eq!((split.numbers.clone(), split.labels.clone()), (Some(vec![1.5, -2.0]), vec![0, 0]));
+        assert_eq!((jsonl.numbers().unwrap(), jsonl.classes().unwrap()), (vec![1.5, -2.0], vec!["score".to_string()]));
+        assert_ne!(split.select(&[0]).fingerprint(), split.select(&[1]).fingerprint());
+        let other = split.clone().with_numbers(vec![1.5, 2.0]);
+        assert_ne!(other.fingerprint(), split.fingerprint(), "the numbers are part of a split's identity");
+        for (text, rule) in [
+            ("{\"text\": \"a\", \"score\": \"good\"}", "train.jsonl:1: `score` is `good`, which is no number"),
+            ("{\"text\": \"a\", \"score\": \"NaN\"}", "`score` is NaN: a number must be finite"),
+            ("{\"text\": \"a\", \"score\": 1e300}", "must be finite and below 3.4e38"),
+            ("{\"text\": \"a\", \"score\": null}", "train.jsonl:1: has no key `score`"),
+            ("{\"text\": \"a\", \"score\": [1]}", "`score` must be a text"),
+        ] {
+            write(place.path(), "train.jsonl", text);
+            let error = error(&*jsonl, SplitName::Train);
+            assert!(error.contains(rule), "{error}");
+        }
+        let both = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{text}}\"\ntarget = \"score\""));
+        assert!(both.contains("means nothing beside target"), "{both}");
+        assert!(mistakes(&ENTRY, "prompt = \"{text}\"").contains("the label words"), "one of them is required");
+    }
+
+    #[test]
     fn mistakes_name_the_line() {
         let place = tempfile::tempdir().unwrap();
         let set = set(&ENTRY, place.path(), &format!("{LABELS}\nprompt = \"{{text}}\""));

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
+use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
-use crate::data::numbers::number;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};

@@ -129,7 +129,8 @@ impl Parquet {
         let Some(target) = &self.target else {
             return Ok((tables.labels(&self.label, Numbers::Named(&self.classes()?))?, None));
         };
-        let numbers = tables.lines(&[target.as_str()])?.iter().map(|line| line.number(target)).collect::<Result<Vec<_>>>()?;
+        let numbers =
+            tables.lines(&[target.as_str()])?.iter().map(|line| line.number(target)).collect::<Result<Vec<_>>>()?;
         Ok((vec![0; numbers.len()], Some(numbers)))
     }
 }

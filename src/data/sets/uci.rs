@@ -68,7 +68,12 @@ impl Uci {
         let rows = rows_of(&path)?;
         let width = rows[0].len();
         if let Some(at) = rows.iter().position(|row| row.len() != width) {
-            anyhow::bail!("{}: row {} has {} numbers, and the first one {width}", path.display(), at + 1, rows[at].len());
+            anyhow::bail!(
+                "{}: row {} has {} numbers, and the first one {width}",
+                path.display(),
+                at + 1,
+                rows[at].len()
+            );
         }
         Ok(Table { path, rows })
     }

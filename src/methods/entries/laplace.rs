@@ -83,7 +83,9 @@ impl MethodSpec for Spec {
     /// The likelihood of a number is a Gaussian of known noise, whose curvature and predictions have a closed form.
     fn refuses_numbers(&self, noise: Noise) -> Option<String> {
         if noise != Noise::Fixed {
-            return Some("is of numbers with a known noise: set head.gaussian.sigma, or choose another method".to_string());
+            return Some(
+                "is of numbers with a known noise: set head.gaussian.sigma, or choose another method".to_string(),
+            );
         }
         let key = if self.tuning == Tuning::Validation {
             "tuning = \"validation\""

@@ -150,7 +150,13 @@ static MEASURES: [(&str, Column); 7] = [
     ),
     measure("mean_set_size", "Set size", "mean number of classes of a set", Unit::One, Better::Lower),
     measure("mean_width", "Width", "mean width of an interval", Unit::One, Better::Lower),
-    measure("empty_sets", "Empty sets", "share of sets without any class, or of empty intervals", Unit::Fraction, Better::Neither),
+    measure(
+        "empty_sets",
+        "Empty sets",
+        "share of sets without any class, or of empty intervals",
+        Unit::Fraction,
+        Better::Neither,
+    ),
     measure("lowest_class", "Lowest class", "lowest coverage of a class", Unit::Fraction, Better::Higher),
     measure("lowest_group", "Lowest group", "lowest coverage of a group", Unit::Fraction, Better::Higher),
     measure(

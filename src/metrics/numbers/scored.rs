@@ -83,11 +83,8 @@ fn distance(mean: f64, deviation: f64) -> f64 {
 impl Mixture {
     /// Creates the mixture of means and variances with shares that sum to 1.
     pub fn new(shares: &[f64], moments: impl Iterator<Item = (f64, f64)>) -> Mixture {
-        let member = |(share, (mean, variance)): (&f64, (f64, f64))| Member {
-            share: *share,
-            mean,
-            deviation: variance.sqrt(),
-        };
+        let member =
+            |(share, (mean, variance)): (&f64, (f64, f64))| Member { share: *share, mean, deviation: variance.sqrt() };
         Mixture(shares.iter().zip(moments).map(member).filter(|member| member.share > 0.0).collect())
     }
 
@@ -114,7 +111,8 @@ impl Mixture {
         /// Ten deviations hold all but 10⁻²³ of a Gaussian.
         const FAR: f64 = 10.0;
         let bound = |sign: f64| self.0.iter().map(move |member| member.mean + sign * FAR * member.deviation);
-        let (mut low, mut high) = (bound(-1.0).fold(f64::INFINITY, f64::min), bound(1.0).fold(f64::NEG_INFINITY, f64::max));
+        let (mut low, mut high) =
+            (bound(-1.0).fold(f64::INFINITY, f64::min), bound(1.0).fold(f64::NEG_INFINITY, f64::max));
         loop {
             let middle = 0.5 * (low + high);
             // The bounds are neighbours when no number is between them.
@@ -139,9 +137,8 @@ impl Mixture {
     /// Returns E |X − y| − ½ E |X − X'| for independent X and X' of the mixture (Grimit et al. 2006).
     fn crps(&self, y: f64) -> f64 {
         let to = self.average(|member| distance(y - member.mean, member.deviation));
-        let among = |one: &Member| {
-            self.average(|other| distance(one.mean - other.mean, one.deviation.hypot(other.deviation)))
-        };
+        let among =
+            |one: &Member| self.average(|other| distance(one.mean - other.mean, one.deviation.hypot(other.deviation)));
         to - 0.5 * self.average(among)
     }
 

@@ -11,8 +11,11 @@ use crate::schema::{settings, words};
 use crate::subspace::layout::{flat_head, initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
 
-pub static ENTRY: Entry =
-    Entry { key: "full", about: "every weight of the network, per particle", read: |reader| Box::new(Spec::read(reader)) };
+pub static ENTRY: Entry = Entry {
+    key: "full",
+    about: "every weight of the network, per particle",
+    read: |reader| Box::new(Spec::read(reader)),
+};
 
 words! {
     /// The weights with which particles start.
