@@ -114,6 +114,7 @@ fn model() -> Model {
             cap: None,
             training: Training::Always,
             texts: None,
+            gaussian: None,
         },
         preparation: Box::new(AsStored),
         device: Device::Cpu,

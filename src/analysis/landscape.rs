@@ -87,6 +87,7 @@ pub fn errors(
     images: &SampleSet,
     (chunk, batch_size): (usize, usize),
 ) -> Result<Vec<f64>> {
+    model.check_classes()?;
     let all: Vec<u32> = (0..images.samples() as u32).collect();
     let bar = crate::base::logging::bar(points.len() as u64, "points");
     let mut errors = Vec::new();

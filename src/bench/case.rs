@@ -89,6 +89,7 @@ impl Source<'_> {
             cap: None,
             training: HeadTraining::Never,
             texts: None,
+            gaussian: None,
         };
         let place = (device, kind);
         let preprocess = Preprocess::new(side, Normalize::CLIP, Interpolation::Bicubic, place);

@@ -10,8 +10,8 @@ use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES,
 #[derive(Args)]
 #[command(next_help_heading = "Conformal sets")]
 pub(super) struct ConformalArgs {
-    /// Make sets of classes that hold the true one with probability 1 - ALPHA, with thresholds from held-out images, and
-    /// report their coverage and size.
+    /// Make sets of classes, or intervals of numbers, that hold the true one with probability 1 - ALPHA, with thresholds from held-out
+    /// images, and report their coverage and size.
     #[arg(long, value_name = "ALPHA,…", value_delimiter = ',')]
     conformal: Vec<Alpha>,
 
@@ -46,8 +46,11 @@ impl ConformalArgs {
         let scores = if self.conformal_score.is_empty() { SCORES } else { &self.conformal_score };
         expect_distinct("--conformal", &self.conformal, |alpha| *alpha)?;
         expect_distinct("--conformal-score", scores, |score| score.key)?;
-        let plan =
-            Plan { rules: scores.iter().map(|score| self.rule(score)).collect(), alphas: self.conformal.clone() };
+        let plan = Plan {
+            rules: scores.iter().map(|score| self.rule(score)).collect(),
+            alphas: self.conformal.clone(),
+            of_classes: self.of_classes(),
+        };
         Ok((!self.conformal.is_empty()).then_some(plan))
     }
 
@@ -68,8 +71,22 @@ impl ConformalArgs {
         }
         let aps = SCORES.iter().find(|score| score.key == "aps");
         let score = self.conformal_score.first().or(aps);
-        let plan = score.map(|score| Plan { rules: vec![self.rule(score)], alphas: self.conformal.clone() });
+        let plan = score.map(|score| Plan {
+            rules: vec![self.rule(score)],
+            alphas: self.conformal.clone(),
+            of_classes: self.of_classes(),
+        });
         Ok(plan.filter(|plan| !plan.alphas.is_empty()))
+    }
+
+    /// Returns an option that differs from its default and is of sets of classes alone.
+    fn of_classes(&self) -> Option<&'static str> {
+        let given = [
+            ("--conformal-score", !self.conformal_score.is_empty()),
+            ("--conformal-thresholds", self.conformal_thresholds != Thresholds::Shared),
+            ("--conformal-draw", self.conformal_draw != Draw::Fixed),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
     }
 
     fn rule(&self, score: &'static Score) -> Rule {

@@ -201,8 +201,11 @@ fn print(spec: &DataSpec, findings: &Findings) {
 fn line(part: &Part) -> String {
     let published = part.published.map_or(String::new(), |count| format!(" (published: {count})"));
     let groups = part.groups.map_or(String::new(), |count| format!(", {count} groups"));
+    let Part { name, images, medium, classes, .. } = part;
+    if let Some([least, most]) = part.range {
+        return format!("{name:8} {images} {medium}{published}, with numbers from {least} to {most}{groups}");
+    }
     let (least, most) = part.per_class;
     let each = if least == most { least.to_string() } else { format!("{least} to {most}") };
-    let Part { name, images, medium, classes, .. } = part;
     format!("{name:8} {images} {medium}{published}, {each} in each of {classes} classes{groups}")
 }

@@ -109,6 +109,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
         name: "images".into(),
         inputs: Inputs::Files(files),
         labels: vec![0; count],
+        numbers: None,
         groups: None,
         corrupt_skipped: 0,
         decoded_from: None,

@@ -15,6 +15,8 @@ use crate::methods::registered;
 use crate::metrics::answers::ANSWER_METRICS;
 use crate::metrics::calibrators::CALIBRATORS;
 use crate::metrics::conformal::SCORES;
+use crate::metrics::numbers::NUMBER_METRICS;
+use crate::metrics::numbers::conformal::INTERVAL_SCORES;
 use crate::metrics::ood::OOD_SCORES;
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{METRICS, Unit};
@@ -161,6 +163,10 @@ fn list_registry(registry: Registry) {
                 CALIBRATORS.iter().map(|e| (e.key, e.about)),
             );
             section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
+            section(
+                "conformal scores of predicted numbers (--conformal makes intervals by all of them)",
+                INTERVAL_SCORES.iter().map(|e| (e.key, e.definition)),
+            );
             println!("metrics");
             for metric in METRICS {
                 let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
@@ -168,6 +174,7 @@ fn list_registry(registry: Registry) {
             }
             println!();
             section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
+            section("metrics of predicted numbers", NUMBER_METRICS.iter().map(|e| (e.key, e.definition)));
         }
         Registry::Rules => section("acquire --by", RULES.iter().map(|e| (e.key, e.about))),
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 
 use super::conformal::ConformalArgs;
@@ -13,14 +13,15 @@ use crate::base::small::{Usage, counted};
 use crate::data::{Medium, Resize, SplitName};
 use crate::experiment::Overrides;
 use crate::inference::{
-    Asked, Extremes, Predicted, Wanted, predict_images, predict_questions, predict_set, predict_texts,
+    Asked, Estimates, Extremes, Predicted, Wanted, predict_images, predict_numbers, predict_numbers_of_set,
+    predict_questions, predict_set, predict_texts,
 };
 use crate::machine::Precision;
 use crate::metrics::calibrators::{self, Calibrator};
 use crate::predict::inputs::{Columns, Format, Inputs, LIST, Writer, collect};
 use crate::session::Opened;
 
-/// Predict the classes of images or texts, with the uncertainty of each prediction.
+/// Predict the classes or numbers of images or texts, with the uncertainty of each prediction.
 ///
 /// There is one record per image: path, class, probability, predictive entropy, expected entropy and mutual information
 /// (all in nats), disagreement of members, error; with --conformal also the set of classes, the most probable first. With
@@ -28,7 +29,8 @@ use crate::session::Opened;
 /// orientation; ICC profiles and transparency are ignored, as in training. Texts come in files of JSON lines, of
 /// which the run's own template makes prompts; questions about images have the keys `image`, a file beside that of the
 /// lines, and `question`. A run on free answers, and any with --generate, writes a text after each prompt: every
-/// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information.
+/// token is the most probable one by the members' averaged probabilities, and has an entropy and a mutual information. A run that learns
+/// numbers writes the mean, the deviation, that of the noise and that of the members' means, and the ends of the central 90 % interval.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella predict low-rank-svgd-s1 photos/ cat.jpg > predictions.csv\n  \
     find . -name '*.png' | bella predict low-rank-svgd-s1 - --format jsonl\n  \
@@ -156,6 +158,22 @@ impl PredictArgs {
         }
     }
 
+    /// Refuses options that mean nothing to a run that predicts a number.
+    fn check_numbers(&self) -> Result<()> {
+        let of_classes = [
+            ("--top", self.top.is_some()),
+            ("--all", self.all),
+            ("--conformal", self.conformal.is_asked()),
+            ("--calibrate", self.calibrate.is_some()),
+            ("--contact-sheet", self.contact_sheet.is_some()),
+            ("--generate", self.generate.is_some()),
+        ];
+        match of_classes.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Usage(format!("{option}: this run predicts a number: leave it out")).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Returns what records have besides the usual columns.
     fn columns(&self, opened: &Opened) -> Columns {
         Columns {
@@ -188,6 +206,14 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let opened = Opened::run(Some(&args.run), &overrides, args.compute.computing())?;
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
+    if opened.session.model.head.gaussian.is_some() {
+        args.check_numbers()?;
+        if let Some(split) = args.set {
+            let mut out = Estimates::new(args.writer()?, args.format);
+            args.close(predict_numbers_of_set((split, args.batch_size), &opened, &mut out)?, "sample", "samples");
+            return Ok(());
+        }
+    }
     let PredictArgs { paths, format, generate, batch_size, .. } = args;
     if let Some(split) = args.set {
         return of_set(args, &opened, split);
@@ -198,6 +224,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         Medium::Images => images(args, &opened),
         Medium::Texts => predict_texts(&asked, &opened, args.writer()?),
         Medium::Questions => predict_questions(&asked, &opened, args.writer()?),
+        Medium::Rows => bail!("{}: predicts rows of numbers, which have no files of their own", opened.run.id()),
     }
 }
 
@@ -215,8 +242,13 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         keeps_extremes: args.contact_sheet.is_some(),
         as_stored: args.as_stored,
     };
-    let mut writer = Writer::new(out, args.format, args.columns(opened));
-    let Predicted { failed, extremes } = predict_images(&wanted, opened, images, &mut writer)?;
+    let Predicted { failed, extremes } = if opened.session.model.head.gaussian.is_some() {
+        let failed = predict_numbers(&wanted, opened, images, &mut Estimates::new(out, args.format))?;
+        Predicted { failed, extremes: Extremes::default() }
+    } else {
+        let mut writer = Writer::new(out, args.format, args.columns(opened));
+        predict_images(&wanted, opened, images, &mut writer)?
+    };
     ensure!(failed < images.len(), "none of the {} images could be read", images.len());
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(&opened.run.id(), sheet))?;
     if !skipped.is_empty() {

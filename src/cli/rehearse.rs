@@ -130,8 +130,8 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     let then = match args.then.is_empty() {
         // An empty command stands for none.
         false => args.then.iter().filter(|command| !command.is_empty()).map(|one| words(one)).collect::<Result<_>>()?,
-        // Attacks change pixels.
-        true if experiment.checkpoint.medium() != Medium::Images => Vec::new(),
+        // Attacks change pixels, by which classes are confused.
+        true if experiment.checkpoint.medium() != Medium::Images || !experiment.task.has_classes() => Vec::new(),
         true => vec![attack(training.method.spec.post_hoc().is_some_and(|method| method.output().is_some()))],
     };
     Ok(Options {

@@ -14,7 +14,8 @@ use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{Average, ood};
 use crate::results::store::{Row, Table};
-use crate::tasks::is_answers;
+use crate::results::table::{Spec, Surface, render};
+use crate::tasks::{has_logits, is_answers};
 
 /// Recompute every metric from saved predictions.
 #[derive(Args)]
@@ -115,13 +116,18 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Refuses options that mean nothing to answers.
+/// Refuses options that mean nothing to answers or to numbers.
 fn check_answers(args: &ScoreArgs, files: &[PathBuf]) -> Result<()> {
     let count = files.iter().filter(|file| is_answers(file)).count();
     let logits = [("--ood", !args.ood.is_empty()), ("--validation", args.validation.is_some())];
     let logits = logits.into_iter().find(|(_, given)| *given && count > 0);
     if let Some((option, _)) = logits {
         return Err(Usage(format!("{option} needs logits of classes, and a file holds answers: leave it out")).into());
+    }
+    let fits = args.validation.is_some() && !args.conformal.is_asked();
+    if fits && files.iter().any(|file| !has_logits(file)) {
+        let why = "--validation fits calibrators of classes, and a file holds numbers: give --conformal, too, or leave it out";
+        return Err(Usage(why.into()).into());
     }
     if args.levels && count < files.len() {
         return Err(Usage("--levels is for files of answers (.jsonl): name these alone".into()).into());

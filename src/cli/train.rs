@@ -15,6 +15,7 @@ use super::ending::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
 use crate::base::files::create_folder;
 use crate::base::small::Usage;
+use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::evaluate::{after_training, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
@@ -231,7 +232,7 @@ fn train(
     let device = settings.open_device(&group)?;
     let state = read_resume_file(run, &group)?;
     settings.threads = stored_threads(settings.threads, state.as_ref(), &group)?;
-    let session = Session::open_among(experiment, settings, device, experiment.data.dataset.classes()?, group)?;
+    let session = Session::open_among(experiment, settings, device, Labels::of(&*experiment.data.dataset)?, group)?;
     let (mut material, seen) = Material::read(experiment, &session)?;
     let mut tests = Vec::new();
     if !no_eval {
@@ -283,7 +284,7 @@ fn evaluate_finished(
 ) -> Result<Vec<Row>> {
     let device = settings.open_device(&group)?;
     let stored = run.read_posterior(device)?;
-    let session = Session::open_among(experiment, settings, device, stored.classes.clone(), group)?;
+    let session = Session::open_among(experiment, settings, device, stored.labels(), group)?;
     session.check_layout(run, &stored)?;
     let posterior = stored.posterior;
     // What is among the training images was said by the training, and is in its record.

@@ -10,7 +10,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::{first_line, upload};
 use crate::data::asked::{Asked, Text};
 use crate::data::augment::Views;
-use crate::data::fields::{Fields, PIXELS, of_texts};
+use crate::data::fields::{Fields, PIXELS, VALUES, of_texts};
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Inputs, Packed, Split, Texts};
 
@@ -33,6 +33,8 @@ pub struct TestImages {
 /// The properties of a split besides its pixels.
 pub struct SplitFacts {
     pub labels: Vec<u32>,
+    /// The numbers that are learnt in place of classes, `[N]`.
+    pub numbers: Option<Vec<f32>>,
     pub groups: Option<crate::data::Groups>,
     /// The answers that people gave, one entry per question; empty if the samples are no questions.
     pub answers: Vec<crate::data::Answers>,
@@ -54,7 +56,8 @@ enum Store {
     Streamed(Arc<Source>),
 }
 
-/// Samples as the set stores them, by name, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Questions
+/// Samples as the set stores them, by name, `[K, …]` (images are bytes `[K, 3, h, w]`), with labels `[K]`, on the device. Labels are
+/// classes in int64, or numbers in f32. Questions
 /// have as labels the places and tokens of their answers, `[K, A, 2]`, where place 0 is followed by −1 behind a short one.
 pub struct Batch {
     pub samples: Fields,
@@ -87,7 +90,7 @@ impl SampleSet {
         SampleSet {
             store: Store::Resident(samples.map(|values| values.to_device(device))),
             labels: Tensor::from_slice(&numbers).to_device(device),
-            split: SplitFacts { labels, groups: None, answers: Vec::new() },
+            split: SplitFacts { labels, numbers: None, groups: None, answers: Vec::new() },
             device,
             workers: 1,
         }
@@ -95,10 +98,13 @@ impl SampleSet {
 
     /// Takes images to train on. `views` creates the random views of [`SampleSet::training_batches`].
     pub fn training(split: Split, device: Device, workers: usize, views: Option<Views>) -> Result<SampleSet> {
-        let labels: Vec<i64> = split.labels.iter().map(|label| i64::from(*label)).collect();
+        let targets = match &split.numbers {
+            Some(numbers) => Tensor::from_slice(numbers),
+            None => Tensor::from_slice(&split.labels.iter().map(|label| i64::from(*label)).collect::<Vec<_>>()),
+        };
         let store = match split.inputs {
             Inputs::Packed(Packed { pixels, height, width }) if views.is_none() => {
-                let size = [labels.len() as i64, 3, height as i64, width as i64];
+                let size = [split.labels.len() as i64, 3, height as i64, width as i64];
                 let tensor =
                     Tensor::f_from_data_size(&pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
                 Store::Resident(Fields::of(PIXELS, tensor.to_device(device)))
@@ -106,11 +112,12 @@ impl SampleSet {
             Inputs::Texts(Texts { tokens: Some(tokens), .. }) => {
                 Store::Tokens { samples: tokens.tensor().to_device(device), lengths: tokens.lengths }
             }
+            Inputs::Rows(rows) => Store::Resident(Fields::of(VALUES, rows.tensor().to_device(device))),
             Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
             Inputs::Questions(questions) => {
                 let answers = questions.answers.clone();
                 let (asked, targets) = Asked::new(questions, (&split.name, &split.labels), device)?;
-                let facts = SplitFacts { labels: split.labels, groups: split.groups, answers };
+                let facts = SplitFacts { labels: split.labels, numbers: None, groups: split.groups, answers };
                 return Ok(SampleSet {
                     store: Store::Questions(asked),
                     labels: targets,
@@ -121,8 +128,9 @@ impl SampleSet {
             }
             images => Store::Streamed(Arc::new(Source { images, views })),
         };
-        let labels = Tensor::from_slice(&labels).to_device(device);
-        let facts = SplitFacts { labels: split.labels, groups: split.groups, answers: Vec::new() };
+        let labels = targets.to_device(device);
+        let Split { groups, numbers, .. } = split;
+        let facts = SplitFacts { labels: split.labels, numbers, groups, answers: Vec::new() };
         Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 
@@ -214,7 +222,7 @@ impl SampleSet {
         }))
     }
 
-    /// Returns the labels at `indices` on the device, `[K]`; of questions, `[K, A, 2]`.
+    /// Returns the labels or numbers at `indices` on the device, `[K]`; of questions, `[K, A, 2]`.
     pub fn labels(&self, indices: &[u32]) -> Tensor {
         self.select(indices).1
     }

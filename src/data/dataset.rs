@@ -174,6 +174,19 @@ pub trait Dataset: Resolved + Send + Sync {
         false
     }
 
+    /// Returns whether its labels are numbers, of which there is one name in place of classes.
+    fn has_numbers(&self) -> bool {
+        false
+    }
+
+    /// Returns the numbers of the training split, by which a network scales what it learns.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read, or if the set has classes.
+    fn numbers(&self) -> Result<Vec<f32>> {
+        bail!("{} has classes and no numbers", self.key())
+    }
+
     /// Returns whether a model that knows more classes predicts among those of the set alone.
     fn narrows(&self) -> bool {
         false

@@ -7,6 +7,9 @@ use crate::base::tensor::upload;
 /// The bytes of images as they are stored, or images as a network sees them, `[…, 3, h, w]`.
 pub const PIXELS: &str = "pixels";
 
+/// The numbers of a row, `[…, F]`.
+pub const VALUES: &str = "values";
+
 /// The ids of a text's tokens, `[…, T]`.
 pub const IDS: &str = "ids";
 

@@ -19,7 +19,7 @@ const BLOCK: u64 = 8 << 10;
 /// The number of hexadecimal digits that results show.
 const SHOWN: usize = 12;
 
-/// The SHA-256 hash of the images, labels and groups of a split.
+/// The SHA-256 hash of the images, labels or numbers, and groups of a split.
 ///
 /// For images that are read from files, it covers their names without folders, their sizes, their contents (three
 /// blocks of 8 KiB for a file above 24 KiB) and `data.*.resize`. At most 24 KiB of each file are read. The image size
@@ -38,6 +38,10 @@ impl Fingerprint {
         let mut hash = Sha256::new();
         hash.update((split.labels.len() as u64).to_le_bytes());
         split.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        if let Some(numbers) = &split.numbers {
+            hash.update(b"numbers");
+            numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
+        }
         split.groups.iter().for_each(|groups| add_groups(&mut hash, groups));
         match (&split.decoded_from, &split.inputs) {
             (files, Inputs::Questions(questions)) => {
@@ -53,6 +57,10 @@ impl Fingerprint {
                 hash.update(b"pixels");
                 [packed.height, packed.width].iter().for_each(|side| hash.update((*side as u64).to_le_bytes()));
                 hash.update(&packed.pixels);
+            }
+            (None, Inputs::Rows(rows)) => {
+                hash.update(b"rows");
+                rows.describe(&mut |bytes| hash.update(bytes));
             }
             (None, Inputs::Texts(texts)) => {
                 hash.update(b"texts");
@@ -238,6 +246,7 @@ mod tests {
             name: "x/test".into(),
             inputs: Inputs::Packed(Packed { pixels: vec![gray; 24], height: 8 / width, width }),
             labels: vec![0],
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

@@ -1,5 +1,5 @@
-//! The inputs of a split: images as bytes in memory, images as files that are decoded when needed, texts, or questions about
-//! images. Images are u8 RGB in row-major layout, `[N, 3, H, W]`.
+//! The inputs of a split: images as bytes in memory, images as files that are decoded when needed, texts, questions about
+//! images, or rows of numbers. Images are u8 RGB in row-major layout, `[N, 3, H, W]`.
 
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
@@ -9,15 +9,17 @@ use super::corruptions::Applied;
 use super::decode::{interleaved, planar};
 use super::images::{Files, Images, Packed};
 use super::questions::Questions;
+use super::rows::Rows;
 use super::texts::Texts;
 use crate::schema::words;
 
 words! {
-    /// The kind of samples: images, texts, or questions about images.
+    /// The kind of samples: images, texts, questions about images, or rows of numbers.
     pub enum Medium {
         Images = "images",
         Texts = "texts",
         Questions = "questions",
+        Rows = "rows",
     }
 }
 
@@ -28,6 +30,7 @@ impl Medium {
             Medium::Images => "an image",
             Medium::Texts => "a text",
             Medium::Questions => "a question",
+            Medium::Rows => "a row of numbers",
         }
     }
 
@@ -37,6 +40,7 @@ impl Medium {
             Medium::Images => "image-classification",
             Medium::Texts => "text-classification",
             Medium::Questions => "visual-question-answering",
+            Medium::Rows => "tabular-classification",
         }
     }
 }
@@ -52,6 +56,8 @@ pub enum Inputs {
     Texts(Texts),
     /// Questions about images.
     Questions(Questions),
+    /// Rows of numbers.
+    Rows(Rows),
 }
 
 /// Why there is no image to show or to change.
@@ -76,6 +82,7 @@ impl Inputs {
             Inputs::Files(files) => files.paths.len(),
             Inputs::Texts(texts) => texts.prompts.texts.len(),
             Inputs::Questions(questions) => questions.prompts.len(),
+            Inputs::Rows(rows) => rows.len(),
         }
     }
 
@@ -85,6 +92,7 @@ impl Inputs {
             Inputs::Packed(_) | Inputs::Files(_) => Medium::Images,
             Inputs::Texts(_) => Medium::Texts,
             Inputs::Questions(_) => Medium::Questions,
+            Inputs::Rows(_) => Medium::Rows,
         }
     }
 
@@ -102,6 +110,7 @@ impl Inputs {
                 take(text.as_bytes());
             }),
             Inputs::Questions(questions) => questions.describe(take),
+            Inputs::Rows(rows) => rows.describe(take),
         }
     }
 
@@ -110,7 +119,7 @@ impl Inputs {
         match self {
             Inputs::Files(files) => Some(files),
             Inputs::Questions(Questions { images: Images::Files(files), .. }) => Some(files),
-            Inputs::Questions(_) | Inputs::Packed(_) | Inputs::Texts(_) => None,
+            Inputs::Questions(_) | Inputs::Packed(_) | Inputs::Texts(_) | Inputs::Rows(_) => None,
         }
     }
 
@@ -124,7 +133,7 @@ impl Inputs {
         match self {
             Inputs::Packed(packed) => (packed.height, packed.width),
             Inputs::Files(files) => (files.decode.height, files.decode.width),
-            Inputs::Texts(_) => (0, 0),
+            Inputs::Texts(_) | Inputs::Rows(_) => (0, 0),
             Inputs::Questions(questions) => questions.images.size(),
         }
     }
@@ -138,7 +147,7 @@ impl Inputs {
         match self {
             Inputs::Packed(packed) => Ok(packed.image(i).to_vec()),
             Inputs::Files(files) => files.image(i),
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
+            Inputs::Texts(_) | Inputs::Questions(_) | Inputs::Rows(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -165,6 +174,7 @@ impl Inputs {
             Inputs::Files(files) => Inputs::Files(files.select(indices)),
             Inputs::Texts(texts) => Inputs::Texts(texts.select(indices)),
             Inputs::Questions(questions) => Inputs::Questions(questions.select(indices)),
+            Inputs::Rows(rows) => Inputs::Rows(rows.select(indices)),
         }
     }
 
@@ -180,7 +190,7 @@ impl Inputs {
                 let decoded: Result<Vec<_>> = indices.par_iter().map(|&i| files.image(i as usize)).collect();
                 Ok(decoded?.concat())
             }
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
+            Inputs::Texts(_) | Inputs::Questions(_) | Inputs::Rows(_) => bail!(no_images(self.medium())),
         }
     }
 
@@ -193,7 +203,7 @@ impl Inputs {
         Ok(match self {
             Inputs::Packed(packed) => Inputs::Packed(packed.corrupted(applied)?),
             Inputs::Files(files) => Inputs::Files(files.corrupted(applied)),
-            Inputs::Texts(_) | Inputs::Questions(_) => bail!(no_images(self.medium())),
+            Inputs::Texts(_) | Inputs::Questions(_) | Inputs::Rows(_) => bail!(no_images(self.medium())),
         })
     }
 }

@@ -1,10 +1,39 @@
-//! Maps the labels of a test set to the classes that a model knows: by name if the names match, otherwise by position.
+//! What the labels of a data set are, and those of a test set as the classes that a model knows: by name if the names match, otherwise
+//! by position.
 
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
+use super::dataset::Dataset;
+use super::numbers::Scale;
 use super::read::wordnet;
+
+/// What the labels of a data set are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Labels {
+    /// The names of the classes, or the name of the number alone.
+    pub classes: Vec<String>,
+    /// The scale of the numbers; `None` for classes.
+    pub scale: Option<Scale>,
+}
+
+impl Labels {
+    /// Returns what the labels of a data set are.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read, or if they are numbers that are all the same.
+    pub fn of(set: &dyn Dataset) -> Result<Labels> {
+        let scale = || Scale::of(&set.numbers()?).with_context(|| format!("data.{}", set.key()));
+        Ok(Labels { classes: set.classes()?, scale: set.has_numbers().then(scale).transpose()? })
+    }
+}
+
+impl From<Vec<String>> for Labels {
+    fn from(classes: Vec<String>) -> Labels {
+        Labels { classes, scale: None }
+    }
+}
 
 /// Words for the same class.
 const ALIASES: [(&str, &str); 1] = [("car", "automobile")];

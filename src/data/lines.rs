@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::numbers::{finite, number};
 use crate::base::files::put;
 use crate::base::files::read_file;
 
@@ -92,6 +93,17 @@ impl Line {
             let known: Vec<&str> = self.table().map(|(key, _)| key).collect();
             format!("{self}: has no key `{key}`; its keys: {}", known.join(", "))
         })
+    }
+
+    /// Returns the number at a key, where a text that writes a number counts as one.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if it is not finite in f32.
+    pub fn number(&self, key: &str) -> Result<f32> {
+        match self.get(key)?.as_f64() {
+            Some(value) => finite(value, key, self),
+            None => number(&self.text(key)?, key, self),
+        }
     }
 
     /// Returns the text at a key, where a number or a truth value is written out.

@@ -186,6 +186,7 @@ mod tests {
                 width,
             }),
             labels: vec![0; grays.len()],
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

@@ -33,8 +33,10 @@ pub struct Split {
     pub name: String,
     /// The N inputs: bytes `[N, 3, H, W]` in memory, files to decode, or texts.
     pub inputs: Inputs,
-    /// The labels, `[N]`, each below the number of classes.
+    /// The labels, `[N]`, each below the number of classes; all are 0 where numbers are learnt.
     pub labels: Vec<u32>,
+    /// The numbers that are learnt in place of classes, `[N]`, all finite.
+    pub numbers: Option<Vec<f32>>,
     /// The groups (hospital, slide) that the images belong to, if the set has groups.
     pub groups: Option<Groups>,
     /// The number of files left out because they could not be decoded (`skip_corrupt = true`).
@@ -63,12 +65,18 @@ impl Split {
         }
     }
 
+    /// Returns the same split, whose samples have these numbers in place of classes.
+    pub fn with_numbers(self, numbers: Vec<f32>) -> Split {
+        Split { numbers: Some(numbers), ..self }
+    }
+
     /// Returns the SHA-256 hash of labels and images (for files: of names and sizes; for questions: of the texts and of the
     /// numbers of questions and images). It shows whether a resumed run
     /// has the images that it was started with.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        self.numbers.iter().flatten().for_each(|number| hash.update(number.to_le_bytes()));
         self.inputs.describe(&mut |bytes| hash.update(bytes));
         hex(hash.finalize())
     }
@@ -77,7 +85,7 @@ impl Split {
     pub fn with_inputs(&self, inputs: Inputs) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
         let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
-        Split { name, inputs, labels, groups, corrupt_skipped, decoded_from }
+        Split { name, inputs, labels, numbers: self.numbers.clone(), groups, corrupt_skipped, decoded_from }
     }
 
     /// Returns the images at `indices`, in that order, as a split of its own.
@@ -87,6 +95,7 @@ impl Split {
             name: self.name.clone(),
             inputs: self.inputs.select(indices),
             labels: pick(&self.labels),
+            numbers: self.numbers.as_ref().map(|numbers| indices.iter().map(|&i| numbers[i as usize]).collect()),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
             corrupt_skipped: self.corrupt_skipped,
             decoded_from: self.decoded_from.as_ref().map(|files| files.select(indices)),

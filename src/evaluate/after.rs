@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::Device;
 
-use super::{Evaluation, IMAGES, mend_results};
+use super::{Condition, Evaluation, IMAGES, mend_results};
 use crate::data::batches::TestImages;
 use crate::data::{Dataset, Fingerprint, Request, SplitName};
 use crate::experiment::{DataSpec, Experiment};
@@ -57,7 +57,7 @@ pub fn after_training(
         };
         for (set, images) in tests {
             evaluation.set.clone_from(set);
-            rows.push(evaluation.row_of(images)?);
+            rows.push(evaluation.row_of(images, &Condition::Clean)?);
         }
     }
     Ok(rows)

@@ -42,7 +42,7 @@ pub use after::stored_rows;
 pub use asked::{FittedOn, Foreign, ForeignSet};
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
-pub use conformal::Conformal;
+pub use conformal::{Conformal, Thresholds};
 pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
@@ -87,7 +87,7 @@ fn mend_results(experiment: &Experiment, session: &Session, run: &RunFolder) -> 
 }
 
 impl Evaluation<'_> {
-    /// Predicts, saves the predictions and stores the row in the results of the run and the experiment; returns the row
+    /// Predicts classes, saves the predictions and stores the row in the results of the run and the experiment; returns the row
     /// and the predictions.
     pub fn plain(&self, images: &TestImages, condition: &Condition) -> Result<(Row, Predictions)> {
         let started = Instant::now();
@@ -98,18 +98,23 @@ impl Evaluation<'_> {
         Ok((kept.row, predictions))
     }
 
-    /// Evaluates a test set as it is by the task of the experiment, and returns the row.
+    /// Evaluates a test set under a condition by the task of the experiment, and returns the row.
     ///
     /// # Errors
     /// Fails if images cannot be read, if memory runs out, or if results cannot be written.
-    pub fn row_of(&self, images: &TestImages) -> Result<Row> {
-        let (started, condition) = (Instant::now(), Condition::Clean);
+    pub fn row_of(&self, images: &TestImages, condition: &Condition) -> Result<Row> {
+        let started = Instant::now();
+        let found = self.predicted(images, condition)?;
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(self.keep(&*found, images.fingerprint, condition, seconds)?.row)
+    }
+
+    /// Returns what the task of the experiment predicts of images under a condition, without storing anything.
+    pub fn predicted(&self, images: &TestImages, condition: &Condition) -> Result<Box<dyn Outcome>> {
         let about = self.about(&condition.to_string(), images.fingerprint);
         let (indices, set, group) = (all_of(&images.set), &images.set, &*self.session.group);
         let tests = Batched { group, set, indices: &indices, batch_size: self.batch_size };
-        let found = self.experiment.task.predict(&self.predictor, &tests, about)?;
-        let seconds = started.elapsed().as_secs_f64();
-        Ok(self.keep(&*found, images.fingerprint, &condition, seconds)?.row)
+        self.experiment.task.predict(&self.predictor, &tests, about)
     }
 
     /// Returns predictions on held-out images without storing anything.
@@ -133,14 +138,12 @@ impl Evaluation<'_> {
         let file = self.save(found)?;
         let mut row = self.describe(found, condition, images);
         found.metrics()?.into_iter().for_each(|(column, value)| row.push_number(column, value));
-        if let Some(predictions) = found.logits() {
-            if let Some(calibration) = &self.calibration {
-                for (column, value) in calibration.columns(predictions)? {
-                    row.push_number(column, value);
-                }
+        if let (Some(predictions), Some(calibration)) = (found.logits(), &self.calibration) {
+            for (column, value) in calibration.columns(predictions)? {
+                row.push_number(column, value);
             }
-            self.measure_sets(predictions, images, condition)?;
         }
+        self.measure_sets(found, images, condition)?;
         self.add_cost(&mut row, found.samples() as f64 / seconds);
         self.store(&row)?;
         Ok(Kept { row, file })

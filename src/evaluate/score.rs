@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
+use super::conformal::Thresholds;
 use crate::metrics::answers::{self, Level, Scored};
 use crate::metrics::calibrators::{Calibration, Calibrator};
-use crate::metrics::conformal::{Coverage, Plan};
+use crate::metrics::conformal::Plan;
 use crate::metrics::{Uncertainty, ood};
 use crate::predictions::{Answers, Predictions};
 use crate::results::store::Row;
-use crate::results::uncertainty;
 use crate::run::{RunFolder, open_answers, open_outcome, open_predictions};
-use crate::tasks::is_answers;
+use crate::tasks::{Outcome, has_logits};
 
 /// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
 /// on sets of other classes have no labels, and are left out. A path that is no folder means a file, also where there is none, so
@@ -25,14 +25,14 @@ use crate::tasks::is_answers;
 pub fn files_of(named: &str, out: &Path) -> Result<Vec<PathBuf>> {
     let path = PathBuf::from(named);
     let is_path = named.contains(std::path::MAIN_SEPARATOR) && !path.is_dir();
-    if is_path || path.is_file() || is_answers(&path) || path.extension().is_some_and(|end| end == "safetensors") {
+    if is_path || path.is_file() || !has_logits(&path) || path.extension().is_some_and(|end| end == "safetensors") {
         return Ok(vec![path]);
     }
     let run = RunFolder::find(out, Some(named))?;
     let mut files = Vec::new();
     for file in run.predicted_files()? {
         let is_foreign = |condition: String| condition.starts_with("ood ");
-        if is_answers(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
+        if !has_logits(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
             files.push(file);
         }
     }
@@ -88,33 +88,35 @@ pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -
 /// # Errors
 /// Fails if a file cannot be read, or if files do not fit together.
 pub fn conformal_sets(plan: &Plan, validation: &Path, files: &[PathBuf]) -> Result<Vec<Row>> {
-    let held_out = open_predictions(validation)?;
-    let names: Vec<String> = (0..held_out.classes())
-        .map(|class| held_out.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
-        .collect();
-    plan.check(held_out.labels().unwrap_or_default(), &names)?;
-    let calibrated = plan.calibrate(&held_out).with_context(|| validation.display().to_string())?;
+    let held_out = open_outcome(validation)?;
+    if let Some(predictions) = held_out.logits() {
+        let names: Vec<String> = (0..predictions.classes())
+            .map(|class| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
+            .collect();
+        plan.check(predictions.labels().unwrap_or_default(), &names)?;
+    }
+    let thresholds = Thresholds::of(plan, &*held_out).with_context(|| validation.display().to_string())?;
     let mut rows = Vec::new();
     for file in files {
-        let tested = open_predictions(file)?;
+        let tested = open_outcome(file)?;
         let context = || format!("{} with --validation {}", file.display(), validation.display());
-        check_run(&held_out, &tested).with_context(context)?;
-        check_other_images(&held_out, &tested).with_context(context)?;
+        check_run(&*held_out, &*tested).with_context(context)?;
+        check_other_images(&*held_out, &*tested).with_context(context)?;
         let who = cells_of(file, tested.metadata());
-        let measured = Coverage::measure(&calibrated, &tested).with_context(context)?;
-        let of_file =
-            calibrated.iter().zip(&measured).flat_map(|(one, coverage)| uncertainty::rows(&who, one, coverage));
-        rows.extend(of_file);
+        rows.extend(thresholds.measure(&*tested, &who).with_context(context)?.concat());
     }
     Ok(rows)
 }
 
-/// Fails if two files hold predictions on the same images, by the fingerprints of these or by the logits.
-fn check_other_images(one: &Predictions, other: &Predictions) -> Result<()> {
-    let images = |of: &Predictions| of.metadata().get(IMAGES).filter(|images| !images.is_empty()).cloned();
-    let same = match (images(one), images(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one.shape() == other.shape() && one.all_logits() == other.all_logits() && one.weights() == other.weights(),
+/// Fails if two files hold predictions on the same images, by the fingerprints of these or by what is predicted.
+fn check_other_images(one: &dyn Outcome, other: &dyn Outcome) -> Result<()> {
+    let images = |of: &dyn Outcome| of.metadata().get(IMAGES).filter(|images| !images.is_empty()).cloned();
+    let same = match (images(one), images(other), one.logits(), other.logits()) {
+        (Some(one), Some(other), ..) => one == other,
+        (.., Some(one), Some(other)) => {
+            one.shape() == other.shape() && one.all_logits() == other.all_logits() && one.weights() == other.weights()
+        }
+        _ => one.numbers().is_some() && one.numbers() == other.numbers(),
     };
     ensure!(!same, "both files are of the same images: what is fitted on some must be tested on others");
     Ok(())
@@ -155,7 +157,7 @@ pub fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
 }
 
 /// Fails if both files name the run they come from and the runs differ.
-fn check_run(one: &Predictions, other: &Predictions) -> Result<()> {
+fn check_run(one: &dyn Outcome, other: &dyn Outcome) -> Result<()> {
     if let (Some(one), Some(other)) = (one.metadata().get("run"), other.metadata().get("run")) {
         ensure!(one == other, "predictions come from the runs {other} and {one}: must be of one run");
     }

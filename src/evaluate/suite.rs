@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
+use super::conformal::{Thresholds, check_options};
 use super::foreign::{Detection, Inside};
 use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, mend_results};
 use crate::base::small::Usage;
@@ -55,6 +56,7 @@ impl Suite {
     /// results cannot be written.
     pub fn test(&self, opened: &Opened, members: Members, predictive: &str) -> Result<Tested> {
         let Opened { experiment, session, run, .. } = opened;
+        self.check_classes(opened)?;
         let matched = Matched::of(opened)?;
         let evaluation = Evaluation {
             experiment,
@@ -80,6 +82,25 @@ impl Suite {
         let rows = testing.on_sets()?;
         let sets = testing.evaluation.conformal.map_or_else(Vec::new, |conformal| conformal.measured());
         Ok(Tested { rows, sets, ood: testing.ood })
+    }
+
+    /// Checks that the suite asks of what has no classes for nothing that needs them.
+    fn check_classes(&self, opened: &Opened) -> Result<()> {
+        if opened.experiment.task.has_classes() || opened.experiment.task.only_clean().is_some() {
+            return Ok(());
+        }
+        let asked = [
+            ("--attack", self.attack.is_some()),
+            ("--ood", !self.foreign.sets.is_empty()),
+            ("--calibrate", !self.calibrators.is_empty()),
+        ];
+        match asked.iter().find(|(_, given)| *given) {
+            Some((option, _)) => {
+                let why = format!("{option} needs the logits of classes, and this run predicts a number: leave it out");
+                Err(Usage(why).into())
+            }
+            None => self.conformal.as_ref().map_or(Ok(()), check_options),
+        }
     }
 
     /// Checks that the suite asks for nothing besides predictions of a plain set.
@@ -113,6 +134,12 @@ impl Testing<'_> {
             );
             return Err(Usage(why).into());
         }
+        if let (Some(plan), false) = (conformal, self.opened.experiment.task.has_classes()) {
+            let held_out = self.opened.validation_among(None)?;
+            let found = self.evaluation.predicted(&held_out, &Condition::Clean)?;
+            self.evaluation.conformal = Some(Conformal::new(Thresholds::of(plan, &*found)?, held_out.fingerprint));
+            return Ok(());
+        }
         let session = &self.opened.session;
         session.model.check_classes()?;
         let held_out = self.opened.validation_among(self.matched.among())?;
@@ -121,7 +148,8 @@ impl Testing<'_> {
         }
         let predictions = self.evaluation.labelled(&held_out.set)?;
         if let Some(plan) = conformal {
-            self.evaluation.conformal = Some(Conformal::new(plan.calibrate(&predictions)?, held_out.fingerprint));
+            let thresholds = Thresholds::of(plan, &predictions)?;
+            self.evaluation.conformal = Some(Conformal::new(thresholds, held_out.fingerprint));
         }
         if !calibrators.is_empty() {
             self.evaluation.calibration = Some(Calibration::fit(calibrators, &predictions)?);
@@ -164,7 +192,7 @@ impl Testing<'_> {
             let split = self.opened.session.load_version(&self.opened.experiment, &version)?;
             let fingerprint = Fingerprint::of(&split)?;
             let images = self.images(split, fingerprint)?;
-            let row = self.evaluation.plain(&images, &Condition::Published(version.clone()))?.0;
+            let row = self.evaluation.row_of(&images, &Condition::Published(version.clone()))?;
             rows.push((version, row));
         }
         let means = self.evaluation.means(&rows)?;
@@ -192,18 +220,19 @@ impl Testing<'_> {
         if let Some(plan) = &self.suite.attack {
             return self.attacked(&images, plan);
         }
-        let (row, predictions) = self.evaluation.plain(&images, &Condition::Clean)?;
-        if !self.suite.foreign.sets.is_empty() {
-            let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, predictions, images: &images };
-            self.ood.push(detection.against(&self.evaluation, inside)?);
+        if self.suite.foreign.sets.is_empty() {
+            return Ok(vec![self.evaluation.row_of(&images, &Condition::Clean)?]);
         }
+        let (row, predictions) = self.evaluation.plain(&images, &Condition::Clean)?;
+        let inside = Inside { uncertainty: Uncertainty::compute(&predictions)?, predictions, images: &images };
+        self.ood.push(detection.against(&self.evaluation, inside)?);
         Ok(vec![row])
     }
 
     fn corrupted(&self, split: &Split, fingerprint: Fingerprint) -> Result<Vec<Row>> {
         let row = |applied: &Applied| {
             let images = self.images(split.with_inputs(split.inputs.corrupted(*applied)?), fingerprint)?;
-            Ok(self.evaluation.plain(&images, &Condition::Corrupted(*applied))?.0)
+            self.evaluation.row_of(&images, &Condition::Corrupted(*applied))
         };
         self.suite.corruptions.iter().map(row).collect()
     }
@@ -229,7 +258,7 @@ impl Testing<'_> {
             )
         })?;
         let set = SampleSet::new(split, session.device, session.settings.workers)?;
-        Ok(vec![self.evaluation.row_of(&TestImages { set, fingerprint })?])
+        Ok(vec![self.evaluation.row_of(&TestImages { set, fingerprint }, &Condition::Clean)?])
     }
 
     /// Returns the images of a split, or corrupted versions of them, with labels in the model's own numbering.

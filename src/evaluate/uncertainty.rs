@@ -4,25 +4,20 @@ use anyhow::{Result, ensure};
 
 use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
-use crate::metrics::conformal::Coverage;
 use crate::predictions::Predictions;
 use crate::results::conformal_csv;
 use crate::results::rebuild::set_aside;
 use crate::results::store::{Row, replace_measurement};
-use crate::results::uncertainty::{SETS, rows};
+use crate::results::uncertainty::SETS;
+use crate::tasks::Outcome;
 
 impl Evaluation<'_> {
-    /// Measures the sets of labelled predictions, if sets are asked for.
+    /// Measures the sets or intervals of labelled predictions, if they are asked for.
     ///
     /// # Errors
     /// Fails if the images are those of the calibration, or if the rows cannot be stored.
-    pub(super) fn measure_sets(
-        &self,
-        predictions: &Predictions,
-        images: Fingerprint,
-        condition: &Condition,
-    ) -> Result<()> {
-        self.measure(predictions, images, || self.describe(predictions, condition, images))
+    pub(super) fn measure_sets(&self, found: &dyn Outcome, images: Fingerprint, condition: &Condition) -> Result<()> {
+        self.measure(found, images, || self.describe(found, condition, images))
     }
 
     /// Measures the sizes of the sets of images of other classes, if sets are asked for.
@@ -47,7 +42,7 @@ impl Evaluation<'_> {
         })
     }
 
-    fn measure(&self, predictions: &Predictions, images: Fingerprint, who: impl Fn() -> Row) -> Result<()> {
+    fn measure(&self, found: &dyn Outcome, images: Fingerprint, who: impl Fn() -> Row) -> Result<()> {
         let Some(conformal) = self.conformal.as_ref().filter(|_| self.session.group.is_main()) else { return Ok(()) };
         ensure!(
             images != conformal.images,
@@ -56,11 +51,7 @@ impl Evaluation<'_> {
         );
         let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
         set_aside(&file)?;
-        let who = who();
-        for (calibrated, coverage) in
-            conformal.calibrated.iter().zip(Coverage::measure(&conformal.calibrated, predictions)?)
-        {
-            let rows = rows(&who, calibrated, &coverage);
+        for rows in conformal.thresholds.measure(found, &who())? {
             replace_measurement(&file, &rows, &SETS)?;
             conformal.add(rows);
         }

@@ -60,6 +60,12 @@ impl Destination {
         names: Vec<String>,
     ) -> Result<String> {
         let (experiment, session) = (&opened.experiment, &opened.session);
+        ensure!(
+            session.model.head.gaussian.is_none(),
+            "{}: its head predicts a number ([head.gaussian]), which no format of exports has; its weights are in {}",
+            opened.run.id(),
+            opened.run.posterior().display()
+        );
         // Those of the components are the models' where each component is one.
         let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
         let weights = weights.map(<[f64]>::to_vec);

@@ -9,6 +9,7 @@ use super::formats::peft::CONFIG as ADAPTER_CONFIG;
 use super::incoming::{self, Adapter, Base};
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
 use super::tuned::{self, Compressed, Tuned};
+use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
 use crate::model::Loaded;
@@ -49,8 +50,8 @@ impl Import<'_> {
         forget(&mut plain.root, &["train"]);
         let plain = Experiment::read(&plain)?;
         let device = settings.device.open()?;
-        let classes = plain.data.dataset.classes()?;
-        let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &classes, device)?;
+        let labels = Labels::of(&*plain.data.dataset)?;
+        let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
         ensure!(
             !plain.checkpoint.kind.runs_own_code(),
             "checkpoint.kind = \"module\": adapters and models are imported for networks that bella computes itself"
@@ -59,7 +60,7 @@ impl Import<'_> {
         let read = read(&expanded(self.folders)?, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
-        let session = Session::open(&experiment, settings, device, classes)?;
+        let session = Session::open(&experiment, settings, device, labels)?;
         let theta = read.rows(&session)?;
         store(&experiment, &session, theta, self.force)
     }

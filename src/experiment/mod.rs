@@ -7,6 +7,7 @@ mod ema;
 mod identity;
 pub mod keys;
 mod layers;
+mod learnt;
 mod overrides;
 mod recipe;
 mod train_table;
@@ -17,7 +18,6 @@ use std::cell::OnceCell;
 
 use crate::machine::Chunk;
 use crate::methods::PostHoc;
-use crate::metrics::NLL;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
 use crate::posterior::Predictive;
@@ -30,6 +30,7 @@ pub use ema::Ema;
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
+use learnt::check_learnt;
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
 pub use train_table::{Batches, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 use training::Images;
@@ -79,48 +80,6 @@ fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> 
         root.problem("data", why);
     }
     taken == there
-}
-
-/// Checks that questions are learnt and answered token by token, by what knows how to.
-fn check_answers(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
-    let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.has_free_answers());
-    match (writes, asks) {
-        (true, true) => {}
-        (false, true) => {
-            return root.problem(
-                "head",
-                format!("{} has questions with free answers: write [head.answers], or set data.{0}.labels", data.key),
-            );
-        }
-        (true, false) => {
-            return root.problem("head", format!("answers: {} has no free answers: choose another head", data.key));
-        }
-        (false, false) => return,
-    }
-    if data.label_noise > 0.0 {
-        root.problem("data", "label_noise: free answers are no labels: leave it out");
-    }
-    let Some(training) = training else { return };
-    if training.method.spec.needs_classes() {
-        let why = format!(
-            "{} needs the logits of classes, and free answers have none: try map, svgd or ivon",
-            training.method.key
-        );
-        root.problem("method", why);
-    }
-    if training.subspace.key == "last-layer" {
-        root.problem("subspace", "last-layer trains a head of classes: use low-rank with targets = [\"lm_head\"]");
-    }
-    if training.train.select_by != Criterion(&NLL) {
-        root.problem("train", "select_by: free answers have no metric of classes: leave it out, which means nll");
-    }
-    let balanced = (training.train.sampling == Sampling::Balanced).then_some("sampling");
-    if let Some(key) = training.train.changed_loss().or(balanced) {
-        root.problem("train", format!("{key}: free answers have no classes: leave it out"));
-    }
-    if training.train.loo_samples > 0 {
-        root.problem("train", "loo_samples: leave-one-out losses are those of classes: leave it out");
-    }
 }
 
 impl Experiment {
@@ -193,7 +152,7 @@ impl Experiment {
         let incomplete = trains && training.is_none();
         if check_medium(&root, &checkpoint, &data) {
             let asked = training.as_ref().filter(|_| images == Images::OfTraining);
-            check_answers(&root, (&head, &data), asked);
+            check_learnt(&root, (&head, &data), asked);
             asked.iter().for_each(|training| training.check_mixup(&root, &data));
         }
         // The head is settled now because the resolved config must not change with the data set of an evaluation.

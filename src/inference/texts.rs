@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use super::numbers::Estimates;
 use crate::base::outside::{printed_cell, printed_json};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::batches::SampleSet;
@@ -19,6 +20,7 @@ use crate::predict::generate::{Stop, Written};
 use crate::predict::inputs::{Columns, Format, Prediction, Record, Writer};
 use crate::predictions::Predictions;
 use crate::session::Opened;
+use crate::tasks::mixtures;
 
 /// The options of a prediction on texts, or on questions about images.
 pub struct Asked<'a> {
@@ -60,6 +62,9 @@ pub fn predict_texts(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Resu
     let prompts = preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
     match args.generate.zip(words) {
         Some((tokens, words)) => generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (words, out)),
+        None if opened.session.model.head.gaussian.is_some() => {
+            number(args, opened, &predictor, (&names, &prompts), out)
+        }
         None => classify(args, opened, &predictor, (&names, &prompts), out),
     }
 }
@@ -82,6 +87,28 @@ fn classify(
             host_f32(&predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
         })?;
         write_classes(&mut writer, &predictor.predictions(logits, None)?, names, opened)?;
+    }
+    Ok(())
+}
+
+/// Writes the predicted number of each prompt.
+fn number(
+    args: &Asked,
+    opened: &Opened,
+    predictor: &Predictor,
+    (names, tokens): (&[String], &Tokens),
+    out: Box<dyn Write>,
+) -> Result<()> {
+    let batch = opened.batch_size(args.batch_size).min(names.len());
+    let chunker = predictor.plan(batch, batch)?;
+    let mut out = Estimates::new(out, args.format);
+    let all: Vec<u32> = (0..names.len() as u32).collect();
+    for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
+        let found = guarded("prediction", ROOM_TO_PREDICT, || {
+            let samples = tokens.select(chosen).samples().map(|rows| rows.to_device(opened.session.device));
+            mixtures(predictor, &predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
+        })?;
+        names.iter().zip(&found).try_for_each(|(name, mixture)| out.add(name, mixture))?;
     }
     Ok(())
 }

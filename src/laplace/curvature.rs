@@ -1,7 +1,7 @@
 //! The generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, with Λ = diag(p) − p pᵀ, in three
 //! structures.
 //!
-//! The expectation over the labels is exact or by draws ([`Labels`]): Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and
+//! For numbers with a Gaussian noise of deviation σ, Λ = 1 / σ². The expectation over the labels is exact or by draws ([`Labels`]): Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and
 //! each takes one backward pass.
 //!
 //! | structure | H is approximated by | what is left out |
@@ -80,7 +80,7 @@ impl Fit<'_> {
     /// Adds the images of one forward pass, which follow those of the passes before.
     pub fn add(&mut self, pass: &Pass) -> Result<()> {
         let logits = pass.logits.detach();
-        let directions = self.labels.directions(&logits.softmax(-1, logits.kind()), self.images);
+        let directions = self.labels.directions(&logits, self.images);
         self.images += logits.size()[0];
         if let Sums::Kron(sums) = &mut self.sums {
             for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 use super::curvature::Fit;
 use super::memory::images_at_once;
 use super::pass::{Maps, Pass};
-use super::{Approximation, Curvature, Evidence, Fitted, Settings, Tuning};
+use super::{Approximation, Curvature, Evidence, Fitted, Labels, Settings, Tuning};
 use crate::base::tensor::{guarded, host_f64, label_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, in_order};
 use crate::model::Model;
@@ -71,7 +71,10 @@ impl Fitter<'_, Settings> {
 
     /// Returns H at `theta: [1, P]`, the row `particle`, and the log-likelihood of the training images.
     pub fn curvature(&self, maps: &Maps, theta: &Tensor, particle: i64) -> Result<(Curvature, f64)> {
-        let labels = self.settings.expectation.labels(self.seed, particle);
+        let labels = match self.model.head.gaussian.and_then(|gaussian| gaussian.fixed()) {
+            Some(deviation) => Labels::Numbers(deviation),
+            None => self.settings.expectation.labels(self.seed, particle),
+        };
         let mut fit = Fit::new(maps, self.settings.shape, labels, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
         let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
@@ -81,8 +84,12 @@ impl Fitter<'_, Settings> {
             guarded("laplace", ROOM_TO_FIT, || {
                 let images = self.model.preparation.prepare(&samples.for_all());
                 let pass = Pass::new(self.model, self.subspace, maps, theta, &images)?;
-                log_likelihood +=
-                    label_log_probabilities(&pass.logits.detach(), &labels, Kind::Double).sum(Kind::Double);
+                let outputs = pass.logits.detach();
+                let likelihoods = match &self.model.head.gaussian {
+                    Some(gaussian) => -gaussian.losses(&outputs.to_kind(Kind::Double), &labels),
+                    None => label_log_probabilities(&outputs, &labels, Kind::Double),
+                };
+                log_likelihood += likelihoods.sum(Kind::Double);
                 fit.add(&pass)
             })?;
             bar.inc(labels.size()[0] as u64);

@@ -1,4 +1,5 @@
-//! The labels over which the curvature is an expectation: Λ = E (p − e_y)(p − e_y)ᵀ over y ~ p, exactly or by draws.
+//! The labels over which the curvature is an expectation: Λ = E (p − e_y)(p − e_y)ᵀ over y ~ p, exactly or by draws; and those of
+//! numbers, of which Λ is known.
 
 use tch::{Kind, Tensor};
 
@@ -14,12 +15,21 @@ pub enum Labels {
     Drawn { draws: i64, seed: u64, particle: i64 },
     /// Given labels `[N, M]` of all images, for comparison with other code.
     Given(Tensor),
+    /// Numbers with a Gaussian noise of this standard deviation on the scale of the one output: Λ = 1 / σ².
+    Numbers(f64),
 }
 
 impl Labels {
-    /// Returns the directions S `[B, C, M]` for probabilities `p: [B, C]`, of which the first is that of image `first`. The sum of
-    /// S Sᵀ is Λ = diag(p) − p pᵀ, with M = C − 1, or has the expectation Λ, with M draws.
-    pub fn directions(&self, p: &Tensor, first: i64) -> Tensor {
+    /// Returns the directions S `[B, C, M]` for outputs `[B, C]`, of which the first is that of image `first`. The sum of S Sᵀ is Λ. For
+    /// logits, Λ = diag(p) − p pᵀ with M = C − 1, or the expectation of S Sᵀ with M draws is Λ.
+    pub fn directions(&self, outputs: &Tensor, first: i64) -> Tensor {
+        match self {
+            Labels::Numbers(deviation) => outputs.full_like(1.0 / deviation).unsqueeze(2),
+            _ => self.directions_of_classes(&outputs.softmax(-1, outputs.kind()), first),
+        }
+    }
+
+    fn directions_of_classes(&self, p: &Tensor, first: i64) -> Tensor {
         let Some(labels) = self.drawn(p, first) else { return root(p) };
         let one_hot = labels.one_hot(p.size()[1]).to_kind(p.kind()).transpose(1, 2);
         (p.unsqueeze(2) - one_hot) / (labels.size()[1] as f64).sqrt()
@@ -29,7 +39,7 @@ impl Labels {
     /// uniform number; `None` where all labels count.
     pub fn drawn(&self, p: &Tensor, first: i64) -> Option<Tensor> {
         let (draws, seed, particle) = match self {
-            Labels::All => return None,
+            Labels::All | Labels::Numbers(_) => return None,
             Labels::Drawn { draws, seed, particle } => (*draws, *seed, *particle),
             Labels::Given(labels) => return Some(labels.narrow(0, first, p.size()[0])),
         };
@@ -78,7 +88,7 @@ mod tests {
     #[test]
     fn directions_are_a_root_of_the_covariance_of_labels() {
         let p = probabilities(4);
-        let s = Labels::All.directions(&p, 0);
+        let s = Labels::All.directions_of_classes(&p, 0);
         assert_eq!(s.size(), [4, 7, 6]);
         let difference = (s.matmul(&s.transpose(1, 2)) - covariance(&p)).abs().max().double_value(&[]);
         assert!(difference < 1e-15, "{difference}");
@@ -89,7 +99,7 @@ mod tests {
     #[test]
     fn drawn_labels_have_this_expectation() {
         let (p, draws) = (probabilities(3), 40_000);
-        let s = Labels::Drawn { draws, seed: 2, particle: 0 }.directions(&p, 0);
+        let s = Labels::Drawn { draws, seed: 2, particle: 0 }.directions_of_classes(&p, 0);
         let found = s.matmul(&s.transpose(1, 2));
         let apart = p.unsqueeze(1) - Tensor::eye(7, (Kind::Double, Device::Cpu));
         let products = apart.unsqueeze(3) * apart.unsqueeze(2);

@@ -81,6 +81,8 @@ pub struct Linearised<'a> {
     /// The number of draws per particle.
     pub samples: usize,
     pub seed: u64,
+    /// Whether the output is that of a number, which a Gaussian predicts in closed form.
+    is_number: bool,
 }
 
 impl<'a> Linearised<'a> {
@@ -96,7 +98,9 @@ impl<'a> Linearised<'a> {
         seed: u64,
     ) -> Result<Linearised<'a>> {
         let maps = maps_of(subspace, fitted)?;
-        Ok(Linearised { subspace, theta, fitted, maps, output, samples, seed })
+        // Classes are two or more.
+        let is_number = subspace.layout().outputs_of_head() == Some(1);
+        Ok(Linearised { subspace, theta, fitted, maps, output, samples, seed, is_number })
     }
 
     /// Returns the noise ε of a particle's draws, `[S, C]`. It is the same for every image, so predictions do not
@@ -107,9 +111,9 @@ impl<'a> Linearised<'a> {
 }
 
 impl Linear for Linearised<'_> {
-    /// Returns the number of members: one per draw for `mc`, otherwise one per particle.
+    /// Returns the number of members: one per draw for `mc`, otherwise one per particle, as for numbers.
     fn count(&self) -> usize {
-        let each = if self.output == Output::Mc { self.samples } else { 1 };
+        let each = if self.output == Output::Mc && !self.is_number { self.samples } else { 1 };
         self.fitted.particles.len() * each
     }
 
@@ -125,7 +129,12 @@ impl Linear for Linearised<'_> {
         memory::images_at_once(&self.maps, model.head.classes(), model.kind) as usize
     }
 
-    /// Returns the logits of all members. The members of one particle are adjacent.
+    fn outputs(&self, model: &Model) -> usize {
+        if self.is_number { 2 } else { model.head.classes() as usize }
+    }
+
+    /// Returns the logits of all members. The members of one particle are adjacent. Of a number, these are its mean and the mean's
+    /// variance.
     fn logits(&self, model: &Model, images: &Fields, _: usize) -> Result<Tensor> {
         let classes = model.head.classes();
         let mut members = Vec::new();
@@ -134,7 +143,11 @@ impl Linear for Linearised<'_> {
             let epsilon = self.noise(particle as i64, classes, theta.device());
             let pass = pass::Pass::new(model, self.subspace, &self.maps, &theta, images)?;
             let variance = variance::Projected::new(curvature, &self.maps, &pass)?.variance(*precision)?;
-            members.push(outputs(self.output, &pass.logits.detach(), &variance, &epsilon)?);
+            let mean = pass.logits.detach();
+            members.push(match self.is_number {
+                true => Tensor::cat(&[mean.to_kind(Kind::Double), variance.squeeze_dim(2)], 1).unsqueeze(0),
+                false => outputs(self.output, &mean, &variance, &epsilon)?,
+            });
         }
         Ok(Tensor::cat(&members, 0))
     }

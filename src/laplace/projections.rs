@@ -333,6 +333,7 @@ mod tests {
             rows: None,
             cap: None,
             texts: None,
+            gaussian: None,
         };
         let images = random(&[8, 4]);
         let pair = text_pair(&head, &texts, &images, Likelihood::Sigmoid).unwrap();

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::method::{Independent, Method, Parts};
 use super::post_hoc::{Origin, PostHoc};
+use crate::model::head::Noise;
 use crate::posterior::Predictive;
 use crate::schema::{Reader, Resolved, limits};
 use crate::subspace::geometry::Inputs;
@@ -85,6 +86,12 @@ pub trait MethodSpec: Resolved {
     /// gradients. Such a method does not learn free answers.
     fn needs_classes(&self) -> bool {
         false
+    }
+
+    /// Returns why the method does not learn numbers with such a noise, in words that follow its key; `None` if it does.
+    fn refuses_numbers(&self, noise: Noise) -> Option<String> {
+        let _ = noise;
+        self.needs_classes().then(|| "needs the logits of classes, and numbers have none".to_string())
     }
 
     /// Returns whether all particles must see the same images in each step, since the loss compares their predictions.

@@ -23,6 +23,7 @@ mod list;
 mod matthews;
 mod metric;
 mod nll;
+pub mod numbers;
 pub mod ood;
 pub mod ranking;
 mod sample;
@@ -79,7 +80,7 @@ pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
 
 /// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling
 /// (`ece_ts_lm`), a measure of out-of-distribution detection (`fpr95`), one of conformal sets (`mean_set_size`), one of a
-/// class (`class_accuracy`), or one of answers (`vqa_accuracy`).
+/// class (`class_accuracy`), one of answers (`vqa_accuracy`), or one of numbers (`rmse`).
 pub fn of_column(column: &str) -> Option<Column> {
     let metric = METRICS.iter().find(|metric| metric.columns().iter().any(|(name, _)| name == column));
     let metric = metric.map(|metric| metric.column());
@@ -89,6 +90,7 @@ pub fn of_column(column: &str) -> Option<Column> {
         .or_else(|| conformal::of_column(column))
         .or_else(|| by_class::of_column(column))
         .or_else(|| answers::of_column(column))
+        .or_else(|| numbers::of_column(column))
 }
 
 /// Returns a number with so many decimals, as readers see it. Where these would show fewer than two digits of `size`, which

@@ -92,9 +92,10 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
     let limit = module::Limit { tokens: spec.max_tokens, truncate: spec.truncate, ..module::Limit::default() };
     Ok(match spec.kind {
         CheckpointKind::Module => {
-            let wanted = match (&spec.tokenizer, spec.image_size) {
-                (Some(tokenizer), _) => module::Wanted::Texts { tokenizer: tokenizer.clone(), limit },
-                (None, size) => {
+            let wanted = match (&spec.tokenizer, spec.inputs, spec.image_size) {
+                (Some(tokenizer), ..) => module::Wanted::Texts { tokenizer: tokenizer.clone(), limit },
+                (None, Some(inputs), _) => module::Wanted::Rows(inputs),
+                (None, None, size) => {
                     module::Wanted::Images(size.context("checkpoint.image_size: must be set for a module")?)
                 }
             };

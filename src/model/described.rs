@@ -130,6 +130,7 @@ pub fn laid_out(
         rows,
         cap: None,
         texts: None,
+        gaussian: None,
     };
     Model { network, base, head, preparation: Box::new(AsStored), device, kind }
 }

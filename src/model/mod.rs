@@ -27,6 +27,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::wide;
 use crate::data::mix::Mixed;
+use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use archive::Archive;
@@ -164,6 +165,12 @@ impl Loaded {
         Ok(Loaded { tower, head, normalize, interpolation })
     }
 
+    /// Returns the same checkpoint, whose head predicts numbers of this scale.
+    pub fn scaled(mut self, scale: Option<Scale>) -> Loaded {
+        self.head = self.head.scaled(scale);
+        self
+    }
+
     /// Moves everything to the device and type in which the model computes.
     ///
     /// # Errors
@@ -265,8 +272,18 @@ impl Model {
     /// Checks that the network chooses classes.
     ///
     /// # Errors
-    /// Fails if it writes answers.
+    /// Fails if it writes answers, or if it predicts a number.
     pub fn check_classes(&self) -> Result<()> {
+        self.check_outputs()?;
+        ensure!(
+            self.head.gaussian.is_none(),
+            "this network predicts a number (head.gaussian), and this needs the logits of classes, which it has none of"
+        );
+        Ok(())
+    }
+
+    /// Checks that the head has outputs: logits of classes, or the Gaussian of a number.
+    pub fn check_outputs(&self) -> Result<()> {
         ensure!(
             self.head.classes() > 0,
             "this network writes answers (head.answers), and this needs the logits of classes, which it has none of"
@@ -279,7 +296,7 @@ impl Model {
     /// # Errors
     /// Fails if [`prepared`](Self::prepared) fails, or for a network that writes answers.
     pub fn logits_of(&self, weights: &Weights, input: &Input) -> Result<Tensor> {
-        self.check_classes()?;
+        self.check_outputs()?;
         Ok(self.head.logits(weights, &self.features_of(weights, input)?))
     }
 

@@ -92,12 +92,14 @@ settings! {
         /// `vision-language` for those that see images (the defaults where the folder is one's), `module` for the own one of
         /// any TorchScript module.
         pub kind: Kind = Kind::of(&path), omit Kind::Native;
+        /// Numbers of a row that a module takes; for a module of rows of numbers, such as those of `[data.uci]`.
+        pub inputs: Option<i64>, in 1..=1 << 20;
         pub tokenizer: Option<PathBuf>, by |reader| read_tokenizer(reader, kind, &path);
         /// Height and width of the network's input in pixels; the checkpoint's own by default.
         pub image_size: Option<i64>, in IMAGE_SIDES;
         // `None` for a network that takes no images.
         pub normalize: Option<Normalize>,
-            by |reader| read_normalize(reader, &path, (kind, (kind.entry().medium)(tokenizer.is_some())), &usual);
+            by |reader| read_normalize(reader, &path, (kind, medium_of(kind, inputs, tokenizer.is_some())), &usual);
         /// Filter by which images get the size of the network's input.
         pub interpolation: Interpolation =
             usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
@@ -124,12 +126,12 @@ impl CheckpointSpec {
 
     /// Returns what the network takes.
     pub fn medium(&self) -> Medium {
-        (self.kind.entry().medium)(self.tokenizer.is_some())
+        medium_of(self.kind, self.inputs, self.tokenizer.is_some())
     }
 
     /// Returns whether the config says what the network takes; where it does not, that is a mistake of its own.
     pub fn is_decided(&self) -> bool {
-        !self.kind.runs_own_code() || self.tokenizer.is_some() || self.image_size.is_some()
+        !self.kind.runs_own_code() || self.tokenizer.is_some() || self.image_size.is_some() || self.inputs.is_some()
     }
 
     /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.
@@ -233,8 +235,13 @@ fn read_normalize(
         // A normalisation that cannot be computed has been reported, too.
         _ if usual.refused.iter().any(|refused| refused.key == "normalize") && !reader.has("normalize") => None,
         Medium::Images | Medium::Questions => Some(Normalize::read(reader, usual.normalize)),
-        Medium::Texts => None,
+        Medium::Texts | Medium::Rows => None,
     }
+}
+
+/// Returns what a network takes.
+fn medium_of(kind: Kind, inputs: Option<i64>, has_tokenizer: bool) -> Medium {
+    if kind.runs_own_code() && inputs.is_some() { Medium::Rows } else { (kind.entry().medium)(has_tokenizer) }
 }
 
 /// Reads where the tokenizer of a text encoder lies: beside its weights or its archive unless the config says otherwise.
@@ -243,7 +250,10 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
         "Folder of the tokenizer (`tokenizer.json`, `tokenizer_config.json`) of a text encoder; by default that of its \
          weights, or of a module's archive where one lies there and `image_size` is absent.",
     );
-    let beside = || (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size")).then(|| home(path));
+    let beside = || {
+        (home(path).join(TOKENIZER[0]).is_file() && !reader.has("image_size") && !reader.has("inputs"))
+            .then(|| home(path))
+    };
     given.optional().or_else(|| match kind.entry().tokenizer {
         TokenizerAt::BesideOrNamed => beside(),
         TokenizerAt::FolderOrNamed => Some(home(path)),
@@ -254,6 +264,9 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
 /// Reports keys that a module needs, and those that mean nothing to it.
 fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
     if !kind.runs_own_code() {
+        if reader.has("inputs") {
+            reader.problem("inputs", "is for a module of rows of numbers (kind = \"module\"): leave it out");
+        }
         return;
     }
     if path.is_dir() {
@@ -262,7 +275,8 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
     if medium == Medium::Images && !reader.has("image_size") {
         reader.problem(
             "image_size",
-            "must be set with kind = \"module\", since a module does not tell it; for a module of texts, set tokenizer instead",
+            "must be set with kind = \"module\", since a module does not tell it; for a module of texts, set tokenizer \
+             instead, and for one of rows of numbers, inputs",
         );
     }
     for key in ["architecture", "heads", "activation", "eps"].into_iter().filter(|key| reader.has(key)) {
@@ -285,7 +299,7 @@ fn check_preparation(reader: &Reader, medium: Medium, usual: &Preprocessing) {
     let counts = |key: &str| match medium {
         Medium::Images => true,
         Medium::Questions => ["interpolation", "normalize"].contains(&key),
-        Medium::Texts => false,
+        Medium::Texts | Medium::Rows => false,
     };
     for refused in usual.refused.iter().filter(|refused| counts(refused.key) && !reader.has(refused.key)) {
         reader.problem(refused.key, &refused.why);

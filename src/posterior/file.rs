@@ -9,6 +9,8 @@ use tch::{Device, Tensor};
 use super::{Description, Fitted, Masks, Posterior};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::{RUN, State};
+use crate::data::labels::Labels;
+use crate::data::numbers::Scale;
 use crate::subspace::layout::LAYOUT;
 
 impl Posterior {
@@ -122,10 +124,20 @@ fn weights(stored: &Tensor, draws: i64) -> Result<Vec<f64>> {
     Ok(weights)
 }
 
+/// Returns the scale of stored numbers, and fails if none has it.
+fn scale(stored: &Tensor) -> Result<Scale> {
+    match host_f64(stored)?[..] {
+        [mean, std] if mean.is_finite() && std.is_finite() && std > 0.0 => Ok(Scale { mean, std }),
+        ref other => anyhow::bail!("the scale of the numbers is {other:?}: must be a mean and a deviation above 0"),
+    }
+}
+
 /// A posterior as a run stores it.
 pub struct Stored {
     pub posterior: Posterior,
     pub classes: Vec<String>,
+    /// The scale of the numbers that were learnt; `None` for classes.
+    pub scale: Option<Scale>,
     /// The hashes of the files that it was trained from, concatenated.
     pub file_hashes: String,
     /// The description for other programs; `None` in files of earlier versions.
@@ -149,6 +161,9 @@ impl Stored {
         self.layout.iter().for_each(|layout| state.describe(LAYOUT, layout.clone()));
         self.posterior.save("", &mut state);
         state.put_text("classes", &serde_json::to_string(&self.classes).context("cannot write the class names")?);
+        if let Some(Scale { mean, std }) = self.scale {
+            state.put("scale", &Tensor::from_slice(&[mean, std]));
+        }
         state.put_text("file_hashes", &self.file_hashes);
         for (name, tensor) in ["head.weight", "head.bias"].into_iter().zip(self.frozen_head.iter().flatten()) {
             state.put(name, tensor);
@@ -170,13 +185,23 @@ impl Stored {
         let posterior = Posterior::load("", &state, device).with_context(|| path.display().to_string())?;
         let classes = serde_json::from_str(&state.text("classes")?);
         let classes = classes.with_context(|| format!("{}: the class names are damaged", path.display()))?;
+        let scale = match state.has("scale") {
+            true => Some(scale(&state.get("scale")?).with_context(|| path.display().to_string())?),
+            false => None,
+        };
         let about = Description::load(&state).with_context(|| path.display().to_string())?;
         let frozen_head = match state.has("head.weight") {
             true => Some([state.get("head.weight")?, state.get("head.bias")?]),
             false => None,
         };
         let [run, layout] = [RUN, LAYOUT].map(|key| state.described(key).map(str::to_string));
-        Ok(Stored { posterior, classes, file_hashes: state.text("file_hashes")?, about, frozen_head, run, layout })
+        let file_hashes = state.text("file_hashes")?;
+        Ok(Stored { posterior, classes, scale, file_hashes, about, frozen_head, run, layout })
+    }
+
+    /// Returns what the labels are that were learnt.
+    pub fn labels(&self) -> Labels {
+        Labels { classes: self.classes.clone(), scale: self.scale }
     }
 
     /// Checks that the posterior was trained from files with these hashes, the first of which is that of `checkpoint`.

@@ -97,6 +97,11 @@ pub trait Linear {
         1
     }
 
+    /// Returns the number of outputs of each member, C.
+    fn outputs(&self, model: &Model) -> usize {
+        model.head.classes() as usize
+    }
+
     /// Returns the logits `[m, B, C]` in f64 for prepared samples `[1, B, …]`, with `at_once` members in one pass.
     ///
     /// # Errors

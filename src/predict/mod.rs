@@ -66,9 +66,13 @@ impl<'a> Predictor<'a> {
         self.among.as_ref().map(|among| &among.classes[..])
     }
 
-    /// Returns the number of classes C that are predicted.
+    /// Returns the number of classes C that are predicted, or of other outputs of each member.
     pub fn classes(&self) -> usize {
-        self.chosen_classes().map_or(self.model.head.classes() as usize, <[u32]>::len)
+        let all = match self.members {
+            Members::Linear(linear) => linear.outputs(self.model),
+            _ => self.model.head.classes() as usize,
+        };
+        self.chosen_classes().map_or(all, <[u32]>::len)
     }
 
     /// Returns the logits of the classes that are predicted, `[…, C]`.
@@ -93,8 +97,9 @@ impl<'a> Predictor<'a> {
     /// and with the weights of the members.
     ///
     /// # Errors
-    /// Fails if lengths do not fit each other, or if a logit is not finite.
+    /// Fails if lengths do not fit each other, if a logit is not finite, or if the outputs are no logits of classes.
     pub fn predictions(&self, logits: Vec<f32>, labels: Option<Vec<u32>>) -> Result<Predictions> {
+        self.model.check_classes()?;
         let (members, classes) = (self.members(), self.classes());
         let shape = Shape { members, samples: logits.len() / (members * classes), classes };
         let predictions = match labels {
@@ -117,7 +122,7 @@ impl<'a> Predictor<'a> {
     /// # Errors
     /// Fails if one member and one image do not fit in memory, or if the network writes answers.
     pub fn plan(&self, images: usize, samples: usize) -> Result<Chunker> {
-        self.model.check_classes()?;
+        self.model.check_outputs()?;
         // The logits are held twice: as they are computed, and as one list of all members.
         let numbers = self.members() * samples * self.classes();
         let logits = 2 * (numbers * Kind::Float.elt_size_in_bytes()) as u64;

@@ -11,7 +11,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::read::bytes_of;
-use super::{CLASS_NAMES, GROUP_NAMES, Predictions, SampleScores, Shape, Storage, Values, read};
+use super::{CLASS_NAMES, GROUP_NAMES, Predictions, SampleScores, Shape, Storage, Values, check_weights, read};
 use crate::base::checksummed::{self, Part};
 use crate::base::mapped::Mapped;
 
@@ -80,6 +80,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let (_, header) = SafeTensors::read_metadata(&map).context(NO_PREDICTIONS)?;
     checksummed::check(&file).context("evaluate again to write it anew")?;
     let Ok(logits) = tensors.tensor("logits") else {
+        ensure!(tensors.tensor("means").is_err(), "holds predicted numbers, and this is for predictions of classes");
         bail!("has no tensor `logits`; a predictions file holds `logits` and, for a labelled set, `labels`")
     };
     let &[members, samples, classes] = logits.shape() else {
@@ -107,7 +108,7 @@ fn map(path: &Path) -> Result<Predictions> {
     let predictions = Predictions { shape, storage, class_names, group_names, metadata, scores };
     predictions.labels().map_or(Ok(()), |labels| shape.check_labels(labels))?;
     predictions.groups().map_or(Ok(()), |groups| shape.check_groups(groups, &predictions.group_names))?;
-    predictions.weights().map_or(Ok(()), |weights| shape.check_weights(weights))?;
+    predictions.weights().map_or(Ok(()), |weights| check_weights(weights, members))?;
     predictions.scores().iter().try_for_each(|(name, scores)| shape.check_scores(name, scores))?;
     Ok(predictions)
 }

@@ -3,10 +3,11 @@
 //!
 //! Predictions are kept in a safetensors file (`logits`, `labels`, `groups`, `weights`, `score NAME`), which is memory-mapped when opened and
 //! not copied. Files of other programs may have other number types; these are copied. [`answers`] has what is written instead of
-//! logits where members answer questions in words.
+//! logits where members answer questions in words, and [`numbers`] where they predict numbers.
 
 pub mod answers;
 mod file;
+pub mod numbers;
 mod read;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use anyhow::{Result, bail, ensure};
 use crate::base::mapped::Mapped;
 
 pub use answers::{Answers, Reply, Token};
+pub use numbers::Numbers;
 use read::{as_f32, as_u32};
 
 /// The ending of a file of predictions.
@@ -134,7 +136,7 @@ impl Predictions {
     /// # Errors
     /// Fails if there is not one for each member, if one is below 0 or not finite, or if all are 0.
     pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self> {
-        self.shape.check_weights(&weights)?;
+        check_weights(&weights, self.shape.members)?;
         self.storage.weights = Some(weights);
         Ok(self)
     }
@@ -278,16 +280,6 @@ impl Shape {
         check_below(labels, self.classes, "label", "classes")
     }
 
-    fn check_weights(self, weights: &[f64]) -> Result<()> {
-        let (count, members) = (weights.len(), self.members);
-        ensure!(count == members, "predictions: {count} weights for {members} members");
-        if let Some(member) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
-            bail!("predictions: weight {} of member {member}: must be a number, at least 0", weights[member]);
-        }
-        ensure!(weights.iter().any(|weight| *weight > 0.0), "predictions: all weights of members are 0");
-        Ok(())
-    }
-
     fn check_scores(self, name: &str, scores: &[f64]) -> Result<()> {
         let (count, samples) = (scores.len(), self.samples);
         ensure!(count == samples, "predictions: {count} scores by {name} for {samples} samples");
@@ -300,6 +292,17 @@ impl Shape {
         ensure!(count == samples, "predictions: {count} group ids for {samples} samples");
         check_below(ids, names.len(), "group", "group names")
     }
+}
+
+/// Fails unless there is a weight for each of `members` members, none below 0 and not all 0.
+fn check_weights(weights: &[f64], members: usize) -> Result<()> {
+    let count = weights.len();
+    ensure!(count == members, "predictions: {count} weights for {members} members");
+    if let Some(member) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
+        bail!("predictions: weight {} of member {member}: must be a number, at least 0", weights[member]);
+    }
+    ensure!(weights.iter().any(|weight| *weight > 0.0), "predictions: all weights of members are 0");
+    Ok(())
 }
 
 fn check_below(ids: &[u32], limit: usize, what: &str, of: &str) -> Result<()> {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::model_index;
-use super::tables::RenderedTable;
+use super::tables::{RenderedTable, columns_without_classes};
 use crate::base::outside::escape_markdown;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
@@ -43,7 +43,9 @@ impl Card<'_> {
         rows(&self.run.folder)?.iter().for_each(|row| table.append(row));
         let mut text = self.head(&table);
         text += &self.results(&table);
-        text += &calibration(&table);
+        if self.experiment.task.has_classes() {
+            text += &calibration(&table);
+        }
         text += &self.training();
         Ok(text)
     }
@@ -55,7 +57,7 @@ impl Card<'_> {
         let key = self.experiment.training.as_ref().map_or("", |training| training.method.key.as_str());
         let about = METHODS.iter().find(|method| method.key == key).map_or("", |method| method.about);
         let (particles, classes) = (self.record.particles, self.classes);
-        let pipeline = checkpoint.medium().pipeline();
+        let pipeline = task.pipeline(checkpoint.medium());
         let learnt = task.learnt(classes.len());
         let index = model_index::of(table, name, pipeline);
         let mut text =
@@ -90,8 +92,11 @@ impl Card<'_> {
         if table.rows.is_empty() {
             return "\n## Results\n\nThis run has not been evaluated yet: `bella eval`.\n".to_string();
         }
-        let metrics = metrics::columns_where(|shown| shown.tables);
-        format!("\n{}", chosen(table, ("Results", &Average::legend()), &metrics).to_markdown())
+        let mut metrics = metrics::columns_where(|shown| shown.tables);
+        metrics.extend(columns_without_classes(table));
+        let has_classes = self.experiment.task.has_classes();
+        let legend = if has_classes { Average::legend() } else { String::new() };
+        format!("\n{}", chosen(table, ("Results", &legend), &metrics).to_markdown())
     }
 
     fn training(&self) -> String {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::metrics::{self, Average};
 use crate::results::store::Table;
 
-/// The metrics that are listed, of averaged probabilities.
+/// The metrics of classes that are listed, of averaged probabilities; those of numbers are listed as tables show them.
 const METRICS: [&str; 3] = ["accuracy", "nll", "ece"];
 
 /// Returns the lines of `model-index` for the rows of a run; empty without rows that have one of the metrics.
@@ -23,11 +23,13 @@ fn result(table: &Table, row: usize, task: &str) -> String {
     let cell = |column: &str| table.get(row, column).unwrap_or_default();
     let (set, condition) = (cell("set"), cell("condition"));
     let mut metrics = String::new();
-    for key in METRICS {
-        let column = format!("{key}_{}", Average::Probability.suffix());
+    let of_classes =
+        METRICS.map(|key| (key, format!("{key}_{}", Average::Probability.suffix()), "of averaged probabilities"));
+    let of_numbers = metrics::numbers::shown_columns().map(|key| (key, key.to_string(), "of the mixture of members"));
+    for (key, column, of) in of_classes.into_iter().chain(of_numbers) {
         let Some(value) = cell(&column).parse::<f64>().ok().filter(|value| value.is_finite()) else { continue };
         let short = metrics::of_column(&column).map_or(key, |column| column.short);
-        let words = [short, "of averaged probabilities", cell("predictive")].join(" ");
+        let words = [short, of, cell("predictive")].join(" ");
         let _ = write!(metrics, "    - type: {key}\n      value: {value:?}\n      name: {}\n", quoted(words.trim()));
     }
     if metrics.is_empty() {

@@ -17,6 +17,7 @@ use crate::plot::contact_sheet::{self, Section, Sheet, Tile};
 use crate::predict::inputs::Prediction;
 use crate::predictions::Predictions;
 use crate::run::{RunFolder, open_predictions};
+use crate::tasks::has_logits;
 
 /// The side in pixels of images that are read from files.
 const SIDE: usize = 224;
@@ -32,7 +33,7 @@ pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
         return Ok(None);
     }
     let mut saved = vec![];
-    for file in run.predicted_files()? {
+    for file in run.predicted_files()?.into_iter().filter(|file| has_logits(file)) {
         let fact = |key: &str| Predictions::described(&file, key);
         if fact("condition")?.as_deref() == Some("clean") && fact("predictive")?.is_none_or(|name| name.is_empty()) {
             saved.push(file);

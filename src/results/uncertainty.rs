@@ -5,6 +5,7 @@ use super::images::TESTED;
 use super::store::{Identity, Row};
 use crate::metrics::Average;
 use crate::metrics::conformal::{Calibrated, Coverage, Part};
+use crate::metrics::numbers::conformal::{Interval, Measured};
 use crate::metrics::ood::{OOD_MEASURES, OodRow};
 use crate::schema::Choice;
 
@@ -41,6 +42,23 @@ pub fn rows(who: &Row, calibrated: &Calibrated, coverage: &Coverage) -> Vec<Row>
         row
     };
     coverage.strata.iter().map(row).collect()
+}
+
+/// Returns the row of the intervals of a number over all samples, with `who` at its start.
+pub fn interval_row(who: &Row, interval: &Interval, measured: Measured) -> Row {
+    let mut row = who.clone();
+    row.push("score", interval.score.key);
+    // What is said of sets of classes is not said of intervals.
+    ["settings", "average", "thresholds", "draw"].into_iter().for_each(|column| row.push(column, ""));
+    row.push("alpha", interval.alpha.to_string());
+    row.push("calibration_samples", interval.samples.to_string());
+    row.push("part", Part::All.word());
+    row.push("name", "");
+    row.push("part_samples", measured.samples.to_string());
+    row.push_number("set_coverage", Some(measured.coverage));
+    row.push_number("mean_width", Some(measured.mean_width));
+    row.push_number("empty_sets", Some(measured.empty));
+    row
 }
 
 /// Adds the cells `average` and `score`, one cell for each measure (empty if undefined), and `definition`.

@@ -8,12 +8,12 @@ use crate::base::files::{is_there, read_text};
 use crate::base::hash::check_toml;
 use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
-use crate::predictions::Predictions;
-use crate::predictions::answers::{self, Answers};
+use crate::predictions::{ENDING, answers, numbers};
 use crate::results::runs::read_of;
 use crate::results::store;
 use crate::run::{Record, RunFolder};
 use crate::schema::Problems;
+use crate::tasks;
 
 /// The numbers of checked runs and files, and the faults found in them.
 pub struct Verified {
@@ -60,15 +60,12 @@ fn verify_run(run: &RunFolder, found: &mut Verified) {
         });
         found.keep(read.context("training cannot go on from its resume file (--force starts anew)"));
     }
-    for path in files_in(&run.path().join("predictions"), "safetensors") {
-        found.files += 1;
-        let read = Predictions::open(&path);
-        found.keep(read.and_then(|read| run.check_owner(&path, read.metadata().get(RUN).map(String::as_str))));
-    }
-    for path in files_in(&run.path().join("predictions"), answers::ENDING) {
-        found.files += 1;
-        let read = Answers::open(&path);
-        found.keep(read.and_then(|read| run.check_owner(&path, read.metadata.get(RUN).map(String::as_str))));
+    for ending in [ENDING, answers::ENDING, numbers::ENDING] {
+        for path in files_in(&run.path().join("predictions"), ending) {
+            found.files += 1;
+            let read = tasks::open(&path);
+            found.keep(read.and_then(|read| run.check_owner(&path, read.metadata().get(RUN).map(String::as_str))));
+        }
     }
     for path in files_in(run.path(), "csv") {
         found.files += 1;

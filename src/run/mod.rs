@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::base::files::{create_folder, listed, remove_leftovers, write_atomic};
 use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
-use crate::predictions::{ENDING, answers};
+use crate::predictions::{ENDING, answers, numbers};
 
 pub use files::{open_answers, open_outcome, open_predictions};
 pub use find::{Ambiguous, LATEST};
@@ -198,14 +198,16 @@ impl RunFolder {
         self.path.join("predictions").join(format!("{stem}.{ending}"))
     }
 
-    /// Returns the files of predictions and answers, sorted.
+    /// Returns the files of predictions, answers and predicted numbers, sorted.
     ///
     /// # Errors
     /// Fails if their folder cannot be listed.
     pub fn predicted_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("predictions");
         let mut files = listed(&folder).with_context(|| format!("{}: cannot list the folder", folder.display()))?;
-        files.retain(|file| file.extension().is_some_and(|end| end == ENDING || end == answers::ENDING));
+        let is_known =
+            |end: &std::ffi::OsStr| [ENDING, answers::ENDING, numbers::ENDING].iter().any(|known| end == *known);
+        files.retain(|file| file.extension().is_some_and(is_known));
         Ok(files)
     }
 

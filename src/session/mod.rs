@@ -12,6 +12,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::first_line;
 use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
+use crate::data::labels::Labels;
 use crate::data::lines::Line;
 use crate::data::order::replace_labels;
 use crate::data::overlap::{Overlap, Seen};
@@ -87,9 +88,15 @@ pub struct TestSets {
 
 impl Session {
     /// Reads the checkpoint and moves it to the device, for this process alone.
-    pub fn open(experiment: &Experiment, settings: Settings, device: Device, classes: Vec<String>) -> Result<Session> {
+    pub fn open(
+        experiment: &Experiment,
+        settings: Settings,
+        device: Device,
+        labels: impl Into<Labels>,
+    ) -> Result<Session> {
+        let Labels { classes, scale } = labels.into();
         ensure!(
-            classes.len() > 1,
+            classes.len() > 1 || scale.is_some(),
             "data.{}: {} class ({}): there is nothing to tell apart: at least two classes are needed",
             experiment.data.key,
             classes.len(),
@@ -106,7 +113,7 @@ impl Session {
             precision => compute_kind(precision, device)?,
         };
         let reading = crate::base::logging::doing("reading the checkpoint");
-        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?;
+        let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?.scaled(scale);
         loaded.tower.check_kind(kind)?;
         let deviations = experiment.checkpoint.deviations(experiment.data.dataset.resize());
         deviations.iter().for_each(|deviation| tracing::warn!("{deviation}"));
@@ -132,7 +139,7 @@ impl Session {
         experiment: &Experiment,
         mut settings: Settings,
         device: Device,
-        classes: Vec<String>,
+        labels: impl Into<Labels>,
         group: Rc<ProcessGroup>,
     ) -> Result<Session> {
         let place = group.place();
@@ -140,7 +147,7 @@ impl Session {
             settings.threads = settings.threads.or(Some(place.cores as i32));
             settings.workers = settings.workers.min(place.cores);
         }
-        let mut session = Session::open(experiment, settings, device, classes)?;
+        let mut session = Session::open(experiment, settings, device, labels)?;
         group.agree("the precision", precision_name(session.model.kind))?;
         session.group = group;
         Ok(session)

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Prepared, Session, Settings, prepare};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
+use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::data::{Fingerprint, Request, Split, SplitName};
 use crate::experiment::{Experiment, Overrides, Validation, load_config};
@@ -81,7 +82,7 @@ impl Opened {
         let device = settings.device.open()?;
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
-        let session = Session::open(&experiment, settings, device, stored.classes.clone())?;
+        let session = Session::open(&experiment, settings, device, stored.labels())?;
         session.check_layout(&run, &stored)?;
         let own_sets = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.data.test_names();
         let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
@@ -100,12 +101,13 @@ impl Opened {
         let run = RunFolder::of(&settings.out, &experiment)?;
         run.create(&experiment)?;
         crate::base::logging::open_log(&run.log())?;
-        let classes = experiment.data.dataset.classes()?;
+        let labels = Labels::of(&*experiment.data.dataset)?;
         let device = settings.device.open()?;
-        let session = Session::open(&experiment, settings, device, classes)?;
+        let session = Session::open(&experiment, settings, device, labels)?;
         ensure!(
             session.model.head.training != crate::model::head::Training::Always,
-            "head.linear is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]"
+            "head.{} is new and untrained: evaluate a trained run, or use [head.zero-shot] or [head.checkpoint]",
+            experiment.head.key
         );
         // The folder of such a run is that of the experiment with its overrides.
         let (roots, own_sets) = (overrides.roots(), experiment.data.test_names());

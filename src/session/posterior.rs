@@ -26,6 +26,7 @@ impl Session {
         Ok(Stored {
             posterior,
             classes: self.classes.clone(),
+            scale: self.model.head.gaussian.map(|gaussian| gaussian.scale),
             file_hashes: experiment.file_hashes()?.to_string(),
             about: self.description(experiment)?,
             run: None,

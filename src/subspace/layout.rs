@@ -85,6 +85,11 @@ impl Layout {
         self.columns.last().map_or(0, |c| c.start + c.count())
     }
 
+    /// Returns the number of outputs of a head that particles train; `None` if they train none.
+    pub fn outputs_of_head(&self) -> Option<i64> {
+        self.columns.iter().find(|column| column.name == HEAD_BIAS).map(Column::count)
+    }
+
     /// Returns the number of copies of a particle, one for each image, that are held at once where the gradients of single
     /// images are wanted.
     pub fn copies_at_once(&self) -> usize {
@@ -157,6 +162,9 @@ impl Trained for Layout {
 /// The name of the weight of a trained head.
 pub const HEAD_WEIGHT: &str = "head.weight";
 
+/// The name of its bias.
+pub const HEAD_BIAS: &str = "head.bias";
+
 /// Returns uniform draws from ±bound, a pure function of (seed, particle, column).
 pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
     let mut rng = stream(seed, Purpose::Init, &[particle, column]);
@@ -165,9 +173,8 @@ pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) 
 
 /// Returns the start of a new linear head, drawn as in `torch.nn.Linear`: U(±1/√d).
 pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
-    let (classes, width) = (head.weight.size()[0], head.weight.size()[1]);
-    let bound = 1.0 / (width as f64).sqrt();
-    let values = uniform(seed, particle, u64::MAX, (classes * width + classes) as usize, bound);
+    let bound = 1.0 / (head.weight.size()[1] as f64).sqrt();
+    let values = uniform(seed, particle, u64::MAX, head.weight.numel() + head.bias.numel(), bound);
     Tensor::from_slice(&values)
 }
 
@@ -175,7 +182,7 @@ pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
 pub fn push_head(layout: &mut Layout, head: &Head) {
     let start = layout.parameters();
     layout.push_linear(HEAD_WEIGHT, [head.weight.size()[0], head.weight.size()[1]]);
-    layout.push("head.bias", &head.bias.size());
+    layout.push(HEAD_BIAS, &head.bias.size());
     layout.close_block("head", start, Shape::Dense);
 }
 

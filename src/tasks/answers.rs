@@ -88,6 +88,10 @@ impl Task for Answers {
         Some(self.tokens)
     }
 
+    fn has_classes(&self) -> bool {
+        false
+    }
+
     fn only_clean(&self) -> Option<&'static str> {
         Some("this set has questions")
     }

@@ -4,6 +4,7 @@
 mod answers;
 mod classes;
 mod mixed;
+mod numbers;
 mod task;
 
 use crate::model::head::HeadSpec;
@@ -11,12 +12,14 @@ use crate::model::head::HeadSpec;
 pub use answers::Answers;
 pub use classes::{Classes, Recipe};
 pub use mixed::MixedLabels;
-pub use task::{About, Batched, Loss, Outcome, Task, Validated, is_answers, open};
+pub use numbers::{Numbers, mixtures};
+pub use task::{About, Batched, Loss, Outcome, Task, Validated, has_logits, is_answers, open};
 
 /// Returns the task of a head.
 pub fn of(head: &dyn HeadSpec) -> Box<dyn Task> {
     match head.answer_tokens() {
         Some(tokens) => Box::new(Answers { tokens }),
+        None if head.noise().is_some() => Box::new(Numbers),
         None => Box::new(Classes),
     }
 }

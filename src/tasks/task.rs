@@ -6,15 +6,16 @@ use std::path::Path;
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::data::Medium;
 use crate::data::batches::SampleSet;
 use crate::machine::parallel::ProcessGroup;
-use crate::metrics::{Metric, Scores, answers, evaluate};
+use crate::metrics::{Metric, Scores, answers, evaluate, numbers};
 use crate::model::Input;
 use crate::model::head::Head;
 use crate::model::network::Weights;
 use crate::predict::Predictor;
-use crate::predictions::answers::ENDING;
-use crate::predictions::{Answers, Predictions};
+use crate::predictions;
+use crate::predictions::{Answers, Numbers, Predictions};
 
 /// The loss of labels.
 pub trait Loss {
@@ -35,6 +36,11 @@ pub trait Task: Loss {
 
     /// Returns the names of what is predicted, in words, given those of the classes.
     fn names(&self, classes: &[String]) -> String;
+
+    /// Returns the name of what is done with such samples, as model cards of the Hugging Face hub have it.
+    fn pipeline(&self, medium: Medium) -> &'static str {
+        medium.pipeline()
+    }
 
     /// Returns the numbers of held-out samples in the row of an epoch, `by` the metric that compares epochs.
     ///
@@ -60,6 +66,11 @@ pub trait Task: Loss {
     /// Returns the most tokens that are written after a sample; `None` where nothing is written.
     fn written(&self) -> Option<usize> {
         None
+    }
+
+    /// Returns whether predictions are logits of classes, of which probabilities, attacks and the detection of foreign sets follow.
+    fn has_classes(&self) -> bool {
+        true
     }
 
     /// Returns why test sets can be evaluated as they are alone: not corrupted, attacked, or separated from others.
@@ -121,6 +132,11 @@ pub trait Outcome {
     fn logits(&self) -> Option<&Predictions> {
         None
     }
+
+    /// Returns the predicted numbers, if there are any.
+    fn numbers(&self) -> Option<&Numbers> {
+        None
+    }
 }
 
 impl Outcome for Predictions {
@@ -171,9 +187,44 @@ impl Outcome for Answers {
     }
 }
 
+impl Outcome for Numbers {
+    fn members(&self) -> usize {
+        self.members()
+    }
+
+    fn samples(&self) -> usize {
+        self.samples()
+    }
+
+    fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+
+    fn metrics(&self) -> Result<Vec<(String, Option<f64>)>> {
+        Ok(numbers::evaluate(&numbers::of_all(self)))
+    }
+
+    fn numbers(&self) -> Option<&Numbers> {
+        Some(self)
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        self.save(path)
+    }
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|found| found == ending)
+}
+
 /// Returns whether a file holds answers in words instead of logits.
 pub fn is_answers(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == ENDING)
+    has_ending(path, predictions::answers::ENDING)
+}
+
+/// Returns whether a file holds logits of classes, rather than answers or numbers.
+pub fn has_logits(path: &Path) -> bool {
+    !is_answers(path) && !has_ending(path, predictions::numbers::ENDING)
 }
 
 /// Reads a saved file.
@@ -181,5 +232,8 @@ pub fn is_answers(path: &Path) -> bool {
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn open(path: &Path) -> Result<Box<dyn Outcome>> {
-    Ok(if is_answers(path) { Box::new(Answers::open(path)?) } else { Box::new(Predictions::open(path)?) })
+    if has_logits(path) {
+        return Ok(Box::new(Predictions::open(path)?));
+    }
+    Ok(if is_answers(path) { Box::new(Answers::open(path)?) } else { Box::new(Numbers::open(path)?) })
 }

@@ -20,6 +20,7 @@ use super::validation::{Selector, Validator};
 use super::{chunks, directions, history, prefix, record};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
+use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::experiment::Experiment;
 use crate::machine::memory::ChunkSize;
@@ -221,7 +222,7 @@ pub struct Opening {
 /// Fails as training would before its first step.
 pub fn open(experiment: &Experiment, settings: Settings) -> Result<Option<Opening>> {
     let device = settings.device.open()?;
-    let session = Session::open(experiment, settings, device, experiment.data.dataset.classes()?)?;
+    let session = Session::open(experiment, settings, device, Labels::of(&*experiment.data.dataset)?)?;
     let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
     let seen = material.as_ref().map_or(&Seen::Others, |(_, seen)| seen);
     session.test_images(experiment, seen)?;

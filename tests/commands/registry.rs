@@ -68,7 +68,8 @@ fn metrics_and_corruptions_have_keys_of_their_own() {
     let scores: Vec<&str> = bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect();
     let measures: Vec<&str> = bella::metrics::ood::OOD_MEASURES.iter().map(|measure| measure.key).collect();
     let answers: Vec<&str> = bella::metrics::answers::columns();
-    for keys in [metrics, answers, scores, measures, corruptions] {
+    let numbers: Vec<&str> = bella::metrics::numbers::NUMBER_METRICS.iter().map(|metric| metric.key).collect();
+    for keys in [metrics, answers, numbers, scores, measures, corruptions] {
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len(), "{keys:?}");
     }
 }
@@ -86,6 +87,7 @@ fn list_prints_every_key() {
         bella::data::DATASETS.iter().map(|entry| entry.key).collect(),
         bella::metrics::METRICS.iter().map(|metric| metric.key).collect(),
         bella::metrics::answers::ANSWER_METRICS.iter().map(|metric| metric.key).collect(),
+        bella::metrics::numbers::NUMBER_METRICS.iter().map(|metric| metric.key).collect(),
         bella::metrics::ood::OOD_SCORES.iter().map(|score| score.key).collect(),
         bella::metrics::ood::features::FEATURE_SCORES.iter().map(|entry| entry.key).collect(),
         bella::metrics::calibrators::CALIBRATORS.iter().map(|entry| entry.key).collect(),

@@ -69,6 +69,7 @@ fn head(opened: &Opened) -> Head {
         rows: Some(Tensor::arange(vocabulary, tch::kind::INT64_CPU)),
         cap: opened.language.geometry.traits.logit_cap,
         texts: None,
+        gaussian: None,
     }
 }
 

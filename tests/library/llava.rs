@@ -90,6 +90,7 @@ fn model(opened: Opened) -> Model {
         rows: None,
         cap: None,
         texts: None,
+        gaussian: None,
     };
     let (network, device, kind) = (Box::new(opened.llava), Device::Cpu, Kind::Float);
     Model { network, base: opened.base, head, preparation: Box::new(opened.tokenizer), device, kind }

@@ -151,7 +151,7 @@ fn counted(experiment: &Experiment, preparation: &dyn Preparation, name: SplitNa
             let found = preparation.questions(&split.name, questions)?;
             found.map(|found| Counts::new(&found.answered.lengths, &found.prompts.lengths))
         }
-        Inputs::Packed(_) | Inputs::Files(_) => None,
+        Inputs::Packed(_) | Inputs::Files(_) | Inputs::Rows(_) => None,
     };
     counts.with_context(|| format!("{}: holds {}", split.name, split.inputs.medium()))
 }

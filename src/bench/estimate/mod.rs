@@ -85,7 +85,7 @@ impl Expected {
         let evaluation = test.map(|images| case.evaluation(images, members));
         // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share the decoded
         // images, which are those of the evaluation.
-        let attack = evaluation.filter(|_| medium == Medium::Images);
+        let attack = evaluation.filter(|_| medium == Medium::Images && case.experiment.task.has_classes());
         let predictions = test.unwrap_or(0) as u64 * case.saved_bytes();
         Expected {
             network: case.name.clone(),

@@ -92,7 +92,9 @@ impl Kind {
         columns.extend(numbers);
         draw(named.as_ref().unwrap_or(table), columns, self.keys(), how);
         settings.into_iter().flatten().for_each(|line| println!("{line}"));
-        if self != Kind::Results && !table.rows.is_empty() {
+        // Intervals of numbers are of no average.
+        let has_average = |row: usize| table.get(row, "average").is_some_and(|average| !average.is_empty());
+        if self != Kind::Results && (0..table.rows.len()).any(has_average) {
             let width = surface(how).width.map_or(usize::MAX, usize::from);
             println!("{}", wrapped(&Average::legend(), width));
         }

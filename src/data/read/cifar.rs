@@ -71,6 +71,7 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
         name: format!("{name}/{split}"),
         inputs: images,
         labels,
+        numbers: None,
         groups: None,
         corrupt_skipped: 0,
         decoded_from: None,

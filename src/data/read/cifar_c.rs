@@ -125,6 +125,7 @@ impl Dataset for CifarC {
             name: format!("{key}/{version}"),
             inputs: images,
             labels,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

@@ -141,7 +141,7 @@ pub fn scan(folder: &Path, classes: &[String], others: &str) -> Result<Listing> 
         paths[before..].sort();
         labels.resize(paths.len(), label);
     }
-    Ok(Listing { paths, labels, groups: None, members: None })
+    Ok(Listing { paths, labels, ..Listing::default() })
 }
 
 /// Writes class folders of `count` made-up images, the first of which is picture `seed`.
@@ -264,7 +264,7 @@ mod tests {
         let files = counts.iter().enumerate().flat_map(|(class, count)| (0..*count).map(move |file| (class, file)));
         let (paths, labels) =
             files.map(|(class, file)| (format!("{root}/c{class}/{file}.png").into(), class as u32)).unzip();
-        Listing { paths, labels, groups: None, members: None }
+        Listing { paths, labels, ..Listing::default() }
     }
 
     #[test]

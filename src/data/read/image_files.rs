@@ -38,6 +38,8 @@ pub struct Listing {
     pub members: Option<Members>,
     /// The labels, `[N]`, each below the number of classes.
     pub labels: Vec<u32>,
+    /// The numbers in place of classes, `[N]`, if the set has them.
+    pub numbers: Option<Vec<f32>>,
     /// The groups that the images belong to, if any.
     pub groups: Option<Groups>,
 }
@@ -48,6 +50,7 @@ impl Listing {
         let pick = |of: &[u32]| indices.iter().map(|&i| of[i as usize]).collect();
         self.paths = indices.iter().map(|&i| std::mem::take(&mut self.paths[i as usize])).collect();
         self.labels = pick(&self.labels);
+        self.numbers = self.numbers.as_ref().map(|of| indices.iter().map(|&i| of[i as usize]).collect());
         self.members = self.members.as_ref().map(|members| members.select(indices));
         if let Some(groups) = &mut self.groups {
             groups.of = pick(&groups.of);
@@ -106,10 +109,11 @@ impl ImageFiles {
         }
         self.check_files(&name, &listing)?;
         let decode = self.decode(request, &listing)?;
-        let Listing { paths, members, labels, groups } = listing;
+        let Listing { paths, members, labels, numbers, groups } = listing;
         let files = Files::new(paths, decode).within(members).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
-        let all = |inputs, decoded_from| Split { name, inputs, labels, groups, corrupt_skipped: 0, decoded_from };
+        let all =
+            |inputs, decoded_from| Split { name, inputs, labels, numbers, groups, corrupt_skipped: 0, decoded_from };
         match (fits, self.skip_corrupt) {
             (true, _) => {
                 let (packed, failures) = unpack(&files, request)?;

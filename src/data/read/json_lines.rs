@@ -22,7 +22,7 @@ pub fn split(
     subset: Option<Subset>,
 ) -> Result<Split> {
     let (texts, labels): (Vec<String>, Vec<u32>) = samples.into_iter().map(|one| (one.text, one.label)).unzip();
-    of_texts((key, name), (Texts::new(texts, ended), labels), subset)
+    of_texts((key, name), (Texts::new(texts, ended), labels, None), subset)
 }
 
 /// Labelled texts, or pairs of them.
@@ -32,13 +32,28 @@ pub struct Pairs {
     /// The second texts; empty if there are none.
     seconds: Vec<String>,
     labels: Vec<u32>,
+    /// The numbers in place of classes; empty if there are classes.
+    numbers: Vec<f32>,
+}
+
+/// The label of a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Label {
+    Class(u32),
+    Number(f32),
 }
 
 impl Pairs {
-    pub fn push(&mut self, text: &str, second: Option<&str>, label: u32) {
+    pub fn push(&mut self, text: &str, second: Option<&str>, label: Label) {
         self.texts.push(text.to_string());
         self.seconds.extend(second.map(str::to_string));
-        self.labels.push(label);
+        match label {
+            Label::Class(class) => self.labels.push(class),
+            Label::Number(number) => {
+                self.labels.push(0);
+                self.numbers.push(number);
+            }
+        }
     }
 
     /// Returns the split of these texts, reduced to `subset`.
@@ -46,21 +61,33 @@ impl Pairs {
     /// # Errors
     /// Fails if the subset asks for more samples than there are.
     pub fn split(self, name: (&str, SplitName), subset: Option<Subset>) -> Result<Split> {
-        let Pairs { texts, seconds, labels } = self;
+        let Pairs { texts, seconds, labels, numbers } = self;
         let texts = if seconds.is_empty() { Texts::new(texts, false) } else { Texts::pairs(texts, seconds) };
-        of_texts(name, (texts, labels), subset)
+        of_texts(name, (texts, labels, (!numbers.is_empty()).then_some(numbers)), subset)
+    }
+
+    /// Returns the numbers of these texts, reduced to `subset` for the split `name`.
+    ///
+    /// # Errors
+    /// Fails if the subset asks for more samples than there are.
+    pub fn numbers_of(self, name: SplitName, subset: Option<Subset>) -> Result<Vec<f32>> {
+        Ok(match chosen(subset, name, &self.labels)? {
+            Some(indices) => indices.iter().map(|index| self.numbers[*index as usize]).collect(),
+            None => self.numbers,
+        })
     }
 }
 
 fn of_texts(
     (key, name): (&str, SplitName),
-    (texts, labels): (Texts, Vec<u32>),
+    (texts, labels, numbers): (Texts, Vec<u32>, Option<Vec<f32>>),
     subset: Option<Subset>,
 ) -> Result<Split> {
     let all = Split {
         name: format!("{key}/{name}"),
         inputs: Inputs::Texts(texts),
         labels,
+        numbers,
         groups: None,
         corrupt_skipped: 0,
         decoded_from: None,

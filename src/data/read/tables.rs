@@ -246,7 +246,7 @@ impl Tables {
             }
         }
         let rows = Some(Arc::new(Rows::new(self.0, column)?));
-        Ok(Listing { paths, members: Some(Members { archives, rows, of }), labels, groups: None })
+        Ok(Listing { paths, members: Some(Members { archives, rows, of }), labels, ..Listing::default() })
     }
 }
 

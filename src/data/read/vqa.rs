@@ -202,6 +202,7 @@ impl Vqa {
             name,
             inputs: Inputs::Questions(Questions { prompts, answers, learnt, image_of, images, tokens: None }),
             labels,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: loaded.decoded_from,

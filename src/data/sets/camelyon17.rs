@@ -130,7 +130,11 @@ impl Dataset for Camelyon17 {
         let groups = grouped(self.group_by.word(), &patches.iter().map(|patch| patch.group).collect::<Vec<_>>());
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
-        self.files.load(Listing { paths, labels, groups: Some(groups), members: None }, (split, split.word()), request)
+        self.files.load(
+            Listing { paths, labels, groups: Some(groups), ..Listing::default() },
+            (split, split.word()),
+            request,
+        )
     }
 }
 

@@ -29,6 +29,8 @@ const TRAIN: usize = 1000;
 
 settings! {
     struct Digits {
+        /// Whether the digit is learnt as a number, from 0 to 9, in place of a class.
+        numbers: bool = false, omit false;
         subset: Option<Subset>, by Subset::read;
     }
 }
@@ -39,14 +41,31 @@ impl Dataset for Digits {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        Ok((0..10).map(|digit| digit.to_string()).collect())
+        Ok(if self.numbers { vec!["digit".into()] } else { (0..10).map(|digit| digit.to_string()).collect() })
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.numbers
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>> {
+        Ok(self.load_split(SplitName::Train)?.numbers.unwrap_or_default())
     }
 
     fn published(&self) -> Published {
-        Published::new(10, &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)])
+        Published::new(
+            if self.numbers { 1 } else { 10 },
+            &[(SplitName::Train, TRAIN), (SplitName::Test, COUNT - TRAIN)],
+        )
     }
 
     fn load(&self, split: SplitName, _request: &Request) -> Result<Split> {
+        self.load_split(split)
+    }
+}
+
+impl Digits {
+    fn load_split(&self, split: SplitName) -> Result<Split> {
         ensure!(RECORDS.len() == COUNT * RECORD, "the embedded digits are damaged: build bella again");
         let (train, test) = RECORDS.split_at(TRAIN * RECORD);
         let records = match split {
@@ -61,14 +80,21 @@ impl Dataset for Digits {
             name: format!("digits/{split}"),
             inputs: images,
             labels,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,
         };
-        Ok(match chosen(self.subset, split, &all.labels)? {
+        // The digits take turns in a subset, also where they are numbers.
+        let split = match chosen(self.subset, split, &all.labels)? {
             Some(indices) => all.select(&indices),
             None => all,
-        })
+        };
+        if !self.numbers {
+            return Ok(split);
+        }
+        let numbers = split.labels.iter().map(|digit| *digit as f32).collect();
+        Ok(Split { labels: vec![0; split.len()], ..split }.with_numbers(numbers))
     }
 }
 
@@ -90,7 +116,7 @@ mod tests {
 
     fn load(split: SplitName, subset: Option<Subset>) -> Split {
         let request = Request { image_size: 8, workers: 1, ..REQUEST };
-        Digits { subset }.load(split, &request).unwrap()
+        Digits { numbers: false, subset }.load(split, &request).unwrap()
     }
 
     fn class_counts(split: &Split) -> Vec<usize> {
@@ -113,6 +139,15 @@ mod tests {
         assert!(
             packed.pixels.chunks(3 * plane).all(|i| i[..plane] == i[plane..2 * plane] && i[..plane] == i[2 * plane..])
         );
+    }
+
+    #[test]
+    fn digits_are_numbers_if_asked() {
+        let numbers = Digits { numbers: true, subset: Some(Subset::Each(20)) };
+        let split = numbers.load_split(SplitName::Train).unwrap();
+        assert_eq!((split.labels, numbers.classes().unwrap()), (vec![0; 20], vec!["digit".to_string()]));
+        assert_eq!(split.numbers.as_ref().unwrap().iter().sum::<f32>(), 90.0);
+        assert_eq!(Some(numbers.numbers().unwrap()), split.numbers);
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! GLUE (Wang et al. 2018, arXiv 1804.07461): its tasks of classifying a sentence or a pair of sentences, in the published
-//! files of tab-separated values. The labels of the official test sets are not public, so `dev.tsv` is the test split. STS-B
-//! is left out, since its similarities are numbers and not classes.
+//! GLUE (Wang et al. 2018, arXiv 1804.07461): its tasks of classifying a sentence or a pair of sentences, and that of a number, STS-B,
+//! in the published files of tab-separated values. The labels of the official test sets are not public, so `dev.tsv` is the test split.
 
 mod tasks;
 
@@ -9,7 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
-use crate::data::read::json_lines;
+use crate::data::numbers::number;
+use crate::data::read::json_lines::{Label, Pairs};
 use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
@@ -21,9 +21,9 @@ use tasks::{Layout, Task};
 
 pub static ENTRY: Entry = Entry {
     key: "glue",
-    about: "GLUE, one of its eight tasks of classification (STS-B is regression): train.tsv, and dev.tsv to test on",
+    about: "GLUE, one of its nine tasks, eight of classes and STS-B of numbers: train.tsv, and dev.tsv to test on",
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
-            QQP, QNLI, RTE and WNLI; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
+            QQP, QNLI, RTE, WNLI and STS-B; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
     originals: Originals::Files {
         files: &[
@@ -70,7 +70,7 @@ pub static ENTRY: Entry = Entry {
             )
             .of("task", "wnli"),
         ],
-        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and its files are made by hand",
+        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and that of stsb (STS-B.zip, with its folder STS-B) is fetched by hand",
     },
     hub: Some(Hub {
         repository: "nyu-mll/glue",
@@ -133,21 +133,56 @@ impl Glue {
     }
 
     /// Appends the texts and labels of the Hub's tables.
-    fn add_rows(&self, tables: &Tables, samples: &mut json_lines::Pairs) -> Result<()> {
+    fn add_rows(&self, tables: &Tables, samples: &mut Pairs) -> Result<()> {
         // The Hub has its own names for the texts of MNLI alone.
         let (first, second) =
             if self.task == Task::Mnli { ("premise", Some("hypothesis")) } else { self.layout().keys };
-        let labels = tables.labels(ENTRY.hub()?.label, Numbers::Named(&self.classes()?))?;
         let columns: Vec<&str> = [first].into_iter().chain(second).collect();
-        for (line, label) in tables.lines(&columns)?.iter().zip(labels) {
+        for (line, label) in tables.lines(&columns)?.iter().zip(self.labels_of(tables)?) {
             let second = second.map(|column| line.text(column)).transpose()?;
             samples.push(&line.text(first)?, second.as_deref(), label);
         }
         Ok(())
     }
 
+    /// Returns the labels of the Hub's tables.
+    fn labels_of(&self, tables: &Tables) -> Result<Vec<Label>> {
+        let column = ENTRY.hub()?.label;
+        if self.has_numbers() {
+            return tables.lines(&[column])?.iter().map(|line| line.number(column).map(Label::Number)).collect();
+        }
+        let classes = tables.labels(column, Numbers::Named(&self.classes()?))?;
+        Ok(classes.into_iter().map(Label::Class).collect())
+    }
+
+    /// Returns the label that a cell is; `None` if it is none of the classes.
+    ///
+    /// # Errors
+    /// Fails if it must be a number and is none.
+    fn label_in(&self, cell: &str, place: &str) -> Result<Option<Label>> {
+        let layout = self.layout();
+        if layout.has_numbers() {
+            return number(cell, layout.label, &place).map(|number| Some(Label::Number(number)));
+        }
+        let class = layout.labels.iter().position(|known| *known == cell);
+        Ok(class.map(|class| Label::Class(class as u32)))
+    }
+
+    /// Reads the texts and labels of one split. Several test sets are one split only for counting; each is a test set of its own in
+    /// [`Dataset::test_sets`].
+    fn pairs(&self, split: SplitName) -> Result<Pairs> {
+        let mut samples = Pairs::default();
+        for file in self.files(split)? {
+            match Tables::open(&self.root, Some(self.task.word()), &hub_name(&file))? {
+                Some(tables) => self.add_rows(&tables, &mut samples)?,
+                None => self.add(&file, &mut samples)?,
+            }
+        }
+        Ok(samples)
+    }
+
     /// Appends the texts and labels of a file.
-    fn add(&self, file: &str, samples: &mut json_lines::Pairs) -> Result<()> {
+    fn add(&self, file: &str, samples: &mut Pairs) -> Result<()> {
         let layout = self.layout();
         let path = self.path(file);
         let tsv = Tsv::read(&path, layout.header)?;
@@ -156,23 +191,27 @@ impl Glue {
         let last = [Some(first), Some(label), second].into_iter().flatten().max().unwrap_or(0);
         let mut broken = 0;
         for row in &tsv.rows {
-            let class = row.cells.get(label).and_then(|word| layout.labels.iter().position(|known| known == word));
-            let (Some(class), true) = (class, row.cells.len() > last) else {
+            let place = || format!("{}:{}", path.display(), row.number);
+            let found = row.cells.get(label).map(|cell| self.label_in(cell, &place())).transpose()?.flatten();
+            let (Some(found), true) = (found, row.cells.len() > last) else {
                 if layout.has_broken_lines {
                     broken += 1;
                     continue;
                 }
                 let word = row.cells.get(label).map_or("missing".into(), |word| format!("`{word}`"));
+                let known = if layout.has_numbers() {
+                    "a number".into()
+                } else {
+                    format!("one of {}", layout.labels.join(", "))
+                };
                 bail!(
-                    "{}:{}: has {} cells, and its {} is {word}: must have more than {last}, and be one of {}",
-                    path.display(),
-                    row.number,
+                    "{}: has {} cells, and its {} is {word}: must have more than {last}, and be {known}",
+                    place(),
                     row.cells.len(),
-                    layout.label,
-                    layout.labels.join(", ")
+                    layout.label
                 );
             };
-            samples.push(&row.cells[first], second.map(|second| row.cells[second].as_str()), class as u32);
+            samples.push(&row.cells[first], second.map(|second| row.cells[second].as_str()), found);
         }
         if broken > 0 {
             tracing::warn!("{}: {broken} broken lines left out, as by its publisher's readers", path.display());
@@ -225,18 +264,16 @@ impl Dataset for Glue {
         self.layout().keys.1.map(|key| line.text(key)).transpose()
     }
 
-    /// Reads the texts of one split. Several test sets are one split only for counting; each is a test set of its own in
-    /// [`Dataset::test_sets`].
+    fn has_numbers(&self) -> bool {
+        self.layout().has_numbers()
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>> {
+        self.pairs(SplitName::Train)?.numbers_of(SplitName::Train, self.subset)
+    }
+
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let mut samples = json_lines::Pairs::default();
-        for file in self.files(split)? {
-            if let Some(tables) = Tables::open(&self.root, Some(self.task.word()), &hub_name(&file))? {
-                self.add_rows(&tables, &mut samples)?;
-                continue;
-            }
-            self.add(&file, &mut samples)?;
-        }
-        samples.split((&self.label(), split), self.subset)
+        self.pairs(split)?.split((&self.label(), split), self.subset)
     }
 
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {
@@ -258,6 +295,7 @@ impl SmallSet for Glue {
         let read: Vec<&str> = [Some(layout.first), layout.second, Some(layout.label)].into_iter().flatten().collect();
         let columns = layout.header.unwrap_or(&read);
         let cell = |i: usize, column: &str| match column {
+            column if column == layout.label && layout.has_numbers() => format!("{}.25", sizes.label(i)),
             column if column == layout.label => layout.labels[sizes.label(i).min(layout.labels.len() - 1)].to_string(),
             column if column == layout.first => format!("text 1 of {i}"),
             column if layout.second == Some(column) => format!("text 2 of {i}"),
@@ -349,6 +387,34 @@ mod tests {
         assert!(one.test_sets().is_empty() && load(&*one, SplitName::Test).unwrap().labels == [2]);
     }
 
+    /// The labels of STS-B are numbers.
+    #[test]
+    fn similarities_are_numbers() {
+        let place = tempfile::tempdir().unwrap();
+        let stsb = set(&ENTRY, place.path(), "task = \"stsb\"");
+        let header = "index\tgenre\tsentence1\tsentence2\tscore\n";
+        write(place.path(), "STS-B/train.tsv", &format!("{header}0\tx\ta \"b\tc\t3.750\n1\tx\td\te\t0.0\n"));
+        let split = load(&*stsb, SplitName::Train).unwrap();
+        assert_eq!((prompts(&split).0[0], seconds(&split)[1]), ("a \"b", "e"));
+        assert_eq!((split.numbers, split.labels), (Some(vec![3.75, 0.0]), vec![0, 0]));
+        assert_eq!(
+            (stsb.classes().unwrap(), stsb.numbers().unwrap()),
+            (vec!["similarity".to_string()], vec![3.75, 0.0])
+        );
+        for (text, rule) in [
+            (format!("{header}0\tx\ta\tb\thigh\n"), "train.tsv:2: `score` is `high`, which is no number"),
+            (format!("{header}0\tx\ta\tb\tnan\n"), "train.tsv:2: `score` is NaN: a number must be finite"),
+            (
+                format!("{header}0\tx\ta\tb\n"),
+                "train.tsv:2: has 4 cells, and its score is missing: must have more than 4, and be a number",
+            ),
+        ] {
+            write(place.path(), "STS-B/train.tsv", &text);
+            let error = error(&*stsb, SplitName::Train);
+            assert!(error.contains(rule), "{error}");
+        }
+    }
+
     /// Older archives of QQP have lines that lack cells; in other tasks such a line is a mistake.
     #[test]
     fn broken_lines_are_left_out_of_qqp_alone() {
@@ -382,7 +448,7 @@ mod tests {
     #[test]
     fn settings_are_checked() {
         assert!(mistakes(&ENTRY, "").contains("task is required"));
-        assert!(mistakes(&ENTRY, "task = \"stsb\"").contains("cola"));
+        assert!(mistakes(&ENTRY, "task = \"sts\"").contains("cola"));
         assert!(mistakes(&ENTRY, "task = \"rte\"\ntest = [\"matched\"]").contains("is for mnli alone"));
     }
 }

@@ -1,5 +1,6 @@
 //! Any texts in files of JSON lines, classified by a language network or a text encoder: a template makes a prompt of each
-//! line, another one the second text of a pair, and the label words are the classes.
+//! line, another one the second text of a pair, and the label words are the classes. With `target`, a number is learnt in place of a
+//! class.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use crate::base::files::is_there;
 use crate::data::lines::{Line, read_lines, write_lines};
-use crate::data::read::json_lines::Pairs;
+use crate::data::read::json_lines::{Label, Pairs};
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
 use crate::hub::originals::Originals;
@@ -16,7 +17,7 @@ use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "jsonl",
-    about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words",
+    about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words or a number",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
     originals: Originals::ByHand("these are your own files"),
     hub: None,
@@ -33,8 +34,10 @@ settings! {
         second: Option<String>;
         /// Key of the label in each line.
         label_key: String = "label".into();
-        /// Label words, which are the classes. A line's label is one of them, or its number from 0 on.
-        labels: Vec<String>, because "the label words, such as [\"no\", \"yes\"]";
+        /// Label words, which are the classes. A line's label is one of them, or its number from 0 on. Required without `target`.
+        labels: Option<Vec<String>>;
+        /// Key of a number that is learnt in place of a class.
+        target: Option<String>;
         /// File with the training texts, below `root`.
         train: String = "train.jsonl".into();
         /// File with texts for validation, if there is one.
@@ -52,8 +55,16 @@ impl Jsonl {
                 reader.problem(key, why);
             }
         }
-        if self.labels.len() == 1 {
-            reader.problem("labels", "must be two words or more");
+        match (&self.labels, &self.target) {
+            (Some(_), Some(_)) => {
+                reader.problem("labels", "means nothing beside target, which is a number: leave one of them out");
+            }
+            (None, None) => reader.problem(
+                "labels",
+                "is required: the label words, such as [\"no\", \"yes\"], or in their place target, the key of a number",
+            ),
+            (Some(labels), None) if labels.len() < 2 => reader.problem("labels", "must be two words or more"),
+            _ => {}
         }
     }
 
@@ -74,14 +85,34 @@ impl Jsonl {
         parsed.map_err(|why| anyhow::anyhow!("data.jsonl.second: {why}"))
     }
 
-    fn class(&self, line: &Line) -> Result<u32> {
+    fn words(&self) -> &[String] {
+        self.labels.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the class or the number of a line.
+    fn learnt(&self, line: &Line) -> Result<Label> {
+        if let Some(key) = &self.target {
+            return line.number(key).map(Label::Number);
+        }
         let label = line.text(&self.label_key)?;
-        let number = || label.parse().ok().filter(|number: &usize| *number < self.labels.len());
-        let class = self.labels.iter().position(|word| *word == label).or_else(number);
+        let number = || label.parse().ok().filter(|number: &usize| *number < self.words().len());
+        let class = self.words().iter().position(|word| *word == label).or_else(number);
         let class = class.with_context(|| {
             format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels, nor its number", self.label_key)
         })?;
-        Ok(class as u32)
+        Ok(Label::Class(class as u32))
+    }
+
+    /// Reads the texts of a split.
+    fn read_pairs(&self, split: SplitName) -> Result<Pairs> {
+        let (template, second) = (self.template()?, self.second_template()?);
+        let mut samples = Pairs::default();
+        for line in read_lines(&self.path(split))? {
+            let label = self.learnt(&line)?;
+            let second = second.as_ref().map(|template| template.fill(&line)).transpose()?;
+            samples.push(&template.fill(&line)?, second.as_deref(), label);
+        }
+        Ok(samples)
     }
 }
 
@@ -91,7 +122,15 @@ impl Dataset for Jsonl {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        Ok(self.labels.clone())
+        Ok(self.target.as_ref().map_or_else(|| self.words().to_vec(), |target| vec![target.clone()]))
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.target.is_some()
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>> {
+        self.read_pairs(SplitName::Train)?.numbers_of(SplitName::Train, self.subset)
     }
 
     fn medium(&self) -> Medium {
@@ -113,14 +152,7 @@ impl Dataset for Jsonl {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let (template, second) = (self.template()?, self.second_template()?);
-        let mut samples = Pairs::default();
-        for line in read_lines(&self.path(split))? {
-            let class = self.class(&line)?;
-            let second = second.as_ref().map(|template| template.fill(&line)).transpose()?;
-            samples.push(&template.fill(&line)?, second.as_deref(), class);
-        }
-        samples.split((ENTRY.key, split), self.subset)
+        self.read_pairs(split)?.split((ENTRY.key, split), self.subset)
     }
 }
 
@@ -181,6 +213,9 @@ impl SmallSet for Jsonl {
         if self.second.is_some() {
             keys.insert("second".into(), "{text}".into());
         }
+        if self.has_numbers() {
+            keys.insert("target".into(), "label".into());
+        }
         keys
     }
 
@@ -230,6 +265,34 @@ mod tests {
         assert_eq!(texts.prompts.seconds, Some(vec!["so two".to_string()]));
         let found = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{a}}\"\nsecond = \"plain\""));
         assert!(found.contains("data.jsonl.second") || found.contains("second = \"plain\": names no key"), "{found}");
+    }
+
+    #[test]
+    fn a_number_in_place_of_a_class() {
+        let place = tempfile::tempdir().unwrap();
+        let lines = "{\"text\": \"a\", \"score\": 1.5}\n{\"text\": \"b\", \"score\": \"-2\"}\n";
+        write(place.path(), "train.jsonl", lines);
+        let jsonl = set(&ENTRY, place.path(), "prompt = \"{text}\"\ntarget = \"score\"");
+        let split = load(&*jsonl, SplitName::Train).unwrap();
+        assert_eq!((split.numbers.clone(), split.labels.clone()), (Some(vec![1.5, -2.0]), vec![0, 0]));
+        assert_eq!((jsonl.numbers().unwrap(), jsonl.classes().unwrap()), (vec![1.5, -2.0], vec!["score".to_string()]));
+        assert_ne!(split.select(&[0]).fingerprint(), split.select(&[1]).fingerprint());
+        let other = split.clone().with_numbers(vec![1.5, 2.0]);
+        assert_ne!(other.fingerprint(), split.fingerprint(), "the numbers are part of a split's identity");
+        for (text, rule) in [
+            ("{\"text\": \"a\", \"score\": \"good\"}", "train.jsonl:1: `score` is `good`, which is no number"),
+            ("{\"text\": \"a\", \"score\": \"NaN\"}", "`score` is NaN: a number must be finite"),
+            ("{\"text\": \"a\", \"score\": 1e300}", "must be finite and below 3.4e38"),
+            ("{\"text\": \"a\", \"score\": null}", "train.jsonl:1: has no key `score`"),
+            ("{\"text\": \"a\", \"score\": [1]}", "`score` must be a text"),
+        ] {
+            write(place.path(), "train.jsonl", text);
+            let error = error(&*jsonl, SplitName::Train);
+            assert!(error.contains(rule), "{error}");
+        }
+        let both = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{text}}\"\ntarget = \"score\""));
+        assert!(both.contains("means nothing beside target"), "{both}");
+        assert!(mistakes(&ENTRY, "prompt = \"{text}\"").contains("the label words"), "one of them is required");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Any images listed in a CSV file. Each row holds the path and the label of one image, and optionally its split and
-//! group. Labels are class names, or whole numbers that are positions in `classes`.
+//! group. Labels are class names, or whole numbers that are positions in `classes`; with `columns.target`, a number is learnt in place
+//! of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,19 +9,20 @@ use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
+use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, settings};
+use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "list",
-    about: "any image files by a CSV list: path, label, split (train, val, test), group",
-    fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label and, if you \
-            like, split and group",
+    about: "any image files by a CSV list: path, label or number, split (train, val, test), group",
+    fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label (or a number, \
+            columns.target) and, if you like, split and group",
     originals: Originals::ByHand("these are your own files"),
     hub: None,
     read: |reader| Box::new(List::read(reader)),
@@ -38,7 +40,7 @@ settings! {
         exif_orientation: bool = true;
         files: ImageFiles, part |reader| ImageFiles::read(reader, ENTRY.key, Resize::ShorterSideCrop);
         classes: Option<Vec<String>>, by read_classes;
-    }
+    } then check
 }
 
 settings! {
@@ -49,6 +51,8 @@ settings! {
         path: String = "path".into();
         /// Column with the label.
         label: String = "label".into();
+        /// Column with a number that is learnt in place of a class.
+        target: Option<String>;
         /// Column with the split: train, val or test.
         split: Option<String>;
         /// Column with the group.
@@ -63,7 +67,10 @@ const GROUP: &str = "group";
 /// The rows of the list as read.
 struct Rows {
     paths: Vec<PathBuf>,
+    /// The labels; empty where numbers are learnt.
     labels: Vec<String>,
+    /// The numbers; empty where classes are learnt.
+    numbers: Vec<f32>,
     splits: Vec<SplitName>,
     /// Whether a column says of which split each image is; otherwise all are test images.
     are_divided: bool,
@@ -81,10 +88,21 @@ impl Dataset for List {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        match &self.classes {
-            Some(given) => Ok(given.clone()),
-            None => Ok(classes(&self.rows()?.labels)),
+        match (&self.columns.target, &self.classes) {
+            (Some(target), _) => Ok(vec![target.clone()]),
+            (None, Some(given)) => Ok(given.clone()),
+            (None, None) => Ok(classes(&self.rows()?.labels)),
         }
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.columns.target.is_some()
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>> {
+        let rows = self.rows()?;
+        let trained = rows.splits.iter().zip(&rows.numbers).filter(|(split, _)| **split == SplitName::Train);
+        Ok(trained.map(|(_, number)| *number).collect())
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -102,8 +120,6 @@ impl Dataset for List {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let rows = self.rows()?;
-        let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
-        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
         let kept: Vec<usize> = (0..rows.paths.len()).filter(|&i| rows.splits[i] == split).collect();
         let at = self.root.join(&self.list);
         ensure!(
@@ -113,6 +129,29 @@ impl Dataset for List {
             self.columns.split.as_deref().unwrap_or(SPLIT)
         );
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
+        let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
+        let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
+        let numbers = self.has_numbers().then(|| kept.iter().map(|&i| rows.numbers[i]).collect());
+        let labels = if numbers.is_some() { vec![0; kept.len()] } else { self.labels(&rows, &kept)? };
+        self.files.turned(self.exif_orientation).load(
+            Listing { paths, labels, numbers, groups, members: None },
+            (split, split.word()),
+            request,
+        )
+    }
+}
+
+impl List {
+    fn check(&self, reader: &Reader) {
+        if self.classes.is_some() && self.has_numbers() {
+            reader.problem("classes", "means nothing beside columns.target, which is a number: leave one of them out");
+        }
+    }
+
+    /// Returns the classes of the rows `kept`.
+    fn labels(&self, rows: &Rows, kept: &[usize]) -> Result<Vec<u32>> {
+        let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
+        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
         // Either all labels are names or all are positions, so that a number is never a name in one row and a position
         // in another.
         let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
@@ -123,24 +162,15 @@ impl Dataset for List {
                 format!(
                     "{}: `{}` is of the class `{text}`, which is not one of data.list.classes, nor a number below \
                  {}",
-                    at.display(),
+                    self.root.join(&self.list).display(),
                     rows.paths[i].display(),
                     classes.len()
                 )
             })
         };
-        let labels = kept.iter().map(label).collect::<Result<_>>()?;
-        let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
-        let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
-        self.files.turned(self.exif_orientation).load(
-            Listing { paths, labels, groups, members: None },
-            (split, split.word()),
-            request,
-        )
+        kept.iter().map(label).collect()
     }
-}
 
-impl List {
     fn rows(&self) -> Result<Rows> {
         let table = Columns::read(&self.root.join(&self.list))?;
         // A column that the config names must exist.
@@ -148,16 +178,21 @@ impl List {
             Some(name) => table.place(name).map(Some),
             None => Ok(table.find(usual)),
         };
-        let (path, label) = (table.place(&self.columns.path)?, table.place(&self.columns.label)?);
+        let learnt = self.columns.target.as_ref().unwrap_or(&self.columns.label);
+        let (path, label) = (table.place(&self.columns.path)?, table.place(learnt)?);
         let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
         let groups = group.map(|_| vec![]);
-        let mut rows = Rows { paths: vec![], labels: vec![], splits: vec![], are_divided: split.is_some(), groups };
+        let are_divided = split.is_some();
+        let mut rows = Rows { paths: vec![], labels: vec![], numbers: vec![], splits: vec![], are_divided, groups };
         for (at, row) in table.rows() {
-            for (column, what) in [(path, "path"), (label, "label")] {
+            for (column, what) in [(path, "path"), (label, learnt.as_str())] {
                 ensure!(!row[column].is_empty(), "{at}: the {what} is empty");
             }
             rows.paths.push(self.root.join(&row[path]));
-            rows.labels.push(row[label].to_string());
+            match self.has_numbers() {
+                true => rows.numbers.push(number(&row[label], learnt, &at)?),
+                false => rows.labels.push(row[label].to_string()),
+            }
             rows.splits.push(match split {
                 Some(column) => SplitName::of_word(&row[column])
                     .with_context(|| format!("{at}: unknown split `{}`; known: {}", &row[column], SplitName::list()))?,
@@ -208,7 +243,8 @@ impl SmallSet for List {
     }
 
     fn write(&self, sizes: &Sizes) -> Result<()> {
-        let ColumnNames { path, label, split, group } = &self.columns;
+        let ColumnNames { path, label, target, split, group } = &self.columns;
+        let label = target.as_ref().unwrap_or(label);
         let (split, group) = (split.as_deref().unwrap_or(SPLIT), group.as_deref().unwrap_or(GROUP));
         let class = |label: usize| self.classes.as_ref().map_or(label.to_string(), |names| names[label].clone());
         let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);

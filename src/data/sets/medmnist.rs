@@ -105,6 +105,7 @@ impl Dataset for MedMnist {
             name: format!("{}/{split}", self.stem()),
             inputs: Inputs::Packed(Packed { pixels, height: side, width: side }),
             labels: kept.map_or_else(|| labels.clone(), |kept| kept.iter().map(|at| labels[*at as usize]).collect()),
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

@@ -29,6 +29,7 @@ mod parquet;
 mod stl10;
 mod svhn;
 mod tiny_imagenet;
+mod uci;
 mod vqa_v2;
 mod vtab;
 mod webdataset;
@@ -72,6 +73,7 @@ pub static DATASETS: &[&Entry] = &[
     &glue::ENTRY,
     &vqa_v2::ENTRY,
     &ok_vqa::ENTRY,
+    &uci::ENTRY,
 ];
 
 /// Returns the entry of a key.
@@ -105,6 +107,7 @@ mod tests {
         let more = match key {
             "vtab" => "task = \"dtd\"\ntrain = \"train800\"",
             "glue" => "task = \"mnli\"",
+            "uci" => "name = \"yacht\"",
             "medmnist" => "task = \"bloodmnist\"",
             "domainnet" => "test = [\"real\", \"sketch\"]",
             "parquet" => "image = \"image\"",
@@ -151,8 +154,16 @@ mod tests {
                 };
                 let sets = if name == SplitName::Test { set.test_sets().len().max(1) } else { 1 };
                 assert_eq!(split.len(), sets * sizes.of(name), "{key}/{name}");
-                assert_eq!(split.labels.iter().max(), Some(&1), "{key}/{name}");
+                assert_eq!(highest(&split), 1, "{key}/{name}");
             }
+        }
+    }
+
+    /// Returns the highest label or number.
+    fn highest(split: &crate::data::Split) -> u32 {
+        match &split.numbers {
+            Some(numbers) => numbers.iter().fold(0.0f32, |a, b| a.max(*b)) as u32,
+            None => split.labels.iter().copied().max().unwrap(),
         }
     }
 
@@ -167,6 +178,11 @@ mod tests {
             ("cifar10", "batches = [4, 2]"),
             ("arc", "part = \"challenge\"\ntest_on = \"test\""),
             ("glue", "task = \"cola\""),
+            ("glue", "task = \"stsb\""),
+            ("jsonl", "prompt = \"{a}\"\ntarget = \"score\""),
+            ("parquet", "text = \"text\"\ntarget = \"score\""),
+            ("list", "columns = { target = \"age\" }"),
+            ("uci", "name = \"yacht\"\nsplit = 4"),
             ("jsonl", "prompt = \"{a}\"\nsecond = \"{b}\"\nlabels = [\"no\", \"yes\"]\ntrain = \"mine\""),
             ("parquet", "text = \"text\"\nsecond = \"text\""),
             ("parquet", "image = \"image\"\nlabel = \"y\"\ntest = 0.3\nsplit_seed = 4"),
@@ -183,7 +199,8 @@ mod tests {
             let (set, sizes) = small(key, toml::from_str(&text).unwrap());
             for name in set.splits().unwrap() {
                 let split = set.load(name, &ROOM).unwrap_or_else(|error| panic!("{key} {more}: {error:#}"));
-                assert_eq!((split.len(), split.labels.iter().max()), (sizes.of(name), Some(&1)), "{key} {more}");
+                assert_eq!((split.len(), highest(&split)), (sizes.of(name), 1), "{key} {more}");
+                assert_eq!(set.has_numbers(), split.numbers.is_some(), "{key} {more}");
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Any images or texts in Parquet, as a repository of the Hub or any other folder has them: a column with images or with texts,
-//! one with labels, perhaps one with groups.
+//! one with labels or numbers, perhaps one with groups.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::list;
 use crate::data::lines::Line;
 use crate::data::read::class_folders::{self, TestPart, draw, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::json_lines::Pairs;
+use crate::data::read::json_lines::{Label, Pairs};
 use crate::data::read::splits::splits;
 use crate::data::read::tables::{Numbers, Tables, groups};
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
@@ -23,7 +23,7 @@ use crate::schema::{Choice, Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "parquet",
-    about: "any images or texts in Parquet, as repositories of the Hub have them: columns for image or text, label, group",
+    about: "any images or texts in Parquet, as repositories of the Hub have them: columns for image or text, label or number, group",
     fetch: "a repository of the Hub, or your own tables: ROOT/data/train-00000-of-00001.parquet, ROOT/<config>/<split>/0000.parquet \
             or ROOT/train.parquet",
     originals: Originals::ByHand("it may be any repository"),
@@ -48,6 +48,8 @@ settings! {
         second: Option<String>;
         /// Column with the labels: names, or numbers that the footer or `classes` names.
         label: String = "label".into();
+        /// Column with a number that is learnt in place of a class.
+        target: Option<String>;
         /// Column with the groups.
         group: Option<String>;
         /// Name of the training split.
@@ -73,6 +75,9 @@ impl Parquet {
                 reader.problem("image", "must name the column with the images, or text the one with the texts")
             }
             _ => {}
+        }
+        if self.classes.is_some() && self.has_numbers() {
+            reader.problem("classes", "means nothing beside target, which is a number: leave one of them out");
         }
         if self.second.is_some() && self.text.is_none() {
             reader.problem("second", "is the second text of a pair, so text must name the first one");
@@ -114,9 +119,19 @@ impl Parquet {
         let mut pairs = Pairs::default();
         for (line, label) in tables.lines(&columns)?.iter().zip(labels) {
             let second = self.second.as_ref().map(|second| line.text(second)).transpose()?;
-            pairs.push(&line.text(column)?, second.as_deref(), *label);
+            pairs.push(&line.text(column)?, second.as_deref(), Label::Class(*label));
         }
         pairs.split((ENTRY.key, split), None)
+    }
+
+    /// Returns the class of each row, which is 0 where numbers are learnt, and the numbers if they are.
+    fn learnt(&self, tables: &Tables) -> Result<(Vec<u32>, Option<Vec<f32>>)> {
+        let Some(target) = &self.target else {
+            return Ok((tables.labels(&self.label, Numbers::Named(&self.classes()?))?, None));
+        };
+        let numbers =
+            tables.lines(&[target.as_str()])?.iter().map(|line| line.number(target)).collect::<Result<Vec<_>>>()?;
+        Ok((vec![0; numbers.len()], Some(numbers)))
     }
 }
 
@@ -143,6 +158,9 @@ impl Dataset for Parquet {
 
     /// Returns the classes of the config, of the footer, or of the labels in the first split that is there.
     fn classes(&self) -> Result<Vec<String>> {
+        if let Some(target) = &self.target {
+            return Ok(vec![target.clone()]);
+        }
         if let Some(given) = &self.classes {
             return Ok(given.clone());
         }
@@ -152,6 +170,21 @@ impl Dataset for Parquet {
             Some(names) => Ok(names),
             None => Ok(list::classes(&tables.words(&self.label)?)),
         }
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.target.is_some()
+    }
+
+    fn numbers(&self) -> Result<Vec<f32>> {
+        let tables = self.open(self.part(SplitName::Train).0)?;
+        let (labels, numbers) = self.learnt(&tables)?;
+        let mut numbers = numbers.context("data.parquet: has classes and no numbers")?;
+        if let Some(kept) = self.drawn(&tables, &labels, SplitName::Train) {
+            numbers = kept.iter().map(|row| numbers[*row as usize]).collect();
+        }
+        let kept = chosen(self.files.subset(), SplitName::Train, &vec![0; numbers.len()]).context("data.parquet")?;
+        Ok(kept.map_or_else(|| numbers.clone(), |kept| kept.iter().map(|row| numbers[*row as usize]).collect()))
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -185,19 +218,19 @@ impl Dataset for Parquet {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let tables = self.open(self.part(split).0)?;
-        let labels = tables.labels(&self.label, Numbers::Named(&self.classes()?))?;
+        let (labels, numbers) = self.learnt(&tables)?;
         let of = self.group.as_ref().map(|column| tables.words(column)).transpose()?;
         let groups = of.map(|of| groups(&of));
         let drawn = self.drawn(&tables, &labels, split);
         let Some(column) = &self.text else {
             let column = self.image.as_deref().unwrap_or_default();
-            let mut listing = Listing { groups, ..tables.listing(column, labels)? };
+            let mut listing = Listing { groups, numbers, ..tables.listing(column, labels)? };
             if let Some(kept) = drawn {
                 listing.select(&kept);
             }
             return self.files.turned(self.exif_orientation).load(listing, (split, split.word()), request);
         };
-        let mut all = Split { groups, ..self.texts(&tables, column, &labels, split)? };
+        let mut all = Split { groups, numbers, ..self.texts(&tables, column, &labels, split)? };
         if let Some(kept) = drawn {
             all = all.select(&kept);
         }
@@ -215,7 +248,9 @@ impl SmallSet for Parquet {
     fn overrides(&self, sizes: &Sizes) -> toml::Table {
         let made_up: Vec<String> = (0..sizes.classes).map(|label| format!("class_{label:03}")).collect();
         let mut keys = toml::Table::new();
-        keys.insert("classes".into(), self.classes.clone().unwrap_or(made_up).into());
+        if !self.has_numbers() {
+            keys.insert("classes".into(), self.classes.clone().unwrap_or(made_up).into());
+        }
         if let Some(TestPart::Share(_)) = self.test {
             let share = sizes.test as f64 / (sizes.train + sizes.test).max(1) as f64;
             keys.insert("test".into(), share.clamp(0.01, 0.9).into());
@@ -233,7 +268,7 @@ impl SmallSet for Parquet {
                 None => sizes.of(split),
             };
             let labels = (0..count).map(|i| sizes.label(i) as i64).collect();
-            let mut columns = vec![(self.label.as_str(), Column::Numbers(labels))];
+            let mut columns = vec![(self.target.as_ref().unwrap_or(&self.label).as_str(), Column::Numbers(labels))];
             if let Some(column) = &self.image {
                 let files = (0..count).map(|i| pictures.file(i).map(<[u8]>::to_vec)).collect::<Result<_>>()?;
                 columns.push((column, Column::Images(files)));

@@ -161,6 +161,7 @@ impl Stl10 {
             name: format!("stl10/{split}"),
             inputs: images,
             labels,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

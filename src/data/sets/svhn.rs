@@ -84,6 +84,7 @@ impl Dataset for Svhn {
             name: format!("svhn/{split}"),
             inputs: images,
             labels: labels.0,
+            numbers: None,
             groups: None,
             corrupt_skipped: 0,
             decoded_from: None,

@@ -8,6 +8,7 @@ use crate::laplace::{Expectation, Fisher, Linearised, Parameters, Settings, Shap
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
+use crate::model::head::Noise;
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
 use crate::schema::{Reader, settings};
@@ -77,6 +78,25 @@ impl MethodSpec for Spec {
 
     fn needs_classes(&self) -> bool {
         true
+    }
+
+    /// The likelihood of a number is a Gaussian of known noise, whose curvature and predictions have a closed form.
+    fn refuses_numbers(&self, noise: Noise) -> Option<String> {
+        if noise != Noise::Fixed {
+            return Some(
+                "is of numbers with a known noise: set head.gaussian.sigma, or choose another method".to_string(),
+            );
+        }
+        let key = if self.tuning == Tuning::Validation {
+            "tuning = \"validation\""
+        } else if matches!(self.predictive, Output::Probit | Output::Bridge) {
+            "predictive = \"probit\" or \"bridge\""
+        } else if self.expectation.fisher == Fisher::Mc {
+            "fisher = \"mc\""
+        } else {
+            return None;
+        };
+        Some(format!("with {key} is of classes, and numbers are learnt: leave the key out, or choose another method"))
     }
 
     fn predictive(&self) -> Predictive {

@@ -152,7 +152,10 @@ fn thresholds(
 }
 
 /// Returns the ⌈(n + 1)(1 − α)⌉-th smallest of n scores.
-pub(super) fn threshold(mut scores: Vec<f64>, alpha: Alpha) -> Result<f64, TooFew> {
+///
+/// # Errors
+/// Fails if so few scores have no such one.
+pub fn threshold(mut scores: Vec<f64>, alpha: Alpha) -> Result<f64, TooFew> {
     scores.sort_by(f64::total_cmp);
     let found = scores.len();
     let place = alpha.rank(found).checked_sub(1);
@@ -163,6 +166,8 @@ pub(super) fn threshold(mut scores: Vec<f64>, alpha: Alpha) -> Result<f64, TooFe
 pub struct Plan {
     pub rules: Vec<Rule>,
     pub alphas: Vec<Alpha>,
+    /// The option of sets of classes that was given, if one was: intervals of numbers have none.
+    pub of_classes: Option<&'static str>,
 }
 
 impl Plan {

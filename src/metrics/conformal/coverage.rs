@@ -140,10 +140,23 @@ fn split(part: Part, outcomes: &[Outcome], ids: &[usize], name: impl Fn(usize) -
 }
 
 /// Every measure with the meaning of its column.
-static MEASURES: [(&str, Column); 6] = [
-    measure("set_coverage", "Coverage", "share of sets that hold the true class", Unit::Fraction, Better::Neither),
+static MEASURES: [(&str, Column); 7] = [
+    measure(
+        "set_coverage",
+        "Coverage",
+        "share of sets that hold the true class, or of intervals that hold the true number",
+        Unit::Fraction,
+        Better::Neither,
+    ),
     measure("mean_set_size", "Set size", "mean number of classes of a set", Unit::One, Better::Lower),
-    measure("empty_sets", "Empty sets", "share of sets without any class", Unit::Fraction, Better::Neither),
+    measure("mean_width", "Width", "mean width of an interval", Unit::One, Better::Lower),
+    measure(
+        "empty_sets",
+        "Empty sets",
+        "share of sets without any class, or of empty intervals",
+        Unit::Fraction,
+        Better::Neither,
+    ),
     measure("lowest_class", "Lowest class", "lowest coverage of a class", Unit::Fraction, Better::Higher),
     measure("lowest_group", "Lowest group", "lowest coverage of a group", Unit::Fraction, Better::Higher),
     measure(

@@ -9,7 +9,7 @@ mod calibrate;
 mod coverage;
 mod rule;
 
-pub use calibrate::{Calibrated, Plan, TooFew};
+pub use calibrate::{Calibrated, Plan, TooFew, threshold};
 pub use coverage::{Coverage, Part, Stratum, measures, of_column};
 pub use rule::{Alpha, Draw, Rule, Thresholds};
 pub use rule::{Regularisation, SCORES, Score};

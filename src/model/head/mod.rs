@@ -2,6 +2,7 @@
 
 pub mod built_in;
 mod entries;
+mod gaussian;
 pub mod names;
 pub mod prompts;
 pub mod tokenizer;
@@ -14,6 +15,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::capped;
 use crate::data::Medium;
+use crate::data::numbers::Scale;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::language::{OUTPUT, Rows, Tokenizer};
 use crate::model::network::ops::{Dual, Tangents, dual};
@@ -24,6 +26,7 @@ use crate::schema::{Reader, Resolved};
 
 pub use entries::HEADS;
 pub use entries::answers::{token_log_probabilities, tokens_of_answers};
+pub use gaussian::{Gaussian, Noise};
 
 /// The way in which a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,11 @@ pub trait HeadSpec: Resolved {
         None
     }
 
+    /// Returns the noise of a head that predicts a number in place of a class.
+    fn noise(&self) -> Option<Noise> {
+        None
+    }
+
     /// Returns the files whose content is part of the experiment's identity.
     fn files(&self) -> Vec<PathBuf> {
         Vec::new()
@@ -112,7 +120,7 @@ pub struct Entry {
 pub struct Head {
     /// The weight, `[C, d]`.
     pub weight: Tensor,
-    /// The bias, `[C]`.
+    /// The bias, `[C]`. Where it is longer than the weight, the outputs beyond are biases alone.
     pub bias: Tensor,
     /// Whether features are L2-normalised first.
     pub normalised: bool,
@@ -123,6 +131,8 @@ pub struct Head {
     pub cap: Option<f64>,
     /// The texts of the classes, where the checkpoint's own text tower has embedded them.
     pub texts: Option<Texts>,
+    /// The Gaussian that the outputs mean, if they predict a number in place of classes.
+    pub gaussian: Option<Gaussian>,
 }
 
 /// The texts of a zero-shot head in front of the text tower's projection Q. The embedding of class c, h_c = Q ψ_c + o_c, has
@@ -163,13 +173,27 @@ impl Head {
     fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Head {
         let rows = self.rows.as_ref().map(Tensor::shallow_clone);
         let texts = self.texts.as_ref().map(|texts| texts.map(&of));
-        let Head { normalised, training, cap, .. } = *self;
-        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, cap, texts }
+        let Head { normalised, training, cap, gaussian, .. } = *self;
+        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, cap, texts, gaussian }
     }
 
-    /// Returns the number of classes; 0 for a head that writes tokens.
+    /// Returns the same head, whose Gaussian has the scale of the training numbers.
+    pub fn scaled(self, scale: Option<Scale>) -> Head {
+        let gaussian = self.gaussian.map(|own| Gaussian { scale: scale.unwrap_or(own.scale), ..own });
+        Head { gaussian, ..self }
+    }
+
+    /// Returns the Gaussian of a head that predicts a number.
+    ///
+    /// # Panics
+    /// Panics if it has classes, which configs exclude where numbers are learnt.
+    pub fn gaussian(&self) -> &Gaussian {
+        self.gaussian.as_ref().expect("a head of numbers")
+    }
+
+    /// Returns the number of outputs, which are logits of classes but for a head of numbers; 0 for a head that writes tokens.
     pub fn classes(&self) -> i64 {
-        self.weight.size()[0]
+        self.bias.size()[0]
     }
 
     /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so.
@@ -206,16 +230,35 @@ impl Head {
             (Some(weight), Some(bias)) => {
                 let (weight, bias) = (weight.to_kind(kind), bias.to_kind(kind));
                 let x = features.expand([weight.size()[0], -1, -1], false);
+                let [bias, beyond] = split_bias(&weight, &bias);
                 let logits = linear_per_particle(&x, &weight, Some(&bias));
                 weights.record_head(features, &logits);
-                logits
+                with_biases(logits, &beyond)
             }
             _ => match &self.rows {
                 Some(rows) if weights.adapts(OUTPUT) => of_rows(weights, rows, features),
-                _ => linear(features, &self.weight, Some(&self.bias)),
+                _ => {
+                    let [bias, beyond] = split_bias(&self.weight, &self.bias);
+                    with_biases(linear(features, &self.weight, Some(&bias)), &beyond.unsqueeze(0))
+                }
             },
         }
     }
+}
+
+/// Returns the biases of the rows of a weight `[…, R, d]`, and those beyond them, of `bias: […, C]`.
+fn split_bias(weight: &Tensor, bias: &Tensor) -> [Tensor; 2] {
+    let (rows, all) = (weight.size()[weight.dim() - 2], bias.size()[bias.dim() - 1]);
+    [bias.narrow(-1, 0, rows), bias.narrow(-1, rows, all - rows)]
+}
+
+/// Returns the outputs `[p, B, R]` of a weight with biases `[p, C − R]` behind them, which are the same for all samples.
+fn with_biases(outputs: Tensor, beyond: &Tensor) -> Tensor {
+    if beyond.size()[1] == 0 {
+        return outputs;
+    }
+    let beyond = beyond.unsqueeze(1).expand([outputs.size()[0], outputs.size()[1], -1], false);
+    Tensor::cat(&[outputs, beyond], 2)
 }
 
 /// Logits and their derivatives.
@@ -239,9 +282,16 @@ impl Head {
         let by_inputs = x.moved.as_ref().map(|moved| linear(moved, &weight, None));
         let by_weights = moves.own("head.weight").zip(moves.own("head.bias")).map(|(weight, bias)| {
             let (weight, bias) = (weight.to_kind(kind), bias.to_kind(kind));
-            linear_per_particle(&x.value.expand([weight.size()[0], -1, -1], false), &weight, Some(&bias))
+            let [bias, beyond] = split_bias(&weight, &bias);
+            let x = x.value.expand([weight.size()[0], -1, -1], false);
+            (linear_per_particle(&x, &weight, Some(&bias)), beyond)
         });
+        let (by_weights, beyond) = by_weights.unzip();
         let moved = [by_inputs, by_weights].into_iter().flatten().reduce(|a, b| a + b);
+        let moved = match (moved, beyond) {
+            (Some(moved), Some(beyond)) => Some(with_biases(moved, &beyond)),
+            (moved, _) => moved,
+        };
         Dual { value: self.classify(mode, &x.value), moved }
     }
 

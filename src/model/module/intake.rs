@@ -1,4 +1,4 @@
-//! What a module takes: images, or the tokens of texts.
+//! What a module takes: images, the tokens of texts, or rows of numbers.
 //!
 //! The loaded copies of a module ([`Copies`]) give every particle of a pass a module of its own.
 //! A module reads its parameters from tensors that it owns. Before a forward pass they are filled with a particle's
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use tch::{CModule, Device, IValue, Kind, Tensor, no_grad};
 
 use crate::base::tensor::first_line;
-use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, of_texts};
+use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, VALUES, of_texts};
 use crate::model::archive::{Archive, call, tensor_of};
 use crate::model::network::{Parameters, Weights};
 use crate::schema::words;
@@ -25,6 +25,8 @@ pub enum Intake {
     /// Images `[B, 3, S, S]` of S pixels per side.
     Images(i64),
     Texts(Texts),
+    /// Rows `[B, F]` of F numbers.
+    Rows(i64),
 }
 
 /// The tokens of texts that a module takes.
@@ -59,6 +61,7 @@ impl Intake {
         match self {
             Intake::Images(_) => "image",
             Intake::Texts(_) => "text",
+            Intake::Rows(_) => "row",
         }
     }
 
@@ -67,6 +70,7 @@ impl Intake {
         match self {
             Intake::Images(size) => format!("{size} px"),
             Intake::Texts(texts) => format!("texts of at most {} tokens", texts.tokens),
+            Intake::Rows(width) => format!("rows of {width} numbers"),
         }
     }
 
@@ -79,14 +83,15 @@ impl Intake {
                 let tokens = texts.tokens;
                 format!("texts         token ids{kinds}, at most {tokens} tokens here (checkpoint.max_tokens)")
             }
+            Intake::Rows(width) => format!("rows          {width} numbers each"),
         }
     }
 
-    /// Returns the number of pixels per side of an image; `None` for texts.
+    /// Returns the number of pixels per side of an image; `None` for texts and rows.
     pub fn image_size(&self) -> Option<i64> {
         match self {
             Intake::Images(size) => Some(*size),
-            Intake::Texts(_) => None,
+            Intake::Texts(_) | Intake::Rows(_) => None,
         }
     }
 
@@ -98,14 +103,16 @@ impl Intake {
                 let names = [IDS, MASK, KINDS].into_iter().take(texts.inputs);
                 Fields::new(names.map(|name| (name, vec![texts.tokens])).collect())
             }
+            Intake::Rows(width) => Fields::of(VALUES, vec![*width]),
         }
     }
 
-    /// Returns the samples of one tensor: images `[B, 3, S, S]`, or texts `[B, 2 or 3, T]`.
+    /// Returns the samples of one tensor: images `[B, 3, S, S]`, texts `[B, 2 or 3, T]`, or rows `[B, F]`.
     pub fn samples(&self, packed: &Tensor) -> Fields {
         match self {
             Intake::Images(_) => Fields::of(PIXELS, packed.shallow_clone()),
             Intake::Texts(_) => of_texts(packed),
+            Intake::Rows(_) => Fields::of(VALUES, packed.shallow_clone()),
         }
     }
 
@@ -113,7 +120,7 @@ impl Intake {
     pub fn method(&self, archive: &Archive) -> &'static str {
         match self {
             Intake::Images(_) => archive.image_method(),
-            Intake::Texts(_) => "forward",
+            Intake::Texts(_) | Intake::Rows(_) => "forward",
         }
     }
 
@@ -122,6 +129,7 @@ impl Intake {
         match self {
             Intake::Images(_) => vec![IValue::Tensor(samples.get(PIXELS).shallow_clone())],
             Intake::Texts(texts) => texts.padding.arguments(samples).into_iter().map(IValue::Tensor).collect(),
+            Intake::Rows(_) => vec![IValue::Tensor(samples.get(VALUES).shallow_clone())],
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
 use crate::model::module::{Module, Texts, Tokenizer};
 use crate::model::network::{HEAD, Parameters};
-use crate::model::recognition::identify::check_images;
+use crate::model::recognition::identify::{check_images, check_rows};
 use crate::model::vit::OwnHead;
 
 /// What a module is opened for.
@@ -23,6 +23,8 @@ pub enum Wanted {
     Images(i64),
     /// Texts by the tokenizer at a path.
     Texts { tokenizer: PathBuf, limit: Limit },
+    /// Rows of this many numbers.
+    Rows(i64),
 }
 
 /// A module that was loaded and tried.
@@ -49,7 +51,8 @@ pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
     check_inputs(&archive, wanted).with_context(|| shown.to_string())?;
     let running_statistics = archive.code_has("running_mean");
     let (intake, samples, tokenizer) = match wanted {
-        Wanted::Images(size) => (Intake::Images(*size), Samples::of_images(check_images(*size)), None),
+        Wanted::Images(size) => (Intake::Images(*size), Samples::of_one_size(check_images(*size)), None),
+        Wanted::Rows(width) => (Intake::Rows(*width), Samples::of_one_size(check_rows(*width)), None),
         Wanted::Texts { tokenizer, limit } => {
             let inputs = archive.inputs().len();
             let tokenizer = Tokenizer::open(tokenizer, *limit, inputs)?;
@@ -83,6 +86,12 @@ fn check_inputs(archive: &Archive, wanted: &Wanted) -> Result<()> {
             !takes_texts,
             "its forward takes {} tensors ({named}), as that of a text encoder: name its tokenizer by checkpoint.tokenizer, and \
              leave image_size out",
+            inputs.len()
+        ),
+        Wanted::Rows(_) => ensure!(
+            inputs.len() == 1,
+            "its forward takes {} tensors ({named}), and that of rows of numbers takes one: for texts, leave checkpoint.inputs out and set \
+             tokenizer",
             inputs.len()
         ),
         Wanted::Texts { .. } => ensure!(
@@ -146,6 +155,10 @@ pub static KIND: KindEntry = KindEntry {
         Medium::Texts => Foreign {
             keys: &["image_size", "normalize", "interpolation", "crop_pct"],
             why: "means nothing to a module of texts: leave it out",
+        },
+        Medium::Rows => Foreign {
+            keys: &["image_size", "normalize", "interpolation", "crop_pct", "tokenizer", "max_tokens", "truncate"],
+            why: "means nothing to a module of rows of numbers (inputs): leave it out",
         },
         _ => OF_TEXTS,
     },

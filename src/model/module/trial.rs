@@ -50,10 +50,10 @@ impl Samples {
         &self.batch
     }
 
-    /// Takes images `[B, 3, S, S]`.
-    pub fn of_images(images: Tensor) -> Samples {
-        let alone = (0..images.size()[0]).map(|image| images.narrow(0, image, 1)).collect();
-        Samples { alone, largest: images.shallow_clone(), batch: images }
+    /// Takes samples of one size: images `[B, 3, S, S]`, or rows of numbers `[B, F]`.
+    pub fn of_one_size(batch: Tensor) -> Samples {
+        let alone = (0..batch.size()[0]).map(|sample| batch.narrow(0, sample, 1)).collect();
+        Samples { alone, largest: batch.shallow_clone(), batch }
     }
 
     /// Makes texts of different lengths, of tokens up to `largest`, which occurs.
@@ -159,7 +159,8 @@ impl Trial {
         let (size, sample) = (self.samples.batch.size(), copies.intake().sample());
         let what = match size[..] {
             [count, _, height, width] => format!("{count} images of {height} x {width} pixels (checkpoint.image_size)"),
-            _ => format!("{} texts of up to {} tokens", size[0], size[2]),
+            [count, _, tokens] => format!("{count} texts of up to {tokens} tokens"),
+            _ => format!("{} rows of {} numbers (checkpoint.inputs)", size[0], size[size.len() - 1]),
         };
         let output = self.run(copies, &self.samples.batch).with_context(|| format!("its forward fails on {what}"))?;
         let vector = output.dim() >= 2 && output.size()[0] == size[0] && output.size()[2..].iter().all(|one| *one == 1);

@@ -171,9 +171,14 @@ fn is_half(archive: &Archive) -> bool {
 
 /// Returns a random batch without using libtorch's generator.
 pub fn check_images(size: i64) -> Tensor {
+    check_rows(3 * size * size).view([CHECK_BATCH, 3, size, size])
+}
+
+/// Returns a random batch of rows `[B, F]` of F numbers.
+pub fn check_rows(width: i64) -> Tensor {
     let mut rng = stream(0, Purpose::Check, &[]);
-    let pixels: Vec<f32> = (0..CHECK_BATCH * 3 * size * size).map(|_| rng.random_range(-2.0f32..2.0)).collect();
-    Tensor::from_slice(&pixels).view([CHECK_BATCH, 3, size, size])
+    let numbers: Vec<f32> = (0..CHECK_BATCH * width).map(|_| rng.random_range(-2.0f32..2.0)).collect();
+    Tensor::from_slice(&numbers).view([CHECK_BATCH, width])
 }
 
 /// Returns random texts `[B, T]` of different lengths: start, tokens, end (the largest token), zeros.

@@ -256,7 +256,7 @@ impl Sources {
     /// Adds the rows of `table` to the result rows, the out-of-distribution rows or those of conformal sets.
     fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
         let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
-        let (ood, conformal) = (has(OOD_KEYS), has(&["condition", "alpha", "mean_set_size"]));
+        let (ood, conformal) = (has(OOD_KEYS), has(&["condition", "alpha", "set_coverage"]));
         ensure!(
             ood || conformal || has(&["method", "condition"]),
             "results file {}: has neither the columns `method` and `condition` of results nor `ood_set` and `score`",

@@ -62,10 +62,14 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     let named = |set: &str| (0..table.rows.len()).any(|row| table.cell(row, sets) == set);
     let mut metrics = metrics::columns_of_sets(&named);
     metrics.extend(metrics::columns_where(|shown| shown.tables));
-    // Answers have metrics of their own, which other rows do not have.
-    let answers = metrics::answers::columns().into_iter().filter(|column| table.columns.iter().any(|c| c == column));
-    metrics.extend(answers.map(String::from));
+    metrics.extend(columns_without_classes(table));
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
+}
+
+/// Returns the columns of the metrics of answers and of numbers that a table has: other rows do not have them.
+pub fn columns_without_classes(table: &Table) -> impl Iterator<Item = String> {
+    let own = metrics::answers::columns().into_iter().chain(metrics::numbers::shown_columns());
+    own.filter(|column| table.columns.iter().any(|known| known == column)).map(String::from)
 }
 
 /// Returns the columns that name a result, without the file that its predictions come from.
@@ -136,7 +140,7 @@ pub fn conformal(sources: &Sources) -> RenderedTable {
     let table = of_all_images(&sources.conformal);
     let columns = conformal_columns(&table);
     let caption = format!(
-        "Sets of classes that hold the true one with probability 1 - alpha for images like the calibration images: one \
+        "Sets of classes, or intervals of numbers, that hold the true one with probability 1 - alpha for images like the calibration images: one \
          row per run, test set, condition, score and average, over all images; the files have them by class, group and \
          size of set, too. {}",
         Average::legend()
@@ -177,6 +181,7 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[String
 pub fn seeds(sources: &Sources) -> RenderedTable {
     let aggregates = aggregates(sources);
     let mut columns = metrics::columns_where(|shown| shown.seeds);
+    columns.extend(metrics::numbers::shown_columns().map(String::from));
     columns.retain(|metric| aggregates.iter().any(|one| one.summary(metric).is_some()));
     let title = |column: &String| match is_fraction(column) {
         true => format!("{column} [%]"),

@@ -7,15 +7,32 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
-use crate::schema::settings;
-use crate::subspace::layout::{flat_head, initial_head, push_head};
+use crate::schema::{settings, words};
+use crate::subspace::layout::{flat_head, initial_head, push_head, uniform};
 use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
 
-pub static ENTRY: Entry =
-    Entry { key: "full", about: "every weight of the network, per particle", read: |_| Box::new(Spec) };
+pub static ENTRY: Entry = Entry {
+    key: "full",
+    about: "every weight of the network, per particle",
+    read: |reader| Box::new(Spec::read(reader)),
+};
+
+words! {
+    /// The weights with which particles start.
+    enum Start {
+        /// Those of the checkpoint.
+        Checkpoint = "checkpoint",
+        /// Those of the checkpoint, but for random ones of the linear layers.
+        Random = "random",
+    }
+}
 
 settings! {
-    struct Spec;
+    struct Spec {
+        /// Weights with which particles start: those of the checkpoint, or new ones of the linear layers for each particle, drawn as in
+        /// `torch.nn.Linear`, for networks that were not pretrained.
+        start: Start = Start::Checkpoint, omit Start::Checkpoint;
+    }
 }
 
 impl SubspaceSpec for Spec {
@@ -49,8 +66,23 @@ impl SubspaceSpec for Spec {
         if !matches!(head.training, Training::Never | Training::OfNetwork | Training::Tokens) {
             push_head(&mut layout, head);
         }
-        Ok(Box::new(Full { layout, names, start, head: head.to(Device::Cpu, Kind::Float) }))
+        let redrawn = match self.start {
+            Start::Checkpoint => Vec::new(),
+            Start::Random => redrawn(base, &linear),
+        };
+        Ok(Box::new(Full { layout, names, start, redrawn, head: head.to(Device::Cpu, Kind::Float) }))
     }
+}
+
+/// Returns the places of the weights named in `linear` and of the biases beside them, with the number of inputs of each layer.
+fn redrawn(base: &Parameters, linear: &HashSet<String>) -> Vec<(usize, i64)> {
+    let of_layer = |name: &String| {
+        let layer = name.strip_suffix(".weight").or_else(|| name.strip_suffix(".bias"))?;
+        let weight = format!("{layer}.weight");
+        linear.contains(&weight).then(|| base.get(&weight).map(|weight| weight.size()[1]))?
+    };
+    let places = base.all().iter().enumerate();
+    places.filter_map(|(place, (name, _))| Some((place, of_layer(name)?))).collect()
 }
 
 struct Full {
@@ -58,14 +90,27 @@ struct Full {
     names: Vec<String>,
     /// The weights of the checkpoint, which are not copied.
     start: Vec<Tensor>,
+    /// The places of the weights that each particle draws anew, and the number of inputs of their layers.
+    redrawn: Vec<(usize, i64)>,
     head: Head,
 }
 
 impl Full {
-    /// Returns the weights of the checkpoint as one row with `head` behind them, in f32 on the CPU.
-    fn row(&self, head: Option<Tensor>) -> Tensor {
+    /// Returns the weights of the checkpoint with those that `particle` draws, `U(±1/√inputs)`.
+    fn drawn(&self, seed: u64, particle: u64) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = self.start.iter().map(Tensor::shallow_clone).collect();
+        for &(place, inputs) in &self.redrawn {
+            let (size, bound) = (self.start[place].size(), 1.0 / (inputs as f64).sqrt());
+            let numbers = uniform(seed, particle, place as u64, size.iter().product::<i64>() as usize, bound);
+            all[place] = Tensor::from_slice(&numbers).view(size.as_slice());
+        }
+        all
+    }
+
+    /// Returns weights as one row with `head` behind them, in f32 on the CPU.
+    fn row(weights: &[Tensor], head: Option<Tensor>) -> Tensor {
         let flat = |t: &Tensor| t.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
-        Tensor::cat(&self.start.iter().map(flat).chain(head).collect::<Vec<_>>(), 0)
+        Tensor::cat(&weights.iter().map(flat).chain(head).collect::<Vec<_>>(), 0)
     }
 }
 
@@ -80,7 +125,7 @@ impl Subspace for Full {
             Training::WithBackbone => Some(flat_head(&self.head)),
             Training::Always => Some(initial_head(seed, particle, &self.head)),
         };
-        Ok(self.row(head))
+        Ok(Full::row(&self.drawn(seed, particle), head))
     }
 
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
@@ -98,7 +143,7 @@ impl Subspace for Full {
             Training::WithBackbone => Some(flat_head(&self.head)),
             Training::Always => Some(flat_head(&self.head).zeros_like()),
         };
-        self.row(head)
+        Full::row(&self.start, head)
     }
 
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
@@ -109,6 +154,6 @@ impl Subspace for Full {
     fn again(&self) -> Box<dyn Subspace> {
         let (layout, names) = (self.layout.clone(), self.names.clone());
         let start = self.start.iter().map(Tensor::shallow_clone).collect();
-        Box::new(Full { layout, names, start, head: self.head.again() })
+        Box::new(Full { layout, names, start, redrawn: self.redrawn.clone(), head: self.head.again() })
     }
 }

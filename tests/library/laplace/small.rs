@@ -241,3 +241,52 @@ fn one_token_is_the_same_expanded_and_reduced_and_several_are_not() {
     let (several, other) = (of(TOKENS, Tokens::Expand), of(TOKENS, Tokens::Reduce));
     assert!((several.0 - other.0).abs() > 1e-3, "{} {}", several.0, other.0);
 }
+
+/// The last layer of a network that predicts a number, by laplace-torch 0.3 (scripts/make_laplace_regression_goldens.py): log-likelihood,
+/// evidence, and the mean's variance, to which the noise is added. On another scale of the numbers, all is the same in its unit.
+#[test]
+fn numbers_equal_laplace_torch() {
+    let text = std::fs::read_to_string(fixture("laplace_regression.json")).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let list = |value: &serde_json::Value| -> Vec<f64> {
+        let flat = |one: &serde_json::Value| match one.as_array() {
+            Some(row) => row.iter().map(|one| one.as_f64().unwrap()).collect(),
+            None => vec![one.as_f64().unwrap()],
+        };
+        value.as_array().unwrap().iter().flat_map(flat).collect()
+    };
+    let (sigma, precision) = (golden["sigma"].as_f64().unwrap(), golden["precision"].as_f64().unwrap());
+    let [x, y, tests, weight, bias] = ["x", "y", "tests", "weight", "bias"].map(|key| list(&golden[key]));
+    let map = |role, inputs| Map { block: 0, role, inputs, outputs: 1 };
+    let maps = Maps { maps: vec![map(Role::Head, 3), map(Role::HeadBias, 1)], columns: 0..4 };
+    let pass = |rows: &[f64]| {
+        let features = tensor(rows, &[-1, 3]);
+        let ones = Tensor::ones([features.size()[0], 1, 1], F64);
+        let logits = features.matmul(&tensor(&weight, &[3, 1])) + bias[0];
+        let sites = [features.unsqueeze(1), ones].map(|input| Site { input, source: Source::Logits });
+        Pass { logits, layers: Vec::new(), sites: sites.into() }
+    };
+    let theta = Tensor::cat(&[tensor(&weight, &[3]), tensor(&bias, &[1])], 0);
+    for scale in [Scale::NONE, Scale { mean: -3.0, std: 5.0 }] {
+        let Scale { mean, std } = scale;
+        let gaussian = Gaussian { sigma: Some(sigma * std), scale };
+        let numbers = tensor(&y, &[-1]) * std + mean;
+        for (structure, key) in [(Structure::Full, "full"), (Structure::Diag, "diag"), (Structure::Kron, "kron")] {
+            let found = |name: &str| golden["found"][key][name].as_f64().unwrap();
+            let train = pass(&x);
+            // A density in another unit is divided by it.
+            let units = std.ln() * y.len() as f64;
+            let likelihood = -gaussian.losses(&train.logits, &numbers).sum(Kind::Double).double_value(&[]);
+            assert!((likelihood + units - found("log_likelihood")).abs() < 1e-9, "{key}: {likelihood}");
+            let curvature = fitted_by(Labels::Numbers(gaussian.fixed().unwrap()), &maps, shape(structure), &[train]);
+            let evidence = Evidence::new(&curvature, &theta, likelihood).unwrap().at(precision);
+            assert!((evidence + units - found("evidence")).abs() < 1e-9, "{key}: {evidence}");
+            let at = pass(&tests);
+            let v = Projected::new(&curvature, &maps, &at).unwrap().variance(precision).unwrap().view([-1, 1]);
+            near(&v, &tensor(&list(&golden["found"][key]["variance"]), &[-1, 1]), 1e-9, key);
+            let [means, variances] = gaussian.moments(&Tensor::cat(&[&at.logits, &v], 1));
+            near(&means, &(tensor(&list(&golden["found"][key]["mean"]), &[-1]) * std + mean), 1e-12, key);
+            near(&variances, &((v.view([-1]) + sigma * sigma) * std * std), 1e-12, key);
+        }
+    }
+}

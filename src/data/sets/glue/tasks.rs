@@ -3,7 +3,7 @@
 use crate::schema::words;
 
 words! {
-    /// A task of classification.
+    /// A task, of classification but for the last.
     pub enum Task {
         /// Whether a sentence is acceptable English (Warstadt et al. 2018).
         Cola = "cola",
@@ -21,6 +21,8 @@ words! {
         Rte = "rte",
         /// Whether a sentence with a pronoun resolved follows from one with the pronoun (Levesque et al. 2012).
         Wnli = "wnli",
+        /// How similar two sentences are, a number from 0 to 5 (Cer et al. 2017).
+        Stsb = "stsb",
     }
 }
 
@@ -34,7 +36,7 @@ pub struct Layout {
     pub first: &'static str,
     pub second: Option<&'static str>,
     pub label: &'static str,
-    /// The label of each class in the files, and the names of the classes.
+    /// The label of each class in the files, none if labels are numbers, and the names of the classes, or of the number.
     pub labels: &'static [&'static str],
     pub classes: &'static [&'static str],
     /// The keys of the texts in JSON lines.
@@ -128,6 +130,23 @@ static RTE: Layout = PAIRS;
 static WNLI: Layout =
     Layout { folder: "WNLI", labels: BITS, classes: &["not_entailment", "entailment"], train: 635, dev: 71, ..PAIRS };
 
+static STSB: Layout = Layout {
+    folder: "STS-B",
+    label: "score",
+    labels: &[],
+    classes: &["similarity"],
+    train: 5_749,
+    dev: 1_500,
+    ..PAIRS
+};
+
+impl Layout {
+    /// Returns whether labels are numbers.
+    pub fn has_numbers(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
 impl Task {
     pub fn layout(self) -> &'static Layout {
         match self {
@@ -139,6 +158,7 @@ impl Task {
             Task::Qnli => &QNLI,
             Task::Rte => &RTE,
             Task::Wnli => &WNLI,
+            Task::Stsb => &STSB,
         }
     }
 }

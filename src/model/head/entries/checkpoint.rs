@@ -57,6 +57,7 @@ impl HeadSpec for Own {
             rows: None,
             cap: None,
             texts: None,
+            gaussian: None,
         })
     }
 

@@ -51,6 +51,7 @@ impl HeadSpec for LabelWords {
             rows: Some(rows),
             cap: logit_cap,
             texts: None,
+            gaussian: None,
         })
     }
 

@@ -2,6 +2,7 @@
 
 pub mod answers;
 mod checkpoint;
+mod gaussian;
 mod label_words;
 mod linear;
 mod zero_shot;
@@ -10,4 +11,4 @@ use crate::model::head::Entry;
 
 /// Every known head.
 pub static HEADS: &[&Entry] =
-    &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY, &answers::ENTRY];
+    &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY, &answers::ENTRY, &gaussian::ENTRY];

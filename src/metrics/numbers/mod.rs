@@ -1,0 +1,228 @@
+//! Metrics of predicted numbers. The members are a mixture of Gaussians; a metric is a pure function of the samples and one line in
+//! [`NUMBER_METRICS`].
+
+pub mod conformal;
+mod correlation;
+#[cfg(test)]
+mod goldens;
+mod scored;
+
+use super::{Better, Column, Unit};
+use correlation::{pearson, spearman};
+
+pub use scored::{LEVELS, Mixture, Sample, of_all};
+
+/// A metric of predicted numbers.
+pub struct NumberMetric {
+    /// The name of the column.
+    pub key: &'static str,
+    /// The name in figures.
+    pub short: &'static str,
+    /// The formula and its conventions.
+    pub definition: &'static str,
+    pub unit: Unit,
+    pub better: Better,
+    /// Whether printed tables have it; files have all.
+    pub is_shown: bool,
+    /// The value; `None` if it is not defined.
+    pub eval: fn(&[Sample]) -> Option<f64>,
+}
+
+/// What most metrics are: numbers that are better when they are lower, in files alone.
+const LOWER: NumberMetric = NumberMetric {
+    key: "",
+    short: "",
+    definition: "",
+    unit: Unit::One,
+    better: Better::Lower,
+    is_shown: false,
+    eval: |_| None,
+};
+
+/// Every metric of predicted numbers, in the order of the columns.
+pub static NUMBER_METRICS: &[NumberMetric] = &[
+    NumberMetric {
+        key: "rmse",
+        short: "RMSE",
+        definition: "root of the mean squared difference of the mixture's mean from the number",
+        is_shown: true,
+        eval: |all| Some(mean(all, |one| (one.mean - one.number).powi(2)).sqrt()),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "mae",
+        short: "MAE",
+        definition: "mean absolute difference of the mixture's mean from the number",
+        eval: |all| Some(mean(all, |one| (one.mean - one.number).abs())),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "nll",
+        short: "NLL",
+        definition: "mean of -log sum_i w_i N(y; mean_i, variance_i), the density of the members' mixture",
+        unit: Unit::Nats,
+        is_shown: true,
+        eval: |all| Some(mean(all, |one| one.nll)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "nll_normal",
+        short: "NLL of one Gaussian",
+        definition: "the same under the Gaussian with the mixture's mean and variance",
+        unit: Unit::Nats,
+        eval: |all| Some(mean(all, |one| one.nll_normal)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "crps",
+        short: "CRPS",
+        definition: "mean of E|X - y| - E|X - X'| / 2 for X, X' of the mixture: the continuous ranked probability score",
+        is_shown: true,
+        eval: |all| Some(mean(all, |one| one.crps)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "crps_normal",
+        short: "CRPS of one Gaussian",
+        definition: "the same for the Gaussian with the mixture's mean and variance",
+        eval: |all| Some(mean(all, |one| one.crps_normal)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "coverage_90",
+        short: "Coverage of 90 %",
+        definition: "share of numbers in the central 90 % interval of the mixture",
+        unit: Unit::Fraction,
+        better: Better::Neither,
+        is_shown: true,
+        eval: |all| Some(covered(all, LEVELS[0])),
+    },
+    NumberMetric {
+        key: "width_90",
+        short: "Width of 90 %",
+        definition: "mean width of the central 90 % interval of the mixture",
+        is_shown: true,
+        eval: |all| Some(mean(all, |one| one.widths[0])),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "coverage_95",
+        short: "Coverage of 95 %",
+        definition: "share of numbers in the central 95 % interval of the mixture",
+        unit: Unit::Fraction,
+        better: Better::Neither,
+        eval: |all| Some(covered(all, LEVELS[1])),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "width_95",
+        short: "Width of 95 %",
+        definition: "mean width of the central 95 % interval of the mixture",
+        eval: |all| Some(mean(all, |one| one.widths[1])),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "qce",
+        short: "QCE",
+        definition: "quantile calibration error: mean over 15 central intervals from 5 % to 95 % of |share covered - level| \
+                     (torch-uncertainty)",
+        unit: Unit::Fraction,
+        is_shown: true,
+        eval: |all| Some(quantile_calibration_error(all)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "mace",
+        short: "MACE",
+        definition: "mean over 100 levels p from 0 to 1 of |share of F(y) <= p - p| (Kuleshov et al. 2018)",
+        unit: Unit::Fraction,
+        eval: |all| Some(mean_absolute_calibration_error(all)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "aleatoric",
+        short: "Noise",
+        definition: "root of the mean of the members' variances: the deviation of the noise",
+        better: Better::Neither,
+        eval: |all| Some(mean(all, |one| one.aleatoric).sqrt()),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "epistemic",
+        short: "Disagreement",
+        definition: "root of the mean variance of the members' means; empty for one member",
+        better: Better::Neither,
+        eval: |all| Some(mean(all, |one| one.epistemic).sqrt()).filter(|spread| *spread > 0.0),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "pearson",
+        short: "Pearson",
+        definition: "correlation of the mixture's mean with the number; empty if one of them is constant",
+        better: Better::Higher,
+        eval: |all| pearson(&of(all, |one| one.mean), &of(all, |one| one.number)),
+        ..LOWER
+    },
+    NumberMetric {
+        key: "spearman",
+        short: "Spearman",
+        definition: "correlation of their ranks, where equal numbers share the mean rank",
+        better: Better::Higher,
+        eval: |all| spearman(&of(all, |one| one.mean), &of(all, |one| one.number)),
+        ..LOWER
+    },
+];
+
+fn of(all: &[Sample], value: impl Fn(&Sample) -> f64) -> Vec<f64> {
+    all.iter().map(value).collect()
+}
+
+/// Returns the mean over samples, of which there is at least one.
+fn mean(all: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    all.iter().map(value).sum::<f64>() / all.len() as f64
+}
+
+/// Returns the share of numbers in the central intervals with a share.
+fn covered(all: &[Sample], share: f64) -> f64 {
+    mean(all, |one| f64::from(u8::from(one.share() <= share)))
+}
+
+fn quantile_calibration_error(all: &[Sample]) -> f64 {
+    const LEVELS: usize = 15;
+    let gap = |at: usize| {
+        let level = 0.05 + 0.9 * at as f64 / (LEVELS - 1) as f64;
+        (covered(all, level) - level).abs()
+    };
+    (0..LEVELS).map(gap).sum::<f64>() / LEVELS as f64
+}
+
+fn mean_absolute_calibration_error(all: &[Sample]) -> f64 {
+    const LEVELS: usize = 100;
+    let gap = |at: usize| {
+        let level = at as f64 / (LEVELS - 1) as f64;
+        (mean(all, |one| f64::from(u8::from(one.place <= level))) - level).abs()
+    };
+    (0..LEVELS).map(gap).sum::<f64>() / LEVELS as f64
+}
+
+/// Returns the columns of all metrics with their values.
+pub fn evaluate(all: &[Sample]) -> Vec<(String, Option<f64>)> {
+    NUMBER_METRICS.iter().map(|metric| (metric.key.to_string(), (metric.eval)(all))).collect()
+}
+
+/// Returns the value of the metric with this key.
+pub fn value(all: &[Sample], key: &str) -> Option<f64> {
+    NUMBER_METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(all))
+}
+
+/// Returns the columns that printed tables have.
+pub fn shown_columns() -> impl Iterator<Item = &'static str> {
+    NUMBER_METRICS.iter().filter(|metric| metric.is_shown).map(|metric| metric.key)
+}
+
+/// Returns the meaning of a column.
+pub fn of_column(name: &str) -> Option<Column> {
+    let metric = NUMBER_METRICS.iter().find(|metric| metric.key == name)?;
+    let NumberMetric { short, definition, unit, better, .. } = *metric;
+    Some(Column { short, definition, unit, better })
+}
