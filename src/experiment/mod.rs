@@ -8,6 +8,7 @@ mod identity;
 pub mod keys;
 mod layers;
 mod overrides;
+mod packing;
 mod recipe;
 mod train_table;
 mod training;

@@ -26,6 +26,7 @@ mod identity;
 mod init;
 mod language_runs;
 mod laplace_runs;
+mod packed;
 mod page;
 mod registry;
 mod rehearse;
