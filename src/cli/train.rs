@@ -101,7 +101,7 @@ pub fn run(args: &TrainArgs, group: Rc<ProcessGroup>) -> Result<()> {
     }
     // Mistakes are found before the first run trains.
     let experiments = args.seeds.iter().map(|seed| args.read(Some(*seed))).collect::<Result<Vec<_>>>()?;
-    if args.packed {
+    if args.packed && experiments.len() > 1 {
         train_packed(args, &experiments, &group)?;
         if args.until_epoch.is_some() {
             return Ok(());
