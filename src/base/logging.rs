@@ -27,7 +27,7 @@ use super::small::wrapped;
 static BARS: LazyLock<MultiProgress> = LazyLock::new(|| MultiProgress::with_draw_target(target()));
 /// The rank of this process if it prints only errors; 0 if it prints everything.
 static HUSHED: AtomicUsize = AtomicUsize::new(0);
-static LOG_FILE: Mutex<Option<File>> = Mutex::new(None);
+static LOG_FILES: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
 /// Starts the messages; `verbosity` is the number of `-v`. A second call changes nothing.
 pub fn start(verbosity: u8) {
@@ -47,11 +47,25 @@ pub fn hush(rank: usize) {
     HUSHED.store(rank, Ordering::Relaxed);
 }
 
-/// Writes all further messages to `path` as well.
+/// Writes all further messages to `path` as well, and no longer to earlier paths.
+///
+/// # Errors
+/// Fails if the file cannot be opened.
 pub fn open_log(path: &Path) -> Result<()> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    let file = file.with_context(|| format!("cannot open the log file {}", path.display()))?;
-    *LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    open_logs([path])
+}
+
+/// Writes all further messages to each of these paths as well, and no longer to earlier ones.
+///
+/// # Errors
+/// Fails if a file cannot be opened.
+pub fn open_logs<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<()> {
+    let open = |path: P| {
+        let file = OpenOptions::new().create(true).append(true).open(path.as_ref());
+        file.with_context(|| format!("cannot open the log file {}", path.as_ref().display()))
+    };
+    let files = paths.into_iter().map(open).collect::<Result<_>>()?;
+    *LOG_FILES.lock().unwrap_or_else(PoisonError::into_inner) = files;
     Ok(())
 }
 
@@ -194,7 +208,7 @@ struct LogFile;
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(file) = LOG_FILE.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        for file in LOG_FILES.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
             // A full disk must not end the run because of its log.
             let _ = file.write_all(bytes);
         }

@@ -67,7 +67,8 @@ impl Setup<'_> {
         let (model, images, method) = (self.model, spec.batch_size, &*self.training.method.spec);
         let optimizer = &*self.training.optimizer.spec;
         // Theta and what is kept of it are there already.
-        Step { spec, model, layout, method, optimizer, images, particles, own: particles, validates: false, coming: 0 }
+        let (trainings, own) = (1, particles);
+        Step { spec, model, layout, method, optimizer, images, particles, trainings, own, validates: false, coming: 0 }
             .plan()
     }
 

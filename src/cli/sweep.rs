@@ -33,6 +33,7 @@ use crate::sweep::trial::{Base, Refused};
 #[command(after_help = "Examples:\n  \
     bella sweep my.toml --over method.svgd.gamma=0.01,0.1 --over optimizer.adamw.lr=1e-3,3e-3 --jobs 2\n  \
     bella sweep my.toml --over optimizer.adamw.lr=1e-5..1e-2 --over train.clip_norm=uniform:0.5..2 --budget 27\n  \
+    bella sweep my.toml --over lr=1e-4..1e-2 --budget 9 --packed    # nine trials in each pass through the network\n  \
     bella train --config results/sweeps/my-0123456789/chosen.toml    # the chosen run, evaluated on the test split")]
 pub struct SweepArgs {
     /// TOML experiment; several merge left to right.
@@ -62,6 +63,11 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
 
+    /// Train the trials of a rung together: their particles are rows of one matrix, which share the passes through the network. They may
+    /// differ in the optimizer, in the method's keys but `particles`, and in those of [train] that act on a trial alone.
+    #[arg(long, conflicts_with = "jobs")]
+    packed: bool,
+
     /// Override a key in every trial: `--set train.epochs=3`.
     #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
@@ -83,13 +89,14 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         budget: args.budget.map(|budget| budget as usize),
         seed: args.search_seed,
         factor: args.halving as usize,
+        packed: args.packed,
         out: settings.out,
     };
     let mut search = Search::new(request).map_err(|error| match error.downcast::<Refused>() {
         Ok(refused) => Usage(refused.0).into(),
         Err(other) => other,
     })?;
-    let commands: BTreeSet<&String> = search.trials.iter().filter_map(|trial| trial.command.as_ref()).collect();
+    let commands: BTreeSet<String> = search.trials.iter().filter_map(|trial| trial.experiment.command()).collect();
     commands.iter().for_each(|command| tracing::info!("{command}"));
     if args.dry_run {
         print_plan(&search);
@@ -99,10 +106,10 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         return Ok(());
     }
     let share = share(args)?;
+    let at_a_time = if args.packed { "all".to_string() } else { share.devices.len().to_string() };
     tracing::info!(
-        "{} trials, {} at a time with {} threads each; tried settings: {}",
+        "{} trials, {at_a_time} at a time with {} threads each; tried settings: {}",
         search.trials.len(),
-        share.devices.len(),
         share.threads,
         search.ledger.trials().display()
     );
@@ -119,7 +126,7 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         return Ok(());
     }
     train::run(
-        &TrainArgs::with_seeds(search.ledger.chosen(), seeds, args.compute.clone()),
+        &TrainArgs::with_seeds(search.ledger.chosen(), seeds, args.packed, args.compute.clone()),
         Rc::new(ProcessGroup::alone()),
     )
 }

@@ -3,17 +3,18 @@
 //! If several processes train together, only the first one writes; otherwise all of them do the same.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::ending;
 use super::ending::Stopped;
 use super::options::{ComputeArgs, ConfigArgs, TableArgs};
-use crate::base::files::create_folder;
+use super::packed::Packed;
+use crate::base::files::{create_folder, read_text};
 use crate::base::small::Usage;
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
@@ -47,6 +48,14 @@ pub struct TrainArgs {
     /// Train one run after the other with these seeds, then print means and 95 % intervals: `--seeds 1,2,3`.
     #[arg(long, value_name = "SEED", value_delimiter = ',')]
     seeds: Vec<u64>,
+
+    /// Train the seeds together: their particles are rows of one matrix, which share the passes through the network.
+    #[arg(long, requires = "seeds", conflicts_with_all = ["resume", "force", "from"])]
+    packed: bool,
+
+    /// Lists of overrides, as JSON: a run for each of them, trained together.
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["seeds", "resume", "force", "from"])]
+    variants: Option<PathBuf>,
 
     /// Continue an interrupted run; fail if there is none.
     #[arg(long, conflicts_with = "force")]
@@ -84,12 +93,21 @@ pub struct TrainArgs {
 const NOTHING_LOST: &str = "stopped; what was finished before is saved";
 
 pub fn run(args: &TrainArgs, group: Rc<ProcessGroup>) -> Result<()> {
+    if let Some(file) = &args.variants {
+        return train_packed(args, &args.read_variants(file)?, &group);
+    }
     if args.seeds.is_empty() {
         let rows = train_one(args, &args.read(None)?, group.clone())?;
         return args.show(&rows, &group, super::report::print_rows);
     }
     // Mistakes are found before the first run trains.
     let experiments = args.seeds.iter().map(|seed| args.read(Some(*seed))).collect::<Result<Vec<_>>>()?;
+    if args.packed && experiments.len() > 1 {
+        train_packed(args, &experiments, &group)?;
+        if args.until_epoch.is_some() {
+            return Ok(());
+        }
+    }
     let mut rows = Vec::new();
     for (at, experiment) in experiments.iter().enumerate() {
         tracing::info!("seed {}: run {} of {}", experiment.seed, at + 1, experiments.len());
@@ -99,13 +117,15 @@ pub fn run(args: &TrainArgs, group: Rc<ProcessGroup>) -> Result<()> {
 }
 
 impl TrainArgs {
-    /// Returns the arguments that train a config with several seeds.
-    pub fn with_seeds(config: PathBuf, seeds: Vec<u64>, compute: ComputeArgs) -> TrainArgs {
+    /// Returns the arguments that train a config with several seeds, together if they are to be packed.
+    pub fn with_seeds(config: PathBuf, seeds: Vec<u64>, packed: bool, compute: ComputeArgs) -> TrainArgs {
         TrainArgs {
             files: vec![config],
             config: ConfigArgs { configs: Vec::new(), sets: Vec::new(), unsets: Vec::new() },
             compute,
             seeds,
+            packed,
+            variants: None,
             resume: false,
             force: false,
             from: None,
@@ -143,6 +163,18 @@ impl TrainArgs {
         Ok(experiment)
     }
 
+    /// Reads the config with each of the lists of overrides in a file.
+    fn read_variants(&self, file: &Path) -> Result<Vec<Experiment>> {
+        let named = || file.display().to_string();
+        let lists: Vec<Vec<String>> =
+            serde_json::from_str(&read_text(file).with_context(named)?).with_context(named)?;
+        lists.into_iter().map(|sets| Ok(self.config.read(sets)?)).collect()
+    }
+
+    fn until_epoch(&self) -> Option<usize> {
+        self.until_epoch.map(|epoch| epoch as usize)
+    }
+
     /// Prints rows, if there are any, and says where they are stored.
     fn show(&self, rows: &[Row], group: &ProcessGroup, print: impl Fn(&[Row], &TableArgs) -> Result<()>) -> Result<()> {
         let Some(experiment) = rows.first().and_then(|row| row.get("experiment")) else { return Ok(()) };
@@ -154,6 +186,13 @@ impl TrainArgs {
     }
 }
 
+/// Trains runs together and evaluates them, as far as that is still to be done.
+fn train_packed(args: &TrainArgs, experiments: &[Experiment], group: &Rc<ProcessGroup>) -> Result<()> {
+    let open = |experiment: &Experiment, run: &RunFolder| open_run(args, experiment, run);
+    let (settings, until_epoch) = (args.compute.settings(), args.until_epoch());
+    Packed { settings, until_epoch, evaluates: !args.no_eval, open: &open }.train(experiments, group)
+}
+
 /// Trains a run and evaluates it, as far as that is still to be done. Returns the rows of its test sets.
 fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>) -> Result<Vec<Row>> {
     let settings = args.compute.settings();
@@ -161,6 +200,9 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
     group.agree("the run", &run.id())?;
     let is_new = !run.path().exists();
     let _lock = if group.is_main() { Some(open_run(args, experiment, &run)?) } else { None };
+    if group.is_main() {
+        crate::base::logging::open_log(&run.log())?;
+    }
     if group.size() == 1 {
         let unused = is_new.then(|| run.clone());
         let saved = if is_new { "stopped before the first step: nothing was trained" } else { NOTHING_LOST };
@@ -217,7 +259,6 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
     if args.force {
         run.clear()?;
     }
-    crate::base::logging::open_log(&run.log())?;
     Ok(lock)
 }
 
@@ -243,8 +284,7 @@ fn train(
     let stop = ending::stop(&session.group)?;
     let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
     let trained = || ending::end(saved.clone(), session.group.is_main());
-    let until_epoch = args.until_epoch.map(|epoch| epoch as usize);
-    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch, began };
+    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch: args.until_epoch(), began };
     let job = train::Run { experiment, session: &session, material, folder: run, state };
     let Finished { record, posterior } = match train::run(job, &watch)? {
         Outcome::Finished(finished) => *finished,

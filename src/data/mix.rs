@@ -231,6 +231,11 @@ impl Mixed {
         Mixed { own: self.own.map(&of), partners: self.partners.map(&of), mixes: of(&self.mixes) }
     }
 
+    /// Returns the tensors in the order of [`map`](Self::map).
+    pub fn values(&self) -> impl Iterator<Item = &Tensor> {
+        self.own.values().chain(self.partners.values()).chain([&self.mixes])
+    }
+
     /// Returns the mixed images as the network takes them, `[p, B, 3, S, S]`, of what `prepare` makes of stored ones.
     pub fn prepared(&self, prepare: impl Fn(&Fields) -> Fields) -> Fields {
         let [own, partners] = [&self.own, &self.partners].map(|stored| prepare(stored).get(PIXELS).shallow_clone());

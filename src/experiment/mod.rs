@@ -9,6 +9,7 @@ pub mod keys;
 mod layers;
 mod learnt;
 mod overrides;
+mod packing;
 mod recipe;
 mod train_table;
 mod training;

@@ -159,6 +159,12 @@ pub trait MethodSpec: Resolved {
         self.passes_together()
     }
 
+    /// Returns whether every step asks once for the losses and gradients of the whole batch, at theta itself, and for nothing else, so that
+    /// trainings can share their passes.
+    fn asks_at_theta(&self) -> bool {
+        false
+    }
+
     /// Returns the number of matrices `[n, P]` in a posterior of this method.
     fn matrices_of_the_posterior(&self) -> u64 {
         1

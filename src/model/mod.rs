@@ -20,6 +20,7 @@ pub mod stored;
 pub mod values;
 pub mod vit;
 
+use std::cell::Cell;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -213,6 +214,24 @@ impl Input {
             Input::Mixed(images) => Input::Mixed(images.map(of)),
             Input::Pixels(pixels) => Input::Pixels(of(pixels)),
             Input::Entering(values, stage) => Input::Entering(values.map(of), *stage),
+        }
+    }
+
+    /// Makes one of several inputs of the same kind: `join` gets what stands at the same place in each of them.
+    pub fn joined(all: &[Input], join: impl Fn(Vec<Tensor>) -> Tensor) -> Input {
+        let place = Cell::new(0);
+        all[0].map(|_| {
+            let at = place.replace(place.get() + 1);
+            join(all.iter().map(|input| input.values()[at].shallow_clone()).collect())
+        })
+    }
+
+    /// Returns the tensors in the order of [`map`](Self::map).
+    fn values(&self) -> Vec<&Tensor> {
+        match self {
+            Input::Stored(values) | Input::Entering(values, _) => values.values().collect(),
+            Input::Mixed(images) => images.values().collect(),
+            Input::Pixels(pixels) => vec![pixels],
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::trial::{Base, Trial};
 use super::trial::{Claim, Claims};
+use crate::base::files::write_atomic;
 use crate::machine::Wait;
 use crate::machine::child::{self, ask_to_end, end_with_parent};
 use crate::machine::cores;
@@ -52,17 +54,24 @@ pub fn cores_each(jobs: usize) -> usize {
 pub struct Launcher<'a> {
     pub base: &'a Base,
     pub share: &'a Share,
+    /// Whether the trials that wait are trained together by one process.
+    pub packed: bool,
     pub out: &'a Path,
     /// The folder of the logs.
     pub logs: &'a Path,
     pub claims: &'a Claims,
 }
 
-/// A trial that is being trained, on the device of this number.
+/// Trials that a process trains, on the device of this number.
 struct Running {
-    at: usize,
+    trials: Vec<Claimed>,
     device: usize,
     child: Child,
+}
+
+/// The number of a trial in the queue, with the right to train it.
+struct Claimed {
+    at: usize,
     claim: Claim,
 }
 
@@ -124,6 +133,7 @@ impl Launcher<'_> {
         if Instant::now() < queue.next_look {
             return Ok(());
         }
+        let mut claimed = Vec::new();
         for _ in 0..queue.waiting.len() {
             if queue.stopping || queue.free.is_empty() {
                 break;
@@ -136,16 +146,16 @@ impl Launcher<'_> {
                 report(trial, self.claims.why_failed(trial, epochs).filter(|_| !trial.has_trained(epochs)))?;
                 continue;
             }
-            match (claim, queue.free.pop()) {
-                (Some(claim), Some(device)) => {
-                    let child = self.start(trial, epochs, device)?;
-                    queue.running.push(Running { at, device, child, claim });
-                }
-                (_, device) => {
-                    queue.free.extend(device);
-                    queue.waiting.push_back(at);
-                }
+            match claim {
+                Some(claim) => claimed.push(Claimed { at, claim }),
+                None => queue.waiting.push_back(at),
             }
+            if !self.packed && !claimed.is_empty() {
+                self.start(queue, take(&mut claimed))?;
+            }
+        }
+        if !claimed.is_empty() {
+            self.start(queue, claimed)?;
         }
         queue.next_look = Instant::now() + LOOK_AT_OTHERS_EVERY;
         Ok(())
@@ -171,37 +181,54 @@ impl Launcher<'_> {
                 Some(status) => {
                     queue.free.push(one.device);
                     queue.next_look = Instant::now();
-                    let (trial, epochs) = queue.tasks[one.at];
-                    let failed = (!status.success()).then(|| last_words(&self.log(trial)));
-                    match failed {
-                        // Trials that were asked to end have not failed.
-                        _ if queue.stopping => {}
-                        // `bella train` was faster.
-                        Some(why) if why.ends_with(TRAINED_ELSEWHERE) => queue.waiting.push_back(one.at),
-                        failed => {
-                            failed.iter().try_for_each(|why| self.claims.fail(trial, epochs, why))?;
-                            report(trial, failed)?;
-                        }
+                    for Claimed { at, claim } in one.trials {
+                        self.settle(queue, at, status.success(), report)?;
+                        drop(claim);
                     }
-                    drop(one.claim);
                 }
             }
         }
         Ok(())
     }
 
-    /// Returns the path of a trial's log.
-    pub fn log(&self, trial: &Trial) -> PathBuf {
-        self.logs.join(format!("trial-{}.log", trial.number))
+    /// Reports a trial whose process has ended, or lets it wait again where another process trains it.
+    fn settle(&self, queue: &mut Queue, at: usize, success: bool, report: &mut Report) -> Result<()> {
+        let (trial, epochs) = queue.tasks[at];
+        // A process of several trials fails if one of them does.
+        let is_trained = success || (self.packed && trial.has_trained(epochs));
+        match (!is_trained).then(|| last_words(&self.log(trial), &trial.run.id())) {
+            // Trials that were asked to end have not failed.
+            _ if queue.stopping => {}
+            // `bella train` was faster.
+            Some(why) if why.ends_with(TRAINED_ELSEWHERE) => queue.waiting.push_back(at),
+            failed => {
+                failed.iter().try_for_each(|why| self.claims.fail(trial, epochs, why))?;
+                report(trial, failed)?;
+            }
+        }
+        Ok(())
     }
 
-    fn start(&self, trial: &Trial, epochs: usize, device: usize) -> Result<Child> {
-        let mut command = self.command(trial, epochs, device)?;
-        let path = self.log(trial);
+    /// Returns the path of the log of a trial, or of all that are trained together.
+    pub fn log(&self, trial: &Trial) -> PathBuf {
+        self.logs.join(if self.packed { "packed.log".to_string() } else { format!("trial-{}.log", trial.number) })
+    }
+
+    /// Starts a process that trains these trials on a free device.
+    fn start(&self, queue: &mut Queue, claimed: Vec<Claimed>) -> Result<()> {
+        let (Some(device), Some(first)) = (queue.free.pop(), claimed.first()) else { return Ok(()) };
+        let (trial, epochs) = queue.tasks[first.at];
+        let trials: Vec<&Trial> = claimed.iter().map(|one| queue.tasks[one.at].0).collect();
+        let child = self.spawn(self.command(&trials, epochs, device)?, &self.log(trial))?;
+        queue.running.push(Running { trials: claimed, device, child });
+        Ok(())
+    }
+
+    fn spawn(&self, mut command: Command, path: &Path) -> Result<Child> {
         let mut log = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(&path)
+            .open(path)
             .with_context(|| format!("{}: cannot write the log", path.display()))?;
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -214,16 +241,26 @@ impl Launcher<'_> {
         command.spawn().context("cannot start the training of a trial")
     }
 
-    fn command(&self, trial: &Trial, epochs: usize, device: usize) -> Result<Command> {
+    /// Returns the command that trains trials up to an epoch.
+    fn command(&self, trials: &[&Trial], epochs: usize, device: usize) -> Result<Command> {
         let mut command = Command::new(std::env::current_exe().context("cannot tell where bella itself is")?);
         command.arg("train");
         for file in &self.base.configs {
             command.arg("--config").arg(file);
         }
-        for set in &trial.sets {
+        // What all trials share comes first among the overrides of each.
+        let shared = self.base.sets.len();
+        let alone = if let [only] = trials { &only.sets[shared..] } else { &[] };
+        for set in self.base.sets.iter().chain(alone) {
             command.arg("--set").arg(set);
         }
-        if epochs < trial.epochs {
+        if trials.len() > 1 {
+            let own: Vec<&[String]> = trials.iter().map(|trial| &trial.sets[shared..]).collect();
+            let (path, text) = (self.logs.join("packed.json"), serde_json::to_string(&own)?);
+            write_atomic(&path, |file| Ok(file.write_all(text.as_bytes())?))?;
+            command.arg("--variants").arg(path);
+        }
+        if trials.iter().any(|trial| epochs < trial.epochs) {
             command.arg("--until-epoch").arg(epochs.to_string());
         }
         let Share { devices, threads, wait, workers, memory, trust } = self.share;
@@ -243,10 +280,12 @@ impl Launcher<'_> {
     }
 }
 
-/// Returns what the last command of a log said last.
-fn last_words(log: &Path) -> String {
+/// Returns what the last command of a log said last, or what it said of the failure of this run alone.
+fn last_words(log: &Path, run: &str) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let start = lines.iter().rposition(|line| line.starts_with("$ ")).map_or(0, |command| command + 1);
-    child::last_words(lines[start..].iter().copied())
+    let of_run = format!("error: {run}: ");
+    let alone = lines[start..].iter().rev().find_map(|line| line.strip_prefix(&of_run));
+    alone.map_or_else(|| child::last_words(lines[start..].iter().copied()), str::to_string)
 }

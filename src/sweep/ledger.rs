@@ -134,7 +134,7 @@ impl Ledger {
             trial.words(axes),
             trial.number,
             trial.run.id(),
-            toml::to_string(&trial.resolved).context("cannot write the chosen config")?
+            toml::to_string(&trial.experiment.resolved()).context("cannot write the chosen config")?
         );
         write_atomic(&self.chosen(), |file| Ok(file.write_all(seal_toml(&text).as_bytes())?))
     }

@@ -18,6 +18,7 @@ use super::trial::Claims;
 use super::trial::{Base, Refused, Trial};
 use crate::base::files::create_folder;
 use crate::base::hash::hex;
+use crate::experiment::Experiment;
 
 /// The settings of a search.
 pub struct Request {
@@ -29,6 +30,8 @@ pub struct Request {
     pub seed: u64,
     /// One in this many trials goes on from a rung.
     pub factor: usize,
+    /// Whether the trials of a rung are trained together, as rows of one matrix.
+    pub packed: bool,
     pub out: PathBuf,
 }
 
@@ -63,6 +66,10 @@ impl Search {
         let trial = |(at, point): (usize, &Vec<String>)| request.base.trial(at + 1, &request.axes, point, &request.out);
         let trials: Vec<Trial> = points.iter().enumerate().map(trial).collect::<Result<_>>()?;
         check_distinct(&trials, &request.axes)?;
+        if request.packed {
+            let experiments: Vec<&Experiment> = trials.iter().map(|trial| &trial.experiment).collect();
+            Experiment::check_packed(&experiments).map_err(|why| Refused(format!("--packed: {why}")))?;
+        }
         let epochs = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
         let halving = Halving::new(request.factor, epochs, trials.len());
         let ledger = Ledger { folder: place(&request, &trials)? };
@@ -133,7 +140,8 @@ impl Search {
             tasks.len(),
             tasks.first().map_or(0, |(_, epochs)| *epochs)
         );
-        let launcher = Launcher { base: &request.base, share, out: &request.out, logs: &ledger.folder, claims };
+        let (base, out, packed) = (&request.base, &request.out, request.packed);
+        let launcher = Launcher { base, share, packed, out, logs: &ledger.folder, claims };
         let mut report = |trial: &Trial, failed: Option<String>| {
             let standing = &mut standings[trial.number - 1];
             *standing = Standing::after(trial, halving.epochs(rung, trial.epochs), failed);
@@ -194,8 +202,7 @@ fn place(request: &Request, trials: &[Trial]) -> Result<PathBuf> {
     hash.update(request.factor.to_le_bytes());
     trials.iter().for_each(|trial| hash.update(trial.run.id()));
     let first = trials.first().context("no trials")?;
-    let name = first.resolved.get("name").and_then(toml::Value::as_str).unwrap_or("sweep");
-    Ok(folder(&request.out, name, &hex(&hash.finalize()[..5])))
+    Ok(folder(&request.out, &first.experiment.name, &hex(&hash.finalize()[..5])))
 }
 
 /// The rungs of a search: all but every `factor`-th trial leave after each.

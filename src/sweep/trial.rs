@@ -48,10 +48,7 @@ pub struct Trial {
     pub epochs: usize,
     select: Selection,
     pub by: Criterion,
-    /// The line that names the command of `train.on_epoch`, if there is one.
-    pub command: Option<String>,
-    /// The resolved config.
-    pub resolved: toml::Table,
+    pub experiment: Experiment,
 }
 
 /// The validation of a trial at the epoch that training would select.
@@ -90,8 +87,7 @@ impl Base {
         if run.is_finished() {
             run.check_data(&experiment.data)?;
         }
-        let (command, resolved) = (experiment.command(), experiment.resolved());
-        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, by, command, resolved })
+        Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, by, experiment })
     }
 }
 

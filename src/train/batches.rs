@@ -34,6 +34,27 @@ pub(super) struct TrainBatch {
     pub size: usize,
 }
 
+impl TrainBatch {
+    /// Joins the batches of several trainings of `particles` particles each, one after the other. What all of them share stays shared.
+    pub fn joined(all: &[&TrainBatch], particles: i64) -> TrainBatch {
+        let first = all[0];
+        let is_shared = first.labels.size()[0] == 1 && all.iter().all(|batch| std::ptr::eq(*batch, first));
+        let rows = |t: &Tensor| {
+            let others = [&[particles], &t.size()[1..]].concat();
+            if is_shared { t.shallow_clone() } else { t.expand(others, false) }
+        };
+        let join = |parts: Vec<Tensor>| if is_shared { parts[0].shallow_clone() } else { Tensor::cat(&parts, 0) };
+        let inputs: Vec<Input> = all.iter().map(|batch| batch.input.map(rows)).collect();
+        let scales: Option<Vec<Tensor>> = all.iter().map(|batch| batch.scale.as_ref().map(rows)).collect();
+        TrainBatch {
+            input: Input::joined(&inputs, join),
+            labels: join(all.iter().map(|batch| rows(&batch.labels)).collect()),
+            scale: scales.map(join),
+            size: first.size,
+        }
+    }
+}
+
 /// The samples of a batch that this process computes.
 struct Planned {
     /// The samples that are read, those of all orders one after the other.
@@ -68,10 +89,10 @@ pub(super) struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    pub fn new(context: &Context<'a>, share: &'a Shard, prefix: Option<Prefix>) -> Batches<'a> {
+    pub fn new(context: &Context<'a>, share: &'a Shard, prefix: Option<Rc<Prefix>>) -> Batches<'a> {
         let (spec, seed, material) = (context.spec(), context.experiment.seed, context.material);
         let side = context.model().image_side();
-        Batches { spec, seed, material, share, side, prefix: prefix.map(Rc::new) }
+        Batches { spec, seed, material, share, side, prefix }
     }
 
     /// Returns the batches of the current epoch that are left.

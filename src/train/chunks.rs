@@ -29,8 +29,10 @@ pub struct Step<'a> {
     pub optimizer: &'a dyn OptimizerSpec,
     /// The number of training images.
     pub images: usize,
-    /// The number of particles in all processes.
+    /// The number of particles of a training in all processes.
     pub particles: usize,
+    /// The number of trainings that share the passes.
+    pub trainings: usize,
     /// The number of particles whose gradients this process computes.
     pub own: usize,
     /// Whether there are validation images, so that the best particles may be kept as well.
@@ -77,6 +79,23 @@ pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Chunker>> {
     Step { own, ..step }.plan()
 }
 
+/// Decides how many particles and images a step of trainings that share their passes sends through the network at once.
+///
+/// # Errors
+/// Fails if one particle and one image do not fit in memory.
+pub(super) fn plan_packed(contexts: &[Context]) -> Result<Rc<Chunker>> {
+    let (first, trainings) = (&contexts[0], contexts.len());
+    let holdout = &first.material.holdout;
+    let images = (holdout.train.len(), holdout.validation.len());
+    let step = Step::of(first.training, first.model(), first.subspace.layout(), images);
+    Step { trainings, own: step.particles * trainings, coming: coming(contexts), ..step }.plan()
+}
+
+/// Returns the bytes of theta and of what method and optimizer keep in all trainings.
+pub(super) fn coming(contexts: &[Context]) -> u64 {
+    contexts.iter().map(|context| state_bytes(context.training, context.subspace.layout())).sum()
+}
+
 /// Decides how many particles and images a step of this process alone would send through the network at once, without
 /// training. It makes the checks that training makes before its first step.
 ///
@@ -106,6 +125,7 @@ impl<'a> Step<'a> {
             optimizer: &*training.optimizer.spec,
             images: train,
             particles,
+            trainings: 1,
             own: particles,
             validates: validation > 0,
             coming: state_bytes(training, layout),
@@ -116,12 +136,15 @@ impl<'a> Step<'a> {
     fn need(&self) -> MemoryEstimate {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
-        let matrix = self.particles as u64 * parameters * Kind::Float.elt_size_in_bytes() as u64;
+        let particles = (self.particles * self.trainings) as u64;
+        let matrix = particles * parameters * Kind::Float.elt_size_in_bytes() as u64;
         let clipped = u64::from(spec.clip_norm.is_some());
         let keeps_best = self.validates && spec.select == Selection::Best;
         let best = if keeps_best { self.method.matrices_of_the_posterior() } else { 0 };
         let matrices = self.method.matrices_of_a_step(spec.accumulate.parts()) + clipped + best;
         let matrices = matrices + self.optimizer.matrices_of_a_step() + self.results_of_the_optimizer();
+        // Trainings that share passes put their rows together.
+        let matrices = matrices + u64::from(self.trainings > 1);
         let own_samples = spec.batches == Batches::Independent;
         let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
         // The leaves of the graph and their gradients. In f32 the leaves are theta itself.
@@ -132,7 +155,7 @@ impl<'a> Step<'a> {
         let pairs = if compares { Geometry::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
-        let beside = self.particles as u64 * numbers * Kind::Float.elt_size_in_bytes() as u64;
+        let beside = particles * numbers * Kind::Float.elt_size_in_bytes() as u64;
         // What enters the first trained stage is there once for all particles.
         let entering = if own_samples { 0 } else { model.entering() * model.kind.elt_size_in_bytes() as u64 };
         let fixed = matrices * matrix + beside + copies + pairs;

@@ -20,12 +20,15 @@ use crate::subspace::Subspace;
 use crate::tasks::{Loss, MixedLabels, Recipe};
 
 /// The config, the model and the images of a training.
+#[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub experiment: &'a Experiment,
     pub training: &'a Training,
     pub session: &'a Session,
     pub subspace: &'a dyn Subspace,
     pub material: &'a Material,
+    /// Whether the passes of steps are shared with other trainings.
+    pub is_packed: bool,
 }
 
 impl<'a> Context<'a> {
@@ -35,7 +38,7 @@ impl<'a> Context<'a> {
     /// Fails if the config trains nothing.
     pub fn new(experiment: &'a Experiment, session: &'a Session, material: &'a Material) -> Result<Context<'a>> {
         let training = experiment.training.as_ref().context("the config has nothing to train")?;
-        Ok(Context { experiment, training, session, subspace: session.subspace()?, material })
+        Ok(Context { experiment, training, session, subspace: session.subspace()?, material, is_packed: false })
     }
 
     pub fn spec(&self) -> &'a TrainSpec {

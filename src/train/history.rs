@@ -7,11 +7,11 @@ use crate::base::tensor_file::RUN;
 use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;
 
-/// Logs an epoch and the method's warnings about it.
-pub fn announce(row: &EpochRow, epochs: usize, warnings: &[String]) {
-    warnings.iter().for_each(|warning| tracing::warn!("epoch {}: {warning}", row.epoch));
-    tracing::info!("{}", describe(row, epochs));
-    describe_diagnostics(row).iter().for_each(|line| tracing::debug!("{line}"));
+/// Logs an epoch and the method's warnings about it. Every line begins with `whose`.
+pub fn announce(whose: &str, row: &EpochRow, epochs: usize, warnings: &[String]) {
+    warnings.iter().for_each(|warning| tracing::warn!("{whose}epoch {}: {warning}", row.epoch));
+    tracing::info!("{whose}{}", describe(row, epochs));
+    describe_diagnostics(row).iter().for_each(|line| tracing::debug!("{whose}{line}"));
 }
 
 /// Returns the line for the terminal.

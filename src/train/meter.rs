@@ -40,6 +40,8 @@ pub(super) struct Meter {
     device: Device,
     particles: usize,
     bar: ProgressBar,
+    /// Whether lines say how far the training is where there is no progress bar.
+    speaks: bool,
     /// The losses of the last steps, `[n]` each.
     unread: Vec<Tensor>,
     /// The number of the last of these steps.
@@ -62,8 +64,10 @@ struct Speed {
 }
 
 impl Meter {
-    pub fn new(context: &Context, folder: &RunFolder, progress: &Progress) -> Meter {
-        let bar = crate::base::logging::bar_with_numbers(context.steps(), "training");
+    /// Creates the meter of a training; one that does not speak shows nothing.
+    pub fn new(context: &Context, folder: &RunFolder, progress: &Progress, speaks: bool) -> Meter {
+        let shown = || crate::base::logging::bar_with_numbers(context.steps(), "training");
+        let bar = if speaks { shown() } else { ProgressBar::hidden() };
         bar.set_position(progress.steps as u64);
         bar.set_message("the first steps");
         Meter {
@@ -73,6 +77,7 @@ impl Meter {
             device: context.session.device,
             particles: context.particles() as usize,
             bar,
+            speaks,
             unread: Vec::new(),
             last: 0,
             timing: Timing::default(),
@@ -138,7 +143,7 @@ impl Meter {
         self.notes.add(progress.step, self.steps_per_epoch, loss);
         let reading = self.reading(loss, progress);
         self.bar.set_message(reading.line(crate::base::logging::width()));
-        if self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
+        if self.speaks && self.bar.is_hidden() && self.told.elapsed().as_secs() >= LINE_EVERY_SECONDS {
             tracing::info!("step {}/{}  {}", progress.steps, self.rates.steps, reading.line(LINE));
             self.told = Instant::now();
         }

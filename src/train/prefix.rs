@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
-use super::chunks::state_bytes;
 use crate::base::hash::of_rows;
 use crate::base::mapped::Watched;
 use crate::base::tensor::{first_line, guarded};
@@ -49,11 +48,17 @@ struct Plan<'a> {
     file: PathBuf,
 }
 
-/// Computes the cache of a training, if it is asked for and of use.
+/// Computes the cache of the images `indices` for a training, if it is asked for and of use. Theta and what steps keep take `coming` bytes
+/// as soon as it is there.
 ///
 /// # Errors
 /// Fails if it is asked for and of no use, if images cannot be read, or if there is no room for it.
-pub(super) fn of(context: &super::context::Context, folder: &RunFolder) -> Result<Option<Prefix>> {
+pub(super) fn of(
+    context: &super::context::Context,
+    folder: &RunFolder,
+    indices: &[u32],
+    coming: u64,
+) -> Result<Option<Prefix>> {
     let (model, spec, images) = (context.model(), context.spec(), &context.material.train);
     let changes = images.is_augmented().then_some("data.*.augment").or(spec.mixup.as_ref().map(|_| "train.mixup"));
     if let Some(key) = changes {
@@ -69,10 +74,10 @@ pub(super) fn of(context: &super::context::Context, folder: &RunFolder) -> Resul
     }
     let plan = Plan {
         model,
-        coming: if model.device == Device::Cpu { state_bytes(context.training, layout) } else { 0 },
+        coming: if model.device == Device::Cpu { coming } else { 0 },
         stage,
         images,
-        indices: &context.material.holdout.train,
+        indices,
         batch_size: spec.eval_batch_size,
         file: folder.prefix_cache(context.group().rank()),
     };

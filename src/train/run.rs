@@ -2,6 +2,7 @@
 //! training needs, opened without training.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,15 +11,10 @@ use anyhow::Result;
 use super::batches::Batches;
 use super::chunks::plan_alone;
 use super::context::{Context, Material};
-use super::meter::Meter;
-use super::observers::Observers;
-use super::particles::Particles;
 use super::record::Finished;
-use super::saver::Saver;
 use super::shared::Objectives;
-use super::validation::{Selector, Validator};
-use super::{chunks, directions, history, prefix, record};
-use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
+use super::training::Training;
+use super::{chunks, prefix, record};
 use crate::base::tensor_file::State;
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
@@ -72,7 +68,7 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     if let Some(post_hoc) = method.post_hoc() {
         post_hoc.plan(context.model(), context.subspace)?;
     }
-    let Finished { record, posterior } = match method.origin() {
+    let finished = match method.origin() {
         Origin::Training => match train(&context, folder, state, watch)? {
             Outcome::Finished(trained) => *trained,
             interrupted => return Ok(interrupted),
@@ -88,20 +84,34 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
         }
     };
     (watch.trained)()?;
-    if context.group().is_main() {
+    Ok(Outcome::Finished(Box::new(store(&context, folder, finished, watch.began)?)))
+}
+
+/// Writes what training has left, with what is fitted around it. Sets `began` when only writing is left.
+///
+/// # Errors
+/// Fails if the fit does, or if a file cannot be written.
+pub(super) fn store(
+    context: &Context,
+    folder: &RunFolder,
+    Finished { record, posterior }: Finished,
+    began: &Cell<bool>,
+) -> Result<Finished> {
+    let leads = context.group().is_main();
+    if leads {
         record.write(folder)?;
     }
-    let posterior = match method.post_hoc() {
+    let posterior = match context.training.method.spec.post_hoc() {
         Some(post_hoc) => post_hoc.fit(posterior.theta(), &context.post_hoc())?,
         None => posterior,
     };
-    watch.began.set(true);
+    began.set(true);
     // The presence of the posterior marks the run as finished.
-    let stored = session.stored(posterior, experiment)?;
-    if context.group().is_main() {
+    let stored = context.session.stored(posterior, context.experiment)?;
+    if leads {
         stored.write(&folder.posterior(), &folder.id())?;
     }
-    Ok(Outcome::Finished(Box::new(Finished { record, posterior: stored.posterior })))
+    Ok(Finished { record, posterior: stored.posterior })
 }
 
 /// Trains until the last epoch, an early stop, a request to stop or a pause. The method's state, the best particles and the
@@ -111,94 +121,46 @@ fn train(context: &Context, folder: &RunFolder, state: Option<State>, watch: &Wa
     let sharding = context.group().sharding(context.particles() as usize);
     // The cache comes first, since its memory is not free for activations; both come before theta, which may itself be too
     // large.
-    let prefix = prefix::of(context, folder)?;
+    let coming = chunks::coming(std::slice::from_ref(context));
+    let prefix = prefix::of(context, folder, &context.material.holdout.train, coming)?;
     let chunker = chunks::plan(context, sharding.share().rows.len())?;
-    let theta = match &state {
-        Some(_) => context.session.initial_theta(context.experiment.seed, context.particles())?,
-        None => directions::start(context)?,
-    };
-    let mut particles = Particles::at_start(context, theta)?;
-    let saver = Saver::new(context, folder, chunker.clone());
-    if let Some(state) = state {
-        // Once it is read, the resume file takes no memory.
-        saver.resume(state, &mut particles)?;
-    }
+    let mut training = Training::begin(*context, folder, state, chunker.clone(), true)?;
     watch.began.set(true);
     context.announce(&sharding);
-    let selector = Selector::new(context.spec());
-    let mut parts = Parts {
-        batches: Batches::new(context, sharding.share(), prefix),
-        objectives: Objectives::new(context, &sharding, chunker),
-        validator: Validator::new(context),
-        selector,
-        saver,
-        observers: Observers::of(context, folder, &particles.progress),
-        meter: Meter::new(context, folder, &particles.progress),
-    };
-    let finished = train_epochs(context, &mut particles, &mut parts, watch)?;
-    parts.meter.finish();
-    parts.observers.finish();
+    let batches = Batches::new(context, sharding.share(), prefix.map(Rc::new));
+    let objectives = Objectives::new(context, &sharding, chunker);
+    let finished = train_epochs(&mut training, &batches, &objectives, watch)?;
+    training.close();
     if !finished {
-        return Ok(Outcome::Interrupted { steps: particles.progress.steps });
+        return Ok(Outcome::Interrupted { steps: training.particles.progress.steps });
     }
-    tracing::info!("{}", selector.choice(&particles.progress));
-    particles.method.remarks()?.iter().for_each(|remark| tracing::info!("{remark}"));
-    let record = record::trained(context, &particles, selector);
-    Ok(Outcome::Finished(Box::new(Finished { record, posterior: selector.posterior(particles) })))
-}
-
-/// The parts behind the loop.
-struct Parts<'a> {
-    batches: Batches<'a>,
-    objectives: Objectives<'a>,
-    validator: Validator<'a>,
-    selector: Selector,
-    saver: Saver<'a>,
-    observers: Observers,
-    meter: Meter,
+    Ok(Outcome::Finished(Box::new(training.finish()?)))
 }
 
 /// Trains the epochs that are left. Returns whether the last one is done; otherwise the resume file is written.
 ///
 /// # Errors
 /// Fails if a loss is not finite, if a batch cannot be read, or if the resume file cannot be written.
-fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts, watch: &Watch) -> Result<bool> {
-    let Parts { batches, objectives, validator, selector, saver, observers, meter } = parts;
-    let (epochs, group, rates) = (context.spec().epochs, context.group(), context.rates());
+fn train_epochs(training: &mut Training, batches: &Batches, objectives: &Objectives, watch: &Watch) -> Result<bool> {
+    let group = training.context.group();
     let stopping = || group.any(watch.stop.load(Ordering::Relaxed));
-    while particles.progress.epoch < epochs && !selector.has_stalled(particles) {
-        if watch.until_epoch.is_some_and(|until| particles.progress.epoch >= until) {
+    while !training.is_over() {
+        if training.pauses(watch.until_epoch) {
             return Ok(false);
         }
-        meter.start_epoch();
-        for batch in batches.left_in_epoch(&particles.progress) {
+        training.start_epoch();
+        for batch in batches.left_in_epoch(&training.particles.progress) {
             let batch = batch?;
-            let rate = rates.factor(particles.progress.steps);
-            let step = guarded(&format!("step {}", particles.progress.steps + 1), ROOM_TO_TRAIN, || {
-                particles.step(&mut objectives.on(&batch, particles.magnified()), rate)
-            })?;
-            meter.stepped(step.as_ref(), &batch, &particles.progress, observers)?;
+            training.step(&batch, &mut objectives.on(&batch, training.particles.magnified()))?;
             let stop = stopping();
-            if stop || saver.is_due() {
-                meter.read(&particles.progress, observers)?;
-                saver.save(particles)?;
-            }
+            training.save_within_epoch(stop)?;
             if stop {
                 return Ok(false);
             }
-            meter.start_step();
+            training.start_step();
         }
-        meter.end_steps(&particles.progress, observers)?;
-        particles.align(group)?;
-        let row = validator.row(particles, meter.images_per_second())?;
-        selector.offer(&row, particles);
-        history::announce(&row, epochs, &particles.warnings(&row));
-        observers.epoch(&row);
-        particles.progress.finish_epoch(row);
-        saver.write_history(&particles.progress)?;
-        saver.save(particles)?;
-        meter.end_epoch();
-        if stopping() && particles.progress.epoch < epochs {
+        training.end_epoch()?;
+        if stopping() && training.particles.progress.epoch < training.context.spec().epochs {
             return Ok(false);
         }
     }

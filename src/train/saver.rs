@@ -28,6 +28,8 @@ pub(super) struct Saver<'a> {
     data: &'a str,
     /// The device, type and number of processes, which determine results bit for bit.
     computed_on: String,
+    /// Whether the number of particles at once is that of several runs.
+    is_packed: bool,
     chunk: Chunk,
     /// The number of particles and images that go through the network at once.
     chunker: Rc<Chunker>,
@@ -41,6 +43,7 @@ impl<'a> Saver<'a> {
         let (spec, group) = (context.spec(), context.group());
         let (device, kind) = (name(context.session.device), precision_name(context.model().kind));
         let computed_on = match group.size() {
+            1 if context.is_packed => format!("{device} in {kind}, packed with other runs"),
             1 => format!("{device} in {kind}"),
             processes => format!("{device} in {kind}, {processes} processes"),
         };
@@ -50,6 +53,7 @@ impl<'a> Saver<'a> {
             layout: context.subspace.layout(),
             data: &context.material.fingerprint,
             computed_on,
+            is_packed: context.is_packed,
             chunk: spec.particle_chunk,
             chunker,
             seconds: spec.save_minutes * 60.0,
@@ -131,7 +135,7 @@ impl<'a> Saver<'a> {
         let (stored, now) = (state.text("computed_on")?, &self.computed_on);
         if stored != *now {
             tracing::warn!("this run computed on {stored}, now on {now}: it goes on, but not bit for bit");
-        } else {
+        } else if !self.is_packed {
             // Another split would round differently, and the run would not continue bit for bit.
             self.chunker.go_on_with(self.stored_chunk_size(state)?);
         }

@@ -27,6 +27,7 @@ mod init;
 mod language_runs;
 mod laplace_runs;
 mod numbers;
+mod packed;
 mod page;
 mod registry;
 mod rehearse;

@@ -42,4 +42,8 @@ impl MethodSpec for Spec {
     fn gradients_of_a_step(&self) -> u64 {
         sharpness::gradients(self.sharpness)
     }
+
+    fn asks_at_theta(&self) -> bool {
+        self.sharpness.is_none()
+    }
 }

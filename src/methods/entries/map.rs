@@ -24,4 +24,8 @@ impl MethodSpec for Spec {
     fn particles(&self) -> i64 {
         1
     }
+
+    fn asks_at_theta(&self) -> bool {
+        true
+    }
 }

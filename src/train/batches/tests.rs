@@ -80,3 +80,31 @@ fn processes_mix_what_one_mixes() {
         }
     }
 }
+
+/// The rows of each run stand in its place, those that share a batch once for each particle; a batch of all rows stays shared.
+#[test]
+fn batches_of_several_runs_stand_one_after_the_other() {
+    let batch = |first: i64, orders: i64| {
+        let labels = Tensor::arange(2 * orders, (Kind::Int64, Device::Cpu)).view([orders, 2]) + first;
+        let pixels = Fields::of(PIXELS, labels.unsqueeze(2) * 10);
+        let scale = Tensor::arange(orders, (Kind::Float, Device::Cpu)) + first as f64;
+        TrainBatch { input: Input::Stored(pixels), labels, scale: Some(scale), size: 2 }
+    };
+    let (shared, other, own) = (batch(0, 1), batch(50, 1), batch(100, 2));
+    let numbers = |labels: &Tensor| Vec::<i64>::try_from(labels.reshape([-1])).unwrap();
+    let check = |all: &[&TrainBatch], expected: &[i64], scales: &[f32]| {
+        let TrainBatch { input: Input::Stored(pixels), labels, scale, size } = TrainBatch::joined(all, 2) else {
+            panic!("stored samples stay stored")
+        };
+        assert_eq!((numbers(&labels), size), (expected.to_vec(), 2));
+        assert_eq!(numbers(pixels.first()), expected.iter().map(|label| label * 10).collect::<Vec<_>>());
+        assert_eq!(Vec::<f32>::try_from(scale.unwrap()).unwrap(), scales);
+    };
+    check(&[&shared, &shared], &[0, 1], &[0.0]);
+    check(&[&shared, &other], &[0, 1, 0, 1, 50, 51, 50, 51], &[0.0, 0.0, 50.0, 50.0]);
+    check(
+        &[&own, &shared, &own],
+        &[100, 101, 102, 103, 0, 1, 0, 1, 100, 101, 102, 103],
+        &[100.0, 101.0, 0.0, 0.0, 100.0, 101.0],
+    );
+}

@@ -95,6 +95,10 @@ impl MethodSpec for Spec {
         sharpness::gradients(self.sharpness) + u64::from(self.space == Space::Features)
     }
 
+    fn asks_at_theta(&self) -> bool {
+        self.space == Space::Weights && self.sharpness.is_none() && !self.passes_together()
+    }
+
     fn compares_particles(&self) -> bool {
         self.space == Space::Weights
     }

@@ -1,0 +1,155 @@
+//! The training of several runs together, as rows of one matrix: `bella train --seeds 1,2,3 --packed`, and the trials of
+//! `bella sweep --packed`.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result, bail};
+
+use super::ending::{self, Stopped};
+use crate::base::logging::open_logs;
+use crate::base::small::Usage;
+use crate::data::batches::TestImages;
+use crate::evaluate::after_training;
+use crate::experiment::Experiment;
+use crate::machine::parallel::ProcessGroup;
+use crate::run::{RunFolder, RunLock};
+use crate::session::{Session, Settings};
+use crate::train::{Finished, Material, Outcome, PackedRun, Watch, read_resume_file, run_packed};
+
+/// The settings of the training of runs together.
+pub struct Packed<'a> {
+    pub settings: Settings,
+    /// The epoch after which the runs pause.
+    pub until_epoch: Option<usize>,
+    /// Whether each run is evaluated on its test sets when it is trained.
+    pub evaluates: bool,
+    /// Prepares the folder of a run and locks it.
+    pub open: &'a dyn Fn(&Experiment, &RunFolder) -> Result<RunLock>,
+}
+
+/// A run that is to be trained.
+struct Opened<'a> {
+    experiment: &'a Experiment,
+    folder: RunFolder,
+    is_new: bool,
+    _lock: RunLock,
+}
+
+impl Packed<'_> {
+    /// Trains the runs of these experiments that are not finished, in which one that fails leaves the others alone.
+    ///
+    /// # Errors
+    /// Fails if they cannot be trained together, if a run has failed, or if a signal has stopped training. A line names each run that
+    /// failed, as `<id>: <why>`.
+    pub fn train(&self, experiments: &[Experiment], group: &Rc<ProcessGroup>) -> Result<()> {
+        if group.size() > 1 {
+            return Err(Usage("--packed: one process trains runs together: start it without mpirun".into()).into());
+        }
+        Experiment::check_packed(&experiments.iter().collect::<Vec<_>>())
+            .map_err(|why| Usage(format!("--packed: {why}")))?;
+        let (mut opened, mut failed) = (Vec::new(), 0);
+        for experiment in experiments {
+            let folder = RunFolder::of(&self.settings.out, experiment)?;
+            let is_new = !folder.path().exists();
+            match (self.open)(experiment, &folder) {
+                Ok(_) if folder.is_finished() => tracing::info!("{}: is finished", folder.id()),
+                Ok(lock) => opened.push(Opened { experiment, folder, is_new, _lock: lock }),
+                Err(error) => failed += told(&folder, &error),
+            }
+        }
+        if !opened.is_empty() {
+            open_logs(opened.iter().map(|run| run.folder.log()))?;
+            let began = Cell::new(false);
+            let ended = self.train_opened(&opened, group, &began);
+            if !began.get() {
+                opened.iter().filter(|run| run.is_new).for_each(|run| run.folder.discard());
+            }
+            failed += ended?;
+        }
+        if failed > 0 {
+            bail!("{failed} of {} packed runs failed", experiments.len());
+        }
+        Ok(())
+    }
+
+    /// Trains runs and evaluates them. Returns how many have failed.
+    fn train_opened(&self, opened: &[Opened], group: &Rc<ProcessGroup>, began: &Cell<bool>) -> Result<usize> {
+        let (first, unused) =
+            (opened[0].experiment, opened.iter().filter(|run| run.is_new).map(|run| run.folder.clone()));
+        let unused: Vec<RunFolder> = unused.collect();
+        ending::end_at_once("stopped before the first step", move || unused.iter().for_each(RunFolder::discard))?;
+        opened.iter().for_each(|run| tracing::info!("run: {}", run.folder.path().display()));
+        first.command().iter().for_each(|command| tracing::info!("{command}"));
+        let device = self.settings.open_device(group)?;
+        let classes = first.data.dataset.classes()?;
+        let session = Session::open_among(first, self.settings.clone(), device, classes, group.clone())?;
+        let (materials, tests) = self.images(opened, &session)?;
+        let (mut runs, mut failed) = (Vec::new(), 0);
+        for one in opened {
+            let of_seed = materials.iter().find(|(seed, _)| *seed == one.experiment.seed);
+            let (_, material) = of_seed.context("a seed has no images")?;
+            match read_resume_file(&one.folder, group) {
+                Ok(state) => {
+                    runs.push((one, PackedRun { experiment: one.experiment, material, folder: &one.folder, state }))
+                }
+                Err(error) => failed += told(&one.folder, &error),
+            }
+        }
+        let (opened, runs): (Vec<&Opened>, Vec<PackedRun>) = runs.into_iter().unzip();
+        let stop = ending::stop(&session.group)?;
+        let watch = Watch { stop: stop.clone(), trained: &|| Ok(()), until_epoch: self.until_epoch, began };
+        let ended = run_packed(&session, runs, &watch)?;
+        let stopped = || stop.load(Ordering::Relaxed);
+        if !stopped() {
+            ending::end_at_once("stopped after training, which is saved: the same command goes on", || {})?;
+        }
+        for (one, outcome) in opened.into_iter().zip(ended) {
+            match outcome {
+                Ok(Outcome::Finished(trained)) if !stopped() => {
+                    let Finished { record, posterior } = *trained;
+                    after_training(one.experiment, &session, (&one.folder, &record), &posterior, &tests)?;
+                }
+                Ok(Outcome::Finished(_)) => {}
+                Ok(Outcome::Interrupted { steps }) => {
+                    tracing::info!("{}: paused after {steps} steps, which are saved", one.folder.id());
+                }
+                Err(error) => failed += told(&one.folder, &error),
+            }
+        }
+        if stopped() {
+            return Err(Stopped("stopped; all runs are saved: the same command continues".into()).into());
+        }
+        Ok(failed)
+    }
+
+    /// Reads the images of each seed, and those of the test sets if the runs are evaluated.
+    fn images(
+        &self,
+        opened: &[Opened],
+        session: &Session,
+    ) -> Result<(Vec<(u64, Material)>, Vec<(String, TestImages)>)> {
+        let (mut materials, mut tests, mut overlap) = (Vec::<(u64, Material)>::new(), Vec::new(), Vec::new());
+        for Opened { experiment, .. } in opened {
+            if materials.iter().any(|(seed, _)| *seed == experiment.seed) {
+                continue;
+            }
+            let (mut material, seen) = Material::read(experiment, session)?;
+            // The images are the same for all seeds.
+            if self.evaluates && materials.is_empty() {
+                let found = session.test_images(experiment, &seen)?;
+                (tests, overlap) = (found.tests, found.overlap);
+            }
+            material.overlap.clone_from(&overlap);
+            materials.push((experiment.seed, material));
+        }
+        Ok((materials, tests))
+    }
+}
+
+/// Says why a run failed. Returns that it is one.
+fn told(folder: &RunFolder, error: &anyhow::Error) -> usize {
+    tracing::error!("{}: {error:#}", folder.id());
+    1
+}
