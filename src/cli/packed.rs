@@ -76,75 +76,87 @@ impl Packed<'_> {
 
     /// Trains runs and evaluates them. Returns how many have failed.
     fn train_opened(&self, opened: &[Opened], group: &Rc<ProcessGroup>, began: &Cell<bool>) -> Result<usize> {
-        let (first, unused) =
-            (opened[0].experiment, opened.iter().filter(|run| run.is_new).map(|run| run.folder.clone()));
-        let unused: Vec<RunFolder> = unused.collect();
+        let first = opened[0].experiment;
+        let unused: Vec<RunFolder> = opened.iter().filter(|run| run.is_new).map(|run| run.folder.clone()).collect();
         ending::end_at_once("stopped before the first step", move || unused.iter().for_each(RunFolder::discard))?;
         opened.iter().for_each(|run| tracing::info!("run: {}", run.folder.path().display()));
         first.command().iter().for_each(|command| tracing::info!("{command}"));
         let device = self.settings.open_device(group)?;
         let classes = first.data.dataset.classes()?;
         let session = Session::open_among(first, self.settings.clone(), device, classes, group.clone())?;
-        let (materials, tests) = self.images(opened, &session)?;
+        let images = Images::read(opened, &session, self.evaluates)?;
         let (mut runs, mut failed) = (Vec::new(), 0);
         for one in opened {
-            let of_seed = materials.iter().find(|(seed, _)| *seed == one.experiment.seed);
-            let (_, material) = of_seed.context("a seed has no images")?;
-            match read_resume_file(&one.folder, group) {
-                Ok(state) => {
-                    runs.push((one, PackedRun { experiment: one.experiment, material, folder: &one.folder, state }))
-                }
-                Err(error) => failed += told(&one.folder, &error),
+            let (experiment, folder, material) = (one.experiment, &one.folder, images.of(one.experiment.seed)?);
+            match read_resume_file(folder, group) {
+                Ok(state) => runs.push((one, PackedRun { experiment, material, folder, state })),
+                Err(error) => failed += told(folder, &error),
             }
         }
         let (opened, runs): (Vec<&Opened>, Vec<PackedRun>) = runs.into_iter().unzip();
         let stop = ending::stop(&session.group)?;
         let watch = Watch { stop: stop.clone(), trained: &|| Ok(()), until_epoch: self.until_epoch, began };
         let ended = run_packed(&session, runs, &watch)?;
-        let stopped = || stop.load(Ordering::Relaxed);
-        if !stopped() {
+        let stopped = stop.load(Ordering::Relaxed);
+        if !stopped {
             ending::end_at_once("stopped after training, which is saved: the same command goes on", || {})?;
         }
         for (one, outcome) in opened.into_iter().zip(ended) {
             match outcome {
-                Ok(Outcome::Finished(trained)) if !stopped() => {
-                    let Finished { record, posterior } = *trained;
-                    after_training(one.experiment, &session, (&one.folder, &record), &posterior, &tests)?;
-                }
-                Ok(Outcome::Finished(_)) => {}
+                Ok(Outcome::Finished(_)) if stopped => {}
+                Ok(Outcome::Finished(trained)) => one.evaluate(*trained, &session, &images)?,
                 Ok(Outcome::Interrupted { steps }) => {
                     tracing::info!("{}: paused after {steps} steps, which are saved", one.folder.id());
                 }
                 Err(error) => failed += told(&one.folder, &error),
             }
         }
-        if stopped() {
+        if stopped {
             return Err(Stopped("stopped; all runs are saved: the same command continues".into()).into());
         }
         Ok(failed)
     }
+}
 
-    /// Reads the images of each seed, and those of the test sets if the runs are evaluated.
-    fn images(
-        &self,
-        opened: &[Opened],
-        session: &Session,
-    ) -> Result<(Vec<(u64, Material)>, Vec<(String, TestImages)>)> {
-        let (mut materials, mut tests, mut overlap) = (Vec::<(u64, Material)>::new(), Vec::new(), Vec::new());
+impl Opened<'_> {
+    /// Evaluates the run on the test sets, if there are any.
+    fn evaluate(&self, trained: Finished, session: &Session, images: &Images) -> Result<()> {
+        let Finished { record, posterior } = trained;
+        after_training(self.experiment, session, (&self.folder, &record), &posterior, &images.tests).map(drop)
+    }
+}
+
+/// The images of several runs.
+struct Images {
+    /// Those for training and validation, by seed.
+    materials: Vec<(u64, Material)>,
+    /// The test sets, if the runs are evaluated.
+    tests: Vec<(String, TestImages)>,
+}
+
+impl Images {
+    fn read(opened: &[Opened], session: &Session, evaluates: bool) -> Result<Images> {
+        let mut images = Images { materials: Vec::new(), tests: Vec::new() };
+        let mut overlap = Vec::new();
         for Opened { experiment, .. } in opened {
-            if materials.iter().any(|(seed, _)| *seed == experiment.seed) {
+            if images.of(experiment.seed).is_ok() {
                 continue;
             }
             let (mut material, seen) = Material::read(experiment, session)?;
             // The images are the same for all seeds.
-            if self.evaluates && materials.is_empty() {
+            if evaluates && images.materials.is_empty() {
                 let found = session.test_images(experiment, &seen)?;
-                (tests, overlap) = (found.tests, found.overlap);
+                (images.tests, overlap) = (found.tests, found.overlap);
             }
             material.overlap.clone_from(&overlap);
-            materials.push((experiment.seed, material));
+            images.materials.push((experiment.seed, material));
         }
-        Ok((materials, tests))
+        Ok(images)
+    }
+
+    fn of(&self, seed: u64) -> Result<&Material> {
+        let found = self.materials.iter().find(|(other, _)| *other == seed);
+        found.map(|(_, material)| material).with_context(|| format!("no images were read for seed {seed}"))
     }
 }
 

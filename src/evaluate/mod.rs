@@ -42,7 +42,7 @@ pub use after::stored_rows;
 pub use asked::{FittedOn, Foreign, ForeignSet};
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
-pub use conformal::{Conformal, Thresholds};
+pub use conformal::Conformal;
 pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;

@@ -35,11 +35,6 @@ pub struct Sample {
 pub const LEVELS: [f64; 2] = [0.9, 0.95];
 
 impl Sample {
-    /// Returns the variance of the mixture.
-    pub fn variance(&self) -> f64 {
-        self.aleatoric + self.epistemic
-    }
-
     /// Returns the smallest share of a central interval that contains the number.
     pub fn share(&self) -> f64 {
         (2.0 * self.place - 1.0).abs()
