@@ -14,7 +14,6 @@ use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{Average, ood};
 use crate::results::store::{Row, Table};
-use crate::results::table::{Spec, Surface, render};
 use crate::tasks::{has_logits, is_answers};
 
 /// Recompute every metric from saved predictions.

@@ -78,6 +78,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
         name: "x/train".into(),
         inputs: Inputs::Packed(Packed { pixels, height: 32, width: 32 }),
         labels: vec![0; IMAGES as usize],
+        numbers: None,
         groups: None,
         corrupt_skipped: 0,
         decoded_from: None,

@@ -263,7 +263,7 @@ fn distinct<T: Ord + Clone>(values: &[T]) -> (Vec<T>, Vec<u32>) {
 
 /// Returns image files, whose labels mean nothing.
 fn files(paths: Vec<PathBuf>) -> Listing {
-    Listing { labels: vec![0; paths.len()], paths, groups: None, members: None }
+    Listing { labels: vec![0; paths.len()], paths, ..Listing::default() }
 }
 
 impl Annotation {

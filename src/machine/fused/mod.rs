@@ -63,7 +63,8 @@ impl Adapted<'_> {
     pub fn forward(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
-        let serves = serves(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
+        let serves =
+            serves(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
         serves.then(|| {
             let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
@@ -129,9 +130,14 @@ mod tests {
         let loss = y.to_kind(Kind::Double).sin().sum(Kind::Double);
         let first = Tensor::run_backward(&[loss.shallow_clone()], inputs, true, false);
         let again = Tensor::run_backward(&[loss], inputs, true, true);
-        let norm = again.iter().map(|g| g.to_kind(Kind::Double).square().sum(Kind::Double)).reduce(|a, b| a + b).unwrap();
+        let norm =
+            again.iter().map(|g| g.to_kind(Kind::Double).square().sum(Kind::Double)).reduce(|a, b| a + b).unwrap();
         let second = Tensor::run_backward(&[norm], inputs, false, false);
-        std::iter::once(y.shallow_clone()).chain(first).chain(second).map(|t| t.detach().to_kind(Kind::Double)).collect()
+        std::iter::once(y.shallow_clone())
+            .chain(first)
+            .chain(second)
+            .map(|t| t.detach().to_kind(Kind::Double))
+            .collect()
     }
 
     fn assert_near(found: &[Tensor], expected: &[Tensor], tolerance: f64) {
@@ -168,7 +174,8 @@ mod tests {
             let (n, rank, particles) = (3, 1 + number as i64, if number % 2 == 0 { 3 } else { 1 });
             let of = |kind: Kind| {
                 tch::manual_seed(7 + number as i64);
-                let (x, a, b) = (draw(&[particles, 300, 37], kind), draw(&[n, rank, 37], kind), draw(&[n, 21, rank], kind));
+                let (x, a, b) =
+                    (draw(&[particles, 300, 37], kind), draw(&[n, rank, 37], kind), draw(&[n, 21, rank], kind));
                 let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
                 (x, a, b, weight, (number != 2).then_some(bias))
             };
@@ -193,7 +200,12 @@ mod tests {
         let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 1.0 };
         if let Some(y) = layer.forward(&x, Behind::Gelu) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
-            let expected = Tensor::run_backward(&[plain([&x, &a, &b], &weight, None, Behind::Gelu).sum(Kind::Float)], &[&b], false, false);
+            let expected = Tensor::run_backward(
+                &[plain([&x, &a, &b], &weight, None, Behind::Gelu).sum(Kind::Float)],
+                &[&b],
+                false,
+                false,
+            );
             assert_eq!(found[0].size(), expected[0].size());
         }
         // A weight that is trained itself is left to libtorch.
