@@ -220,15 +220,16 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto lowered = at::empty(low.sizes(), low.options());
         const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), context->saved_data["scale"].toDouble());
         const auto slices = slices_of(size.rows);
-        const auto sums = at::zeros({size.particles * slices, size.rank, size.inputs + size.outputs}, low.options());
+        const auto sums_a = at::zeros({size.particles, slices, size.rank, size.inputs}, low.options());
+        const auto sums_b = at::zeros({size.particles, slices, size.rank, size.outputs}, low.options());
         const Rows inputs(x), gradient_rows(gradient), slope_rows(slope);
         const std::optional<Rows> before = activation == kNone ? std::nullopt : std::optional<Rows>(Rows(saved[6]));
         on_threads(size.particles * slices, [&](int64_t number) {
             const auto particle = number / slices, first = number % slices * kSlice;
             std::vector<float> buffer(size.inputs + 2 * size.outputs);
             float *wide_y = buffer.data() + size.inputs, *wide_g = wide_y + size.outputs;
-            float* sum_a = sums.data_ptr<float>() + number * size.rank * (size.inputs + size.outputs);
-            float* sum_b = sum_a + size.rank * size.inputs;
+            float* sum_a = sums_a.data_ptr<float>() + number * size.rank * size.inputs;
+            float* sum_b = sums_b.data_ptr<float>() + number * size.rank * size.outputs;
             for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
                 const auto own = particle * size.rows + row;
                 const auto* slopes = gradient_rows.read(own, size.outputs, wide_g);
@@ -246,15 +247,10 @@ struct Adapted : torch::autograd::Function<Adapted> {
                 rows().outer(sum_a, lower, row_of_x, size.inputs, size.rank);
             }
         });
-        const auto whole = sums.view({size.particles, slices, size.rank, size.inputs + size.outputs});
-        // One after the other, in the order of rows.
-        auto sum = whole.select(1, 0);
-        for (int64_t slice = 1; slice < slices; ++slice) sum = sum.add(whole.select(1, slice));
-        sum = sum.narrow(1, 0, a.size(1));
-        if (to_a) found[3] = sum.narrow(2, 0, size.inputs).to(a.scalar_type());
+        if (to_a) found[3] = summed(sums_a, a.size(1)).to(a.scalar_type());
         if (to_b) {
             const auto scale = context->saved_data["scale"].toDouble();
-            found[4] = sum.narrow(2, size.inputs, size.outputs).mul(scale).transpose(1, 2).to(b.scalar_type());
+            found[4] = summed(sums_b, b.size(2)).mul(scale).transpose(1, 2).to(b.scalar_type());
         }
         if (to_x) {
             const auto frozen = product(size.shared && size.particles > 1 ? slope.sum(0, true) : slope, weight.t(), std::nullopt,
@@ -262,6 +258,13 @@ struct Adapted : torch::autograd::Function<Adapted> {
             found[0] = with_updates(frozen, size, lowered, a_rows);
         }
         return found;
+    }
+
+    // The sums [n, rank, count] over slices [n, slices, padded rank, count], one after the other in the order of rows.
+    static Tensor summed(const Tensor& slices, int64_t rank) {
+        auto sum = slices.select(1, 0);
+        for (int64_t slice = 1; slice < slices.size(1); ++slice) sum = sum.add(slices.select(1, slice));
+        return sum.narrow(1, 0, rank);
     }
 
     // The gradient of the inputs [p, M, in], of which `found` is the part through the frozen matrix; it is changed.

@@ -128,16 +128,16 @@ mod tests {
     // e^(−x) falls for ever, and its gradient vanishes on the way.
     #[test]
     fn a_function_without_a_minimum_is_said_to_have_none() {
-        for scale in [0.02, 1.0, 50.0] {
+        for scale in [0.02, 1.0, 5.0] {
             let found = minimise(vec![1.0], |at| ((-scale * at[0]).exp(), vec![-scale * (-scale * at[0]).exp()]));
             assert!(!found.is_reached && found.at[0] > 1.0, "{scale}: {}", found.at[0]);
         }
     }
 
-    // 30 parameters whose curvatures are 1 to 10^9 apart: the gradient stays above 1e-9 in all steps, and the minimum is found.
+    // 30 parameters whose curvatures go from 10^7 to 10^10: rounding keeps the gradient above 1e-9, and the minimum is found.
     #[test]
     fn a_minimum_is_found_where_rounding_keeps_the_gradient_up() {
-        let curvature = |i: usize| 10f64.powf(9.0 * i as f64 / 29.0);
+        let curvature = |i: usize| 1e7 * 10f64.powf(3.0 * i as f64 / 29.0);
         let loss = |at: &[f64]| {
             let from = |i: usize| at[i] - (1.0 + i as f64 / 7.0);
             let value = (0..30).map(|i| curvature(i) * from(i) * from(i) / 2.0).sum();

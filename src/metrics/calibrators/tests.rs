@@ -150,7 +150,7 @@ fn a_missing_minimum_is_said_where_there_is_none() {
         let labels = predictions.labels().unwrap();
         linear::Problem { samples: &samples, labels, weight: linear::Weight::Full, penalty }.search().is_minimum()
     };
-    for scale in [1.0, 5.0, 15.0] {
+    for scale in [1.0, 5.0] {
         assert!([1e-3, 1e-1, 10.0].iter().all(|factor| of(&sure(scale), *factor)), "{scale}");
     }
     let all = sure(1.0);
