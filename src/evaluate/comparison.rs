@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::IMAGES;
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
-use crate::predictions::Predictions;
+use crate::predictions::{Predictions, numbers};
 use crate::run::{RunFolder, open_predictions};
 
 /// Compares the predictions B with the predictions A by so many paired resamples.
@@ -46,6 +46,10 @@ pub fn predictions_file(named: &str, out: &Path, condition: &str) -> Result<Path
     let label = label.with_context(|| format!("{}: names no test set", run.config().display()))?;
     let file = run.predictions(label, condition, "");
     let id = run.id();
+    ensure!(
+        !file.with_extension(numbers::ENDING).is_file(),
+        "{id}: predicts a number, and predictions of classes are compared: `bella report` has both runs side by side"
+    );
     ensure!(
         file.is_file(),
         "{id}: no predictions on {label} under the condition `{}` ({}): evaluate it first: bella eval {id}",

@@ -78,6 +78,8 @@ fn a_posterior_of_numbers_is_trained_scored_and_listed() {
     let export = ["--to", "onnx", "--output", &text(&place.path("out"))].map(String::from);
     let export: Vec<&str> = [run.as_str()].into_iter().chain(export.iter().map(String::as_str)).collect();
     assert_has(&error_line(with(place.command("export", &[]), &export), 1), &["its head predicts a number"]);
+    let compared = error_line(bella(&["compare", &run, &run, "--out", &text(&place.path("results"))]), 1);
+    assert_has(&compared, &["predicts a number, and predictions of classes are compared"]);
     let card = done(with(place.command("export", &[]), &[&run, "--card"]));
     assert_has(&card, &["for a number", "it predicts the number `digit`", "| rmse |"]);
     assert!(!card.contains("Calibration"), "{card}");
