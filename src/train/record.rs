@@ -101,7 +101,10 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
     }
     let theta = match session.stored_by(&run, experiment)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
-        Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } | Posterior::BlockGaussians { .. } => {
+        Posterior::Gaussians { .. }
+        | Posterior::LowRankGaussians { .. }
+        | Posterior::BlockGaussians { .. }
+        | Posterior::TiedGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")
         }
         Posterior::Dropout { .. } => {
