@@ -33,7 +33,16 @@ impl HeadSpec for Answers {
         let options = (Kind::Float, Device::Cpu);
         // The output matrix stays with the network's weights, so the head has no class of its own.
         let (weight, bias) = (Tensor::zeros([0, context.width], options), Tensor::zeros([0], options));
-        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: None, cap: None, texts: None })
+        Ok(Head {
+            weight,
+            bias,
+            normalised: false,
+            random: None,
+            training: self.training(),
+            rows: None,
+            cap: None,
+            texts: None,
+        })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

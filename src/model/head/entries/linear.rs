@@ -20,7 +20,16 @@ impl HeadSpec for Linear {
         // These weights only give the shape; the trained ones are in the rows of the particles.
         let weight = Tensor::zeros([classes, context.width], options);
         let bias = Tensor::zeros([classes], options);
-        Ok(Head { weight, bias, normalised: false, training: self.training(), rows: None, cap: None, texts: None })
+        Ok(Head {
+            weight,
+            bias,
+            normalised: false,
+            random: None,
+            training: self.training(),
+            rows: None,
+            cap: None,
+            texts: None,
+        })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

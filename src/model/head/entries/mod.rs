@@ -4,10 +4,17 @@ pub mod answers;
 mod checkpoint;
 mod label_words;
 mod linear;
+mod random_features;
 mod zero_shot;
 
 use crate::model::head::Entry;
 
 /// Every known head.
-pub static HEADS: &[&Entry] =
-    &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY, &answers::ENTRY];
+pub static HEADS: &[&Entry] = &[
+    &zero_shot::ENTRY,
+    &linear::ENTRY,
+    &random_features::ENTRY,
+    &checkpoint::ENTRY,
+    &label_words::ENTRY,
+    &answers::ENTRY,
+];

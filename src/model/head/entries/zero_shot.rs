@@ -66,7 +66,16 @@ impl HeadSpec for ZeroShot {
                 (head.weight, head.bias, Some(head.texts))
             }
         };
-        Ok(Head { weight, bias, normalised: true, training: self.training(), rows: None, cap: None, texts })
+        Ok(Head {
+            weight,
+            bias,
+            normalised: true,
+            random: None,
+            training: self.training(),
+            rows: None,
+            cap: None,
+            texts,
+        })
     }
 
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {
