@@ -9,6 +9,7 @@ mod directions;
 mod flipout;
 mod gradient;
 mod history;
+mod input_gradients;
 mod likelihood;
 mod meter;
 mod mixing;
@@ -25,6 +26,7 @@ mod saver;
 mod scaling;
 mod schedule;
 mod shared;
+mod spread;
 mod validation;
 
 pub use context::Material;

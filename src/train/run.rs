@@ -17,7 +17,7 @@ use super::record::Finished;
 use super::saver::Saver;
 use super::shared::Objectives;
 use super::validation::{Selector, Validator};
-use super::{chunks, directions, history, prefix, record};
+use super::{chunks, directions, history, prefix, record, spread};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::data::overlap::Seen;
@@ -174,7 +174,11 @@ fn train_epochs(context: &Context, particles: &mut Particles, parts: &mut Parts,
             let batch = batch?;
             let rate = rates.factor(particles.progress.steps);
             let step = guarded(&format!("step {}", particles.progress.steps + 1), ROOM_TO_TRAIN, || {
-                particles.step(&mut objectives.on(&batch, particles.magnified()), rate)
+                let mut objective = objectives.on(&batch, particles.magnified());
+                if particles.progress.steps == 0 {
+                    spread::begin(context, particles, &mut objective)?;
+                }
+                particles.step(&mut objective, rate)
             })?;
             meter.stepped(step.as_ref(), &batch, &particles.progress, observers)?;
             let stop = stopping();
