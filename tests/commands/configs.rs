@@ -92,7 +92,7 @@ fn every_experiment_is_fine_with_every_method_and_layer() {
 
 #[test]
 fn free_answers_are_learnt_by_every_method_that_needs_losses_alone() {
-    let classes = ["bayesvlm", "f-svgd", "ibdr", "repulsive-ensemble", "tfb", "vbl", "vbll"];
+    let classes = ["bayesvlm", "f-svgd", "forde", "ibdr", "repulsive-ensemble", "sngp", "tfb", "vbl", "vbll"];
     for experiment in all(&ANSWERS) {
         for part in all(&PARTS) {
             let merged = load_config(&[experiment.clone(), part.clone()], &[]).and_then(|tree| Experiment::read(&tree));
