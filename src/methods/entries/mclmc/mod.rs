@@ -34,7 +34,7 @@ use crate::methods::{
 };
 use crate::posterior::Posterior;
 use crate::schema::{Reader, settings};
-use tuning::Tuning;
+use tuning::{Tuning, Wanted};
 
 pub static ENTRY: Entry = Entry {
     key: "mclmc",
@@ -93,6 +93,14 @@ impl Spec {
             );
             reader.problem("start", why);
         }
+    }
+}
+
+impl Spec {
+    /// Returns what is said of tuning.
+    fn wanted(&self) -> Wanted {
+        let Spec { energy_variance, tune_steps, step_size, length, .. } = *self;
+        Wanted { energy_variance, steps: tune_steps, step_size, length }
     }
 }
 
@@ -181,7 +189,7 @@ impl Mclmc {
     fn new(spec: Spec, parts: Parts) -> Mclmc {
         let noise = Noise::new(parts.seed, Purpose::Noise);
         let direction = unit(&noise.draw(At { step: -1, sample: 0, part: 0 }, &parts.theta));
-        let tuning = Tuning::new(&spec, &parts.theta);
+        let tuning = Tuning::new(&spec.wanted(), &parts.theta);
         let kept = Last::new(spec.samples, &parts.theta);
         Mclmc { spec, parts, noise, steps: 0, direction, tuning, kept }
     }

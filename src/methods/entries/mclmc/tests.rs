@@ -66,7 +66,7 @@ fn sizes_and_lengths_are_tuned_as_by_blackjax() {
         energy_variance: golden.number("tuning/wanted"),
         ..spec()
     };
-    let mut tuning = Tuning::new(&spec, &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
+    let mut tuning = Tuning::new(&spec.wanted(), &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
     near(tuning.length(), &Tensor::from_slice(&[5f64.sqrt()]).view([1, 1]), 1e-15);
     for step in 0..8 {
         let position = positions.narrow(0, (step - 4).max(0), 1);
@@ -77,7 +77,7 @@ fn sizes_and_lengths_are_tuned_as_by_blackjax() {
     tuning.learn(8, &positions.narrow(0, 0, 1), &errors.get(0).view([1, 1]));
     near(tuning.step_size(), &sizes.get(7).view([1, 1]), 1e-15);
     // An error of nothing asks for a step 21 times as large, and gets twice.
-    let mut tuning = Tuning::new(&spec, &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
+    let mut tuning = Tuning::new(&spec.wanted(), &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
     tuning.learn(0, &positions.narrow(0, 0, 1), &Tensor::zeros([1, 1], tch::kind::DOUBLE_CPU));
     near(tuning.step_size(), &Tensor::from_slice(&[2.0 * start]).view([1, 1]), 1e-15);
 }

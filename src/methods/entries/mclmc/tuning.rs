@@ -6,7 +6,6 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use super::Spec;
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 
@@ -18,6 +17,18 @@ const KEPT: f64 = 149.0 / 151.0;
 
 /// The largest growth of ε in a step.
 const GROWTH: f64 = 2.0;
+
+/// What the settings say of tuning.
+pub struct Wanted {
+    /// The variance of a step's energy error for each column.
+    pub energy_variance: f64,
+    /// The steps of tuning.
+    pub steps: i64,
+    /// ε at the start.
+    pub step_size: f64,
+    /// ℓ, if it is given.
+    pub length: Option<f64>,
+}
 
 pub struct Tuning {
     wanted: f64,
@@ -36,17 +47,17 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    pub fn new(spec: &Spec, theta: &Tensor) -> Tuning {
+    pub fn new(wanted: &Wanted, theta: &Tensor) -> Tuning {
         let (particles, columns) = (theta.size()[0], theta.size()[1]);
         let full = |value: f64| Tensor::full([particles, 1], value, (Kind::Double, theta.device()));
-        let finds_length = spec.length.is_none();
-        let moments = (spec.tune_steps > 0 && finds_length).then(|| [theta.zeros_like(), theta.zeros_like()]);
+        let finds_length = wanted.length.is_none();
+        let moments = (wanted.steps > 0 && finds_length).then(|| [theta.zeros_like(), theta.zeros_like()]);
         Tuning {
-            wanted: spec.energy_variance,
-            steps: spec.tune_steps,
+            wanted: wanted.energy_variance,
+            steps: wanted.steps,
             finds_length,
-            step_size: full(spec.step_size),
-            length: full(spec.length.unwrap_or((columns as f64).sqrt())),
+            step_size: full(wanted.step_size),
+            length: full(wanted.length.unwrap_or((columns as f64).sqrt())),
             scaled: full(0.0),
             weight: full(0.0),
             moments,
