@@ -110,6 +110,7 @@ fn model() -> Model {
             weight: Tensor::zeros([2, WIDTH], (Kind::Float, Device::Cpu)),
             bias: Tensor::zeros([2], (Kind::Float, Device::Cpu)),
             normalised: false,
+            random: None,
             rows: None,
             cap: None,
             training: Training::Always,

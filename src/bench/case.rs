@@ -85,6 +85,7 @@ impl Source<'_> {
             weight: weight / norm * LOGIT_SCALE,
             bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
             normalised: true,
+            random: None,
             rows: None,
             cap: None,
             training: HeadTraining::Never,
@@ -259,7 +260,8 @@ mod tests {
                     Ok(experiment) => experiment,
                     Err(problems) => {
                         let text = problems.to_string();
-                        let needs_low_rank = method.word() == "blob" && subspace.key != "low-rank";
+                        let is_of_factors = ["blob", "scalabl"].contains(&method.word());
+                        let needs_low_rank = is_of_factors && subspace.key != "low-rank";
                         assert!(
                             needs_low_rank && text.contains("write [subspace.low-rank]"),
                             "{}: {text}",

@@ -21,6 +21,7 @@ macro_rules! recipes {
 pub const METHODS: &[Recipe] = recipes![
     "bella-svgd",
     "bella-ensemble",
+    "lora-ensemble",
     "lora",
     "vbl",
     "ivon",
@@ -33,13 +34,17 @@ pub const METHODS: &[Recipe] = recipes![
     "sa-svgd",
     "f-svgd",
     "repulsive-ensemble",
+    "forde",
     "bbb",
     "vogn",
     "blob",
+    "scalabl",
     "vbll",
+    "sngp",
     "sgld",
     "psgld",
     "sghmc",
+    "mile",
     "ibdr",
     "bayestune",
     "single",
@@ -155,11 +160,18 @@ fn fitted(settings: &toml::Table, sizes: Sizes) -> Vec<Fitted> {
         // The length in the release of BLoB's authors.
         false => (100.0 * (images as f64).powf(std::f64::consts::PI / 8.0) / batch_size as f64) as usize,
     };
+    let tuning = (steps / 7).max(4);
     let all = [
         Fitted { key: "ess", value: images, why: "the number of training images" },
         Fitted { key: "start", value: start, why: "a step of training" },
         Fitted { key: "every", value: (room / kept.max(1)).max(1), why: "in steps" },
         Fitted { key: "cycle", value: cycle.max(1), why: "in steps" },
+        Fitted {
+            key: "fit_steps",
+            value: start.saturating_sub(tuning),
+            why: "the optimizer's steps before the chain's",
+        },
+        Fitted { key: "tune_steps", value: tuning, why: "steps after those" },
         Fitted { key: "search_steps", value: (steps / 10).max(1), why: "a tenth of all steps" },
         Fitted { key: "particles", value: number("particles").unwrap_or(1).min(most(settings, classes)), why: "" },
     ];
@@ -194,7 +206,8 @@ mod tests {
     #[test]
     fn every_method_file_is_a_recipe_or_left_out_on_purpose() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/methods");
-        let left_out = ["ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight", "bayesvlm"];
+        let left_out =
+            ["batch-ensemble", "ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight", "bayesvlm"];
         for entry in std::fs::read_dir(folder).unwrap() {
             let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
             assert!(Recipe::named(&name).is_some() != left_out.contains(&name.as_str()), "{name}");

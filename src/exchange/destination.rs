@@ -72,6 +72,11 @@ impl Destination {
         // Whoever loads them has the checkpoint, and not what was left of it.
         let relative = subspace.relative(theta)?;
         let (subspace, theta) = relative.as_ref().map_or((subspace, theta), |own| (&*own.subspace, &own.theta));
+        ensure!(
+            session.model.head.random.is_none(),
+            "{}: a head of random features ([head.random-features]) does not leave bella: other programs have none",
+            opened.run.id()
+        );
         let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
         if experiment.checkpoint.kind.runs_own_code() {
             let Some(modules) = self.to.leaves.modules().filter(|_| self.package.is_none()) else {

@@ -142,7 +142,7 @@ impl Outgoing<'_> {
         let (base, row) = (&self.session.model.base, self.row(model));
         if let Some(layer) = name.strip_suffix(".weight")
             && let Some((_, update)) = updates_of(self.subspace.layout(), &row, layer)
-            && !self.subspace.scales_rows()
+            && self.subspace.scaled_by().is_none()
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
             let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
@@ -158,7 +158,7 @@ impl Outgoing<'_> {
     pub fn own(&self, model: usize, name: &str) -> Option<Tensor> {
         let leaves = self.subspace.layout().leaves(&self.row(model), Kind::Float, false);
         let weights = self.subspace.weights(&self.session.model.base, &leaves);
-        let scaled = || weights.of_particle(name, 0).filter(|_| self.subspace.scales_rows());
+        let scaled = || weights.of_particle(name, 0).filter(|_| self.subspace.scaled_by().is_some());
         weights.own(name).map(|own| own.squeeze_dim(0)).or_else(scaled).map(|own| on_host(&own))
     }
 

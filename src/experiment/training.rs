@@ -111,6 +111,13 @@ impl Training {
             );
             root.problem("train", why);
         }
+        if self.method.spec.differentiates_pixels() && self.train.recompute {
+            let why = format!(
+                "recompute: method.{} takes gradients by pixels, which need the graph: leave it out",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
         if self.method.spec.gathers_posterior() && self.train.select == Selection::Best {
             let why = format!(
                 "select = \"best-epoch\": the posterior of method.{} is gathered up to the last step, and an earlier epoch has \

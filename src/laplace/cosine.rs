@@ -192,7 +192,17 @@ mod tests {
 
     fn head(weight: Tensor, bias: Tensor, texts: Texts) -> Head {
         let training = Training::Never;
-        Head { weight, bias, normalised: true, training, rows: None, cap: None, texts: Some(texts), gaussian: None }
+        Head {
+            weight,
+            bias,
+            normalised: true,
+            random: None,
+            training,
+            rows: None,
+            cap: None,
+            texts: Some(texts),
+            gaussian: None,
+        }
     }
 
     /// The model of scripts/bayesvlm_reference.py: what is seen of two images, the head with two texts, and the factors.

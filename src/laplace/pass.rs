@@ -61,11 +61,12 @@ pub struct Maps {
 impl Maps {
     /// Returns every trained map of a low-rank subspace, including the head.
     pub fn all(subspace: &dyn Subspace) -> Result<Maps> {
-        ensure!(
-            !subspace.scales_rows(),
-            "subspace.low-rank.dora: the curvature of all parameters is that of updates alone: leave dora out, or set \
-             method.laplace.parameters = \"last-layer\""
-        );
+        if let Some(setting) = subspace.scaled_by() {
+            bail!(
+                "{setting}: the curvature of all parameters is that of updates alone: leave it out, or set \
+                 method.laplace.parameters = \"last-layer\""
+            );
+        }
         let layout = subspace.layout();
         let mut maps = Vec::new();
         for (block, entry) in layout.blocks.iter().enumerate() {

@@ -329,6 +329,7 @@ mod tests {
             weight,
             bias,
             normalised: true,
+            random: None,
             training: crate::model::head::Training::Never,
             rows: None,
             cap: None,

@@ -23,6 +23,15 @@ pub trait Method {
     /// Updates `theta: [n, P]` once; `factor` is the schedule's share of the learning rate.
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step>;
 
+    /// Prepares the first step by the objective of its batch, before it: what is found once from data.
+    ///
+    /// # Errors
+    /// Fails if the objective fails, or if nothing is found.
+    fn prepare(&mut self, theta: &Tensor, objective: &mut dyn Objective) -> Result<()> {
+        let _ = (theta, objective);
+        Ok(())
+    }
+
     /// Returns the names of the numbers that every step reports.
     fn diagnostics(&self) -> &'static [&'static str] {
         &[]

@@ -78,6 +78,9 @@ pub enum Output {
     Logits,
     /// The input of the head, normalised if the head sees it so, `[n, B, d]`.
     Features,
+    /// The gradient of the logit of each image's label by the image's prepared pixels, `[n, B, D]`. What is pulled back from it is a
+    /// gradient of gradients.
+    InputGradients,
 }
 
 /// An addition to the losses and their gradients, answered by [`Answer::Extended`].
@@ -167,6 +170,7 @@ impl fmt::Display for Request<'_> {
         let name = |output: Output| match output {
             Output::Logits => "the logits",
             Output::Features => "the features that enter the head",
+            Output::InputGradients => "gradients by pixels",
         };
         match self.target {
             Target::Losses => write!(f, "losses and gradients")?,

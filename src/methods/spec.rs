@@ -104,6 +104,11 @@ pub trait MethodSpec: Resolved {
         Predictive::Particles
     }
 
+    /// Returns the settings that make the Gaussians narrower from which training starts, as advice; empty if there are none.
+    fn narrowed_by(&self) -> &'static str {
+        ""
+    }
+
     /// Returns where particles come from.
     fn origin(&self) -> Origin<'_> {
         Origin::Training
@@ -145,6 +150,11 @@ pub trait MethodSpec: Resolved {
 
     /// Returns whether a step asks for squared gradients of single images, which take copies of a particle.
     fn squares_images(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a step differentiates gradients by the pixels of its images, which takes a graph of gradients down to them.
+    fn differentiates_pixels(&self) -> bool {
         false
     }
 
@@ -261,6 +271,14 @@ pub(super) fn from(reader: &Reader) -> Option<String> {
         .string("from")
         .about("Finished run whose particles are taken: its folder, the start of its id, or settings.")
         .optional()
+}
+
+/// Returns the weight π_i = 2^i / (2^(m+1) − 1) of a divergence in a step counted from 0, where i goes from 1 to the length m of a
+/// cycle again and again (BLoB; Wang et al. 2024, arXiv 2406.11675).
+pub(super) fn doubling_weight(step: i64, cycle: i64) -> f64 {
+    let i = step % cycle + 1;
+    // Divided by 2^(m+1), so that nothing overflows.
+    2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
 }
 
 /// Returns KL(N(m, s²) ‖ N(0, prior²)) of each row, `[n]` in f64, for means and standard deviations `[n, k]`.

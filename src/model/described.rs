@@ -126,6 +126,7 @@ pub fn laid_out(
         weight: zeros(&[classes, network.feature_width()]),
         bias: zeros(&[classes]),
         normalised,
+        random: None,
         training,
         rows,
         cap: None,

@@ -79,6 +79,14 @@ impl<'a> Draws<'a> {
                 let moved = deviations.tr().mv(&along.to_kind(deviations.kind())) / scale;
                 Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + moved)
             }
+            Posterior::TiedGaussians { std, rows, .. } => {
+                let spread = epsilon.zeros_like().unsqueeze(0);
+                for own in rows {
+                    let numbers = epsilon.narrow(0, own.start, own.count).view([1, own.count, 1]);
+                    own.of(&spread).copy_(&(own.of(&std.narrow(0, component, 1)) * numbers));
+                }
+                Ok(spread.squeeze_dim(0) + mean)
+            }
             Posterior::BlockGaussians { std, factors, start, .. } => {
                 let factors = factors.get(component);
                 let (blocks, width) = (factors.size()[0], factors.size()[1]);

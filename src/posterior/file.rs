@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
-use super::{Description, Fitted, Masks, Posterior};
+use super::{Description, Fitted, Masks, Posterior, Rows};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::{RUN, State};
 use crate::data::labels::Labels;
@@ -33,6 +33,12 @@ impl Posterior {
                 put("std", std);
                 put("factors", factors);
                 put("factors.start", &Tensor::from_slice(&[*start]));
+            }
+            Posterior::TiedGaussians { mean, std, rows } => {
+                put("theta", mean);
+                put("std", std);
+                let numbers: Vec<i64> = rows.iter().flat_map(|own| [own.start, own.count, own.width]).collect();
+                put("tied", &Tensor::from_slice(&numbers).view([-1, 3]));
             }
             Posterior::Bank { draws, weights } => {
                 put("draws", draws);
@@ -80,6 +86,10 @@ impl Posterior {
                 check_blocks(&factors.size(), start, theta.size2()?)?;
                 return Ok(Posterior::BlockGaussians { mean: theta, std, factors, start });
             }
+            if has("tied") {
+                let rows = tied(&state.get(&format!("{prefix}tied"))?, theta.size()[1])?;
+                return Ok(Posterior::TiedGaussians { mean: theta, std, rows });
+            }
             if !has("deviations") {
                 return Ok(Posterior::Gaussians { mean: theta, std });
             }
@@ -97,6 +107,20 @@ impl Posterior {
             None => Posterior::Points { theta },
         })
     }
+}
+
+/// Returns the matrices whose rows share a random number, `[L, 3]`, and fails if they are not within rows of so many columns.
+fn tied(stored: &Tensor, parameters: i64) -> Result<Vec<Rows>> {
+    let shape = stored.size();
+    ensure!(shape.len() == 2 && shape[1] == 3 && stored.kind() == Kind::Int64, "`tied` is damaged");
+    let rows = |index: i64| {
+        let [start, count, width] = [0, 1, 2].map(|column| stored.int64_value(&[index, column]));
+        let end = count.checked_mul(width).and_then(|length| length.checked_add(start));
+        let fits = start >= 0 && count > 0 && width > 0 && end.is_some_and(|end| end <= parameters);
+        ensure!(fits, "`tied` has {count} rows of {width} columns from column {start} on, and there are {parameters}");
+        Ok(Rows { start, count, width })
+    };
+    (0..shape[0]).map(rows).collect()
 }
 
 /// Fails unless blocks with factors of this shape, from column `start` on, lie within the rows of theta.
@@ -224,7 +248,6 @@ mod tests {
     use super::*;
     use crate::posterior::Draws;
     use crate::subspace::geometry::Inputs;
-    use tch::Kind;
 
     #[test]
     fn every_variant_survives_its_file() {
@@ -242,6 +265,11 @@ mod tests {
                 std: clone(&std),
                 factors: random(&[2, 2, 2, 2]).tril(0),
                 start: 1,
+            },
+            Posterior::TiedGaussians {
+                mean: clone(&mean),
+                std: clone(&std),
+                rows: vec![Rows { start: 1, count: 2, width: 2 }],
             },
             Posterior::LowRankGaussians { mean, std, deviations: random(&[2, 3, 5]) },
             Posterior::Bank { draws: random(&[7, 5]), weights: None },
@@ -281,6 +309,18 @@ mod tests {
             state.put_count("factors.start", 1);
             let error = Posterior::load("", &state, Device::Cpu).err().unwrap().to_string();
             assert_eq!(error, format!("factors have shape {factors:?} from column 1 on, around theta [2, {of}]"));
+        }
+        for (numbers, said) in [
+            ([0i64, 2, 2], "`tied` has 2 rows of 2 columns from column 0 on, and there are 3"),
+            ([-1, 1, 2], "`tied` has 1 rows of 2 columns from column -1 on, and there are 3"),
+            ([0, i64::MAX, 2], "`tied` has 9223372036854775807 rows of 2 columns from column 0 on, and there are 3"),
+        ] {
+            let mut state = State::default();
+            ["theta", "std"]
+                .iter()
+                .for_each(|name| state.put(name, &Tensor::zeros([2, 3], (Kind::Float, Device::Cpu))));
+            state.put("tied", &Tensor::from_slice(&numbers).view([1, 3]));
+            assert_eq!(Posterior::load("", &state, Device::Cpu).err().unwrap().to_string(), said);
         }
         assert_eq!(refused(&[("draws", &[2, 3]), ("weights", &[3])]), "weights have shape [3] for 2 draws");
         let zeros = refused(&[("draws", &[2, 3]), ("weights", &[2])]);

@@ -33,11 +33,29 @@ pub enum Posterior {
     /// Gaussians with independent blocks of d columns: means `[n, P]`, standard deviations `[n, P]`, and lower triangular factors
     /// L `[n, C, d, d]` of the covariances L Lᵀ of the C blocks from column `start` on. All other columns are independent.
     BlockGaussians { mean: Tensor, std: Tensor, factors: Tensor, start: i64 },
+    /// Gaussians whose columns share random numbers: means `[n, P]`, standard deviations `[n, P]` with a sign, and the rows that
+    /// have one number each for all their columns; columns of no row have none of their own.
+    TiedGaussians { mean: Tensor, std: Tensor, rows: Vec<Rows> },
     /// Points `[n, P]` whose members drop inputs of their layers (Monte Carlo dropout).
     Dropout { theta: Tensor, masks: Masks },
     /// Draws `[m, P]` kept while sampling, such as those of stochastic-gradient Langevin dynamics, with a weight for each
     /// (at least 0, with the sum 1); `None` if all weigh the same.
     Bank { draws: Tensor, weights: Option<Vec<f64>> },
+}
+
+/// A matrix `[count, width]` in the columns of theta from `start` on, by rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    pub start: i64,
+    pub count: i64,
+    pub width: i64,
+}
+
+impl Rows {
+    /// Returns the matrices of rows of theta, `[k, count, width]`, which share their memory.
+    pub fn of(&self, theta: &Tensor) -> Tensor {
+        theta.narrow(1, self.start, self.count * self.width).unflatten(1, [self.count, self.width].as_slice())
+    }
 }
 
 impl Posterior {
@@ -48,7 +66,8 @@ impl Posterior {
             Posterior::Laplace { mode, .. } => mode,
             Posterior::Gaussians { mean, .. }
             | Posterior::LowRankGaussians { mean, .. }
-            | Posterior::BlockGaussians { mean, .. } => mean,
+            | Posterior::BlockGaussians { mean, .. }
+            | Posterior::TiedGaussians { mean, .. } => mean,
             Posterior::Bank { draws, .. } => draws,
         }
     }
@@ -88,6 +107,9 @@ impl Posterior {
             }
             Posterior::BlockGaussians { mean, std, factors, start } => {
                 Posterior::BlockGaussians { mean: snapshot(&mean), std, factors, start }
+            }
+            Posterior::TiedGaussians { mean, std, rows } => {
+                Posterior::TiedGaussians { mean: snapshot(&mean), std, rows }
             }
             Posterior::Dropout { theta, masks } => Posterior::Dropout { theta: snapshot(&theta), masks },
             bank @ Posterior::Bank { .. } => bank,

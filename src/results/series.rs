@@ -3,10 +3,12 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::LazyLock;
 
 use super::images::{FOREIGN, TESTED};
 use super::store::Table;
 use crate::base::small::grouped;
+use crate::experiment::keys;
 use crate::methods::{registered, sharpness};
 
 /// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
@@ -178,13 +180,26 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
         }
         match (*column, value) {
             (_, "") if is_choice && !has_table(this, table_of(column)) => {}
-            (_, "") => parts.push(format!("no {}", short(column))),
+            (_, "") => parts.push(match DEFAULTS.get(*column) {
+                Some(default) => format!("{} = {default}", short(column)),
+                None => format!("no {}", short(column)),
+            }),
             ("experiment" | "checkpoint" | "head" | "data", value) => parts.push(value.to_string()),
             (_, value) => parts.push(format!("{} = {}", short(column), plain(value))),
         }
     }
     parts
 }
+
+/// The defaults of settings, by column. A resolved config leaves some of them out.
+static DEFAULTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+    let of = |key: keys::Key| {
+        let (_, column) = key.path.split_once('.')?;
+        let default = key.default.strip_prefix('`')?.strip_suffix('`')?.trim_matches('"');
+        (!default.contains('`')).then(|| (column.to_string(), default.to_string()))
+    };
+    keys::all().into_iter().filter_map(of).collect()
+});
 
 /// Returns the table that a setting stands in: that of `svgd.drive` is `svgd`.
 fn table_of(column: &str) -> &str {
@@ -297,6 +312,19 @@ mod tests {
         ];
         let names = names(all.iter().map(Vec::as_slice));
         assert_eq!(names, ["Single, adamw, lr = 0.001", "Single, adamw, lr = 0.002", "Single, sgd"]);
+    }
+
+    #[test]
+    fn a_setting_that_is_left_out_has_its_default() {
+        let of = |more: &[(&'static str, &'static str)]| {
+            [&[("subspace", "full"), ("method", "svgd"), ("particles", "2"), ("svgd.gamma", "1.0")], more].concat()
+        };
+        let all = [of(&[]), of(&[("svgd.flow", "wasserstein")])];
+        let names = names(all.iter().map(Vec::as_slice));
+        assert_eq!(names, ["SVGD (n=2), flow = stein", "SVGD (n=2), flow = wasserstein"]);
+        let all = [of(&[]), of(&[("svgd.bandwidth", "0.5")])];
+        let names = self::names(all.iter().map(Vec::as_slice));
+        assert_eq!(names, ["SVGD (n=2), no bandwidth", "SVGD (n=2), bandwidth = 0.5"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Explicit updates ΔW of the trained layers. Particles of any subspace take this form when they are combined entry by
 //! entry, each entry with its own weight. They are evaluated, never trained.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
 use super::layout::Column;
@@ -32,10 +32,11 @@ impl Dense {
     /// # Errors
     /// Fails if weights are no sums of updates.
     pub fn of(subspace: &dyn Subspace) -> Result<Dense> {
-        ensure!(
-            !subspace.scales_rows(),
-            "subspace.low-rank.dora: weights with trained lengths are not merged in weight space: merge the factors (--space factors)"
-        );
+        if let Some(setting) = subspace.scaled_by() {
+            bail!(
+                "{setting}: weights whose rows or columns are scaled are not merged in weight space: merge the factors (--space factors)"
+            );
+        }
         let own = subspace.layout();
         let (mut layout, mut sources) = (Layout::default(), Vec::new());
         for block in &own.blocks {

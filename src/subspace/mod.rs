@@ -5,6 +5,7 @@ mod dense;
 mod entries;
 pub mod geometry;
 pub mod layout;
+mod targets;
 pub mod updates;
 
 use anyhow::Result;
@@ -85,9 +86,10 @@ pub trait Subspace {
         false
     }
 
-    /// Returns whether rows of weights are scaled to trained lengths, so that weights are no sums of updates.
-    fn scales_rows(&self) -> bool {
-        false
+    /// Returns the setting by which rows or columns of weights are multiplied by trained numbers, so that weights are no sums of
+    /// updates; `None` where they are.
+    fn scaled_by(&self) -> Option<&'static str> {
+        None
     }
 
     /// Returns another copy of this subspace.

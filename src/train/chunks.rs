@@ -146,7 +146,13 @@ impl<'a> Step<'a> {
         // Trainings that share passes put their rows together.
         let matrices = matrices + u64::from(self.trainings > 1);
         let own_samples = spec.batches == Batches::Independent;
-        let pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
+        let mut pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
+        if self.method.differentiates_pixels() {
+            /// The graph of a pass, the same of its gradients, and what the second pass back makes of both: an estimate.
+            const GRAPHS: u64 = 3;
+            let whole = model.need(Graph::Samples { budgets: 1 });
+            pass.pair = GRAPHS * pass.pair.max(whole.pair);
+        }
         // The leaves of the graph and their gradients. In f32 the leaves are theta itself.
         let tensors = if model.kind == Kind::Float { 1 } else { 2 };
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;

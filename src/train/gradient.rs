@@ -57,8 +57,10 @@ impl Pass<'_> {
     /// # Errors
     /// Fails if libtorch fails, or if the values depend on no leaf.
     pub fn gradient(&self, leaves: &[&Tensor], backward: &dyn Backward) -> Result<Gradient> {
-        let features = self.model.features_of(&self.weights, &self.input)?;
-        let values = self.values(&features);
+        let values = match self.root {
+            Root::Product(Output::InputGradients, by) => self.by_pixels(by)?,
+            _ => self.values(&self.model.features_of(&self.weights, &self.input)?),
+        };
         let by_leaves = backward.run(&(values.sum(values.kind()) * self.magnified), leaves)?;
         Ok(Gradient { values: values.detach(), by_leaves })
     }
@@ -77,6 +79,8 @@ impl Pass<'_> {
                 let values = match output {
                     Output::Logits => head.logits(&self.weights, features),
                     Output::Features => head.inputs(features),
+                    // Features have no pixels: `gradient` computes them.
+                    Output::InputGradients => unreachable!("gradients by pixels follow from no features"),
                 };
                 let by_output = by_output.narrow(0, slice.start, slice.count).narrow(1, slice.from, slice.samples);
                 (values * by_output.to_kind(kind)).sum_dim_intlist([1i64, 2].as_slice(), false, kind)

@@ -152,6 +152,7 @@ impl Objective for Likelihood<'_> {
         let theta = request.theta;
         let parts = self.parts_of(request);
         ensure!(self.magnified == 1.0 || matches!(request.extra, Extra::None), request.refused(MAGNIFIED));
+        self.check_input_gradients(request)?;
         Ok(match (request.target, request.extra) {
             (Target::Losses, Extra::None) => self.gradients(theta, parts, Root::Loss, None)?.into(),
             (Target::Losses, Extra::Squares) => self.squared(theta, parts)?.into(),

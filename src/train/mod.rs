@@ -9,6 +9,7 @@ mod directions;
 mod flipout;
 mod gradient;
 mod history;
+mod input_gradients;
 mod likelihood;
 mod meter;
 mod mixing;
@@ -26,6 +27,7 @@ mod saver;
 mod scaling;
 mod schedule;
 mod shared;
+mod spread;
 mod training;
 mod validation;
 

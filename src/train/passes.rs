@@ -92,10 +92,11 @@ impl Likelihood<'_> {
         };
         for samples in samples {
             let slice = self.slice(chunk.start, count, samples);
-            match mixing {
-                // Mixed gradients are sums over particles, and their tape is that of one thread.
-                Some(_) => self.together(slice, &pass, &add)?,
-                None => self.in_pieces(slice, layout.parameters(), &pass, &add)?,
+            match (mixing, root) {
+                // Mixed gradients are sums over particles, and their tape is that of one thread. Gradients by pixels begin at the
+                // pixels, and not at what pieces share.
+                (Some(_), _) | (None, Root::Product(Output::InputGradients, _)) => self.together(slice, &pass, &add)?,
+                (None, _) => self.in_pieces(slice, layout.parameters(), &pass, &add)?,
             }
         }
         Ok(total)
@@ -115,6 +116,9 @@ impl Likelihood<'_> {
         let backward: &dyn Backward = if let Some(forward) = &forward { forward } else { &Plain };
         let (input, labels) = (own.input(), slice.of(&self.labels));
         let scale = self.scale.as_ref().map(|scale| slice.of(scale));
+        if let Root::Product(Output::InputGradients, _) = root {
+            weights = weights.differentiated_twice();
+        }
         let (model, loss, magnified) = (self.model, self.loss, self.magnified);
         let pass = Pass { model, loss, weights, input, labels, scale, root, magnified, slice };
         if self.passes.recompute {
@@ -132,6 +136,7 @@ impl Likelihood<'_> {
             Output::Logits => {
                 self.without_graph(theta, head.classes(), |weights, input| self.model.logits_of(weights, input))
             }
+            Output::InputGradients => return self.input_gradients_of(theta),
             Output::Features => self.without_graph(theta, head.weight.size()[1], |weights, input| {
                 Ok(head.inputs(&self.model.features_of(weights, input)?))
             }),

@@ -60,10 +60,19 @@ pub(super) fn of(
     coming: u64,
 ) -> Result<Option<Prefix>> {
     let (model, spec, images) = (context.model(), context.spec(), &context.material.train);
+    let is_asked_for = !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off);
     let changes = images.is_augmented().then_some("data.*.augment").or(spec.mixup.as_ref().map(|_| "train.mixup"));
     if let Some(key) = changes {
-        if !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off) {
+        if is_asked_for {
             bail!("train.prefix_cache: {key} changes the images in every epoch; leave one of them out");
+        }
+        return Ok(None);
+    }
+    if context.training.method.spec.differentiates_pixels() {
+        if is_asked_for {
+            bail!(
+                "train.prefix_cache: the method takes gradients by pixels, which go through all blocks; leave it out"
+            );
         }
         return Ok(None);
     }

@@ -104,7 +104,10 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
     run.check_data(&experiment.data).with_context(|| key.clone())?;
     let theta = match session.stored_by(&run, experiment)?.posterior {
         Posterior::Points { theta } | Posterior::Laplace { mode: theta, .. } => theta,
-        Posterior::Gaussians { .. } | Posterior::LowRankGaussians { .. } | Posterior::BlockGaussians { .. } => {
+        Posterior::Gaussians { .. }
+        | Posterior::LowRankGaussians { .. }
+        | Posterior::BlockGaussians { .. }
+        | Posterior::TiedGaussians { .. } => {
             bail!("{key}: the run's particles are Gaussians already")
         }
         Posterior::Dropout { .. } => {

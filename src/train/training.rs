@@ -13,7 +13,7 @@ use super::particles::Particles;
 use super::record::{self, Finished};
 use super::saver::Saver;
 use super::validation::{Selector, Validator};
-use super::{directions, history};
+use super::{directions, history, spread};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::machine::memory::Chunker;
@@ -96,6 +96,9 @@ impl<'a> Training<'a> {
         let Training { context, particles, observers, meter, .. } = self;
         let rate = context.rates().factor(particles.progress.steps);
         let step = guarded(&format!("step {}", particles.progress.steps + 1), ROOM_TO_TRAIN, || {
+            if particles.progress.steps == 0 {
+                spread::begin(context, particles, objective)?;
+            }
             particles.step(objective, rate)
         })?;
         meter.stepped(step.as_ref(), batch, &particles.progress, observers)

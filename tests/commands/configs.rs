@@ -97,7 +97,7 @@ fn every_experiment_is_fine_with_every_method_and_layer() {
 
 #[test]
 fn free_answers_and_numbers_are_learnt_by_every_method_that_needs_losses_alone() {
-    let classes = ["bayesvlm", "f-svgd", "ibdr", "repulsive-ensemble", "tfb", "vbl", "vbll"];
+    let classes = ["bayesvlm", "f-svgd", "forde", "ibdr", "repulsive-ensemble", "sngp", "tfb", "vbl", "vbll"];
     // Parts of low rank have no rank of their own.
     let low_rank = |file: &PathBuf| std::fs::read_to_string(file).unwrap().contains("[subspace.low-rank]");
     for experiment in all(&[&ANSWERS[..], &NUMBERS[..]].concat()).into_iter().filter(low_rank) {

@@ -411,7 +411,7 @@ fn dora_pissa_and_eva_are_trained() {
     let line = error_line(place.train(&["subspace.low-rank.init=eva", "subspace.low-rank.gain=2.0"]), 2);
     assert_has(&line, &["subspace.low-rank.gain", "init = \"eva\""]);
     let line = error_line(place.train(&["subspace.low-rank.init=olora"]), 2);
-    assert_has(&line, &["subspace.low-rank.init", "uniform, pissa, eva"]);
+    assert_has(&line, &["subspace.low-rank.init", "uniform, normal, pissa, eva"]);
     let large = ["subspace.low-rank.init=eva", "subspace.low-rank.rank=40", "train.batch_size=1"];
     assert_has(
         &error_line(place.train(&large), 1),
@@ -420,6 +420,34 @@ fn dora_pissa_and_eva_are_trained() {
     let full = tiny().replace("[subspace.low-rank]\nrank = 2", "[subspace.full]\ninit = \"eva\"");
     place.write("tiny.toml", full.as_bytes());
     assert_has(&error_line(place.train(&[]), 2), &["subspace.full.init"]);
+}
+
+/// Factors of inputs and outputs are trained, resumed, evaluated and exported; means of weights are refused.
+#[test]
+fn factors_of_layers_are_trained() {
+    for head in ["[head.checkpoint]", "[head.linear]"] {
+        let place = Place::with_tiny();
+        let layers = "[subspace.rank-one]\ntargets = [\"attn.qkv\", \"mlp.fc\"]";
+        let text = tiny().replace("[subspace.low-rank]\nrank = 2", layers).replace("[head.checkpoint]", head);
+        place.write("tiny.toml", text.as_bytes());
+        train_with_a_pause(&place);
+        done(place.command("eval", &[]));
+        done(with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.05"]));
+        done(with(place.command("soup", &[]), &["--space", "factors"]));
+        assert_has(&error_line(place.command("soup", &[]), 1), &["[subspace.rank-one]", "--space factors"]);
+        let mut export = place.command("export", &[]);
+        export.arg("--output").arg(place.path("out")).args(["--to", "onnx"]);
+        done(export);
+    }
+    let place = Place::with_tiny();
+    let text = tiny().replace("[subspace.low-rank]\nrank = 2", "[subspace.rank-one]\ninit = \"signs\"\nstd = 0.2");
+    place.write("tiny.toml", text.as_bytes());
+    assert_has(&error_line(place.train(&[]), 2), &["subspace.rank-one.std", "init = \"signs\""]);
+    place.write("tiny.toml", text.replace("init = \"signs\"\nstd = 0.2", "std = 0.0").as_bytes());
+    assert_has(&error_line(place.train(&["train.batches=shared"]), 2), &["subspace.rank-one", "would stay equal"]);
+    let line = error_line(Place::with_tiny().train(&["subspace.low-rank.std=0.1"]), 2);
+    assert_has(&line, &["subspace.low-rank.std", "init = \"normal\""]);
+    done(Place::with_tiny().train(&["subspace.low-rank.init=normal", "train.epochs=1"]));
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.

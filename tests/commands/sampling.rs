@@ -1,7 +1,7 @@
 //! Methods whose posterior is made along the way, or that draw while they train: SWAG's Gaussians, SGLD's bank of states,
 //! IBDR's interacting Gaussians, TFB's and BayesTune's particles, from training to results.
 
-use crate::common::{Place, assert_has, cell, done, error_line, number, text, tiny};
+use crate::common::{Place, assert_has, cell, done, error_line, number, text, tiny, train_with_a_pause, with};
 use bella::base::tensor_file::State;
 use bella::results::store::{Table, read};
 
@@ -204,4 +204,73 @@ fn blob_draws_factors_a_around_its_means() {
     assert!(number(&history, 1, "kl_divergence") > 0.0);
     let line = error_line(place.train(&["method.blob.cycle=0"]), 2);
     assert_has(&line, &["method.blob.cycle", "from 1 to 1000000000"]);
+}
+
+#[test]
+fn scalabl_draws_along_the_rows_of_its_factors() {
+    let place = place("[method.scalabl]\ncycle = 4\nsamples = 3", "[optimizer.adamw]\nlr = 2e-3");
+    train_with_a_pause(&place);
+    let table = place.results();
+    assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("3", "1"));
+    let state = State::read(&place.run().join("posterior.safetensors")).unwrap();
+    assert_eq!(state.get("tied").unwrap().size()[1], 3);
+    done(with(place.command("eval", &[]), &["--draws", "5"]));
+    let full = tiny().replace("[subspace.low-rank]\nrank = 2", "[subspace.full]");
+    let scalabl = "[method.scalabl]\ncycle = 4";
+    place.write("tiny.toml", full.replace("[method.svgd]\nparticles = 2\ngamma = 0.01", scalabl).as_bytes());
+    assert_has(&error_line(place.train(&[]), 2), &["method.scalabl", "write [subspace.low-rank]"]);
+}
+
+/// The Hessian's start is found by the first batch, survives a pause, and a start in noise is refused before the first step.
+#[test]
+fn gaussians_do_not_start_in_noise() {
+    let place = place("[method.ivon]\nlr = 0.05\ness = 32\ntune_hess_init = true", "[optimizer.none]");
+    train_with_a_pause(&place);
+    let line = error_line(place.train(&["method.ivon.hess_init=0.1"]), 2);
+    assert_has(&line, &["method.ivon.hess_init", "tune_hess_init"]);
+    // With all weights, so that the head is noisy, too.
+    let low_rank = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+    place.write("tiny.toml", low_rank.replace("[subspace.low-rank]\nrank = 2", "[subspace.full]").as_bytes());
+    let noisy = ["method.ivon.tune_hess_init=false", "method.ivon.ess=1e-4"];
+    let line = error_line(place.train(&noisy), 1);
+    assert_has(
+        &line,
+        &["method.ivon: a draw from where particle 0 starts", "undoes the network", "tune_hess_init = true"],
+    );
+}
+
+#[test]
+fn microcanonical_chains_begin_as_an_ensemble() {
+    let mclmc = "[method.mclmc]\nparticles = 2\ness = 32\nfit_steps = 1\ntune_steps = 4\nstart = 5\nevery = 1";
+    let place = place(mclmc, "[optimizer.adamw]\nlr = 2e-3");
+    let tiny = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+    let tiny = tiny.replace("[train]\n", "[train]\nschedule = \"constant\"\n").replace("epochs = 2", "epochs = 3");
+    place.write("tiny.toml", tiny.as_bytes());
+    train_with_a_pause(&place);
+    // Three epochs of four steps, of which seven are kept.
+    assert_eq!(cell(&place.results(), "", "members"), "14");
+    let line = error_line(place.train(&["method.mclmc.start=4"]), 2);
+    assert_has(&line, &["method.mclmc.start", "5 steps of fit_steps and tune_steps"]);
+    let line = error_line(place.train(&["method.mclmc.tune_steps=2"]), 2);
+    assert_has(&line, &["method.mclmc.length", "must be given"]);
+    let line = error_line(place.train(&["method.mclmc.every=9"]), 1);
+    assert_has(&line, &["no state would be kept in 12 training steps", "lower start = 5 or every = 9"]);
+}
+
+/// A Gaussian process by random features: trained, resumed, fitted, attacked; it does not leave.
+#[test]
+fn random_features_are_a_head() {
+    let laplace = "[method.laplace]\nparameters = \"last-layer\"\nsamples = 4";
+    let place = place(laplace, "[optimizer.adamw]\nlr = 2e-3");
+    let tiny = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+    let head = "[head.random-features]\nfeatures = 48";
+    place.write("tiny.toml", tiny.replace("[head.checkpoint]", head).as_bytes());
+    train_with_a_pause(&place);
+    let table = place.results();
+    assert!(number(&table, 0, "nll_pm").is_finite() && number(&table, 0, "mi") > 0.0);
+    done(with(place.command("eval", &[]), &["--predictive", "tangent"]));
+    done(with(place.command("eval", &[]), &["--predictive", "sampled", "--attack", "fgsm", "--epsilon", "0.05"]));
+    let mut export = place.command("export", &[]);
+    export.arg("--output").arg(place.path("out")).args(["--to", "onnx", "--draws", "0"]);
+    assert_has(&error_line(export, 1), &["[head.random-features]", "does not leave bella"]);
 }

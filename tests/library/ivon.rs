@@ -60,6 +60,7 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
         weight_decay: 1e-3,
         clip_radius: None,
         rescale_lr: true,
+        tune_hess_init: false,
         debias: true,
         estimator: Estimator::Price,
         mc_samples: 1,

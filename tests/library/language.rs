@@ -65,6 +65,7 @@ fn head(opened: &Opened) -> Head {
         weight,
         bias: Tensor::zeros([vocabulary], tch::kind::FLOAT_CPU),
         normalised: false,
+        random: None,
         training: Training::OfNetwork,
         rows: Some(Tensor::arange(vocabulary, tch::kind::INT64_CPU)),
         cap: opened.language.geometry.traits.logit_cap,

@@ -86,6 +86,7 @@ fn model(opened: Opened) -> Model {
         weight: Tensor::zeros([0, 16], tch::kind::FLOAT_CPU),
         bias: Tensor::zeros([0], tch::kind::FLOAT_CPU),
         normalised: false,
+        random: None,
         training: bella::model::head::Training::Tokens,
         rows: None,
         cap: None,

@@ -180,6 +180,7 @@ enum Finds {
 /// - IBDR's spread is the one that is given, and BayesTune's particles are points.
 /// - Dropout finds the minimum of the expected loss, (A + p / (1 − p) diag(A)) θ = A c: for p = 0.1, 0.8762 and −0.3943.
 /// - Langevin dynamics widen by 1 / (1 − η h / 2), at most 4 % here; pSGLD besides by its term Γ, about 7 %.
+/// - Microcanonical dynamics with steps of this size are unbiased within what 128 chains tell.
 /// - IVON, VOGN and BBB have no covariance: 1 / (N (A_ii + δ)) with δ = 1e-4; VOGN adds the squared mean gradients to A_ii,
 ///   about 1 / N of it.
 const CLAIMS: &[(&str, &[&str], usize, Finds)] = &[
@@ -208,6 +209,21 @@ const CLAIMS: &[(&str, &[&str], usize, Finds)] = &[
         Finds::Marginal(0.15),
     ),
     ("psgld", &["lr=0.02", "ess=100", "start=150", "every=15", "samples=10"], 300, Finds::Marginal(0.2)),
+    (
+        "mclmc",
+        &[
+            "ess=100",
+            "fit_steps=0",
+            "tune_steps=0",
+            "step_size=0.02",
+            "length=0.1",
+            "start=150",
+            "every=15",
+            "samples=10",
+        ],
+        300,
+        Finds::Marginal(0.2),
+    ),
 ];
 
 /// The mean and the variance over components and draws of a posterior, column by column.
@@ -272,7 +288,7 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
 /// The methods that work on all columns alike. Those of low-rank factors or of a head have tests of their own beside them:
 /// `src/methods/entries/vbll/tests.rs` states the bias of VBLL's mean and variances.
 fn of_any_columns() -> impl Iterator<Item = &'static Entry> {
-    const WITH_TESTS_OF_THEIR_OWN: [&str; 5] = ["tfb", "blob", "imported", "vbll", "bayesvlm"];
+    const WITH_TESTS_OF_THEIR_OWN: [&str; 6] = ["tfb", "blob", "scalabl", "imported", "vbll", "bayesvlm"];
     METHODS.iter().copied().filter(|entry| !WITH_TESTS_OF_THEIR_OWN.contains(&entry.key))
 }
 
@@ -450,6 +466,14 @@ fn settings_outside_their_range_are_refused() {
         ("svgd", vec!["gamma=1", "space=logits", "kernel=layer"], adamw, "is one for all outputs with space"),
         ("svgd", vec!["gamma=1", "space=logits", "sharpness=0.1"], adamw, "needs space = \"weights\""),
         ("svgd", vec!["gamma=1", "space=input"], adamw, "must be one of weights, logits, probabilities, features"),
+        ("svgd", vec!["gamma=1", "space=input-gradients", "flow=stein"], adamw, "is \"wasserstein\" with space"),
+        ("svgd", vec!["gamma=1", "space=input-gradients", "median=full"], adamw, "leave median and log_n out"),
+        (
+            "svgd",
+            vec!["gamma=1", "particles=2", "space=input-gradients", "train.recompute=true"],
+            adamw,
+            "takes gradients by pixels",
+        ),
         ("ibdr", vec!["particles=2"], adamw, "method.ibdr.std"),
         ("ibdr", vec!["particles=2", "std=0.1", "radius=-1"], adamw, "method.ibdr.radius = -1: must be at least 0"),
         ("ibdr", vec!["particles=2", "std=0.1", "damping=1"], adamw, "no key of variant = \"paper\""),

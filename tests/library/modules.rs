@@ -230,10 +230,12 @@ const METHODS: &[(&str, &str)] = &[
     ("sgld", "{lr=1e-4,ess=32,start=0,every=1}"),
     ("psgld", "{lr=1e-4,ess=32,start=0,every=1}"),
     ("sghmc", "{lr=1e-4,ess=32,start=0,every=1}"),
+    ("mclmc", "{ess=32,step_size=1e-3,length=1,tune_steps=0,start=0,every=1}"),
     ("ibdr", "{particles=2,std=0.01}"),
     ("tfb", "{}"),
     ("bayestune", "{lr=1e-3,ess=32,search_steps=2,burn_in=1}"),
     ("blob", "{cycle=4,flipout=false}"),
+    ("scalabl", "{cycle=4,samples=4}"),
     ("vbll", "{ess=32}"),
     ("vbll", "{ess=32,covariance=\"dense\"}"),
 ];

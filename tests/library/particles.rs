@@ -370,8 +370,8 @@ fn flipout_gives_each_image_signs_of_its_own() {
     let setting = Setting::clip(&low_rank());
     let theta = setting.apart();
     let mask = theta.zeros_like();
-    for (start, length) in Geometry::new(setting.subspace.layout()).factors_a() {
-        let _ = mask.narrow(1, start, length).fill_(1.0);
+    for update in Geometry::new(setting.subspace.layout()).updates() {
+        let _ = update.a(&mask).fill_(1.0);
     }
     let mut rng = stream(8, Purpose::Noise, &[]);
     let noise: Vec<f32> = (0..theta.numel()).map(|_| 0.05 * normal(&mut rng) as f32).collect();

@@ -232,3 +232,34 @@ fn what_fails_in_a_thread_is_the_error_of_the_step() {
         chunker.set(ChunkSize { members: 3, images: 100 });
     }
 }
+
+/// What is pulled back from gradients by pixels is the derivative of their product: in f64 equal to differences, also in chunks of particles
+/// and images.
+#[test]
+fn gradients_by_pixels_are_differentiated_by_the_weights() {
+    for subspace in ["low-rank", "rank-one"] {
+        let double = Choices { precision: Precision::F64, ..choices(subspace, svgd(), &[]) };
+        let case = Case::of(&double);
+        let (theta, batch) = (case.theta().to_kind(Kind::Double), case.batch(3));
+        let at = |theta: &Tensor| case.likelihood(&batch, 1).outputs(theta, Output::InputGradients).unwrap();
+        let found = at(&theta);
+        assert_eq!(found.values.size()[..2], [PARTICLES, 3]);
+        assert_eq!(found.labels, batch.labels.unsqueeze(0).expand([PARTICLES, -1], false));
+        let by = (&found.values * 300.0).sin() + 0.5;
+        let pulled = case.likelihood(&batch, 1).pull_back(&theta, Output::InputGradients, &by).unwrap();
+        let moves = (Tensor::arange(theta.numel() as i64, (Kind::Double, Device::Cpu)) * 0.37).sin().view_as(&theta);
+        let product =
+            |theta: &Tensor| (at(theta).values * &by).sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Double);
+        let step = 1e-5;
+        let slope = (product(&(&theta + &moves * step)) - product(&(&theta - &moves * step))) / (2.0 * step);
+        let expected = (&pulled * &moves).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        near(&expected, &slope, 1e-6, subspace);
+        if subspace == "rank-one" {
+            continue;
+        }
+        let cut = || Rc::new(Chunker::fixed(ChunkSize { members: 2, images: 2 }, "test", ""));
+        let mut chunked = case.likelihood(&batch, 1).chunked_by(cut());
+        near(&chunked.outputs(&theta, Output::InputGradients).unwrap().values, &found.values, 1e-10, "in chunks");
+        near(&chunked.pull_back(&theta, Output::InputGradients, &by).unwrap(), &pulled, 1e-10, "in chunks");
+    }
+}

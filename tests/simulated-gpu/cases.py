@@ -101,7 +101,7 @@ for drive in ("own", "shared", "weight"):
     case(f"sgd-full-{drive}", config(FULL, SVGD + f'drive = "{drive}"\n', SGD, "clip_norm = 1.0\n"), FGSM)
     case(f"f64-full-{drive}", config(FULL, SVGD + f'drive = "{drive}"\n', train='precision = "f64"\n'))
 case("svgd-global", config(LOW, SVGD + 'kernel = "global"\nmedian = "full"\nlog_n = "n"\ndrive = "weight"\n'))
-for space in ("logits", "probabilities", "features"):
+for space in ("logits", "probabilities", "features", "input-gradients"):
     case(f"svgd-{space}", config(LOW, SVGD + f'space = "{space}"\n'), FGSM, ci=space == "features")
 case("svgd-wasserstein", config(LOW, SVGD + 'flow = "wasserstein"\n'), FGSM)
 case("svgd-bandwidth", config(LOW, SVGD + "bandwidth = 0.5\n"))
@@ -116,6 +116,8 @@ case("sgld-low", config(LOW, SGLD, NONE, LAST), FGSM, ci=True, **NOISE)
 case("sgld-full", config(FULL, SGLD, NONE, LAST), **NOISE)
 case("psgld-low", config(LOW, PSGLD, NONE, LAST), FGSM, **NOISE)
 case("sghmc-low", config(LOW, SGHMC, NONE, LAST), FGSM, **NOISE)
+MCLMC = "[method.mclmc]\nparticles = 2\ness = 200\nfit_steps = 2\ntune_steps = 4\nstart = 6\nevery = 1\n"
+case("mclmc-low", config(LOW, MCLMC, train=LAST), FGSM, **NOISE)
 case("sam-low", config(LOW, "[method.sam]\nrho = 0.05\n"), FGSM)
 case("sam-full", config(FULL, "[method.sam]\nrho = 0.05\n", SGD))
 case("svgd-sharpness", config(LOW, SVGD + "sharpness = 0.05\n"), FGSM)
@@ -130,6 +132,10 @@ BAYESTUNE = "[method.bayestune]\nsearch_steps = 3\nlr = 0.01\ness = 200\nshare =
 case("bayestune", config(LOW, BAYESTUNE), **NOISE)
 BLOB = "[method.blob]\nstd_lr = 1e-4\nkl_lr = 0.02\nprior_std = 0.2\ninit = 0.05\ncycle = 5\nsamples = 4\n"
 case("blob", config(LOW, BLOB), FGSM, **NOISE)
+SCALABL = "[method.scalabl]\nstd_lr = 1e-2\ncycle = 5\nsamples = 4\n"
+case("scalabl", config(LOW, SCALABL), FGSM, **NOISE)
+RANK_ONE = "[subspace.rank-one]\ntargets = [\"attn.qkv\", \"mlp.fc\"]\n"
+case("rank-one", config(RANK_ONE, "[method.ensemble]\nparticles = 3\n"), FGSM)
 case("blob-plain", config(LOW, BLOB + "flipout = false\n"), **NOISE)
 VBLL = "[method.vbll]\ness = 200\nstd_lr = 1e-2\nrank = 2\nsamples = 4\n"
 case("vbll-low", config(LOW, VBLL, base=HEAD), FGSM, **NOISE)
@@ -147,6 +153,7 @@ case("laplace-validation", config(LOW, LAPLACE + 'tuning = "validation"\npredict
 case("laplace-fixed", config(LOW, LAPLACE + 'prior_precision = 2.0\npredictive = "bridge"\n'), ci=True)
 case("laplace-head", config(FULL, LAPLACE, base=HEAD), ["eval", "RUN", "--predictive", "probit"], ["eval", "RUN", "--predictive", "sampled"], **NOISE)
 case("laplace-head-low", config(LOW, LAPLACE + 'parameters = "last-layer"\nstructure = "full"\n', base=HEAD), SAMPLED, **NOISE)
+case("head-random", config(LOW, LAPLACE + 'parameters = "last-layer"\n', base=HEAD.replace("[head.linear]", "[head.random-features]\nfeatures = 32")), SAMPLED, **NOISE)
 case("head-linear-low", config(LOW, SVGD, base=HEAD), *EVALS[:2])
 case("head-linear-full", config(FULL, SVGD, base=HEAD), FGSM, ["soup", "RUN"], **ADAM_FULL)
 

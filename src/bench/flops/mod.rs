@@ -10,7 +10,8 @@ use tch::Kind;
 use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use crate::model::language::{EMBEDDING, OUTPUT};
 use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
-use crate::model::network::{Network, Parameters};
+use crate::model::network::scales::SCALES;
+use crate::model::network::{Network, Parameters, Trained};
 use crate::subspace::{Layout, Shape};
 
 pub use crate::model::network::ops::Work;
@@ -135,6 +136,7 @@ impl Counting<'_> {
 fn adaptation(layout: &Layout, name: &str) -> Option<Adaptation> {
     let block = layout.blocks.iter().find(|block| block.name == name)?;
     Some(match &block.shape {
+        Shape::Dense if layout.reaches_layer(&format!("{name}{SCALES}")) => Adaptation::Scaled,
         Shape::Dense => Adaptation::Whole,
         Shape::LowRank { rank, .. } => Adaptation::LowRank { rank: *rank },
     })

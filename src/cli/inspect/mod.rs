@@ -225,6 +225,7 @@ fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
         weight,
         bias,
         normalised: true,
+        random: None,
         training: Training::Never,
         rows: None,
         cap: None,

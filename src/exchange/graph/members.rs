@@ -92,8 +92,8 @@ fn differing(outgoing: &Outgoing, shared: &BTreeMap<String, Tensor>) -> BTreeMap
 }
 
 fn low_rank(outgoing: &Outgoing) -> BTreeMap<String, Factors> {
-    // Weights with rows of trained lengths leave whole.
-    if outgoing.subspace.scales_rows() {
+    // Weights that are no sums of updates leave whole.
+    if outgoing.subspace.scaled_by().is_some() {
         return BTreeMap::new();
     }
     let layout = outgoing.subspace.layout();

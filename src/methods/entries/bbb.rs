@@ -72,6 +72,10 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "lower method.bbb.std_init, or raise method.bbb.ess"
+    }
+
     /// ρ, and two moments of each of μ and ρ.
     fn kept_matrices(&self) -> u64 {
         5

@@ -1,4 +1,5 @@
-//! `[method.ensemble]`: n particles trained independently (Lakshminarayanan et al. 2017, arXiv 1612.01474).
+//! `[method.ensemble]`: n particles trained independently (Lakshminarayanan et al. 2017, arXiv 1612.01474); in
+//! `[subspace.rank-one]` the members of BatchEnsemble.
 
 use crate::methods::method::Independent;
 use crate::methods::sharpness::{self, Sharpness};
@@ -13,7 +14,7 @@ pub static ENTRY: Entry = Entry {
     rows: RowsAre::Points,
     particles: Particles::Any,
     bench: &[Variant { key: "ensemble", sets: &[], asks_for_mixing: false }],
-    names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble")],
+    names: &[("full", "Ensemble"), ("low-rank", "Bella-ensemble"), ("rank-one", "BatchEnsemble")],
     names_of_many: &[],
     read: |reader, _| Box::new(Spec::read(reader)),
 };

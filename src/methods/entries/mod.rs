@@ -13,8 +13,10 @@ pub mod ivon;
 mod laplace;
 mod map;
 mod mc_dropout;
+mod mclmc;
 mod psgld;
 mod sam;
+mod scalabl;
 mod sghmc;
 mod sgld;
 pub mod svgd;
@@ -40,11 +42,13 @@ pub static METHODS: &[&Entry] = &[
     &sgld::ENTRY,
     &psgld::ENTRY,
     &sghmc::ENTRY,
+    &mclmc::ENTRY,
     &imported::ENTRY,
     &ibdr::ENTRY,
     &tfb::ENTRY,
     &bayestune::ENTRY,
     &blob::ENTRY,
+    &scalabl::ENTRY,
     &vbll::ENTRY,
     &bayesvlm::ENTRY,
 ];

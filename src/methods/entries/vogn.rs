@@ -83,6 +83,10 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "raise method.vogn.hess_init, method.vogn.damping or method.vogn.ess"
+    }
+
     /// The running means of the gradient and of the Hessian.
     fn kept_matrices(&self) -> u64 {
         2

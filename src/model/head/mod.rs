@@ -5,6 +5,7 @@ mod entries;
 mod gaussian;
 pub mod names;
 pub mod prompts;
+mod random_features;
 pub mod tokenizer;
 pub mod tokens;
 
@@ -27,6 +28,7 @@ use crate::schema::{Reader, Resolved};
 pub use entries::HEADS;
 pub use entries::answers::{token_log_probabilities, tokens_of_answers};
 pub use gaussian::{Gaussian, Noise};
+pub use random_features::RandomFeatures;
 
 /// The way in which a subspace trains the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +126,8 @@ pub struct Head {
     pub bias: Tensor,
     /// Whether features are L2-normalised first.
     pub normalised: bool,
+    /// The random features that the weight is of, `[C, D]`, if it is not of the features themselves.
+    pub random: Option<RandomFeatures>,
     pub training: Training,
     /// The rows `[C]` of a language network's output matrix that are the weight.
     pub rows: Option<Tensor>,
@@ -173,8 +177,9 @@ impl Head {
     fn map(&self, of: impl Fn(&Tensor) -> Tensor) -> Head {
         let rows = self.rows.as_ref().map(Tensor::shallow_clone);
         let texts = self.texts.as_ref().map(|texts| texts.map(&of));
+        let random = self.random.as_ref().map(|random| random.map(&of));
         let Head { normalised, training, cap, gaussian, .. } = *self;
-        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, training, rows, cap, texts, gaussian }
+        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, random, training, rows, cap, texts, gaussian }
     }
 
     /// Returns the same head, whose Gaussian has the scale of the training numbers.
@@ -196,9 +201,13 @@ impl Head {
         self.bias.size()[0]
     }
 
-    /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so.
+    /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so, or random
+    /// features of them.
     pub fn inputs(&self, features: &Tensor) -> Tensor {
         let features = features.to_kind(self.weight.kind());
+        if let Some(random) = &self.random {
+            return random.of(&features);
+        }
         if !self.normalised {
             return features;
         }
@@ -272,7 +281,7 @@ impl Head {
 
     fn unbounded_along(&self, tangents: &Tangents, features: &Dual) -> Dual {
         let (kind, mode, moves) = (self.weight.kind(), tangents.mode(), tangents.moves());
-        let x = Dual { value: self.inputs(&features.value), moved: self.inputs_moved(features) };
+        let x = self.inputs_along(features);
         if let (Some(rows), true) = (&self.rows, mode.adapts(OUTPUT) && mode.own("head.weight").is_none()) {
             let [own, moves] = [mode, moves].map(|weights| weights.linear(OUTPUT).picked(rows, kind));
             return dual::layer(&own, &moves, &x.linearly(|x| x.unsqueeze(2))).linearly(|y| y.squeeze_dim(2));
@@ -295,7 +304,15 @@ impl Head {
         Dual { value: self.classify(mode, &x.value), moved }
     }
 
-    /// Returns the derivatives of [`inputs`](Self::inputs). Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.
+    /// Returns [`inputs`](Self::inputs) with their derivatives.
+    fn inputs_along(&self, features: &Dual) -> Dual {
+        match &self.random {
+            Some(random) => random.dual(&features.linearly(|x| x.to_kind(self.weight.kind()))),
+            None => Dual { value: self.inputs(&features.value), moved: self.inputs_moved(features) },
+        }
+    }
+
+    /// Returns the derivatives of [`inputs`](Self::inputs) where these are the features, normalised or not. Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.
     fn inputs_moved(&self, features: &Dual) -> Option<Tensor> {
         let kind = self.weight.kind();
         let moved = features.moved.as_ref()?.to_kind(kind);

@@ -1,5 +1,5 @@
 //! The layers of n particles: linear layers and norms, whose weights are shared by all particles, one per particle, or shared
-//! with a low-rank update.
+//! with a low-rank update or with factors of their inputs and outputs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,6 +10,7 @@ use crate::base::tensor::wide;
 use crate::machine::fused::{Adapted, Behind};
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::model::network::low_rank::{Flipped, LowRank};
+use crate::model::network::scales::Scales;
 
 /// A parameter of a layer.
 #[derive(Debug)]
@@ -68,6 +69,8 @@ pub struct Linear {
     pub(super) bias: Option<Param>,
     pub(super) low_rank: Option<LowRank>,
     pub(super) flipped: Option<Flipped>,
+    /// The factors of the inputs and outputs, where the weight is shared and has no update.
+    pub(super) scales: Option<Scales>,
     pub(super) recorder: Option<Recorder>,
 }
 
@@ -78,6 +81,10 @@ impl Linear {
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
         let input = x;
         let x = x.reshape([size[0], batch * tokens, inputs]);
+        if let (Some(scales), Param::Shared(weight)) = (&self.scales, &self.weight) {
+            let y = self.plus_bias(scales.leave(&linear(&scales.enter(&x), weight, None)));
+            return y.view([y.size()[0], batch, tokens, -1]);
+        }
         if let Some(y) = self.fused(&x, Behind::Nothing) {
             return y.view([y.size()[0], batch, tokens, y.size()[2]]);
         }
@@ -123,9 +130,18 @@ impl Linear {
             Some(Param::PerParticle(_)) => return None,
             None => None,
         };
-        let plain = self.flipped.is_none() && self.recorder.is_none() && update.magnitude.is_none();
+        let plain = self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
         let LowRank { a, b, scale, .. } = update;
         plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x, behind)).flatten()
+    }
+
+    /// Returns `y: [n, M, out]` with the bias added.
+    fn plus_bias(&self, y: Tensor) -> Tensor {
+        match &self.bias {
+            Some(Param::Shared(bias)) => y + bias,
+            Some(Param::PerParticle(bias)) => y + bias.unsqueeze(1),
+            None => y,
+        }
     }
 
     /// Returns `y: [n, B, T, out]` with its rows scaled by `factors: [n, out]`, and the bias added.
@@ -141,9 +157,10 @@ impl Linear {
         let size = x.size();
         let flat = |x: &Tensor| x.reshape([x.size()[0], -1, size[3]]);
         let (x, moved) = (flat(x), moved.map(flat));
-        let carried = moved.as_ref().map(|moved| match &self.weight {
-            Param::Shared(weight) => linear(moved, weight, None),
-            Param::PerParticle(weight) => linear(moved, &weight.squeeze_dim(0), None),
+        let carried = moved.as_ref().map(|moved| match (&self.weight, &self.scales) {
+            (Param::Shared(weight), Some(scales)) => scales.leave(&linear(&scales.enter(moved), weight, None)),
+            (Param::Shared(weight), None) => linear(moved, weight, None),
+            (Param::PerParticle(weight), _) => linear(moved, &weight.squeeze_dim(0), None),
         });
         let y = match &self.low_rank {
             Some(update) => update.add_moved(carried, (&x, moved.as_ref()), moves),
@@ -160,8 +177,7 @@ impl Linear {
     fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         match &self.bias {
             Some(Param::Shared(bias)) => linear(x, weight, Some(bias)),
-            Some(Param::PerParticle(bias)) => linear(x, weight, None) + bias.unsqueeze(1),
-            None => linear(x, weight, None),
+            _ => self.plus_bias(linear(x, weight, None)),
         }
     }
 
@@ -180,6 +196,7 @@ impl Linear {
             bias: self.bias.as_ref().map(|b| b.rows(start, length)),
             low_rank: self.low_rank.as_ref().map(|l| l.rows(start, length)),
             flipped: self.flipped.as_ref().map(Flipped::again),
+            scales: self.scales.as_ref().map(|s| s.rows(start, length)),
             recorder: self.recorder.as_ref().map(|recorder| recorder.starting_at(start)),
         }
     }
@@ -188,8 +205,9 @@ impl Linear {
     pub fn picked(&self, index: &Tensor, kind: Kind) -> Linear {
         let (weight, bias) = (self.weight.picked(index), self.bias.as_ref().map(|b| b.picked(index)));
         let low_rank = self.low_rank.as_ref().map(|l| l.picked(index));
-        Linear { weight, bias, low_rank, flipped: self.flipped.as_ref().map(Flipped::again), recorder: None }
-            .to_kind(kind)
+        let (flipped, scales) =
+            (self.flipped.as_ref().map(Flipped::again), self.scales.as_ref().map(|s| s.picked(index)));
+        Linear { weight, bias, low_rank, flipped, scales, recorder: None }.to_kind(kind)
     }
 
     /// Returns the layer with weights in a type.
@@ -199,6 +217,7 @@ impl Linear {
             bias: self.bias.map(|b| b.to_kind(kind)),
             low_rank: self.low_rank.map(|l| l.to_kind(kind)),
             flipped: self.flipped.map(|f| f.to_kind(kind)),
+            scales: self.scales.map(|s| s.to_kind(kind)),
             recorder: self.recorder,
         }
     }

@@ -15,6 +15,7 @@
 mod layers;
 pub mod low_rank;
 pub mod ops;
+pub mod scales;
 mod weights;
 
 use tch::{Kind, Tensor};
@@ -290,7 +291,13 @@ impl KeptPass<'_> {
             Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
             Graph::None | Graph::Samples { .. } => (None, false),
         };
-        let reached = |layer: &str| trained.filter(|trained| trained.reaches_layer(layer)).map(|_| Adaptation::Whole);
+        let reached = |layer: &str| {
+            let of = |trained: &dyn Trained| match trained.reaches_layer(&format!("{layer}{}", scales::SCALES)) {
+                true => Adaptation::Scaled,
+                false => Adaptation::Whole,
+            };
+            trained.filter(|trained| trained.reaches_layer(layer)).map(of)
+        };
         let graph = !matches!(self.graph, Graph::None);
         let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
         let counter = Counter::new(counted).within(self.part);

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::network::layers::{Linear, Norm, Param, Recorder, RmsNorm, Tap, Tape};
 use crate::model::network::low_rank::{Flipped, LowRank};
+use crate::model::network::scales::Scales;
 
 /// The weights that a forward pass reads: the frozen base, overridden where particles differ.
 pub struct Weights<'a> {
@@ -18,9 +19,13 @@ pub struct Weights<'a> {
     shared: HashMap<String, Tensor>,
     updates: HashMap<String, LowRank>,
     flips: HashMap<String, Flipped>,
+    /// By layer: the factors of its inputs and outputs.
+    scales: HashMap<String, Scales>,
     tape: Option<Tape>,
     /// A layer whose uses are recorded although it has no low-rank update.
     watched: Option<&'static str>,
+    /// Whether gradients of a pass are differentiated again.
+    twice: bool,
     /// What stands in front of every name that is asked for: that of a part of the network, or nothing.
     part: &'static str,
 }
@@ -28,8 +33,8 @@ pub struct Weights<'a> {
 impl<'a> Weights<'a> {
     /// Returns the weights of the checkpoint without training.
     pub fn frozen(base: &'a Parameters) -> Weights<'a> {
-        let (own, shared, updates, flips) = Default::default();
-        Weights { base, own, shared, updates, flips, tape: None, watched: None, part: "" }
+        let (own, shared, updates, flips, scales) = Default::default();
+        Weights { base, own, shared, updates, flips, scales, tape: None, watched: None, twice: false, part: "" }
     }
 
     /// Returns the weights of a part of the network, whose names begin with `part`, by the rest of their names.
@@ -39,16 +44,29 @@ impl<'a> Weights<'a> {
         let shared = self.shared.iter().filter(|(name, _)| here(name));
         let updates = self.updates.iter().filter(|(name, _)| here(name));
         let flips = self.flips.iter().filter(|(name, _)| here(name));
+        let scales = self.scales.iter().filter(|(name, _)| here(name));
         Weights {
             base: self.base,
             own: own.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect(),
             shared: shared.map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect(),
             updates: updates.map(|(name, update)| (name.clone(), update.again())).collect(),
             flips: flips.map(|(name, flipped)| (name.clone(), flipped.again())).collect(),
+            scales: scales.map(|(name, scales)| (name.clone(), scales.again())).collect(),
             tape: self.tape.clone(),
             watched: self.watched,
+            twice: self.twice,
             part,
         }
+    }
+
+    /// Returns the same weights for a pass whose gradients are differentiated again. It leaves out operations that libtorch
+    /// differentiates once only.
+    pub fn differentiated_twice(self) -> Weights<'a> {
+        Weights { twice: true, ..self }
+    }
+
+    pub fn are_differentiated_twice(&self) -> bool {
+        self.twice
     }
 
     /// Returns the whole name of what a part asks for.
@@ -69,6 +87,11 @@ impl<'a> Weights<'a> {
     /// Adds a low-rank update to the weight of the linear layer `layer`.
     pub fn update(&mut self, layer: &str, update: LowRank) {
         self.updates.insert(layer.to_string(), update);
+    }
+
+    /// Multiplies the inputs and outputs of the linear layer `layer` by factors of each particle.
+    pub fn scale(&mut self, layer: &str, scales: Scales) {
+        self.scales.insert(layer.to_string(), scales);
     }
 
     /// Adds noise to the factor A of the low-rank update of `layer`, which a forward pass of as many samples sees.
@@ -108,17 +131,21 @@ impl<'a> Weights<'a> {
     /// head does not count, since the network does not read it.
     pub fn particles(&self) -> Option<i64> {
         let own = self.own.iter().filter(|(name, _)| self.base.get(name).is_some()).map(|(_, tensor)| tensor.size()[0]);
-        own.chain(self.updates.values().map(LowRank::particles)).max()
+        let adapted = self.updates.values().map(LowRank::particles).chain(self.scales.values().map(Scales::particles));
+        own.chain(adapted).max()
     }
 
-    /// Returns the parameter `name` of one particle in its own shape, with its low-rank update added; `None` for a
-    /// parameter that all particles share.
+    /// Returns the parameter `name` of one particle in its own shape, with its low-rank update added or its factors multiplied;
+    /// `None` for a parameter that all particles share.
     pub fn of_particle(&self, name: &str, particle: i64) -> Option<Tensor> {
         if let Some(own) = self.own.get(name) {
             return Some(own.select(0, particle));
         }
-        let update = self.updates.get(name.strip_suffix(".weight")?)?;
-        Some(update.of_particle(self.frozen_parameter(name)?, particle))
+        let layer = name.strip_suffix(".weight")?;
+        if let Some(scales) = self.scales.get(layer) {
+            return Some(scales.of_particle(self.frozen_parameter(name)?, particle));
+        }
+        Some(self.updates.get(layer)?.of_particle(self.frozen_parameter(name)?, particle))
     }
 
     /// Returns the compute type of the frozen weights.
@@ -157,6 +184,7 @@ impl<'a> Weights<'a> {
             bias,
             low_rank: self.updates.get(layer).map(LowRank::again),
             flipped: self.flips.get(layer).map(Flipped::again),
+            scales: self.scales.get(layer).map(Scales::again),
             recorder: self.tape.as_ref().filter(|_| self.records(layer)).map(|tape| Recorder {
                 tape: tape.clone(),
                 layer: layer.to_string(),
@@ -165,10 +193,11 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Returns whether particles have an update or weights of their own in the linear layer `layer`.
+    /// Returns whether particles have an update, factors or weights of their own in the linear layer `layer`.
     pub fn adapts(&self, layer: &str) -> bool {
         let weight = format!("{layer}.weight");
         self.updates.contains_key(layer)
+            || self.scales.contains_key(layer)
             || self.own.contains_key(&weight)
             || self.own.contains_key(self.base.first_name(&weight))
     }

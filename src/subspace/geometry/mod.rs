@@ -33,6 +33,28 @@ pub struct Inputs {
     pub inputs: i64,
 }
 
+/// The factors of a low-rank update, in the columns of theta from `start` on: A `[rank, inputs]`, then B `[outputs, rank]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update {
+    pub start: i64,
+    pub rank: i64,
+    pub inputs: i64,
+    pub outputs: i64,
+}
+
+impl Update {
+    /// Returns the factors A of rows of theta, `[k, rank, inputs]`, which share their memory.
+    pub fn a(&self, theta: &Tensor) -> Tensor {
+        theta.narrow(1, self.start, self.rank * self.inputs).unflatten(1, [self.rank, self.inputs].as_slice())
+    }
+
+    /// Returns the factors B of rows of theta, `[k, outputs, rank]`, which share their memory.
+    pub fn b(&self, theta: &Tensor) -> Tensor {
+        let start = self.start + self.rank * self.inputs;
+        theta.narrow(1, start, self.outputs * self.rank).unflatten(1, [self.outputs, self.rank].as_slice())
+    }
+}
+
 /// Squared distances, and the products behind them, which their gradients need again.
 pub struct Pairs {
     /// D: `[L, n, n]` in f64; symmetric, non-negative, with a zero diagonal.
@@ -110,9 +132,9 @@ impl Geometry {
         columns
     }
 
-    /// Returns the first column and the length of each factor A of a low-rank update.
-    pub fn factors_a(&self) -> Vec<(i64, i64)> {
-        self.groups.iter().flat_map(Group::factors_a).collect()
+    /// Returns the factors of each low-rank update.
+    pub fn updates(&self) -> Vec<Update> {
+        self.groups.iter().flat_map(Group::updates).collect()
     }
 
     /// Returns the bytes that the pairs of n particles take at once in a step that computes them in f64, weighs them by a kernel,
@@ -198,10 +220,10 @@ impl Group {
         }
     }
 
-    /// Returns the first column and the length of the factor A of each block; none for dense columns.
-    fn factors_a(&self) -> Vec<(i64, i64)> {
-        let length = self.factor_shape().map(|shape| shape.rank * shape.inputs);
-        length.map_or(Vec::new(), |length| self.starts.iter().map(|start| (*start, length)).collect())
+    /// Returns the factors of each block; none for dense columns.
+    fn updates(&self) -> Vec<Update> {
+        let Some(factors::Shape { rank, inputs, outputs, .. }) = self.factor_shape() else { return Vec::new() };
+        self.starts.iter().map(|start| Update { start: *start, rank, inputs, outputs }).collect()
     }
 
     fn indices(&self, device: tch::Device) -> &Tensor {

@@ -88,6 +88,10 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "lower method.blob.init"
+    }
+
     /// G and the two moments of Adam.
     fn kept_matrices(&self) -> u64 {
         3
@@ -123,7 +127,9 @@ struct Blob {
 
 impl Blob {
     fn new(spec: Spec, parts: Parts) -> Blob {
-        let columns = parts.geometry.factors_a();
+        let updates = parts.geometry.updates();
+        let columns: Vec<(i64, i64)> =
+            updates.iter().map(|update| (update.start, update.rank * update.inputs)).collect();
         let noise = Noise::new(parts.seed, Purpose::Noise);
         // Steps count from 0. The distribution function turns normal numbers into uniform ones.
         let normal = noise.draw(At { step: -1, sample: 0, part: 0 }, &take(&columns, &parts.theta));
@@ -132,14 +138,6 @@ impl Blob {
         let roots = (uniform * (1.0 - least) + least) * spec.init;
         let adam = adam(&[spec.std_lr], &roots);
         Blob { spec, parts, noise, steps: 0, columns, roots, adam }
-    }
-
-    /// Returns the weight π_i of the KL divergence in this step.
-    fn kl_weight(&self) -> f64 {
-        let cycle = self.spec.cycle;
-        let i = self.steps % cycle + 1;
-        // Divided by 2^(m+1), so that nothing overflows.
-        2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
     }
 
     /// Returns the gradients on a part of the batch with the noise Ω E, `[n, P]`, and those with respect to the noise.
@@ -157,7 +155,7 @@ impl Blob {
 
     /// Follows the gradient of the KL divergence.
     fn pull(&mut self, theta: &Tensor, factor: f64) {
-        let rate = self.spec.kl_lr * factor * self.kl_weight();
+        let rate = self.spec.kl_lr * factor * spec::doubling_weight(self.steps, self.spec.cycle);
         let precision = self.spec.prior_std.powi(-2);
         for (start, length) in &self.columns {
             let _ = theta.narrow(1, *start, *length).g_mul_scalar_(1.0 - rate * precision);

@@ -66,6 +66,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "lower method.ibdr.std"
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Ibdr::new(self.clone(), parts))
     }

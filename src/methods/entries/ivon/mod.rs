@@ -10,6 +10,7 @@
 //! | g, β_1, β_2 | `momentum`, `beta1`, `beta2` |
 //! | ξ | `clip_radius` |
 //! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
+//! | h_0 with `tune_hess_init` | the smallest power of two at which draws hardly raise the loss of the first batch |
 //! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
 //!
 //! As in the authors' own code, there are three differences from Algorithm 1: several samples of θ can be averaged in a
@@ -19,11 +20,11 @@
 #[cfg(test)]
 mod tests;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor::{Tile, quantiles, tiles};
+use crate::base::tensor::{Tile, host_f64, quantiles, tiles};
 use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
@@ -58,6 +59,10 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "raise method.ivon.hess_init or method.ivon.ess, or set method.ivon.tune_hess_init = true"
+    }
+
     /// The running means of the gradient and of the Hessian.
     fn kept_matrices(&self) -> u64 {
         2
@@ -74,9 +79,23 @@ impl MethodSpec for Spec {
     }
 }
 
+/// The number of draws by which h_0 is tuned, and the step that their noise has.
+const TUNING_DRAWS: i64 = 8;
+const TUNING: i64 = -2;
+
+/// The exponents of the smallest and the largest h_0 that are tried.
+const EXPONENTS: (f64, f64) = (-30.0, 20.0);
+
+/// Returns how far draws may raise losses: by 2 %, or by 0.02 nats.
+fn rise(losses: &Tensor) -> Tensor {
+    (losses * 0.02).clamp_min(0.02)
+}
+
 pub struct Ivon {
     spec: Spec,
-    /// The learning rates α, `[n, 1]`, rescaled if the settings ask for it.
+    /// The start h_0 of the Hessian, `[n, 1]`.
+    start: Tensor,
+    /// The learning rates α, `[n, 1]`, rescaled by h_0 + δ if the settings ask for it.
     rates: Tensor,
     /// The momentum g, `[n, P]`.
     momentum: Tensor,
@@ -102,7 +121,55 @@ impl Ivon {
         let rates = rate_column(&spec.lr, theta);
         let rates = if spec.rescale_lr { rates * (spec.hess_init + spec.weight_decay) } else { rates };
         let (momentum, hessian) = (theta.zeros_like(), theta.full_like(spec.hess_init));
-        Ivon { spec, rates, momentum, hessian, steps: 0, noise }
+        let start = theta.narrow(1, 0, 1).full_like(spec.hess_init);
+        Ivon { spec, start, rates, momentum, hessian, steps: 0, noise }
+    }
+
+    /// Takes a start h_0 that was found, `[n, 1]`.
+    fn begin_at(&mut self, start: Tensor) {
+        if self.spec.rescale_lr {
+            self.rates = rate_column(&self.spec.lr, &self.hessian) * (&start + self.spec.weight_decay);
+        }
+        self.hessian.copy_(&start.expand_as(&self.hessian));
+        self.start = start;
+    }
+
+    /// Returns the largest losses `[n]` in f64 of some draws with this h, `[n, 1]`; a loss that is no number is the largest.
+    fn losses_at(&self, theta: &Tensor, hessian: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
+        let deviations = ((hessian + self.spec.weight_decay) * self.spec.ess).rsqrt();
+        let mut largest = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
+        for sample in 0..TUNING_DRAWS {
+            let noise = self.noise.draw(At { step: TUNING, sample, part: 0 }, theta);
+            let losses = objective.losses(&(theta + noise * &deviations))?.losses.to_kind(Kind::Double);
+            largest = largest.maximum(&losses);
+        }
+        Ok(largest)
+    }
+
+    /// Returns the smallest powers of two, `[n, 1]`, at which draws raise the loss of a batch by no more than [`rise`].
+    ///
+    /// # Errors
+    /// Fails if the largest is too small, or if the objective fails.
+    fn tuned(&self, theta: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
+        let own = objective.losses(theta)?.losses.to_kind(Kind::Double);
+        let most = &own + rise(&own);
+        let of = |exponents: &Tensor| exponents.exp2().to_kind(theta.kind()).unsqueeze(1);
+        let (mut low, mut high) = (own.full_like(EXPONENTS.0), own.full_like(EXPONENTS.1));
+        let fits = self.losses_at(theta, &of(&high), objective)?.le_tensor(&most);
+        ensure!(
+            fits.all().int64_value(&[]) == 1,
+            "method.ivon.tune_hess_init: even a Hessian of 2^{} leaves draws that raise the loss of the first batch: raise method.ivon.ess = {}",
+            EXPONENTS.1,
+            self.spec.ess
+        );
+        // `high` always fits, and `low` counts as too small.
+        while (&high - &low).max().double_value(&[]) > 1.0 {
+            let middle = ((&low + &high) / 2.0).floor();
+            let fits = self.losses_at(theta, &of(&middle), objective)?.le_tensor(&most);
+            high = middle.where_self(&fits, &high);
+            low = low.where_self(&fits, &middle);
+        }
+        Ok(of(&high))
     }
 
     /// Returns h + δ of a tile, which is always positive.
@@ -176,6 +243,14 @@ impl Ivon {
 }
 
 impl Method for Ivon {
+    fn prepare(&mut self, theta: &Tensor, objective: &mut dyn Objective) -> Result<()> {
+        if self.spec.tune_hess_init {
+            let start = self.tuned(theta, objective)?;
+            self.begin_at(start);
+        }
+        Ok(())
+    }
+
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let deviations = self.deviations();
         let Averages { losses, gradient, product } = self.sample(theta, &deviations, objective)?;
@@ -200,13 +275,16 @@ impl Method for Ivon {
         /// The relative change of h below which it counts as not having moved.
         const MOVED: f64 = 0.01;
         let stds = quantiles(&self.deviations(), &[0.01, 0.5, 0.99])?;
-        let moved = quantiles(&(&self.hessian / self.spec.hess_init), &[0.01, 0.5, 0.99])?;
+        let moved = quantiles(&(&self.hessian / &self.start), &[0.01, 0.5, 0.99])?;
         let shown = |values: &[f64]| values.iter().map(|value| format!("{value:.3e}")).collect::<Vec<_>>().join(", ");
         let mut remarks = vec![format!(
             "ivon: posterior standard deviation {} (1 %, median, 99 %); Hessian over hess_init {}",
             shown(&stds),
             shown(&moved)
         )];
+        if self.spec.tune_hess_init {
+            remarks.push(format!("ivon: the Hessian started at {}", shown(&host_f64(&self.start)?)));
+        }
         if moved.iter().all(|ratio| (ratio - 1.0).abs() < MOVED) {
             remarks.push(
                 "ivon: the Hessian has hardly left hess_init, so the posterior says little: lower method.ivon.hess_init, \
@@ -220,10 +298,18 @@ impl Method for Ivon {
     fn save(&self, state: &mut State) {
         state.put("ivon.momentum", &self.momentum);
         state.put("ivon.hessian", &self.hessian);
+        if self.spec.tune_hess_init {
+            state.put("ivon.start", &self.start);
+        }
         state.put_count("ivon.steps", self.steps);
     }
 
     fn load(&mut self, state: &State) -> Result<()> {
+        if self.spec.tune_hess_init {
+            let mut start = self.start.copy();
+            state.copy_into("ivon.start", &mut start)?;
+            self.begin_at(start);
+        }
         state.copy_into("ivon.momentum", &mut self.momentum)?;
         state.copy_into("ivon.hessian", &mut self.hessian)?;
         self.steps = state.count("ivon.steps")?;
@@ -252,6 +338,9 @@ settings! {
             because "the effective sample size λ: the number of training images, or more for a cold posterior";
         /// Initial value of the Hessian.
         pub hess_init: f64 = 1.0, in above(0.0);
+        /// Whether the Hessian starts, instead, at the smallest power of two at which no draw raises the loss of the first batch by more
+        /// than 2 %.
+        pub tune_hess_init: bool = false, omit false;
         pub beta1: f64, by beta1;
         /// Decay of the Hessian's running mean.
         pub beta2: f64 = 0.99999, in from_below(0.0, 1.0);
@@ -272,6 +361,9 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader) {
+        if self.tune_hess_init && reader.has("hess_init") {
+            reader.problem("hess_init", "is found by tune_hess_init: leave one of them out");
+        }
         if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {
             let why = format!(
                 "has {} learning rates for {} particles: give one, or one per particle",

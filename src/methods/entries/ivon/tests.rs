@@ -26,6 +26,7 @@ fn spec() -> Spec {
         weight_decay: 1e-4,
         clip_radius: None,
         rescale_lr: true,
+        tune_hess_init: false,
         debias: true,
         estimator: Estimator::Price,
         mc_samples: 1,
@@ -166,4 +167,43 @@ fn a_hessian_that_never_moved_is_remarked() {
     let theta = row([0.1, 0.2, -0.3, 0.4]);
     let remarks = Ivon::new(spec(), &theta, Noise::new(7, Purpose::Noise)).remarks().unwrap();
     assert!(remarks.iter().any(|remark| remark.contains("hardly left hess_init")), "{remarks:?}");
+}
+
+/// L = ½ Σ a θ² with a different scale for each particle: noise with σ² = 1 / (λ (h + δ)) raises it by ½ σ² Σ a on average.
+struct Bowl {
+    curvature: Tensor,
+}
+
+impl Objective for Bowl {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
+        let gradients = theta * &self.curvature;
+        let losses = (&gradients * theta).sum_dim_intlist([1i64].as_slice(), false, Kind::Double) * 0.5 + 1.0;
+        Ok(Evaluation { losses, gradients }.into())
+    }
+}
+
+#[test]
+fn a_tuned_start_is_the_smallest_at_which_draws_hardly_raise_the_loss() {
+    let options = (Kind::Double, tch::Device::Cpu);
+    let curvature = Tensor::from_slice(&[0.7, 70.0]).view([2, 1]);
+    let theta = Tensor::zeros([2, 4000], options);
+    let mut bowl = Bowl { curvature };
+    let spec = Spec { tune_hess_init: true, particles: 2, ..spec() };
+    let fresh = || Ivon::new(spec.clone(), &theta, Noise::new(3, Purpose::Noise));
+    let mut ivon = fresh();
+    ivon.prepare(&theta, &mut bowl).unwrap();
+    // ½ · 4000 a / (100 h) ≤ 0.02 asks for h ≥ 1000 a, and of powers of two 1024 and 131072.
+    let start = host_f64(&ivon.start).unwrap();
+    assert!((start[0] / 1024.0 - 1.0).abs() < 1e-12 && (start[1] / 131_072.0 - 1.0).abs() < 1e-12, "{start:?}");
+    assert_eq!(ivon.hessian.get(1).get(7).double_value(&[]), start[1]);
+    assert!((ivon.rates.get(0).double_value(&[0]) - 0.1 * 1024.0001).abs() < 1e-9);
+    let mut state = State::default();
+    ivon.save(&mut state);
+    let mut resumed = fresh();
+    resumed.load(&state).unwrap();
+    assert!(resumed.start.equal(&ivon.start) && resumed.rates.equal(&ivon.rates));
+    let steep = Bowl { curvature: Tensor::from_slice(&[1.0, 1e12]).view([2, 1]) };
+    let error = fresh().prepare(&theta, &mut { steep }).unwrap_err().to_string();
+    assert!(error.contains("method.ivon.tune_hess_init") && error.contains("raise method.ivon.ess = 100"), "{error}");
 }

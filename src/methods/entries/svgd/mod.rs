@@ -17,7 +17,7 @@
 //!
 //! With `flow = "wasserstein"` the particles follow the kernelised Wasserstein gradient flow of repulsive ensembles (D'Angelo and
 //! Fortuin 2021, arXiv 2106.11642): φ_i = ∇_i L_i + γ Σ_j ∇_i k_ij / Σ_j k_ij. With `space` other than weights they repel by what
-//! they compute, in `outputs.rs`.
+//! they compute, in `outputs.rs`, or by how it changes with the images, in `input_gradients.rs`.
 //!
 //! One difference from the paper: equation 4 prints the gradient of the kernel with the sign that attracts. Here, as in
 //! equation 2 with ∇ log p = −∇L, descent moves close particles apart. Textbook SVGD with scores −N ∇L_j and weight 1
@@ -27,6 +27,7 @@
 //! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
 
 mod diagnostics;
+mod input_gradients;
 mod outputs;
 mod settings;
 
@@ -81,18 +82,29 @@ impl MethodSpec for Spec {
 
     /// With drive = weight, gradients are mixed in the backward pass of all particles.
     fn passes_together(&self) -> bool {
-        self.drive == Drive::Weight && self.particles > 1
+        (self.drive == Drive::Weight || self.space == Space::InputGradients) && self.particles > 1
     }
 
-    /// The mixed gradients with drive = weight, or those of the repulsion of features, besides the particles' own.
+    fn differentiates_pixels(&self) -> bool {
+        self.space == Space::InputGradients && self.particles > 1
+    }
+
+    /// The mixed gradients with drive = weight, or those of the repulsion of features or input gradients, besides the particles' own.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
-        let mixed = u64::from((self.drive == Drive::Weight || self.space == Space::Features) && self.particles > 1);
+        let pulled = matches!(self.space, Space::Features | Space::InputGradients);
+        let mixed = u64::from((self.drive == Drive::Weight || pulled) && self.particles > 1);
         1 + mixed + sharpness::matrices(self.sharpness)
     }
 
-    /// A pass that is pulled back from features comes after the one of the losses.
+    /// A pass that is pulled back from features comes after the one of the losses; gradients by pixels take a pass, and what is pulled
+    /// back from them twice as much again.
     fn gradients_of_a_step(&self) -> u64 {
-        sharpness::gradients(self.sharpness) + u64::from(self.space == Space::Features)
+        let more = match self.space {
+            Space::Features => 1,
+            Space::InputGradients => 3,
+            Space::Weights | Space::Logits | Space::Probabilities => 0,
+        };
+        sharpness::gradients(self.sharpness) + more
     }
 
     fn asks_at_theta(&self) -> bool {
@@ -120,7 +132,10 @@ impl Method for Svgd {
             return Ok(Step { losses, diagnostics: None });
         }
         if self.spec.space != Space::Weights {
-            let outputs::Step { losses, direction, diagnostics } = outputs::step(&self.spec, theta, objective)?;
+            let outputs::Step { losses, direction, diagnostics } = match self.spec.space {
+                Space::InputGradients => input_gradients::step(&self.spec, theta, objective)?,
+                _ => outputs::step(&self.spec, theta, objective)?,
+            };
             self.parts.apply(theta, &direction, objective, factor)?;
             return Ok(Step { losses, diagnostics: Some(diagnostics) });
         }

@@ -40,6 +40,8 @@ words! {
         Probabilities = "probabilities",
         /// What enters the head, for the batch's images.
         Features = "features",
+        /// The gradients of label logits by the pixels of the batch's images, image by image.
+        InputGradients = "input-gradients",
     }
 }
 
@@ -48,7 +50,7 @@ impl Drive {
     /// different particles have one. The Wasserstein flow mixes none.
     fn usual(space: Space, flow: Flow, context: &MethodContext) -> Drive {
         match (flow, space) {
-            (Flow::Wasserstein, _) | (_, Space::Features) => Drive::Own,
+            (Flow::Wasserstein, _) | (_, Space::Features | Space::InputGradients) => Drive::Own,
             (_, Space::Logits | Space::Probabilities) => Drive::Shared,
             (_, Space::Weights) if context.subspace == "low-rank" => Drive::Own,
             (_, Space::Weights) => Drive::Shared,
@@ -75,8 +77,8 @@ settings! {
         pub gamma: f64, in at_least(0.0);
         /// Space in which particles repel; other ones than `weights` compare what they compute for the images of a batch.
         pub space: Space = Space::Weights, omit Space::Weights;
-        /// Flow that the particles follow: Stein's, or the Wasserstein gradient flow of repulsive ensembles.
-        pub flow: Flow = Flow::Stein, omit Flow::Stein;
+        /// Flow that the particles follow: Stein's, or the Wasserstein gradient flow of repulsive ensembles, which is that of input gradients.
+        pub flow: Flow = if space == Space::InputGradients { Flow::Wasserstein } else { Flow::Stein }, omit Flow::Stein;
         /// Gradients that move a particle; by default `own` in `low-rank`, `shared` in `full` and where logits or probabilities repel.
         pub drive: Drive = Drive::usual(space, flow, context);
         /// One kernel for each layer, or one for all of theta; there is one wherever outputs repel.
@@ -99,6 +101,9 @@ impl Spec {
         if self.flow == Flow::Wasserstein && self.drive != Drive::Own {
             reader.problem("drive", "is \"own\" with flow = \"wasserstein\": leave it out, or set flow = \"stein\"");
         }
+        if self.space == Space::InputGradients {
+            self.check_input_gradients(reader);
+        }
         if self.space == Space::Weights {
             return;
         }
@@ -106,8 +111,9 @@ impl Spec {
         if self.kernel == Domain::Layer {
             reader.problem("kernel", format!("is one for all outputs with space = \"{space}\": leave it out"));
         }
-        if self.drive == Drive::Weight || self.space == Space::Features && self.drive != Drive::Own {
-            let allowed = if self.space == Space::Features { "\"own\"" } else { "\"own\" or \"shared\"" };
+        let own_alone = matches!(self.space, Space::Features | Space::InputGradients);
+        if self.drive == Drive::Weight || own_alone && self.drive != Drive::Own {
+            let allowed = if own_alone { "\"own\"" } else { "\"own\" or \"shared\"" };
             reader.problem("drive", format!("must be {allowed} with space = \"{space}\""));
         }
         if self.sharpness.is_some() {
@@ -115,6 +121,17 @@ impl Spec {
                 "needs space = \"weights\": with \"{space}\" a step asks for outputs and not only for gradients"
             );
             reader.problem(sharpness::KEY, why);
+        }
+    }
+
+    /// Input gradients repel image by image, by the rule of FoRDE.
+    fn check_input_gradients(&self, reader: &Reader) {
+        if self.flow != Flow::Wasserstein {
+            reader.problem("flow", "is \"wasserstein\" with space = \"input-gradients\": leave it out");
+        }
+        if self.median != Median::OffDiagonal || self.log_n != LogN::NPlusOne {
+            let why = "bandwidths with space = \"input-gradients\" are the medians over all particles, divided by ln n: leave median and log_n out";
+            reader.problem("median", why);
         }
     }
 

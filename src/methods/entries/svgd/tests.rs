@@ -278,32 +278,45 @@ mod outputs {
     use crate::methods::{Output, Outputs, Target};
     use tch::with_grad;
 
-    const WIDTH: i64 = 2;
     const CLASSES: i64 = 3;
 
     /// Two layers with tanh between them; a row of theta is the weight of the first and that of the second.
     pub struct Tiny {
         x: Tensor,
         labels: Tensor,
+        width: i64,
     }
 
     impl Tiny {
         /// Returns the authors' numbers, and the batch that they are of.
         pub fn golden() -> (Golden, Tiny) {
             let golden = Golden::of_authors("repulsion");
-            let tiny = Tiny { x: golden.tensor("x"), labels: golden.tensor("labels").to_kind(Kind::Int64) };
+            let tiny = Tiny::of(&golden, "", 2);
             (golden, tiny)
         }
 
+        /// Returns the batch of a golden, with features of so many entries.
+        fn of(golden: &Golden, case: &str, width: i64) -> Tiny {
+            let tensor = |name: &str| golden.tensor(&format!("{case}{name}"));
+            Tiny { x: tensor("x"), labels: tensor("labels").to_kind(Kind::Int64), width }
+        }
+
         fn output(&self, theta: &Tensor, output: Output) -> Tensor {
-            let of_first = WIDTH * self.x.size()[1];
-            let first = theta.narrow(1, 0, of_first).view([-1, WIDTH, self.x.size()[1]]);
-            let second = theta.narrow(1, of_first, CLASSES * WIDTH).view([-1, CLASSES, WIDTH]);
+            let (width, inputs) = (self.width, self.x.size()[1]);
+            let first = theta.narrow(1, 0, width * inputs).view([-1, width, inputs]);
+            let second = theta.narrow(1, width * inputs, CLASSES * width).view([-1, CLASSES, width]);
             let features = self.x.matmul(&first.transpose(1, 2)).tanh();
             match output {
                 Output::Features => features,
                 Output::Logits => features.matmul(&second.transpose(1, 2)),
+                Output::InputGradients => self.input_gradients(&first, &second),
             }
+        }
+
+        /// The gradients of label logits by x, `[n, B, D]`, in the graph of theta: Σ_w s_cw (1 − tanh²)_w f_w.
+        fn input_gradients(&self, first: &Tensor, second: &Tensor) -> Tensor {
+            let slopes: Tensor = 1.0 - self.x.matmul(&first.transpose(1, 2)).tanh().square();
+            (slopes * second.index_select(1, &self.labels)).matmul(first)
         }
 
         fn cross_entropies(&self, theta: &Tensor) -> Tensor {
@@ -389,6 +402,21 @@ mod outputs {
         }
     }
 
+    /// FoRDE's gradient, for an even and an odd number of particles, whose medians differ. Its code has the weight 1 / batch size.
+    #[test]
+    fn steps_by_input_gradients_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("forde");
+        for case in ["even/", "odd/"] {
+            let (mut tiny, theta) = (Tiny::of(&golden, case, 4), golden.tensor(&format!("{case}theta")));
+            let gamma = 1.0 / tiny.labels.size()[0] as f64;
+            let own = spec(theta.size()[0], gamma, Drive::Own);
+            let spec = Spec { space: Space::InputGradients, flow: Flow::Wasserstein, kernel: Domain::Global, ..own };
+            let (moved, losses) = moved(spec, &theta, &mut tiny);
+            near(&-moved, &golden.tensor(&format!("{case}gradients")), 1e-11);
+            near(&losses, &tiny.cross_entropies(&theta), 1e-12);
+        }
+    }
+
     /// Equal particles have equal outputs: no repulsion, and no number that is not finite.
     #[test]
     fn equal_particles_stay_finite() {
@@ -402,5 +430,9 @@ mod outputs {
                 near(&moved, &moved.narrow(0, 0, 1).expand_as(&moved), 1e-15);
             }
         }
+        let (flow, space) = (Flow::Wasserstein, Space::InputGradients);
+        let spec = Spec { space, flow, kernel: Domain::Global, ..spec(4, 1.0, Drive::Own) };
+        let (moved, _) = moved(spec, &theta, &mut tiny);
+        near(&moved, &moved.narrow(0, 0, 1).expand_as(&moved), 1e-12);
     }
 }

@@ -119,6 +119,10 @@ impl MethodSpec for Spec {
         Predictive::Draws(self.samples)
     }
 
+    fn narrowed_by(&self) -> &'static str {
+        "lower method.vbll.std_init"
+    }
+
     /// The spread and the two moments of Adam.
     fn kept_matrices(&self) -> u64 {
         3 * (1 + self.rank as u64)

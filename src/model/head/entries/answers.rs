@@ -37,6 +37,7 @@ impl HeadSpec for Answers {
             weight,
             bias,
             normalised: false,
+            random: None,
             training: self.training(),
             rows: None,
             cap: None,

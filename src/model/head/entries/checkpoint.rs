@@ -53,6 +53,7 @@ impl HeadSpec for Own {
             weight: snapshot(&own.weight),
             bias: snapshot(&own.bias),
             normalised: false,
+            random: None,
             training: self.training(),
             rows: None,
             cap: None,

@@ -47,6 +47,7 @@ impl HeadSpec for LabelWords {
             weight,
             bias,
             normalised: false,
+            random: None,
             training: self.training(),
             rows: Some(rows),
             cap: logit_cap,

@@ -24,6 +24,7 @@ impl HeadSpec for Linear {
             weight,
             bias,
             normalised: false,
+            random: None,
             training: self.training(),
             rows: None,
             cap: None,

@@ -5,10 +5,18 @@ mod checkpoint;
 mod gaussian;
 mod label_words;
 mod linear;
+mod random_features;
 mod zero_shot;
 
 use crate::model::head::Entry;
 
 /// Every known head.
-pub static HEADS: &[&Entry] =
-    &[&zero_shot::ENTRY, &linear::ENTRY, &checkpoint::ENTRY, &label_words::ENTRY, &answers::ENTRY, &gaussian::ENTRY];
+pub static HEADS: &[&Entry] = &[
+    &zero_shot::ENTRY,
+    &linear::ENTRY,
+    &random_features::ENTRY,
+    &checkpoint::ENTRY,
+    &label_words::ENTRY,
+    &answers::ENTRY,
+    &gaussian::ENTRY,
+];

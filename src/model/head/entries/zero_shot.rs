@@ -70,6 +70,7 @@ impl HeadSpec for ZeroShot {
             weight,
             bias,
             normalised: true,
+            random: None,
             training: self.training(),
             rows: None,
             cap: None,

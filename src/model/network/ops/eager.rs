@@ -66,13 +66,17 @@ pub(super) fn recent(query: &Tensor, count: i64) -> Tensor {
     Tensor::ones([tokens, tokens], (Kind::Bool, query.device())).tril(0).triu(1 - count)
 }
 
-/// Returns what queries `[B, heads, T, D]` read by bounded scores, of which `mask` allows some (truth values) or changes all (numbers).
-fn capped([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, (scale, cap): (Option<f64>, f64)) -> Tensor {
+/// Returns what queries `[B, heads, T, D]` read, of which `mask` allows some (truth values) or changes all (numbers), by single
+/// operations: scores may be bounded, and gradients be differentiated again, neither of which libtorch's one operation allows.
+fn composed([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, scoring: Scoring) -> Tensor {
     let (kind, groups) = (query.kind(), query.size()[1] / key.size()[1]);
     let shared = |x: Tensor| if groups == 1 { x } else { x.repeat_interleave_self_int(groups, 1, None) };
-    let scale = scale.unwrap_or_else(|| (query.size()[3] as f64).powf(-0.5));
+    let scale = scoring.scale.unwrap_or_else(|| (query.size()[3] as f64).powf(-0.5));
     let scores = query.matmul(&shared(key).transpose(2, 3)) * scale;
-    let scores = crate::base::tensor::capped(&scores, cap);
+    let scores = match scoring.cap {
+        Some(cap) => crate::base::tensor::capped(&scores, cap),
+        None => scores,
+    };
     let scores = match mask {
         None => scores,
         Some(mask) if mask.kind() == Kind::Bool => scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY),
@@ -235,12 +239,12 @@ impl Ops for Eager<'_, '_> {
         };
         let shared = key.size()[2] < query.size()[2];
         let heads = [flat(query), flat(key), flat(value)];
-        let read = match scoring.cap {
-            Some(cap) => {
+        let read = match scoring.cap.is_some() || self.weights().are_differentiated_twice() {
+            true => {
                 let mask = if causal { Some(recent(query, query.size()[3])) } else { mask };
-                capped(heads, mask.as_ref(), (scoring.scale, cap))
+                composed(heads, mask.as_ref(), scoring)
             }
-            None => {
+            false => {
                 let ([query, key, value], mask, scale) = (heads, mask.as_ref(), scoring.scale);
                 Tensor::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, causal, scale, shared)
             }

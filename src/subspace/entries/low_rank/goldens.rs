@@ -170,3 +170,30 @@ fn the_gain_scales_the_start_of_a_alone() {
     let largest = start(Some(10.0)).abs().max().double_value(&[]);
     assert!((0.9..=1.0).contains(&(largest / bound)), "{largest} of {bound}");
 }
+
+/// Over 40 draws of A `[8, 768]` of scripts/make_cheap_ensemble_goldens.py: the standard deviation, the fourth moment, the largest entry.
+#[test]
+fn starts_have_the_statistics_of_lora_ensemble() {
+    let golden = crate::base::golden::Golden::of_authors("cheap_ensembles");
+    let ways = [
+        ("normal", Start::Normal { std: 0.03 }),
+        ("normal-default", Start::Normal { std: 0.02 }),
+        ("kaiming", Start::Uniform { gain: None }),
+        ("xavier", Start::Uniform { gain: Some(10.0) }),
+    ];
+    for (name, start) in ways {
+        let (rank, inputs, outputs, scale) = (8, 768, 1, 1.0);
+        let layer = Layer { name: "layer".into(), rank, inputs, outputs, scale, given: None, magnitude: None };
+        let subspace = LowRankSubspace::new(vec![layer], start, None);
+        let draws: Vec<Tensor> =
+            (0..40).map(|particle| subspace.initial(3, particle).unwrap().narrow(0, 0, rank * inputs)).collect();
+        let all = Tensor::stack(&draws, 0).to_kind(Kind::Double);
+        let of = |key: &str| golden.number(&format!("starts/{name}/{key}"));
+        let alike = |found: f64, expected: f64, share: f64| {
+            assert!((found / expected - 1.0).abs() < share, "{name}: {found} is not {expected}");
+        };
+        alike(all.std(true).double_value(&[]), of("std"), 0.01);
+        alike(all.square().square().mean(Kind::Double).double_value(&[]), of("fourth"), 0.05);
+        alike(all.abs().max().double_value(&[]), of("largest"), if name.starts_with("normal") { 0.25 } else { 0.01 });
+    }
+}

@@ -1,7 +1,7 @@
 //! `[subspace.low-rank]`: W_i = W_0 + (alpha / rank) · B_i A_i on chosen linear layers (Bella, equation 3; Hu et al.
 //! 2021, arXiv 2106.09685). A starts Kaiming-uniform (a = √5), that is U(±1/√in), and B starts at 0. With `gain` g, A starts
 //! Xavier-uniform, U(±g √(6 / (rank + in))): the knob by which LoRA-Ensemble (Mühlematter et al. 2024, arXiv 2405.14438) sets
-//! how different its members become. With `init = "pissa"` the factors start as the principal part of W_0, and what remains of W_0
+//! how different its members become; with `init = "normal"` at N(0, `std`²), as there, too. With `init = "pissa"` the factors start as the principal part of W_0, and what remains of W_0
 //! stays frozen (Meng et al. 2024, arXiv 2404.02948). With `dora` each row of W_i is scaled to a trained length m (Liu et al. 2024,
 //! arXiv 2402.09353). With `init = "eva"` A starts along the principal directions of the layer's inputs (Paischer et al. 2024, arXiv
 //! 2410.07170).
@@ -14,11 +14,12 @@ use anyhow::{Context, Result, ensure};
 use tch::Kind;
 
 use self::particles::{Layer, LowRankSubspace};
-use self::patterns::{parse_blocks, pattern, value_of};
+use self::patterns::{pattern, value_of};
 use self::start::{Factors, Start, row_norms};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Slot, SlotKind};
 use crate::schema::{Choice, Reader, settings, words};
+use crate::subspace::targets::{Chosen, Target};
 use crate::subspace::{Entry, Subspace, SubspaceSpec};
 
 pub use self::particles::{MAGNITUDE, magnitude_of};
@@ -30,34 +31,10 @@ pub static ENTRY: Entry = Entry {
 };
 
 words! {
-    /// A linear layer of each block, or all layers of a kind in a module.
-    enum Target {
-        Qkv = "attn.qkv",
-        Query = "attn.q",
-        Key = "attn.k",
-        Value = "attn.v",
-        AttentionProj = "attn.proj",
-        Gate = "mlp.gate",
-        Fc = "mlp.fc",
-        GateAndFc = "mlp.gate_fc",
-        Proj = "mlp.proj",
-        Output = "lm_head",
-        Pooler = "pooler",
-        FirstProjector = "projector.linear_1",
-        SecondProjector = "projector.linear_2",
-        VisionQkv = "vision.attn.qkv",
-        VisionAttentionProj = "vision.attn.proj",
-        VisionFc = "vision.mlp.fc",
-        VisionProj = "vision.mlp.proj",
-        Linear = "linear",
-        Pointwise = "pointwise",
-    }
-}
-
-words! {
     /// The start of the factors.
     enum Init {
         Uniform = "uniform",
+        Normal = "normal",
         Pissa = "pissa",
         Eva = "eva",
     }
@@ -84,27 +61,29 @@ settings! {
         blocks: Option<String>;
         /// Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).
         gain: Option<f64>, in above(0.0);
-        /// Start of the factors: A uniform and B at 0, the principal singular directions of W_0, of which the rest stays
-        /// frozen (PiSSA), or A along the principal directions of the layer's inputs over training images and B at 0 (EVA).
+        /// Start of the factors: A uniform and B at 0, A Gaussian and B at 0, the principal singular directions of W_0, of which
+        /// the rest stays frozen (PiSSA), or A along the principal directions of the layer's inputs over training images and B at 0
+        /// (EVA).
         init: Init = Init::Uniform, omit Init::Uniform;
+        /// Standard deviation of A's start with `init = "normal"`; 0.02 by default.
+        std: Option<f64>, in above(0.0);
         /// Whether each row of W_0 + ΔW is scaled to a trained length, which starts as that of W_0 (DoRA).
         dora: bool = false, omit false;
     } then check
 }
 
+/// The standard deviation of A's Gaussian start unless the config says otherwise, which is that of LoRA-Ensemble's code.
+const STD: f64 = 0.02;
+
 impl Spec {
     fn check(&self, reader: &Reader) {
-        if self.targets.is_empty() {
-            reader.problem("targets", "must name at least one layer");
-        }
-        if let Some(Err(error)) = self.blocks.as_deref().map(|text| parse_blocks(text, usize::MAX)) {
-            reader.problem("blocks", format!("{error}"));
-        }
+        self.chosen().check(reader);
         if self.init != Init::Uniform && self.gain.is_some() {
-            reader.problem(
-                "gain",
-                format!("is of the start of A at random, which init = \"{}\" is not", self.init.word()),
-            );
+            reader
+                .problem("gain", format!("is of the uniform start of A, which init = \"{}\" is not", self.init.word()));
+        }
+        if self.init != Init::Normal && self.std.is_some() {
+            reader.problem("std", "is of the Gaussian start of A: leave it out, or set init = \"normal\"");
         }
         for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
             let fits = |value: f64| match key {
@@ -144,7 +123,7 @@ impl Spec {
             found.with_context(|| format!("subspace.low-rank: the checkpoint has no {name}.weight"))
         };
         let given = match self.init {
-            Init::Uniform | Init::Eva => None,
+            Init::Uniform | Init::Normal | Init::Eva => None,
             Init::Pissa => {
                 let why = || {
                     format!("subspace.low-rank.init = \"pissa\": {name} cannot be decomposed: use init = \"uniform\"")
@@ -173,41 +152,10 @@ impl Spec {
         Ok(())
     }
 
-    /// Returns the layers that get an update, in the order of the forward pass.
-    fn slots(&self, network: &dyn Network) -> Result<Vec<Slot>> {
-        let (blocks, slots) = (self.blocks(network.blocks())?, network.slots());
-        for target in &self.targets {
-            let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
-            ensure!(
-                known,
-                "subspace.low-rank.targets: the checkpoint has no linear layer `{target}`{}",
-                others(&slots)
-            );
-        }
-        let wanted = |slot: &Slot| {
-            // A layer outside of the blocks belongs to none of them.
-            let chosen = network.block_of(slot).is_none_or(|block| blocks.contains(&block));
-            chosen && self.targets.iter().any(|target| target.word() == slot.target)
-        };
-        Ok(slots.into_iter().filter(wanted).collect())
+    /// Returns the choice of layers that get an update.
+    fn chosen(&self) -> Chosen<'_> {
+        Chosen { subspace: ENTRY.key, targets: &self.targets, blocks: self.blocks.as_deref() }
     }
-
-    fn blocks(&self, available: usize) -> Result<Vec<usize>> {
-        match &self.blocks {
-            None => Ok((0..available).collect()),
-            Some(text) => {
-                parse_blocks(text, available).with_context(|| format!("subspace.low-rank.blocks = \"{text}\""))
-            }
-        }
-    }
-}
-
-/// Returns the targets that slots have, for messages.
-fn others(slots: &[Slot]) -> String {
-    let mut known: Vec<&str> = slots.iter().filter(|s| s.kind != SlotKind::Other).map(|s| s.target.as_str()).collect();
-    known.sort_unstable();
-    known.dedup();
-    if known.is_empty() { String::new() } else { format!(": it has {}", known.join(", ")) }
 }
 
 impl SubspaceSpec for Spec {
@@ -224,13 +172,14 @@ impl SubspaceSpec for Spec {
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
-        let slots = self.slots(network)?;
+        let slots = self.chosen().slots(network)?;
         let layers = slots.iter().map(|slot| self.layer(slot, base)).collect::<Result<Vec<_>>>()?;
         self.check_patterns(&layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>())?;
         let trained_head = head.training == Training::Always;
         let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
         let start = match self.init {
             Init::Uniform => Start::Uniform { gain: self.gain },
+            Init::Normal => Start::Normal { std: self.std.unwrap_or(STD) },
             Init::Pissa => Start::Given,
             Init::Eva => Start::Inputs,
         };
@@ -261,6 +210,7 @@ mod tests {
                 blocks: None,
                 gain: None,
                 init: Init::Uniform,
+                std: None,
                 dora: false,
             };
             ["0.mlp.fc", "0.mlp.proj", "1.mlp.fc"].map(|name| spec.rank_and_scale(&format!("blocks.{name}")))

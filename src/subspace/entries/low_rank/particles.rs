@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::start::{Factors, Start, uniform_factors};
+use super::start::{Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Parameters, Weights};
@@ -132,16 +132,18 @@ impl Subspace for LowRankSubspace {
     }
 
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
-        let of = |index: usize, layer: &Layer| match (&layer.given, self.start) {
-            (Some(given), _) => given.of_particle(seed, particle, index as u64).flat(),
-            (None, Start::Uniform { gain }) => {
-                let shape = [layer.rank, layer.inputs, layer.outputs];
-                uniform_factors((seed, particle, index as u64), shape, gain)
+        let of = |index: usize, layer: &Layer| {
+            let place = (seed, particle, index as u64);
+            let shape = [layer.rank, layer.inputs, layer.outputs];
+            match (&layer.given, self.start) {
+                (Some(given), _) => given.of_particle(seed, particle, index as u64).flat(),
+                (None, Start::Uniform { gain }) => uniform_factors(place, shape, gain),
+                (None, Start::Normal { std }) => normal_factors(place, shape, std),
+                (None, Start::Inputs) => uniform_factors(place, shape, None),
+                (None, Start::Given) => {
+                    Tensor::zeros([layer.rank * (layer.inputs + layer.outputs)], tch::kind::FLOAT_CPU)
+                }
             }
-            (None, Start::Inputs) => {
-                uniform_factors((seed, particle, index as u64), [layer.rank, layer.inputs, layer.outputs], None)
-            }
-            (None, Start::Given) => Tensor::zeros([layer.rank * (layer.inputs + layer.outputs)], tch::kind::FLOAT_CPU),
         };
         Ok(self.joined(of, |head| initial_head(seed, particle, head)))
     }
@@ -151,7 +153,7 @@ impl Subspace for LowRankSubspace {
             Start::Inputs => {
                 self.layers.iter().map(|layer| Directed { name: layer.name.clone(), rank: layer.rank }).collect()
             }
-            Start::Uniform { .. } | Start::Given => Vec::new(),
+            Start::Uniform { .. } | Start::Normal { .. } | Start::Given => Vec::new(),
         }
     }
 
@@ -254,8 +256,8 @@ impl Subspace for LowRankSubspace {
         self.layers.iter().any(|layer| layer.given.is_some())
     }
 
-    fn scales_rows(&self) -> bool {
-        self.layers.iter().any(|layer| layer.magnitude.is_some())
+    fn scaled_by(&self) -> Option<&'static str> {
+        self.layers.iter().any(|layer| layer.magnitude.is_some()).then_some("subspace.low-rank.dora")
     }
 
     fn again(&self) -> Box<dyn Subspace> {

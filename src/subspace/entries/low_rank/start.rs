@@ -13,6 +13,8 @@ use crate::subspace::layout::uniform;
 pub enum Start {
     /// A is uniform and B is zero: Kaiming's bound, or Xavier's with a gain.
     Uniform { gain: Option<f64> },
+    /// A is Gaussian around 0 and B is zero.
+    Normal { std: f64 },
     /// Factors that are given for each layer, which particles mix in ways of their own.
     Given,
     /// A has the principal directions of the layer's inputs over training images, which particles mix likewise, and B is zero. Without
@@ -72,11 +74,21 @@ impl Factors {
 
 /// Returns the uniform start of A, and zeros for B, as they follow each other in the columns.
 pub fn uniform_factors((seed, particle, layer): (u64, u64, u64), shape: [i64; 3], gain: Option<f64>) -> Tensor {
-    let [rank, inputs, outputs] = shape;
+    let [rank, inputs, _] = shape;
     let (r, d) = (rank as f64, inputs as f64);
     let bound = gain.map_or(1.0 / d.sqrt(), |gain| gain * (6.0 / (r + d)).sqrt());
-    let a = Tensor::from_slice(&uniform(seed, particle, 2 * layer, (rank * inputs) as usize, bound));
-    Tensor::cat(&[a, Tensor::zeros([outputs * rank], tch::kind::FLOAT_CPU)], 0)
+    with_zeros(&uniform(seed, particle, 2 * layer, (rank * inputs) as usize, bound), shape)
+}
+
+/// Returns the Gaussian start of A, and zeros for B, as they follow each other in the columns.
+pub fn normal_factors((seed, particle, layer): (u64, u64, u64), shape: [i64; 3], std: f64) -> Tensor {
+    let mut rng = stream(seed, Purpose::Init, &[particle, 2 * layer]);
+    let a: Vec<f32> = (0..shape[0] * shape[1]).map(|_| (std * normal(&mut rng)) as f32).collect();
+    with_zeros(&a, shape)
+}
+
+fn with_zeros(a: &[f32], [rank, _, outputs]: [i64; 3]) -> Tensor {
+    Tensor::cat(&[Tensor::from_slice(a), Tensor::zeros([outputs * rank], tch::kind::FLOAT_CPU)], 0)
 }
 
 /// Returns the norms of the rows of a weight `[out, in]`, `[out]` in f32 on the CPU.

@@ -39,6 +39,8 @@ pub enum Adaptation {
     Whole,
     /// Each has a low-rank update.
     LowRank { rank: i64 },
+    /// Each multiplies its inputs and outputs by factors of its own.
+    Scaled,
 }
 
 /// The pass that is counted.
@@ -187,6 +189,8 @@ impl<'a> Counter<'a> {
         let added = match adapted {
             None => Work { forward: rows * dense, backward: flows * rows * dense },
             Some(Adaptation::Whole) => Work { forward: all * dense, backward: all * dense * (1.0 + flows) },
+            // The gradient of the product's input is that of the factors, too.
+            Some(Adaptation::Scaled) => Work { forward: all * dense, backward: all * dense },
             Some(Adaptation::LowRank { rank }) => {
                 let (by_a, by_b) = (2.0 * (rank * inputs) as f64, 2.0 * (rank * outputs) as f64);
                 // The gradients of A, of B, of the value between them, and of the input.
@@ -203,6 +207,10 @@ impl<'a> Counter<'a> {
             self.keep(x);
         }
         let y = Count::new(&[tokens, outputs], x.apart || is_trained, x.live || is_trained);
+        if adapted == Some(Adaptation::Scaled) {
+            // The product before its outputs are multiplied.
+            self.keep_numbers(y.numbers());
+        }
         self.uses(x.numbers() + y.numbers(), 0);
         y
     }

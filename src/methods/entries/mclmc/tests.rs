@@ -1,0 +1,122 @@
+use super::*;
+use crate::base::golden::{Golden, near};
+use crate::methods::doubles::parts;
+use crate::methods::{Answer, Request};
+
+/// E(θ) = Σ w² θ⁴ / 4 + θ² / 2, the second term as the prior of one image.
+struct Quartic(Tensor);
+
+impl Objective for Quartic {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
+        let gradients = self.0.square() * theta.pow_tensor_scalar(3);
+        let losses = (&gradients * theta).sum_dim_intlist([1i64].as_slice(), false, Kind::Double) / 4.0;
+        Ok(Evaluation { losses, gradients }.into())
+    }
+}
+
+fn spec() -> Spec {
+    Spec {
+        particles: 1,
+        ess: 1.0,
+        temperature: 1.0,
+        weight_decay: 1.0,
+        fit_steps: 0,
+        tune_steps: 0,
+        step_size: 0.3,
+        length: Some(1.7),
+        energy_variance: 5e-4,
+        schedule: Schedule { start: 0, every: 1 },
+        samples: 3,
+    }
+}
+
+#[test]
+fn steps_are_those_of_blackjax() {
+    let golden = Golden::of_authors("mclmc");
+    let row = |name: &str| golden.tensor(&format!("dynamics/{name}")).unsqueeze(0);
+    let mut theta = row("theta");
+    assert_eq!((golden.number("dynamics/step_size"), golden.number("dynamics/length")), (0.3, 1.7));
+    let mut method = Mclmc::new(spec(), parts(&theta));
+    method.direction = row("direction");
+    let draws = row("draws").squeeze_dim(0);
+    method.noise = Noise::Given((0..6).map(|draw| draws.narrow(0, draw, 1)).collect());
+    let mut objective = Quartic(row("weights"));
+    for step in 0..3 {
+        let of = |name: &str| golden.value(&format!("dynamics/steps/{step}/{name}")).clone();
+        let expected = |name: &str| golden.tensor(&format!("dynamics/steps/{step}/{name}")).unsqueeze(0);
+        let (_, error) = method.advance(&mut theta, &mut objective).unwrap();
+        method.steps += 1;
+        near(&theta, &expected("theta"), 1e-12);
+        near(&method.direction, &expected("direction"), 1e-12);
+        near(&error, &Tensor::from_slice(&[of("error").as_f64().unwrap()]).view([1, 1]), 1e-12);
+    }
+}
+
+#[test]
+fn sizes_and_lengths_are_tuned_as_by_blackjax() {
+    let golden = Golden::of_authors("mclmc");
+    let (errors, sizes) = (golden.tensor("tuning/errors"), golden.tensor("tuning/sizes"));
+    let positions = golden.tensor("tuning/positions");
+    let start = golden.number("tuning/start");
+    let spec = Spec {
+        tune_steps: 8,
+        step_size: start,
+        length: None,
+        energy_variance: golden.number("tuning/wanted"),
+        ..spec()
+    };
+    let mut tuning = Tuning::new(&spec.wanted(), &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
+    near(tuning.length(), &Tensor::from_slice(&[5f64.sqrt()]).view([1, 1]), 1e-15);
+    for step in 0..8 {
+        let position = positions.narrow(0, (step - 4).max(0), 1);
+        tuning.learn(step, &position, &errors.get(step).view([1, 1]));
+        near(tuning.step_size(), &sizes.get(step).view([1, 1]), 1e-12);
+    }
+    near(tuning.length(), &Tensor::from_slice(&[golden.number("tuning/length")]).view([1, 1]), 1e-12);
+    tuning.learn(8, &positions.narrow(0, 0, 1), &errors.get(0).view([1, 1]));
+    near(tuning.step_size(), &sizes.get(7).view([1, 1]), 1e-15);
+    // An error of nothing asks for a step 21 times as large, and gets twice.
+    let mut tuning = Tuning::new(&spec.wanted(), &Tensor::zeros([1, 5], tch::kind::DOUBLE_CPU));
+    tuning.learn(0, &positions.narrow(0, 0, 1), &Tensor::zeros([1, 1], tch::kind::DOUBLE_CPU));
+    near(tuning.step_size(), &Tensor::from_slice(&[2.0 * start]).view([1, 1]), 1e-15);
+}
+
+/// Chains begin by the optimizer's steps, are tuned, and a resumed run goes on alike within each phase.
+#[test]
+fn phases_follow_each_other_and_survive_a_file() {
+    tch::manual_seed(2);
+    let start = Tensor::randn([2, 6], tch::kind::DOUBLE_CPU);
+    let spec = Spec {
+        particles: 2,
+        fit_steps: 3,
+        tune_steps: 6,
+        length: None,
+        schedule: Schedule { start: 9, every: 2 },
+        ..spec()
+    };
+    let mut objective = Quartic(start.narrow(0, 0, 1).copy());
+    let fresh = || Mclmc::new(spec.clone(), parts(&start));
+    let mut run = |method: &mut Mclmc, theta: &mut Tensor, steps: usize| {
+        (0..steps).for_each(|_| drop(method.step(theta, &mut objective, 1.0).unwrap()));
+    };
+    let (mut whole, mut theta) = (fresh(), start.copy());
+    run(&mut whole, &mut theta, 14);
+    assert_eq!(whole.kept.count(), 2);
+    for first in [2, 7, 11] {
+        let (mut early, mut again) = (fresh(), start.copy());
+        run(&mut early, &mut again, first);
+        let mut state = State::default();
+        early.save(&mut state);
+        let mut resumed = fresh();
+        resumed.load(&state).unwrap();
+        run(&mut resumed, &mut again, 14 - first);
+        assert!(again.equal(&theta), "after {first} steps");
+        assert!(resumed.posterior(&again).theta().equal(whole.posterior(&theta).theta()));
+    }
+    let mut plain = start.copy();
+    let mut fitted = fresh();
+    run(&mut fitted, &mut plain, 1);
+    let gradients = start.narrow(0, 0, 1).square() * start.pow_tensor_scalar(3);
+    near(&plain, &(&start - gradients * 0.1), 1e-12);
+}
