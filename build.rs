@@ -26,22 +26,29 @@ fn main() {
 /// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 3] =
-        ["src/machine/gpu_memory.cpp", "src/machine/linear_kernels.cpp", "src/machine/workers.cpp"];
+    const SOURCES: [&str; 4] = [
+        "src/machine/gpu_memory.cpp",
+        "src/machine/linear_kernels.cpp",
+        "src/machine/quantised/quantised.cpp",
+        "src/machine/workers.cpp",
+    ];
+    const HEADER: &str = "src/machine/products.h";
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
-    SOURCES.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    let read: Vec<&str> = SOURCES.into_iter().chain([HEADER]).collect();
+    read.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
-    let (stamp, made_of) = (out.join("compiled_from"), inputs(&SOURCES, &include));
+    let (stamp, made_of) = (out.join("compiled_from"), inputs(&read, &include));
     if std::fs::read(&stamp).is_ok_and(|known| known == made_of) && out.join(format!("lib{LIBRARY}.a")).is_file() {
         println!("cargo:rustc-link-search=native={}", out.display());
         println!("cargo:rustc-link-lib=static={LIBRARY}");
         println!("cargo:rustc-link-lib={}", if cfg!(target_os = "macos") { "c++" } else { "stdc++" });
     } else {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").warnings(false).files(SOURCES);
+        // Optimised in every profile: the loops of quantised weights would take ten times as long.
+        build.cpp(true).opt_level(3).std("c++17").warnings(false).files(SOURCES);
         build.include(&include).include(include.join("torch/csrc/api/include")).compile(LIBRARY);
         let _ = std::fs::write(&stamp, made_of); // without it, the next build compiles again
     }

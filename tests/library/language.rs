@@ -7,6 +7,7 @@ use crate::common::{Reference, fixture, near};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
+use bella::machine::quantised::Scheme;
 use bella::model::head::{Head, Training};
 use bella::model::language::{Opened, Tokenizer, open};
 use bella::model::module::{Limit, Tokenizer as EncoderTokenizer};
@@ -20,7 +21,7 @@ use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
 use tch::{Device, Kind, Tensor};
 
-const FAMILIES: [&str; 18] = [
+const FAMILIES: [&str; 24] = [
     "llama",
     "llama-linear",
     "llama-3",
@@ -39,6 +40,12 @@ const FAMILIES: [&str; 18] = [
     "olmo2",
     "smollm3",
     "gpt2",
+    "llama-nf4",
+    "llama-nf4-nested",
+    "llama-int8",
+    "llama-gptq",
+    "llama-gptq-plain",
+    "llama-awq",
 ];
 const SCALE: f64 = 0.5;
 
@@ -48,7 +55,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn opened(name: &str) -> Opened {
     tch::set_num_threads(1);
-    open(&folder(name), Some(64)).unwrap_or_else(|why| panic!("{name}: {why:#}"))
+    open(&folder(name), Some(64), None).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
 /// The prompts `[1, B, 2, T]` padded on a side.
@@ -86,6 +93,24 @@ fn every_family_gives_the_logits_of_transformers() {
             near(&found, &reference.get(&format!("{side}.logits")), &format!("{name}, padded on the {side}"));
         }
     }
+}
+
+/// A plain network that bella quantises is the one that bitsandbytes quantises (scripts/make_quantised_goldens.py).
+#[test]
+fn a_plain_network_is_quantised_as_by_bitsandbytes() {
+    for (scheme, name) in [(Scheme::Nf4, "llama-nf4"), (Scheme::Int8, "llama-int8")] {
+        let opened = open(&folder("llama-wide"), Some(64), Some(scheme)).unwrap();
+        assert!(opened.base.has_quantised() && !opened.base.is_quantised("lm_head.weight"));
+        let reference = Reference::of(&folder(name));
+        let found = tch::no_grad(|| logits(&opened, &Weights::frozen(&opened.base), &samples(&reference, "right")));
+        near(&found.squeeze_dim(0), &reference.get("right.logits"), name);
+    }
+}
+
+#[test]
+fn what_is_quantised_is_not_quantised_again() {
+    let error = open(&folder("llama-awq"), None, Some(Scheme::Nf4)).err().unwrap().to_string();
+    assert!(error.contains("are quantised already, by AWQ: leave it out"), "{error}");
 }
 
 const LAYERS: [&str; 8] = [
