@@ -124,10 +124,13 @@ const LAYERS: [&str; 8] = [
     "lm_head",
 ];
 
-/// The layers that the reference adapts.
+/// The layers that the reference adapts, in an order that is always the same.
 fn adapted(folder: &std::path::Path) -> Vec<String> {
     let all = Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap();
-    all.iter().filter_map(|(name, _)| name.strip_suffix(".A").map(str::to_string)).collect()
+    let mut layers: Vec<String> =
+        all.iter().filter_map(|(name, _)| Some(name.strip_suffix(".A")?.to_string())).collect();
+    layers.sort();
+    layers
 }
 
 /// Two particles: that of the reference, and one without an update, which must not disturb it.
@@ -164,14 +167,17 @@ fn derivatives_along_moves_are_those_of_transformers() {
     for name in FAMILIES {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let (mut mode, mut moves) = (Weights::frozen(&opened.base), Weights::frozen(&opened.base));
-        let mut expected = Tensor::zeros([2], tch::kind::FLOAT_CPU);
+        // The sums of products, which cancel in part, and of their squares.
+        let [mut expected, mut squares] = [0; 2].map(|_| Tensor::zeros([2], tch::kind::FLOAT_CPU));
         tch::manual_seed(4);
         for layer in adapted(&folder(name)) {
             let [(a, a_moved), (b, b_moved)] = ["A", "B"].map(|end| {
                 let own = reference.get(&format!("{layer}.{end}")).unsqueeze(0);
                 let moved = Tensor::randn([&[2], &own.size()[1..]].concat(), tch::kind::FLOAT_CPU);
                 let products = &moved * reference.get(&format!("{layer}.{end}.gradient"));
-                expected += products.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
+                let sum = |of: Tensor| of.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
+                squares += sum(products.square());
+                expected += sum(products);
                 (own, moved)
             });
             mode.update(&layer, LowRank { a, b, scale: SCALE, magnitude: None });
@@ -185,7 +191,10 @@ fn derivatives_along_moves_are_those_of_transformers() {
         });
         near(&found.value.get(0), &reference.get("adapted.logits"), name);
         let found = (found.moved.unwrap() * reference.get("coefficients")).flatten(1, -1);
-        near(&found.sum_dim_intlist([1i64].as_slice(), false, Kind::Float), &expected, name);
+        let apart = (found.sum_dim_intlist([1i64].as_slice(), false, Kind::Float) - expected) / squares.sqrt();
+        let apart = apart.abs().max().double_value(&[]);
+        println!("{name}: the sum of products differs by {apart:.1e} of their norm");
+        assert!(apart <= 1e-5, "{name}: {apart:.1e}");
     }
 }
 

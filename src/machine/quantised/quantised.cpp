@@ -186,17 +186,41 @@ Tensor on_device(const Layer& layer, int64_t first, int64_t count) {
     return codes.sub(spread(layer.zeros)).mul_(spread(layer.scales));
 }
 
+// Whether the loops make numbers of a type.
+bool by_loops(const Layer& layer, at::ScalarType kind) {
+    return layer.codes.is_cpu() && (kind == at::kFloat || kind == at::kDouble || kind == at::kBFloat16);
+}
+
+// Writes the numbers of some rows to a tensor of such a type.
+void fill(const Layer& layer, int64_t first, int64_t count, const Tensor& made) {
+    switch (made.scalar_type()) {
+        case at::kDouble: return fill_on_host(layer, first, count, made.mutable_data_ptr<double>());
+        case at::kBFloat16: return fill_on_host(layer, first, count, made.mutable_data_ptr<at::BFloat16>());
+        default: return fill_on_host(layer, first, count, made.mutable_data_ptr<float>());
+    }
+}
+
 // The numbers [count, in] of some rows, counted from the first one of `layer`.
 Tensor numbers(const Layer& layer, int64_t start, int64_t count, at::ScalarType kind) {
     const int64_t first = layer.first + start;
     if (!layer.codes.is_cpu()) return on_device(layer, first, count).to(kind);
+    if (!by_loops(layer, kind)) return numbers(layer, start, count, at::kFloat).to(kind);
     Tensor made = at::empty({count, layer.inputs}, at::TensorOptions().dtype(kind));
-    switch (kind) {
-        case at::kFloat: fill_on_host(layer, first, count, made.mutable_data_ptr<float>()); break;
-        case at::kDouble: fill_on_host(layer, first, count, made.mutable_data_ptr<double>()); break;
-        case at::kBFloat16: fill_on_host(layer, first, count, made.mutable_data_ptr<at::BFloat16>()); break;
-        default: return numbers(layer, start, count, at::kFloat).to(kind);
+    fill(layer, first, count, made);
+    return made;
+}
+
+// The same for one product, in memory that the thread keeps for its next one: freed and taken anew, it would leave holes between the
+// activations that stay, and a pass through 7 billion weights would take gigabytes more.
+Tensor lent_numbers(const Layer& layer, int64_t start, int64_t count, at::ScalarType kind) {
+    if (!by_loops(layer, kind)) return numbers(layer, start, count, kind);
+    thread_local Tensor kept;
+    const int64_t all = count * layer.inputs;
+    if (!kept.defined() || kept.scalar_type() != kind || kept.numel() < all) {
+        kept = at::empty({all}, at::TensorOptions().dtype(kind));
     }
+    const Tensor made = kept.narrow(0, 0, all).view({count, layer.inputs});
+    fill(layer, layer.first + start, count, made);
     return made;
 }
 
@@ -211,12 +235,12 @@ int64_t rows_of_slice(const Layer& layer) {
 // x [M, in] -> [M, rows].
 Tensor forth(const Layer& layer, const Tensor& x, const std::optional<Tensor>& bias) {
     const int64_t step = rows_of_slice(layer);
-    if (step == layer.rows) return product(layer, x, numbers(layer, 0, step, x.scalar_type()), bias);
+    if (step == layer.rows) return product(layer, x, lent_numbers(layer, 0, step, x.scalar_type()), bias);
     Tensor y = at::empty({x.size(0), layer.rows}, x.options());
     for (int64_t start = 0; start < layer.rows; start += step) {
         const int64_t count = std::min(step, layer.rows - start);
         const auto own = bias ? std::optional<Tensor>(bias->narrow(0, start, count)) : bias;
-        y.narrow(1, start, count).copy_(product(layer, x, numbers(layer, start, count, x.scalar_type()), own));
+        y.narrow(1, start, count).copy_(product(layer, x, lent_numbers(layer, start, count, x.scalar_type()), own));
     }
     return y;
 }
@@ -227,7 +251,7 @@ Tensor back(const Layer& layer, const Tensor& x) {
     Tensor y;
     for (int64_t start = 0; start < layer.rows; start += step) {
         const int64_t count = std::min(step, layer.rows - start);
-        const Tensor weight = numbers(layer, start, count, x.scalar_type()).t();
+        const Tensor weight = lent_numbers(layer, start, count, x.scalar_type()).t();
         const Tensor part = product(layer, count == layer.rows ? x : x.narrow(1, start, count).contiguous(), weight, std::nullopt);
         y = y.defined() ? y.add_(part) : part;
     }

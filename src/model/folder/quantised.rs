@@ -3,8 +3,8 @@
 //! bella's products read, so nothing is rounded anew.
 //!
 //! Sources: bitsandbytes' `QuantState.from_dict`; AutoGPTQ's `nn_modules/qlinear`, whose files store each zero less one unless
-//! `checkpoint_format` is `gptq_v2` (`QuantLinear` of `qlinear_cuda.py`, where a stored 15 means 16); AutoAWQ's `utils/packing_utils.py`, whose files store eight columns of a number of 32 bits in the
-//! order 0, 2, 4, 6, 1, 3, 5, 7.
+//! `checkpoint_format` is `gptq_v2` (`QuantLinear` of `qlinear_cuda.py`, where a stored 15 means 16); AutoAWQ's
+//! `utils/packing_utils.py`, whose files store eight columns of a number of 32 bits in the order 0, 2, 4, 6, 1, 3, 5, 7.
 //!
 //! Differs: these packages compute scales and zeros in f16, and bella in f32.
 
