@@ -66,10 +66,10 @@ fn particles_learn_on_a_quantised_base() {
     assert!(number(&place.results(), 2, "nll_lm").is_finite());
     let full = ["subspace={full={}}", "checkpoint.quantize=\"nf4\""];
     assert_has(
-        &error_line(place.train(&full), 1),
+        &error_line(place.train(&full), 2),
         &["checkpoint", "quantize = \"nf4\"", "subspace.full trains the weights, which are frozen"],
     );
-    assert_has(&error_line(place.train(&["checkpoint.quantize=\"int4\""]), 1), &["int4", "int8, nf4"]);
+    assert_has(&error_line(place.train(&["checkpoint.quantize=\"int4\""]), 2), &["int4", "int8, nf4"]);
 }
 
 /// The cache of what enters the second block, and activations computed again, give the same particles but for roundings.

@@ -108,16 +108,26 @@ impl FolderStandIn {
     }
 
     /// Returns the most bytes that are in memory while the weights are read, which are stored as `quantize` says one after the other:
-    /// all of them, and the largest tensor once more, in f32 besides where it is stored in fewer bits.
+    /// all of them, and the largest tensor once more, or what is made of the largest layer that is stored in fewer bits.
     ///
     /// # Errors
     /// Fails as [`tensors`](Self::tensors) does.
     pub fn reading_bytes(&self, quantize: Option<Scheme>) -> Result<u64> {
         let (tensors, kind) = (self.tensors()?, self.stored());
         let largest = tensors.iter().map(|tensor| tensors::bytes(std::slice::from_ref(tensor), kind)).max();
-        let copies = if quantize.is_some() { 3 } else { 1 };
-        let all = self.described(None)?.stored_base(kind, quantize)?.bytes(kind);
-        Ok(all + copies * largest.unwrap_or(0))
+        let described = self.described(None)?;
+        // Its values as they are stored, in f32, and rounded.
+        const COPIES: i64 = 5;
+        let layers = described
+            .network
+            .slots()
+            .into_iter()
+            .filter(|slot| slot.name.contains("blocks."))
+            .map(|slot| COPIES * slot.inputs * slot.outputs);
+        let made =
+            quantize.and_then(|_| layers.max()).map_or(0, |numbers| numbers as u64 * kind.elt_size_in_bytes() as u64);
+        let all = described.stored_base(kind, quantize)?.bytes(kind);
+        Ok(all + largest.unwrap_or(0).max(made))
     }
 
     /// Writes the folder, unless it is there. Only a complete one has its name.
