@@ -15,6 +15,7 @@ use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::machine::linear_kernels::by_onednn;
+use crate::machine::memory::release_freed;
 use crate::schema::words;
 use library::{Form, Layer};
 
@@ -87,7 +88,7 @@ impl Quantised {
             Scheme::Int8 => {
                 let largest = wide.abs().amax([1], false);
                 // A row of zeros has the scale 0.
-                let codes = (wide * (127.0f64 / &largest).unsqueeze(1)).round().nan_to_num(0.0, 0.0, 0.0);
+                let codes = (&wide * (127.0f64 / &largest).unsqueeze(1)).round().nan_to_num(0.0, 0.0, 0.0);
                 Codes::Int8 { codes: codes.to_kind(Kind::Int8), largest }
             }
             Scheme::Nf4 => {
@@ -98,6 +99,9 @@ impl Quantised {
                 Codes::Nf4 { codes: codes.to_device(device), largest: largest.to_device(device) }
             }
         };
+        drop(wide);
+        // What was made on the way would otherwise stay with this process, between the codes of the layers to come.
+        release_freed();
         Ok(Quantised { codes, inputs, rows: (0, outputs), kind: weight.kind() })
     }
 
