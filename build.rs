@@ -30,24 +30,27 @@ fn compile(lib: &Path) {
         "src/machine/fused/fused.cpp",
         "src/machine/gpu_memory.cpp",
         "src/machine/linear_kernels.cpp",
+        "src/machine/quantised/quantised.cpp",
         "src/machine/workers.cpp",
     ];
-    const ROWS: [&str; 2] = ["src/machine/fused/rows.cpp", "src/machine/fused/rows.h"];
+    const ROWS: &str = "src/machine/fused/rows.cpp";
+    const HEADERS: [&str; 2] = ["src/machine/fused/rows.h", "src/machine/products.h"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
-    let sources: Vec<&str> = SOURCES.iter().chain(&ROWS).copied().collect();
-    sources.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
+    let read: Vec<&str> = SOURCES.into_iter().chain([ROWS]).chain(HEADERS).collect();
+    read.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
-    let (stamp, made_of) = (out.join("compiled_from"), inputs(&sources, &include));
+    let (stamp, made_of) = (out.join("compiled_from"), inputs(&read, &include));
     if std::fs::read(&stamp).is_ok_and(|known| known == made_of) && out.join(format!("lib{LIBRARY}.a")).is_file() {
         println!("cargo:rustc-link-search=native={}", out.display());
         println!("cargo:rustc-link-lib=static={LIBRARY}");
         println!("cargo:rustc-link-lib={}", if cfg!(target_os = "macos") { "c++" } else { "stdc++" });
     } else {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").warnings(false).files(SOURCES).objects(rows(ROWS[0]));
+        // Optimised in every profile: the loops of quantised weights would take ten times as long.
+        build.cpp(true).opt_level(3).std("c++17").warnings(false).files(SOURCES).objects(rows(ROWS));
         build.include(&include).include(include.join("torch/csrc/api/include")).compile(LIBRARY);
         let _ = std::fs::write(&stamp, made_of); // without it, the next build compiles again
     }

@@ -16,6 +16,7 @@ use crate::machine::device::compute_kind;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
+use crate::model::network::quantisable;
 use crate::model::recognition::identify::Fixed;
 use crate::model::vit::architecture::Shape;
 use crate::model::{Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
@@ -65,7 +66,7 @@ impl Source<'_> {
     pub fn model(&self, experiment: &Experiment, device: Device) -> Result<Measurable> {
         let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
         let kind = compute_kind(precision, device)?;
-        let (vit, base, bytes) = match self {
+        let (vit, mut base, bytes) = match self {
             Source::Shape(shape) => {
                 let (vit, base) = shape.random(1);
                 let bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
@@ -78,6 +79,9 @@ impl Source<'_> {
                 (found.vit, found.base, checkpoint_bytes(&path))
             }
         };
+        if let Some(scheme) = experiment.checkpoint.quantize {
+            base.quantise(&quantisable(&vit), scheme)?;
+        }
         let (side, output) = (vit.geometry.image_size(), vit.geometry.output);
         let weight = Tensor::randn([CLASSES, output], (Kind::Float, Device::Cpu));
         let norm = weight.norm_scalaropt_dim(2.0, [-1], true);

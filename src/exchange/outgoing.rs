@@ -137,7 +137,7 @@ impl Outgoing<'_> {
     }
 
     /// Returns the trained value of a canonical parameter in one model, f32 on the CPU, with its low-rank update added; `None`
-    /// for a frozen one.
+    /// for a frozen one that is the checkpoint's. A quantised one is another: the numbers that the model computes with.
     pub fn value(&self, model: usize, name: &str) -> Option<Tensor> {
         let (base, row) = (&self.session.model.base, self.row(model));
         if let Some(layer) = name.strip_suffix(".weight")
@@ -145,12 +145,13 @@ impl Outgoing<'_> {
             && self.subspace.scaled_by().is_none()
         {
             let (a, b) = (update.a.to_kind(Kind::Double), update.b.to_kind(Kind::Double));
-            let frozen = base.get(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
+            let frozen = base.value(name)?.to_device(Device::Cpu).to_kind(Kind::Double);
             // The weight of a 1 × 1 convolution has two more axes.
             let change = (b.matmul(&a) * update.scale).view_as(&frozen);
             return Some((frozen + change).to_kind(Kind::Float));
         }
-        self.own(model, name)
+        let quantised = || base.value(name).filter(|_| base.is_quantised(name)).map(|numbers| on_host(&numbers));
+        self.own(model, name).or_else(quantised)
     }
 
     /// Returns the parameter that takes the place of the checkpoint's in one model, f32 on the CPU; `None` for one that keeps

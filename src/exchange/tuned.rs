@@ -27,9 +27,15 @@ pub struct Tuned {
 /// # Errors
 /// Fails if the folder cannot be read, or if its parameters have other names or shapes than those of the checkpoint.
 pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
-    let (parameters, head) = base.tower.read_like(path)?;
     let shown = path.display();
     let frozen = base.tower.base();
+    ensure!(
+        !frozen.has_quantised(),
+        "{shown}: is a whole network, and the weights of {} are quantised, so that it has no difference to them: import it on \
+         weights that are not",
+        base.path.display()
+    );
+    let (parameters, head) = base.tower.read_like(path)?;
     for (name, tensor) in frozen.all() {
         let other = parameters.get(name);
         let other = other.with_context(|| {

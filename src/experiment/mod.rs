@@ -83,6 +83,18 @@ fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> 
     taken == there
 }
 
+/// Checks that nothing trains weights that are stored in fewer bits.
+fn check_quantised(root: &Reader, checkpoint: &CheckpointSpec, training: Option<&Training>) {
+    let Some(scheme) = checkpoint.quantize else { return };
+    if training.is_some_and(|training| training.subspace.key == "full") {
+        let why = format!(
+            "quantize = \"{scheme}\": subspace.full trains the weights, which are frozen where they are quantised: use \
+             [subspace.low-rank], or leave it out"
+        );
+        root.problem("checkpoint", why);
+    }
+}
+
 impl Experiment {
     /// Reads and checks a merged config.
     ///
@@ -156,6 +168,7 @@ impl Experiment {
             check_learnt(&root, (&head, &data), asked);
             asked.iter().for_each(|training| training.check_mixup(&root, &data));
         }
+        check_quantised(&root, &checkpoint, training.as_ref());
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
         let head = Selected { spec: head.spec.settle(&data.key), key: head.key };
         let (file_hashes, task) = (OnceCell::new(), tasks::of(&*head.spec));

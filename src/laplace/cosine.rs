@@ -162,7 +162,8 @@ impl Linear for Cosines<'_> {
         let inputs = self.pairs[0].input.size();
         // The inputs, embeddings and logits of an image, each with what is computed of it, in f64.
         let numbers = 3 * inputs + 6 * width + (6 + self.count() as i64) * classes;
-        MemoryEstimate { image: pass.image + pass.pair + 8 * numbers as u64, ..MemoryEstimate::default() }
+        let image = pass.image + pass.pair + 8 * numbers as u64;
+        MemoryEstimate { fixed: pass.fixed, image, ..MemoryEstimate::default() }
     }
 
     fn images_at_once(&self, _: &Model) -> usize {

@@ -122,7 +122,8 @@ impl Linear for Linearised<'_> {
     fn need(&self, model: &Model) -> MemoryEstimate {
         let pass = model.need(jacobian_graph(self.subspace));
         let jacobians = memory::per_image(&self.maps, model.head.classes(), model.kind) as u64;
-        MemoryEstimate { image: pass.image + pass.pair + jacobians, ..MemoryEstimate::default() }
+        let image = pass.image + pass.pair + jacobians;
+        MemoryEstimate { fixed: pass.fixed, image, ..MemoryEstimate::default() }
     }
 
     fn images_at_once(&self, model: &Model) -> usize {

@@ -1,8 +1,10 @@
-// Linear layers of f32 matrices by oneDNN, which libtorch contains, for products.rs: libtorch itself sends such products to
+// Linear layers of f32 matrices by oneDNN, which libtorch contains, for linear_kernels.rs: libtorch itself sends such products to
 // MKL, which does not use AVX-512 on processors that are not Intel's. Gradients are products of the same kind.
 
 // Only the operators that are named here are declared: all of them would take most of the time that this file takes to compile.
 #define AT_PER_OPERATOR_HEADERS
+#include "products.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -14,20 +16,19 @@
 #include <optional>
 #include <string_view>
 
-namespace {
-
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// x [M, K], weight [N, K], bias [N] -> [M, N], without a graph.
-Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+Tensor bella_product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
     using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
                              c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
     static const auto linear =
         c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
     return linear.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
+
+namespace {
 
 // x [n, M, K], weight [n, N, K], bias [N] or [n, N] -> [n, M, N].
 struct Linear : torch::autograd::Function<Linear> {
@@ -39,10 +40,10 @@ struct Linear : torch::autograd::Function<Linear> {
         const auto bias_of = [&](int64_t particle) {
             return bias && bias->dim() == 2 ? std::optional<Tensor>(bias->select(0, particle)) : bias;
         };
-        if (particles == 1) return product(x.select(0, 0), weight.select(0, 0), bias_of(0)).unsqueeze(0);
+        if (particles == 1) return bella_product(x.select(0, 0), weight.select(0, 0), bias_of(0)).unsqueeze(0);
         auto y = at::empty({particles, x.size(1), weight.size(1)}, x.options());
         for (int64_t particle = 0; particle < particles; ++particle) {
-            y.select(0, particle).copy_(product(x.select(0, particle), weight.select(0, particle), bias_of(particle)));
+            y.select(0, particle).copy_(bella_product(x.select(0, particle), weight.select(0, particle), bias_of(particle)));
         }
         return y;
     }

@@ -27,7 +27,7 @@ unsafe extern "C" {
 
 /// Returns `x Wᵀ + b` for `x: [p, M, in]`, `weight: [out, in]` and `bias: [out]`: `[p, M, out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    if !by_onednn(x, weight) {
+    if !of_onednn(x, weight) {
         return x.linear(weight, bias);
     }
     let size = x.size();
@@ -38,7 +38,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
 /// Returns `x_i W_iᵀ + b_i` for every particle i: `x: [n, M, in]`, `weight: [n, out, in]` and `bias: [out]` or `[n, out]`
 /// give `[n, M, out]`.
 pub fn linear_per_particle(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    if by_onednn(x, weight) {
+    if of_onednn(x, weight) {
         return onednn(x, weight, bias);
     }
     let weight = weight.transpose(1, 2);
@@ -50,13 +50,21 @@ pub fn linear_per_particle(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
 }
 
 /// Returns whether a layer is computed by oneDNN.
-pub(super) fn by_onednn(x: &Tensor, weight: &Tensor) -> bool {
+fn of_onednn(x: &Tensor, weight: &Tensor) -> bool {
+    let shape = weight.size();
+    is_plain(weight) && by_onednn(x, shape.iter().rev().take(2).product())
+}
+
+/// Returns whether a layer with so many weights of the type of its input is computed by oneDNN.
+pub(super) fn by_onednn(x: &Tensor, weights: i64) -> bool {
     // SAFETY: it takes nothing and lets no exception out.
     static PAYS: LazyLock<bool> = LazyLock::new(|| mkl_leaves_avx512_unused() && unsafe { bella_has_onednn() });
-    let shape = weight.size();
-    let weights: i64 = shape.iter().rev().take(2).product();
-    let plain = |tensor: &Tensor| tensor.device() == Device::Cpu && tensor.kind() == Kind::Float;
-    plain(x) && plain(weight) && weights >= LEAST_WEIGHTS && x.numel() > 0 && *PAYS
+    is_plain(x) && weights >= LEAST_WEIGHTS && x.numel() > 0 && *PAYS
+}
+
+/// Returns whether a tensor is one of f32 on the CPU.
+fn is_plain(tensor: &Tensor) -> bool {
+    tensor.device() == Device::Cpu && tensor.kind() == Kind::Float
 }
 
 /// Returns whether this is a processor with AVX-512 on which MKL does not use it.

@@ -9,6 +9,7 @@ pub mod linear_kernels;
 pub mod memory;
 pub mod memory_file;
 pub mod parallel;
+pub mod quantised;
 pub mod wait;
 pub mod workers;
 

@@ -8,19 +8,32 @@ use tch::Kind;
 
 use super::head::Words;
 use super::language::Rows;
-use super::network::{Network, Parameters};
+use super::network::{Network, Parameters, quantisable};
 use super::preparation::{AsStored, Preparation};
 use super::recognition::identify::{Evidence, Fixed, Identified};
 use super::spec::{CheckpointSpec, Kind as CheckpointKind};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
 use super::{encoder, folder, language, llava, module};
+use crate::machine::quantised::Scheme;
 
 /// The network of a checkpoint, still in f32 on the CPU.
 pub trait Backbone {
     fn network(&self) -> &dyn Network;
 
     fn base(&self) -> &Parameters;
+
+    fn base_mut(&mut self) -> &mut Parameters;
+
+    /// Stores the weights of the linear layers of blocks in fewer bits, those that are not yet.
+    ///
+    /// # Errors
+    /// Fails if one of them is NaN or infinite.
+    fn quantise(&mut self, scheme: Option<Scheme>) -> Result<()> {
+        let Some(scheme) = scheme else { return Ok(()) };
+        let layers = quantisable(self.network());
+        self.base_mut().quantise(&layers, scheme)
+    }
 
     /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
     fn names(&self) -> StoredNames;
@@ -105,8 +118,10 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
             let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
             Box::new(encoder::open(path, &tokenizer, limit)?)
         }
-        CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens)?),
-        CheckpointKind::VisionLanguage => Box::new(llava::open(path, spec.max_tokens, spec.normalization()?)?),
+        CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens, spec.quantize)?),
+        CheckpointKind::VisionLanguage => {
+            Box::new(llava::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
+        }
         CheckpointKind::Native => bail!("{}: an image tower is opened with its text tower", path.display()),
     })
 }
@@ -119,6 +134,10 @@ impl Backbone for Identified {
 
     fn base(&self) -> &Parameters {
         &self.base
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
     }
 
     fn names(&self) -> StoredNames {
@@ -188,6 +207,10 @@ impl Backbone for module::Opened {
 
     fn base(&self) -> &Parameters {
         &self.base
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
     }
 
     fn names(&self) -> StoredNames {
@@ -261,6 +284,10 @@ impl Backbone for encoder::Opened {
         &self.base
     }
 
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
+    }
+
     fn names(&self) -> StoredNames {
         self.names.clone()
     }
@@ -300,6 +327,10 @@ impl Backbone for language::Opened {
 
     fn base(&self) -> &Parameters {
         &self.base
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
     }
 
     fn names(&self) -> StoredNames {
@@ -343,6 +374,10 @@ impl Backbone for llava::Opened {
 
     fn base(&self) -> &Parameters {
         &self.base
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
     }
 
     fn names(&self) -> StoredNames {

@@ -8,9 +8,10 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::files::read_json;
 use crate::base::tensor::wide;
+use crate::machine::quantised::Scheme;
 use crate::model::folder::{config_file, home};
 use crate::model::head::{Head, Training};
-use crate::model::network::{Network, Parameters};
+use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::values::Values;
 use crate::model::{AsStored, CheckpointKind, Model, Normalize, Outline};
 use crate::schema::Choice;
@@ -92,6 +93,18 @@ impl Described {
         let outline = kind.entry().outline.map_err(|why| anyhow!("checkpoint.kind = \"{}\": {why}", kind.word()))?;
         let network = outline(values, tokens, normalize)?;
         Ok(Described { name, network, stored: stored(values) })
+    }
+
+    /// Returns the weights in a type, those of blocks' linear layers as `quantize` says; they take no memory.
+    ///
+    /// # Errors
+    /// Fails if such a weight is no matrix.
+    pub fn stored_base(&self, kind: Kind, quantize: Option<Scheme>) -> Result<Parameters> {
+        let mut base = self.base(kind);
+        if let Some(scheme) = quantize {
+            base.lay_out_quantised(&quantisable(&*self.network), scheme)?;
+        }
+        Ok(base)
     }
 
     /// Returns the weights in a type, which take no memory.

@@ -31,6 +31,7 @@ use crate::data::mix::Mixed;
 use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
+use crate::machine::workers;
 use archive::Archive;
 use backbone::Parts;
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
@@ -162,6 +163,7 @@ impl Loaded {
         let (words, medium) = (tower.words(), checkpoint.medium());
         let head = head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })?;
         tower.read(head.training.rows());
+        tower.quantise(checkpoint.quantize)?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
     }
@@ -248,7 +250,16 @@ impl Input {
 impl Model {
     /// Returns the memory of a pass, per sample and per sample of each member.
     pub fn need(&self, graph: Graph) -> MemoryEstimate {
-        self.network.need(&self.base, graph, self.kind)
+        let need = self.network.need(&self.base, graph, self.kind);
+        MemoryEstimate { fixed: need.fixed + self.dequantised_bytes(), ..need }
+    }
+
+    /// Returns the bytes of the numbers that products make of quantised weights at the same time.
+    fn dequantised_bytes(&self) -> u64 {
+        let threads = if self.device == Device::Cpu { workers::threads() as u64 } else { 1 };
+        // A slice, and what operations of libtorch make on the way where no loop of bella's serves.
+        let beside = if self.device == Device::Cpu { 1 } else { 4 };
+        threads * beside * self.base.slice_bytes(self.kind)
     }
 
     /// Plans passes of one member over batches of `samples` samples, beside `fixed` bytes of other data.

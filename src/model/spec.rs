@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
+use crate::machine::quantised::Scheme;
 use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
@@ -110,6 +111,9 @@ settings! {
         /// Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first,
         /// instead of being refused.
         pub truncate: bool = false, omit false;
+        /// Bits in which the frozen weights of the blocks' linear layers are kept: `int8` with a scale for each output, `nf4` in 4
+        /// bits with a scale for each 64 weights, as QLoRA has them; as they are computed with by default.
+        pub quantize: Option<Scheme>;
         pub fixed: Fixed, part Fixed::read;
         // The SHA-256 of the file, once it has been computed.
         sha256: OnceCell<String>, given OnceCell::new();
@@ -278,6 +282,9 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
             "must be set with kind = \"module\", since a module does not tell it; for a module of texts, set tokenizer \
              instead, and for one of rows of numbers, inputs",
         );
+    }
+    if reader.has("quantize") {
+        reader.problem("quantize", "a module computes by its own code with its own weights: leave it out");
     }
     for key in ["architecture", "heads", "activation", "eps"].into_iter().filter(|key| reader.has(key)) {
         reader.problem(key, "means nothing with kind = \"module\", which runs the module's own forward: leave it out");

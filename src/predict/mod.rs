@@ -185,7 +185,7 @@ impl<'a> Predictor<'a> {
 
     fn need(&self, graph: Graph, fixed: u64, keeps_all: bool) -> MemoryEstimate {
         let (member, pass) = (self.members.bytes(self.model.kind), self.model.need(graph));
-        let fixed = fixed + self.members.making();
+        let fixed = fixed + pass.fixed + self.members.making();
         match keeps_all {
             true => MemoryEstimate { fixed: fixed + member * self.members() as u64, member: 0, ..pass },
             false => MemoryEstimate { fixed, member, ..pass },

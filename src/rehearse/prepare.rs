@@ -88,7 +88,7 @@ pub fn check(
     let kind = compute_kind(training.train.precision, device)?;
     // A tiny network takes a few MB, and its training plans its own memory.
     if folder.size == Size::Published {
-        check_reading(folder, (device, kind))?;
+        check_reading(folder, experiment, (device, kind))?;
         check_step(folder, experiment, plan.training, (device, kind))?;
     }
     if path.is_dir() { Ok(()) } else { check_disk(folder, path) }
@@ -110,15 +110,15 @@ fn check_disk(folder: &FolderStandIn, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the weights can be read: they and the file that is being read are in memory at once. On the CPU they become
-/// the computed ones one after the other.
-fn check_reading(folder: &FolderStandIn, (device, kind): (Device, Kind)) -> Result<()> {
+/// Checks that the weights can be read. On the CPU they become the computed ones one after the other.
+fn check_reading(folder: &FolderStandIn, experiment: &Experiment, (device, kind): (Device, Kind)) -> Result<()> {
     let Some(free) = free_bytes(Device::Cpu) else { return Ok(()) };
+    let quantize = experiment.checkpoint.quantize;
     let computed = match device == Device::Cpu {
-        true => folder.bytes()? / folder.stored().elt_size_in_bytes() as u64 * kind.elt_size_in_bytes() as u64,
+        true => folder.described(None)?.stored_base(kind, quantize)?.bytes(kind),
         false => 0,
     };
-    let needed = folder.reading_bytes()?.max(computed);
+    let needed = folder.reading_bytes(quantize)?.max(computed);
     ensure!(
         needed <= free,
         "reading the weights of {} needs {:.1} GiB of memory, but {:.1} GiB is free: use a machine with more memory, or --tiny",
@@ -138,8 +138,8 @@ fn check_step(
 ) -> Result<()> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let described = folder.described(experiment.checkpoint.max_tokens)?;
-    let base = described.base(kind);
-    let weights = (base.count() * kind.elt_size_in_bytes()) as u64;
+    let base = described.stored_base(kind, experiment.checkpoint.quantize)?;
+    let weights = base.bytes(kind);
     let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
     let classes = classes_of(&*experiment.data.dataset) as i64;
     let model = laid_out(described.network.reading(head.0.rows()), base, head, classes, (device, kind));

@@ -122,7 +122,7 @@ impl Subspace for Dense {
     fn weights<'a>(&self, base: &'a Parameters, leaves: &[Tensor]) -> Weights<'a> {
         let mut weights = Weights::frozen(base);
         for ((column, source), leaf) in self.layout.columns.iter().zip(&self.sources).zip(leaves) {
-            let whole = match (base.get(&column.name), &source.shape) {
+            let whole = match (base.value(&column.name), &source.shape) {
                 (Some(frozen), _) => leaf + frozen.unsqueeze(0),
                 // A head is not part of the base: its columns are relative to the origin.
                 (None, _) => {

@@ -164,7 +164,7 @@ impl<'a> Step<'a> {
         let beside = particles * numbers * Kind::Float.elt_size_in_bytes() as u64;
         // What enters the first trained stage is there once for all particles.
         let entering = if own_samples { 0 } else { model.entering() * model.kind.elt_size_in_bytes() as u64 };
-        let fixed = matrices * matrix + beside + copies + pairs;
+        let fixed = pass.fixed + matrices * matrix + beside + copies + pairs;
         MemoryEstimate { fixed, member, image: pass.image + entering, ..pass }
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::{
-    Place, assert_has, cells, done, error_line, fixture, messages, number, printed, table, train_with_a_pause, with,
+    Place, assert_has, cells, done, error_line, fixture, messages, number, printed, train_with_a_pause, with,
 };
 
 /// Sentences of the fixtures' words, as JSON lines.
@@ -50,6 +50,28 @@ fn particles_learn_resume_and_are_evaluated_again() {
     assert!(again.rows.len() == 1 && apart.abs() < 1e-5, "{apart}");
 }
 
+/// On a base in fewer bits, which is another run than that on the plain one.
+#[test]
+fn particles_learn_on_a_quantised_base() {
+    let place = place(TRAINED);
+    for (row, scheme) in ["int8", "nf4"].iter().enumerate() {
+        let set = format!("checkpoint.quantize=\"{scheme}\"");
+        done(place.train(&[&set]));
+        let accuracy = number(&place.results(), row, "accuracy_pm");
+        assert!(accuracy > 0.9, "{scheme}: {accuracy}");
+    }
+    assert_eq!(place.runs().len(), 2);
+    let laplace = ["method={laplace={}}", "checkpoint.quantize=\"nf4\"", "train.epochs=1"];
+    done(place.train(&laplace));
+    assert!(number(&place.results(), 2, "nll_lm").is_finite());
+    let full = ["subspace={full={}}", "checkpoint.quantize=\"nf4\""];
+    assert_has(
+        &error_line(place.train(&full), 2),
+        &["checkpoint", "quantize = \"nf4\"", "subspace.full trains the weights, which are frozen"],
+    );
+    assert_has(&error_line(place.train(&["checkpoint.quantize=\"int4\""]), 2), &["int4", "int8, nf4"]);
+}
+
 /// The cache of what enters the second block, and activations computed again, give the same particles but for roundings.
 #[test]
 fn caches_and_recomputation_change_only_roundings() {
@@ -77,8 +99,11 @@ fn methods_train_the_last_layer_and_all_weights() {
     ] {
         let named = format!("name=\"{name}\"");
         done(place.train(&[vec![named.as_str(), "train.epochs=1"], sets].concat()));
-        let table = table(&place, &format!("{name}.csv"));
-        assert!(cells(&table, "nll_lm").iter().all(|cell| cell.parse::<f64>().is_ok_and(f64::is_finite)));
+        let table = bella::results::store::read(&place.path(&format!("results/{name}.csv"))).unwrap();
+        assert!(
+            !table.rows.is_empty()
+                && cells(&table, "nll_lm").iter().all(|cell| cell.parse::<f64>().is_ok_and(f64::is_finite))
+        );
     }
 }
 

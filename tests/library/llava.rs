@@ -24,7 +24,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn opened(name: &str) -> Opened {
     tch::set_num_threads(1);
-    open(&folder(name), Some(128), Normalize::CLIP).unwrap_or_else(|why| panic!("{name}: {why:#}"))
+    open(&folder(name), Some(128), (Normalize::CLIP, None)).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
 /// The prompts with the pixels of their images.
@@ -207,7 +207,7 @@ fn a_missing_tensor_has_its_publishers_name() {
             assert_eq!(rest.len() + 1, all.len(), "{lacking} is not in {name}");
             let rest: Vec<(&str, &Tensor)> = rest.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
             Tensor::write_safetensors(&rest, place.path().join("model.safetensors")).unwrap();
-            let error = format!("{:#}", open(place.path(), None, Normalize::CLIP).err().unwrap());
+            let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
             assert!(error.contains(&format!("the weights lack `{lacking}`, which config.json asks for")), "{error}");
         }
     }
@@ -226,7 +226,7 @@ fn a_config_that_contradicts_the_tower_is_refused_by_name() {
         let mut other = config.clone();
         other["vision_config"][key] = said.into();
         std::fs::write(place.path().join("config.json"), other.to_string()).unwrap();
-        let error = format!("{:#}", open(place.path(), None, Normalize::CLIP).err().unwrap());
+        let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
         let rule = format!("says vision_config.{key} = {said}, but the weights have {found}");
         assert!(error.contains(&rule), "{error}");
     }

@@ -23,6 +23,7 @@ mod particles;
 mod pieces;
 mod prefix;
 mod projection_exports;
+mod quantised;
 mod text_exports;
 mod weight_space;
 mod weights;

@@ -27,14 +27,14 @@ use tch::{Device, Kind, Tensor};
 const PARTICLES: i64 = 3;
 
 /// A small CLIP with random weights, 17 tokens of width 192, and what is trained of it.
-struct Case {
-    model: Model,
-    subspace: Box<dyn Subspace>,
+pub(super) struct Case {
+    pub model: Model,
+    pub subspace: Box<dyn Subspace>,
     training: Training,
 }
 
 impl Case {
-    fn of(choices: &Choices) -> Case {
+    pub fn of(choices: &Choices) -> Case {
         let source = Source::Shape(shapes().find(|shape| shape.key == "clip-mini").unwrap());
         let experiment = choices.experiment(&source).unwrap_or_else(|problems| panic!("{problems}"));
         tch::manual_seed(2);
@@ -46,7 +46,7 @@ impl Case {
     }
 
     /// Particles apart from each other, `[n, P]`.
-    fn theta(&self) -> Tensor {
+    pub fn theta(&self) -> Tensor {
         let particles = self.training.method.spec.particles() as u64;
         let rows: Vec<Tensor> = (0..particles).map(|p| self.subspace.initial(1, p).unwrap()).collect();
         tch::manual_seed(3);
@@ -55,7 +55,7 @@ impl Case {
         theta + noise
     }
 
-    fn batch(&self, images: i64) -> Batch {
+    pub fn batch(&self, images: i64) -> Batch {
         tch::manual_seed(4);
         let samples = Tensor::randint(256, [images, 3, 32, 32], (Kind::Uint8, Device::Cpu));
         Batch {
@@ -64,13 +64,13 @@ impl Case {
         }
     }
 
-    fn likelihood(&self, batch: &Batch, orders: i64) -> Likelihood<'_> {
+    pub fn likelihood(&self, batch: &Batch, orders: i64) -> Likelihood<'_> {
         let passes = Passes::of(&self.training.train);
         Likelihood::new(Learner::of_classes(&self.model, &*self.subspace), passes, batch, orders)
     }
 }
 
-fn choices(subspace: &str, method: BenchMethod, sets: &[&str]) -> Choices {
+pub(super) fn choices(subspace: &str, method: BenchMethod, sets: &[&str]) -> Choices {
     Choices {
         subspace: subspace.into(),
         method,
@@ -85,7 +85,7 @@ fn choices(subspace: &str, method: BenchMethod, sets: &[&str]) -> Choices {
     }
 }
 
-fn svgd() -> BenchMethod {
+pub(super) fn svgd() -> BenchMethod {
     "svgd".parse().unwrap()
 }
 
@@ -100,6 +100,13 @@ fn with_threads<T>(compute: impl Fn() -> T) -> [T; 3] {
 #[track_caller]
 fn same_bits([one, two, four]: &[Tensor; 3], what: &str) {
     assert!(one.equal(two) && one.equal(four), "{what}: bits depend on the number of threads");
+}
+
+#[track_caller]
+pub(super) fn near(found: &Tensor, expected: &Tensor, share: f64, what: &str) {
+    let largest = |t: &Tensor| t.to_kind(Kind::Double).abs().max().double_value(&[]);
+    let difference = largest(&(found - expected)) / largest(expected);
+    assert!(difference < share, "{what}: {difference:e}");
 }
 
 #[test]
@@ -145,6 +152,7 @@ fn pieces_give_what_one_pass_gives() {
         ("every weight", choices("full", svgd(), &[]), 1, 1e-4),
         ("own samples", choices("low-rank", svgd(), &["train.batches=independent"]), PARTICLES, 1e-4),
         ("in parts", choices("low-rank", svgd(), &["train.accumulate=2"]), 1, 1e-4),
+        ("quantised", choices("low-rank", svgd(), &["checkpoint.quantize=nf4"]), 1, 1e-4),
     ];
     for (what, choices, orders, share) in cases {
         if choices.precision == Precision::Bf16

@@ -191,7 +191,7 @@ fn layers_have_the_paths_of_transformers() {
 
 /// The logits that bella's own network computes with the weights in `folder`, of `words` or of all tokens.
 fn logits(folder: &Path, expected: &Path, words: Option<[&str; 2]>) -> Tensor {
-    let found = language::open(folder, None).unwrap_or_else(|why| panic!("{why:#}"));
+    let found = language::open(folder, None, None).unwrap_or_else(|why| panic!("{why:#}"));
     let [ids, mask] = ["input_ids", "attention_mask"].map(|name| tensor(expected, name));
     let samples = Fields::new(vec![(IDS, ids), (MASK, mask)]).for_all();
     let weights = Weights::frozen(&found.base);
@@ -379,7 +379,7 @@ fn a_network_that_sees_leaves_whole() {
             seeing(folder, &["subspace.low-rank.targets=[\"attn.q\",\"projector.linear_1\",\"vision.attn.proj\"]"]);
         done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
         let out = place.path("out");
-        let opened = llava::open(&out, None, Normalize::CLIP).unwrap_or_else(|why| panic!("{why:#}"));
+        let opened = llava::open(&out, None, (Normalize::CLIP, None)).unwrap_or_else(|why| panic!("{why:#}"));
         let expected = out.join("expected.safetensors");
         let bytes = {
             let of = |three: [f64; 3]| Tensor::from_slice(&three).view([1, 3, 1, 1]);

@@ -49,7 +49,7 @@ impl<'a> Case<'a> {
     pub fn new(experiment: &'a Experiment, network: Sized, real: Real, lengths: Option<Lengths>) -> Result<Case<'a>> {
         let training = experiment.training.as_ref().context("the config has nothing to train")?;
         let (name, longest, checkpoint_bytes) = (network.name.clone(), network.longest, network.checkpoint_bytes);
-        let model = network.model(experiment);
+        let model = network.model(experiment)?;
         let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
         Ok(Case { experiment, training, name, model, longest, subspace, real, lengths, checkpoint_bytes })
     }
@@ -174,7 +174,7 @@ impl<'a> Case<'a> {
 
     /// Returns the bytes of the frozen weights.
     pub fn weights_bytes(&self) -> u64 {
-        (self.model.base.count() * self.model.kind.elt_size_in_bytes()) as u64
+        self.model.base.bytes(self.model.kind)
     }
 
     /// Returns the split of a step, and its bytes with the weights.

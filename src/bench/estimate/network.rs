@@ -8,7 +8,7 @@ use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
 use crate::model::described::{Described, laid_out};
 use crate::model::folder::home;
-use crate::model::network::{Network, Parameters};
+use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::vit::architecture::{Shape, sizes};
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::Parts;
@@ -111,10 +111,16 @@ impl Sized {
         Ok(Sized::of_vit((name, vit), base.into_kind(Device::Cpu, kind), (kind, bytes)))
     }
 
-    /// Returns a model of this network, with a head of zeros.
-    pub fn model(self, experiment: &Experiment) -> Model {
+    /// Returns a model of this network, with a head of zeros. Its weights are stored as the experiment says.
+    ///
+    /// # Errors
+    /// Fails if a weight of a linear layer is no matrix.
+    pub fn model(mut self, experiment: &Experiment) -> Result<Model> {
+        if let Some(scheme) = experiment.checkpoint.quantize {
+            self.base.lay_out_quantised(&quantisable(&*self.network), scheme)?;
+        }
         let classes = classes_of(&*experiment.data.dataset) as i64;
         let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
-        laid_out(self.network, self.base, head, classes, (Device::Cpu, self.kind))
+        Ok(laid_out(self.network, self.base, head, classes, (Device::Cpu, self.kind)))
     }
 }

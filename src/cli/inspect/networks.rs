@@ -25,7 +25,7 @@ use crate::schema::Choice;
 /// # Errors
 /// Fails if the network cannot be opened.
 pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
-    let opened = language::open(path, None)?;
+    let opened = language::open(path, None, None)?;
     let geometry = &opened.language.geometry;
     let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, tied, .. } = geometry;
     let Decoder { model_type, about, .. } = geometry.family;
@@ -98,7 +98,7 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
 /// Fails if the network cannot be opened.
 pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     let asked = Preprocessing::of(path);
-    let opened = llava::open(path, None, asked.normalize.unwrap_or(Normalize::CLIP))?;
+    let opened = llava::open(path, None, (asked.normalize.unwrap_or(Normalize::CLIP), None))?;
     let llava::Opened { llava, base, stored, .. } = &opened;
     let Decoder { model_type, about, .. } = llava.language.geometry.family;
     let (sight, tower) = (&llava.sight, &llava.sight.tower.geometry);

@@ -48,6 +48,12 @@ struct Adapter {
 }
 
 fn check(outgoing: &Outgoing, target: &Target) -> Result<()> {
+    if outgoing.session.model.base.has_quantised() {
+        tracing::warn!(
+            "the adapters were trained on quantised weights, and the expected logits are theirs: on the plain weights, programs compute \
+             somewhat other ones"
+        );
+    }
     target.expect_adapters(&outgoing.session.names)
 }
 

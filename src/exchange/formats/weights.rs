@@ -24,12 +24,34 @@ pub static FORMAT: Format = Format {
     key: "weights",
     about: "the checkpoint's own folder or archive with merged weights",
     leaves: Leaves::Apart(Apart {
-        check: |_, _| Ok(()),
+        check,
         write,
         lines: python,
         modules: Some(Modules { write: module::write, lines: module::lines }),
     }),
 };
+
+/// Checks that the checkpoint's own form holds merged weights. Where the run quantised them itself, they are merged into the numbers that
+/// the codes mean.
+///
+/// # Errors
+/// Fails if the checkpoint is quantised itself.
+fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
+    if !outgoing.session.model.base.has_quantised() {
+        return Ok(());
+    }
+    let scheme = outgoing.experiment.checkpoint.quantize;
+    let scheme = scheme.with_context(|| {
+        format!(
+            "{}: its weights are quantised, and merged ones have no place in such files: export --to peft, or --to onnx or torchscript",
+            outgoing.checkpoint().display()
+        )
+    })?;
+    tracing::info!(
+        "the weights are those that the run computes with: the numbers that {scheme} means, not the checkpoint's own, with the updates added"
+    );
+    Ok(())
+}
 
 /// Endings of the files that hold weights, which are not copied.
 const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "onnx"];

@@ -33,7 +33,7 @@ impl Leaving {
     pub fn of(outgoing: &Outgoing) -> Leaving {
         let (base, head) = (&outgoing.session.model.base, &outgoing.session.model.head);
         let mut shared: BTreeMap<String, Tensor> =
-            base.all().iter().map(|(name, tensor)| (name.clone(), host(tensor))).collect();
+            base.all().iter().filter_map(|(name, _)| Some((name.clone(), host(&base.value(name)?)))).collect();
         shared.insert("head.weight".into(), host(&head.weight));
         shared.insert("head.bias".into(), host(&head.bias));
         let (mut own, mut factors) = (BTreeMap::new(), BTreeMap::new());

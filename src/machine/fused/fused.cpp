@@ -5,7 +5,6 @@
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
@@ -24,9 +23,9 @@
 #include <cstring>
 #include <exception>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "../products.h"
 #include "rows.h"
 
 namespace {
@@ -96,12 +95,7 @@ struct Rows {
 // x [p, M, K], weight [N, K], bias [N] -> [p, M, N], without a graph.
 Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, bool by_onednn) {
     if (!by_onednn) return at::linear(x, weight, bias);
-    using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
-                             c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
-    static const auto linear =
-        c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
-    const auto flat = x.reshape({-1, x.size(2)});
-    return linear.call(flat, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "").view({x.size(0), x.size(1), weight.size(0)});
+    return bella_product(x.reshape({-1, x.size(2)}), weight, bias).view({x.size(0), x.size(1), weight.size(0)});
 }
 
 Tensor activated(int64_t activation, const Tensor& y) {

@@ -68,7 +68,7 @@ impl Adapted<'_> {
         serves.then(|| {
             let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
-            let by_onednn = by_onednn(x, self.weight);
+            let by_onednn = by_onednn(x, self.weight.numel() as i64);
             // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
             made(|message| unsafe {
                 bella_adapted(x_of, weight, bias, a, b, self.scale, behind as i64, by_onednn, message)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tch::{Kind, Tensor};
+use tch::Kind;
 
 use crate::base::files::read_json;
 use crate::model::encoder::config::check_classifier;
@@ -13,10 +13,10 @@ use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
 use crate::model::families::encoders::{Places, encoder};
-use crate::model::folder::{Place, config_file, home};
-use crate::model::language::{Sorted, sorted};
+use crate::model::folder::{Place, Unread, config_file, home};
+use crate::model::language::{Sorted, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
-use crate::model::network::{Network, Parameters};
+use crate::model::network::{Network, Parameters, Weight};
 use crate::model::stored::StoredNames;
 use crate::model::values::{Values, agree};
 use crate::model::vit::OwnHead;
@@ -91,8 +91,8 @@ fn weights(path: &Path) -> Result<Weights> {
     let shown = file.display();
     let family = encoder(values.text("model_type").unwrap_or_default());
     let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
-    let tensors = place.read()?;
-    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
+    let tensors = place.unread(false)?;
+    let stored = largest_kind(&tensors);
     let no_positions = !Geometry::read(&values, family, true)?.has_positions();
     let is_read = |name: &str| {
         let inner = family.names.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
@@ -100,20 +100,21 @@ fn weights(path: &Path) -> Result<Weights> {
         let idle = no_positions && inner.starts_with("embeddings.position_embeddings.");
         !idle && !family.unread.iter().any(|start| inner.starts_with(start))
     };
-    let tensors: Vec<(String, Tensor)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
+    let tensors: Vec<(String, Unread)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
     let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
     let classes = names.name_of("head.weight").map(|_| classes(&values)).transpose()?;
-    let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), tensors);
+    let as_it_is = |_: &str, weight: Weight| Ok(weight);
+    let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), (tensors, &as_it_is));
     let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
     if let Some((_, stored, _)) = left.first() {
         anyhow::bail!("{}: `{stored}` has no place in the network that config.json describes", path.display());
     }
     let head = classes.and_then(|_| {
-        let bias = named.pop()?.1.to_kind(Kind::Float);
-        Some(OwnHead { weight: named.pop()?.1.to_kind(Kind::Float), bias })
+        let bias = named.pop()?.1.into_values().to_kind(Kind::Float);
+        Some(OwnHead { weight: named.pop()?.1.into_values().to_kind(Kind::Float), bias })
     });
-    Ok(Weights { geometry, base: Parameters::new(named), head, stored, names })
+    Ok(Weights { geometry, base: Parameters::of(named), head, stored, names })
 }
 
 /// Returns the number of classes of the config's classifier; transformers takes 2 where it has neither key.

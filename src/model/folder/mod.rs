@@ -12,9 +12,11 @@ mod diagnosis;
 mod open_clip;
 mod preprocessing;
 mod processors;
+pub mod quantised;
 pub mod texts;
 mod timm;
 mod traits;
+mod unread;
 mod wanted;
 mod weights;
 
@@ -40,6 +42,7 @@ use weights::REFERENCE;
 
 pub use preprocessing::FILE as PREPARATION;
 pub use texts::TOKENIZER;
+pub use unread::Unread;
 pub use wanted::Preprocessing;
 pub use weights::{Place, file as config_file, has_weights, home};
 

@@ -13,6 +13,7 @@ use crate::base::files::{is_there, open_file, read_json};
 use crate::base::tensor::first_line;
 use crate::hub::{INDEX, lead};
 use crate::model::archive::stored;
+use crate::model::folder::unread::{Unread, listed};
 
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
@@ -124,11 +125,26 @@ impl Place {
         Ok(all)
     }
 
+    /// Returns all tensors in their stored type, those of safetensors files without reading them. `codes` says whether they may be
+    /// integers, as those of quantised weights are.
+    ///
+    /// # Errors
+    /// Fails as [`read`](Self::read) does.
+    pub fn unread(&self, codes: bool) -> Result<Vec<(String, Unread)>> {
+        let mut all = Vec::new();
+        for path in &self.files {
+            let own = unread_of_file(path, codes)?;
+            check_index(self.index.as_ref(), path, own.iter().map(|(name, _)| name.as_str()))?;
+            all.extend(own);
+        }
+        Ok(all)
+    }
+
     /// Returns every file with its tensors, which are read when their turn comes.
     pub fn shards(&self) -> impl Iterator<Item = Result<Shard<'_>>> {
         self.files.iter().map(|path| {
             let tensors = of_file(path)?;
-            check_index(self.index.as_ref(), path, &tensors)?;
+            check_index(self.index.as_ref(), path, tensors.iter().map(|(name, _)| name.as_str()))?;
             Ok((path.as_path(), tensors))
         })
     }
@@ -140,14 +156,14 @@ impl Place {
 }
 
 /// Checks that a shard has the tensors that the index promises, and no others.
-fn check_index(
+fn check_index<'a>(
     index: Option<&(PathBuf, BTreeMap<String, String>)>,
     path: &Path,
-    found: &[(String, Tensor)],
+    found: impl Iterator<Item = &'a str>,
 ) -> Result<()> {
     let Some((index, map)) = index else { return Ok(()) };
     let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let there: BTreeSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    let there: BTreeSet<&str> = found.collect();
     let promised: BTreeSet<&str> =
         map.iter().filter(|(_, of)| of.as_str() == file).map(|(name, _)| name.as_str()).collect();
     let odd = promised.symmetric_difference(&there).next();
@@ -168,20 +184,41 @@ fn check_index(
 /// Fails if the file is damaged, or if a tensor has a number type other than plain floating point.
 fn of_file(path: &Path) -> Result<Vec<(String, Tensor)>> {
     if path.extension().is_some_and(|end| end == SAFETENSORS) {
-        let header = header(path).map_err(|why| damaged(path, &format!("{why:#}")))?;
-        for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
-            let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
-            let plain = ["F32", "F16", "BF16", "F64"].contains(&kind);
-            ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
-        }
+        checked_header(path, false)?;
         return of_safetensors(path);
     }
+    of_pickle(path, false)
+}
+
+/// Returns all tensors of a file of weights, those of a safetensors file without reading them.
+fn unread_of_file(path: &Path, codes: bool) -> Result<Vec<(String, Unread)>> {
+    if path.extension().is_some_and(|end| end == SAFETENSORS) {
+        let (header, start) = checked_header(path, codes)?;
+        return listed(path, &header, start).map_err(|why| damaged(path, &format!("{why:#}")));
+    }
+    Ok(of_pickle(path, codes)?.into_iter().map(|(name, tensor)| (name, Unread::of(tensor))).collect())
+}
+
+/// Returns the header of a safetensors file whose tensors are plain floating point, or codes where these are allowed, and the place of
+/// the first byte behind it.
+fn checked_header(path: &Path, codes: bool) -> Result<(Value, u64)> {
+    let (header, start) = header(path).map_err(|why| damaged(path, &format!("{why:#}")))?;
+    for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
+        let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
+        let plain = ["F32", "F16", "BF16", "F64"].contains(&kind) || codes && ["I8", "U8", "I32"].contains(&kind);
+        ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
+    }
+    Ok((header, start))
+}
+
+fn of_pickle(path: &Path, codes: bool) -> Result<Vec<(String, Tensor)>> {
     let shown = path.display();
     let whole = stored::is_state_dict(path)?;
     ensure!(whole, "{shown}: is no file of tensors that torch wrote, or a truncated one: fetch it again");
     let tensors = stored::read(path)?;
     for (name, tensor) in &tensors {
-        let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind());
+        let plain = [Kind::Float, Kind::Half, Kind::BFloat16, Kind::Double].contains(&tensor.kind())
+            || codes && [Kind::Int8, Kind::Uint8, Kind::Int].contains(&tensor.kind());
         ensure!(plain || is_index(name), "{}", quantised(path, name, &format!("{:?}", tensor.kind())));
     }
     Ok(tensors)
@@ -199,8 +236,8 @@ fn damaged(path: &Path, why: &str) -> Error {
     anyhow!("{}: not a readable safetensors file: {why}", path.display())
 }
 
-/// Returns the header of a safetensors file: the length of the JSON in eight bytes, then the JSON.
-fn header(path: &Path) -> Result<Value> {
+/// Returns the header of a safetensors file (the length of the JSON in eight bytes, then the JSON) and its length.
+fn header(path: &Path) -> Result<(Value, u64)> {
     let mut file = open_file(path)?;
     let mut length = [0; 8];
     file.read_exact(&mut length).context("it is cut off")?;
@@ -208,7 +245,7 @@ fn header(path: &Path) -> Result<Value> {
     ensure!(length <= MAX_HEADER.min(file.metadata()?.len()), "its header is larger than the file");
     let mut bytes = vec![0; length as usize];
     file.read_exact(&mut bytes).context("it is cut off")?;
-    serde_json::from_slice(&bytes).context("its header is no JSON")
+    Ok((serde_json::from_slice(&bytes).context("its header is no JSON")?, 8 + length))
 }
 
 /// Returns whether a tensor is one of indices or counts, which are stored as integers and images never go through.

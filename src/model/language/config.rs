@@ -7,6 +7,7 @@ use super::positions::{self, Read, Reading};
 use super::rope::Rope;
 use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::families::decoders::{Decoder, NormKind, Positions, Seeing, Traits, View, check_types};
+use crate::model::folder::quantised::{self, Format};
 use crate::model::network::ops::{Ops, RmsNormed};
 use crate::model::values::{Values, is_set};
 
@@ -136,13 +137,11 @@ impl Geometry {
 /// Refuses settings with which the network computes something else.
 fn refuse_others(values: &Values, family: &Decoder) -> Result<()> {
     let shown = values.path.display();
-    ensure!(
-        values.get("quantization_config").is_none(),
-        "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
-    );
+    let how = Format::of(values)?.map(|_| quantised::KEY);
     let Decoder { model_type, refused, .. } = family;
     values.refuse(REFUSED.iter().chain(*refused), is_set, model_type)?;
-    values.expect_keys(&format!("a language network of model_type {model_type}"), &known_keys(family))
+    let known: Vec<&str> = known_keys(family).into_iter().chain(how).collect();
+    values.expect_keys(&format!("a language network of model_type {model_type}"), &known)
 }
 
 /// Returns the keys that are read of a family, and those that change nothing.

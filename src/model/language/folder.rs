@@ -10,10 +10,12 @@ use tch::{Kind, Tensor};
 use super::forward::POSITION;
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
 use crate::base::files::read_json;
+use crate::machine::quantised::Scheme;
 use crate::model::families::Names;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
-use crate::model::folder::{Place, config_file, home};
-use crate::model::network::{Network, Parameters, Slot};
+use crate::model::folder::quantised::Format;
+use crate::model::folder::{Place, Unread, config_file, home};
+use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 
@@ -38,20 +40,22 @@ pub fn is_language(path: &Path) -> bool {
     table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(decoder).is_some())
 }
 
-/// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default.
+/// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default. The weights of linear layers are
+/// stored as `quantize` says when their turn comes.
 ///
 /// # Errors
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing
-/// or left over, or if `tokens` exceeds the network's context.
-pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
+/// or left over, if weights that are quantised already should be so, or if `tokens` exceeds the network's context.
+pub fn open(path: &Path, tokens: Option<i64>, quantize: Option<Scheme>) -> Result<Opened> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let language = described(&Values::new(&file, read_json(&file)?), tokens)?;
+    let values = Values::new(&file, read_json(&file)?);
+    let language = described(&values, tokens)?;
     let geometry = &language.geometry;
-    let tensors = place.read()?;
+    let tensors = tensors_of(&place, &values, quantize)?;
     let names = geometry.family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
-    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let base = placed(geometry, tensors).with_context(|| path.display().to_string())?;
+    let stored = largest_kind(&tensors);
+    let base = placed(geometry, tensors, quantize).with_context(|| path.display().to_string())?;
     let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
     Ok(Opened { language, base, stored, names, tokenizer })
 }
@@ -63,8 +67,29 @@ pub fn open(path: &Path, tokens: Option<i64>) -> Result<Opened> {
 pub fn parameters(path: &Path) -> Result<Parameters> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let language = described(&Values::new(&file, read_json(&file)?), None)?;
-    placed(&language.geometry, place.read()?).with_context(|| path.display().to_string())
+    let values = Values::new(&file, read_json(&file)?);
+    let language = described(&values, None)?;
+    placed(&language.geometry, tensors_of(&place, &values, None)?, None).with_context(|| path.display().to_string())
+}
+
+/// Returns the tensors of a folder with a config, those of a quantised weight joined to one.
+///
+/// # Errors
+/// Fails if they cannot be read, or if they are quantised and `quantize` wants to do so.
+pub fn tensors_of(place: &Place, values: &Values, quantize: Option<Scheme>) -> Result<Vec<(String, Unread)>> {
+    let Some(format) = Format::of(values)? else { return place.unread(false) };
+    ensure!(
+        quantize.is_none(),
+        "checkpoint.quantize: the weights of {} are quantised already, by {}: leave it out",
+        place.path.display(),
+        format.name()
+    );
+    format.joined(place.unread(true)?).with_context(|| place.path.display().to_string())
+}
+
+/// Returns the type of the largest tensor.
+pub fn largest_kind(tensors: &[(String, Unread)]) -> Kind {
+    tensors.iter().max_by_key(|(_, t)| t.size.iter().product::<i64>()).map_or(Kind::Float, |(_, t)| t.kind)
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens; 512 or the context by default.
@@ -139,42 +164,53 @@ fn sizes_of_block(geometry: &Geometry, stage: usize, slots: &[&Slot]) -> Vec<(St
     all
 }
 
-/// Gives every tensor of a language network its place.
+/// Gives every tensor of a language network its place, those of linear layers in fewer bits if `quantize` says so.
 ///
 /// # Errors
 /// Fails if a tensor is missing, has another shape than the config says, or has no place.
-pub fn placed(geometry: &Geometry, tensors: Vec<(String, Tensor)>) -> Result<Parameters> {
+pub fn placed(geometry: &Geometry, tensors: Vec<(String, Unread)>, quantize: Option<Scheme>) -> Result<Parameters> {
+    let layers = quantisable(&Language::new(geometry.clone(), 1));
+    let store = |name: &str, weight: Weight| match (name.strip_suffix(".weight"), quantize) {
+        (Some(layer), Some(scheme)) if layers.iter().any(|known| known == layer) => {
+            weight.quantised(scheme).with_context(|| format!("checkpoint.quantize: {name}"))
+        }
+        _ => Ok(weight),
+    };
     let Sorted { named, left: mut found } =
-        sorted((geometry.family.names, "a language network"), sizes(geometry), tensors)?;
-    if geometry.tied {
-        check_tie(&named[0].1, &mut found)?;
+        sorted((geometry.family.names, "a language network"), sizes(geometry), (tensors, &store))?;
+    let embedding = named.first().map(|(_, weight)| weight);
+    if let Some(Weight::Plain(embedding)) = embedding.filter(|_| geometry.tied) {
+        check_tie(embedding, &mut found)?;
     }
     if let Some((_, stored, _)) = found.first() {
         bail!("`{stored}` has no place in the network that config.json describes");
     }
-    let all = Parameters::new(named);
+    let all = Parameters::of(named);
     Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
 }
 
 /// A stored tensor: its name here, its stored name and its values.
-pub type Stored = (String, String, Tensor);
+pub type Stored = (String, String, Unread);
+
+/// What is kept of a weight, by its name here.
+pub type Store<'a> = &'a dyn Fn(&str, Weight) -> Result<Weight>;
 
 /// Tensors by the parameters of a network.
 pub struct Sorted {
     /// The wanted parameters, in their order.
-    pub named: Vec<(String, Tensor)>,
+    pub named: Vec<(String, Weight)>,
     /// The tensors that are left over.
     pub left: Vec<Stored>,
 }
 
-/// Gives every wanted parameter its tensor. `what` is the network, for messages.
+/// Gives every wanted parameter its tensor, which is read and kept as `store` returns it. `what` is the network, for messages.
 ///
 /// # Errors
 /// Fails if a tensor is missing, has another shape than is wanted, or has a name that the family does not have.
 pub fn sorted(
     (names, what): (&Names, &str),
     wanted: Vec<(String, Vec<i64>)>,
-    tensors: Vec<(String, Tensor)>,
+    (tensors, store): (Vec<(String, Unread)>, Store),
 ) -> Result<Sorted> {
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
@@ -193,13 +229,18 @@ pub fn sorted(
             format!("the weights lack `{}`, which config.json asks for", names.published(&name, &stored_names))
         })?;
         let (_, stored, tensor) = found.swap_remove(at);
-        let tensor = if names.is_turned(&name) && tensor.dim() == 2 { tensor.tr() } else { tensor };
+        let weight = match tensor.weight()? {
+            Weight::Plain(tensor) if names.is_turned(&name) && tensor.dim() == 2 => Weight::Plain(tensor.tr()),
+            // Quantised matrices are stored as `[out, in]` in all families.
+            weight => weight,
+        };
         ensure!(
-            tensor.size() == shape,
+            weight.size() == shape,
             "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
-            tensor.size()
+            weight.size()
         );
-        named.push((name, tensor));
+        let weight = store(&name, weight)?;
+        named.push((name, weight));
     }
     Ok(Sorted { named, left: found })
 }
@@ -208,6 +249,7 @@ pub fn sorted(
 fn check_tie(embedding: &Tensor, found: &mut Vec<Stored>) -> Result<()> {
     let Some(at) = found.iter().position(|(name, ..)| *name == format!("{OUTPUT}.weight")) else { return Ok(()) };
     let (_, stored, output) = found.swap_remove(at);
+    let output = output.tensor()?;
     ensure!(
         output.size() == embedding.size() && output.equal(embedding),
         "config.json says tie_word_embeddings = true, but `{stored}` differs from the embeddings: set it to false there"

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::model::families;
 use crate::model::families::decoders::{DECODERS, decoder_of};
+use crate::model::folder::quantised::{self, Format};
 use crate::model::language::Geometry;
 use crate::model::values::Values;
 use crate::model::vit::{self, Traits, heads_fit};
@@ -59,11 +60,9 @@ pub struct VisionConfig {
 /// Fails if a value is malformed, or asks for what bella does not compute.
 pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
     let shown = values.path.display();
-    ensure!(
-        values.get("quantization_config").is_none(),
-        "{shown}: quantization_config: bella reads plain weights only: give the publisher's unquantised folder"
-    );
-    values.expect_keys("a network of model_type llava", &[KEYS, families::HARMLESS_ANYWHERE].concat())?;
+    let how = Format::of(values)?.map(|_| quantised::KEY);
+    let known: Vec<&str> = KEYS.iter().chain(families::HARMLESS_ANYWHERE).copied().chain(how).collect();
+    values.expect_keys("a network of model_type llava", &known)?;
     let table = |key: &str| -> Result<Values> {
         let found = values.get(key).filter(|table| table.is_object()).cloned();
         let found = found.with_context(|| format!("{shown}: has no table `{key}`, which describes a part of LLaVA"))?;

@@ -10,9 +10,10 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::base::files::read_json;
+use crate::machine::quantised::Scheme;
 use crate::model::families::decoders::LLAVA;
-use crate::model::folder::{Place, check_preparation, config_file, home};
-use crate::model::language::{Geometry, Language, Rows, TOKENS, Tokenizer, placed};
+use crate::model::folder::{Place, Unread, check_preparation, config_file, home};
+use crate::model::language::{Geometry, Language, Rows, TOKENS, Tokenizer, largest_kind, placed, tensors_of};
 use crate::model::llava::config::VisionConfig;
 use crate::model::llava::forward::VisionTower;
 use crate::model::llava::{Llava, PROJECTOR, QuestionTokenizer, TOWER, config};
@@ -46,19 +47,21 @@ pub fn is_llava(path: &Path) -> bool {
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens, those of the image among them; 512 more than these or
-/// the context by default.
+/// the context by default. The weights of the language network's linear layers are stored as `quantize` says when their turn comes.
 ///
 /// # Errors
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing
 /// or left over, or if `tokens` exceeds the network's context.
-pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Opened> {
+pub fn open(path: &Path, tokens: Option<i64>, (normalize, quantize): (Normalize, Option<Scheme>)) -> Result<Opened> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
+    let values = Values::new(&file, read_json(&file)?);
+    let (geometry, eyes) = config::read(&values)?;
     check_preparation(&place)?;
-    let tensors = place.read()?;
-    let stored = tensors.iter().max_by_key(|(_, t)| t.numel()).map_or(Kind::Float, |(_, t)| t.kind());
-    let (tower, base, names) = assembled(tensors, &geometry, &eyes).with_context(|| path.display().to_string())?;
+    let tensors = tensors_of(&place, &values, quantize)?;
+    let stored = largest_kind(&tensors);
+    let shown = || path.display().to_string();
+    let (tower, base, names) = assembled(tensors, (&geometry, &eyes), quantize).with_context(shown)?;
     let sight = VisionTower { eyes, tower, normalize };
     let tokens = limit(&sight, &geometry, tokens, path)?;
     let tokenizer = QuestionTokenizer {
@@ -79,8 +82,10 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize) -> Result<Op
 pub fn parameters(path: &Path) -> Result<Parameters> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let (geometry, eyes) = config::read(&Values::new(&file, read_json(&file)?))?;
-    let (_, base, _) = assembled(place.read()?, &geometry, &eyes).with_context(|| path.display().to_string())?;
+    let values = Values::new(&file, read_json(&file)?);
+    let (geometry, eyes) = config::read(&values)?;
+    let tensors = tensors_of(&place, &values, None)?;
+    let (_, base, _) = assembled(tensors, (&geometry, &eyes), None).with_context(|| path.display().to_string())?;
     Ok(base)
 }
 
@@ -129,11 +134,11 @@ struct Sorted {
     /// With their names in the folder.
     projector: Vec<(String, String, Tensor)>,
     /// By their names in the folder.
-    language: Vec<(String, Tensor)>,
+    language: Vec<(String, Unread)>,
 }
 
 /// Sorts stored tensors by the part that they belong to.
-fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
+fn sorted(tensors: Vec<(String, Unread)>) -> Result<Sorted> {
     let mut found = Sorted::default();
     for (stored, tensor) in tensors {
         let name = stored.strip_prefix("model.").unwrap_or(&stored);
@@ -142,10 +147,10 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
             found.tower_prefix = stored[..stored.len() - name.len()].to_string();
             // The numbers of positions follow from the config.
             if !name.ends_with("position_ids") {
-                found.tower.push((format!("{TOWER_NAMES}{name}"), tensor));
+                found.tower.push((format!("{TOWER_NAMES}{name}"), tensor.tensor()?));
             }
         } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
-            found.projector.push((format!("projector.{name}"), stored, tensor));
+            found.projector.push((format!("projector.{name}"), stored, tensor.tensor()?));
         } else if name.starts_with("language_model.") || name.starts_with("lm_head") {
             found.language.push((stored, tensor));
         } else {
@@ -157,9 +162,9 @@ fn sorted(tensors: Vec<(String, Tensor)>) -> Result<Sorted> {
 
 /// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
 fn assembled(
-    tensors: Vec<(String, Tensor)>,
-    geometry: &Geometry,
-    eyes: &VisionConfig,
+    tensors: Vec<(String, Unread)>,
+    (geometry, eyes): (&Geometry, &VisionConfig),
+    quantize: Option<Scheme>,
 ) -> Result<(Vit, Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
@@ -170,10 +175,8 @@ fn assembled(
         .with(StoredNames::of_plain(between))
         .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));
     all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
-    let language = placed(geometry, language)?;
-    all.extend(language.all().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())));
-    let base = Parameters::new(all);
-    Ok((vit, if geometry.tied { base.tie("lm_head.weight", "embed.weight") } else { base }, names))
+    let base = Parameters::new(all).with(placed(geometry, language, quantize)?);
+    Ok((vit, base, names))
 }
 
 /// A tower, its parameters, and the names that these have where it stands alone.

@@ -258,7 +258,7 @@ impl Copies {
             let Source::Parameter(name) = source else { continue };
             match particle.and_then(|particle| weights.of_particle(name, particle)) {
                 Some(own) => held.take(&own),
-                None => held.share(weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
+                None => held.share(&weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
         tensor_of(call(&copy.module, method, &arguments)?)

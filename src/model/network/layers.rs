@@ -1,5 +1,5 @@
 //! The layers of n particles: linear layers and norms, whose weights are shared by all particles, one per particle, or shared
-//! with a low-rank update or with factors of their inputs and outputs.
+//! with a low-rank update or with factors of their inputs and outputs. Shared weights of linear layers may be quantised.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::machine::fused::{Adapted, Behind};
 use crate::machine::linear_kernels::{linear, linear_per_particle};
+use crate::machine::quantised::Quantised;
 use crate::model::network::low_rank::{Flipped, LowRank};
 use crate::model::network::scales::Scales;
 
@@ -17,6 +18,8 @@ use crate::model::network::scales::Scales;
 pub enum Param {
     /// One tensor for all particles, in its own shape.
     Shared(Tensor),
+    /// One matrix for all particles, in fewer bits.
+    Quantised(Quantised),
     /// One tensor per particle, `[n, …shape]`.
     PerParticle(Tensor),
 }
@@ -26,6 +29,7 @@ impl Param {
     fn broadcast(&self) -> Tensor {
         match self {
             Self::Shared(t) => t.shallow_clone(),
+            Self::Quantised(q) => q.numbers(),
             Self::PerParticle(t) => t.unsqueeze(1).unsqueeze(1),
         }
     }
@@ -34,7 +38,27 @@ impl Param {
     pub(super) fn with_particles(&self) -> Tensor {
         match self {
             Self::Shared(t) => t.unsqueeze(0),
+            Self::Quantised(q) => q.numbers().unsqueeze(0),
             Self::PerParticle(t) => t.shallow_clone(),
+        }
+    }
+
+    /// Returns the product of `x: [p, M, in]` with a weight, plus a bias of all particles: `[p', M, out]`.
+    fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        match self {
+            Self::Shared(weight) => linear(x, weight, bias),
+            Self::Quantised(weight) => weight.linear(x, bias),
+            Self::PerParticle(weight) => {
+                linear_per_particle(&x.expand([weight.size()[0], -1, -1], false), weight, bias)
+            }
+        }
+    }
+
+    /// Returns the tensor of a parameter that all particles share.
+    pub(super) fn of_all(&self) -> Tensor {
+        match self {
+            Self::Shared(t) | Self::PerParticle(t) => t.shallow_clone(),
+            Self::Quantised(q) => q.numbers(),
         }
     }
 
@@ -42,6 +66,7 @@ impl Param {
     fn rows(&self, start: i64, length: i64) -> Param {
         match self {
             Self::Shared(t) => Self::Shared(t.narrow(0, start, length)),
+            Self::Quantised(q) => Self::Quantised(q.rows(start, length)),
             Self::PerParticle(t) => Self::PerParticle(t.narrow(1, start, length)),
         }
     }
@@ -50,6 +75,7 @@ impl Param {
     fn picked(&self, index: &Tensor) -> Param {
         match self {
             Self::Shared(t) => Self::Shared(t.index_select(0, index)),
+            Self::Quantised(q) => Self::Shared(q.numbers().index_select(0, index)),
             Self::PerParticle(t) => Self::PerParticle(t.index_select(1, index)),
         }
     }
@@ -58,6 +84,7 @@ impl Param {
     fn to_kind(&self, kind: Kind) -> Param {
         match self {
             Self::Shared(t) => Self::Shared(t.to_kind(kind)),
+            Self::Quantised(q) => Self::Quantised(q.to(q.device(), kind)),
             Self::PerParticle(t) => Self::PerParticle(t.to_kind(kind)),
         }
     }
@@ -81,8 +108,8 @@ impl Linear {
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
         let input = x;
         let x = x.reshape([size[0], batch * tokens, inputs]);
-        if let (Some(scales), Param::Shared(weight)) = (&self.scales, &self.weight) {
-            let y = self.plus_bias(scales.leave(&linear(&scales.enter(&x), weight, None)));
+        if let (Some(scales), Param::Shared(_) | Param::Quantised(_)) = (&self.scales, &self.weight) {
+            let y = self.plus_bias(scales.leave(&self.weight.product(&scales.enter(&x), None)));
             return y.view([y.size()[0], batch, tokens, -1]);
         }
         if let Some(y) = self.fused(&x, Behind::Nothing) {
@@ -90,13 +117,15 @@ impl Linear {
         }
         let factors = match (&self.low_rank, &self.weight) {
             (Some(update), Param::Shared(weight)) => update.row_factors(weight),
+            (Some(update), Param::Quantised(weight)) if update.magnitude.is_some() => {
+                update.row_factors(&weight.numbers())
+            }
             _ => None,
         };
-        let y = match &self.weight {
+        let y = match factors {
             // A bias is added after the rows are scaled.
-            Param::Shared(weight) if factors.is_some() => linear(&x, weight, None),
-            Param::Shared(weight) => self.shared(&x, weight),
-            Param::PerParticle(weight) => self.per_particle(&x, weight),
+            Some(_) => self.weight.product(&x, None),
+            None => self.plain(&x),
         };
         let y = match &self.low_rank {
             Some(update) => update.add_to(y, &x, self.flipped.as_ref()),
@@ -158,9 +187,9 @@ impl Linear {
         let flat = |x: &Tensor| x.reshape([x.size()[0], -1, size[3]]);
         let (x, moved) = (flat(x), moved.map(flat));
         let carried = moved.as_ref().map(|moved| match (&self.weight, &self.scales) {
-            (Param::Shared(weight), Some(scales)) => scales.leave(&linear(&scales.enter(moved), weight, None)),
-            (Param::Shared(weight), None) => linear(moved, weight, None),
             (Param::PerParticle(weight), _) => linear(moved, &weight.squeeze_dim(0), None),
+            (shared, Some(scales)) => scales.leave(&shared.product(&scales.enter(moved), None)),
+            (shared, None) => shared.product(moved, None),
         });
         let y = match &self.low_rank {
             Some(update) => update.add_moved(carried, (&x, moved.as_ref()), moves),
@@ -174,19 +203,15 @@ impl Linear {
         self.low_rank.as_ref()
     }
 
-    fn shared(&self, x: &Tensor, weight: &Tensor) -> Tensor {
-        match &self.bias {
-            Some(Param::Shared(bias)) => linear(x, weight, Some(bias)),
-            _ => self.plus_bias(linear(x, weight, None)),
+    /// Returns `x: [p, M, in]` times the weight, plus the bias, without an update: `[p', M, out]`.
+    fn plain(&self, x: &Tensor) -> Tensor {
+        match (&self.weight, &self.bias) {
+            (Param::PerParticle(weight), Some(Param::PerParticle(bias))) => {
+                linear_per_particle(&x.expand([weight.size()[0], -1, -1], false), weight, Some(bias))
+            }
+            (weight, Some(Param::PerParticle(bias))) => weight.product(x, None) + bias.unsqueeze(1),
+            (weight, bias) => weight.product(x, bias.as_ref().map(Param::of_all).as_ref()),
         }
-    }
-
-    fn per_particle(&self, x: &Tensor, weight: &Tensor) -> Tensor {
-        let x = x.expand([weight.size()[0], -1, -1], false);
-        let bias = self.bias.as_ref().map(|bias| match bias {
-            Param::Shared(bias) | Param::PerParticle(bias) => bias,
-        });
-        linear_per_particle(&x, weight, bias)
     }
 
     /// Returns the layer that computes only output rows `start..start + length`.

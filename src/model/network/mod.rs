@@ -25,7 +25,7 @@ use crate::machine::memory::MemoryEstimate;
 use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 
 pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
-pub use weights::{Parameters, Weights};
+pub use weights::{Parameters, Weight, Weights};
 
 /// The name of what travels between the stages of a network that has one value there.
 pub const HIDDEN: &str = "hidden";
@@ -62,6 +62,12 @@ impl Slot {
             |stage| layers.iter().map(move |&(target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs));
         (0..blocks).flat_map(of).collect()
     }
+}
+
+/// Returns the names of the linear layers of blocks, which may be quantised; those in front of and behind the blocks are not.
+pub fn quantisable(network: &dyn Network) -> Vec<String> {
+    let inside = |slot: &Slot| slot.kind == SlotKind::Linear && slot.name.contains("blocks.");
+    network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
 /// Returns the number of the block that a parameter such as `blocks.3.mlp.fc.weight` belongs to; `None` for one of no block.

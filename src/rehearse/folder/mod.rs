@@ -12,6 +12,7 @@ use tch::Kind;
 
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::text_sha256;
+use crate::machine::quantised::Scheme;
 use crate::model::Normalize;
 use crate::model::described::{Described, Published};
 use crate::model::families::architecture;
@@ -106,19 +107,27 @@ impl FolderStandIn {
         Ok(tensors::bytes(&self.tensors()?, self.stored()))
     }
 
-    /// Returns the most bytes that are in memory while the weights are read: the tensors so far, and the file that holds the
-    /// latest ones.
+    /// Returns the most bytes that are in memory while the weights are read, which are stored as `quantize` says one after the other:
+    /// all of them, and the largest tensor once more, or what is made of the largest layer that is stored in fewer bits.
     ///
     /// # Errors
     /// Fails as [`tensors`](Self::tensors) does.
-    pub fn reading_bytes(&self) -> Result<u64> {
+    pub fn reading_bytes(&self, quantize: Option<Scheme>) -> Result<u64> {
         let (tensors, kind) = (self.tensors()?, self.stored());
-        let shards = tensors::split(&tensors, kind, SHARD_BYTES);
-        let step = |(before, most): (u64, u64), shard: &&[(String, Vec<i64>)]| {
-            let own = tensors::bytes(shard, kind);
-            (before + own, most.max(before + 2 * own))
-        };
-        Ok(shards.iter().fold((0, 0), step).1)
+        let largest = tensors.iter().map(|tensor| tensors::bytes(std::slice::from_ref(tensor), kind)).max();
+        let described = self.described(None)?;
+        // Its values as they are stored, in f32, and rounded.
+        const COPIES: i64 = 5;
+        let layers = described
+            .network
+            .slots()
+            .into_iter()
+            .filter(|slot| slot.name.contains("blocks."))
+            .map(|slot| COPIES * slot.inputs * slot.outputs);
+        let made =
+            quantize.and_then(|_| layers.max()).map_or(0, |numbers| numbers as u64 * kind.elt_size_in_bytes() as u64);
+        let all = described.stored_base(kind, quantize)?.bytes(kind);
+        Ok(all + largest.unwrap_or(0).max(made))
     }
 
     /// Writes the folder, unless it is there. Only a complete one has its name.
@@ -223,8 +232,10 @@ mod tests {
             let made = stand_in(key, Size::Published);
             let found: i64 = made.tensors().unwrap().iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
             assert_eq!((found, made.bytes().unwrap()), (count, count as u64 * bytes), "{key}");
-            let reading = made.reading_bytes().unwrap();
-            assert!(reading > made.bytes().unwrap() && reading <= made.bytes().unwrap() + 5_000_000_000, "{key}");
+            let reading = |quantize| made.reading_bytes(quantize).unwrap();
+            let whole = made.bytes().unwrap();
+            assert!(reading(None) > whole / 2 && reading(None) <= whole + whole / 2, "{key}");
+            assert!(reading(Some(Scheme::Nf4)) < reading(None), "{key}");
         }
     }
 
@@ -232,7 +243,7 @@ mod tests {
     fn every_tiny_language_network_is_read_by_bella() {
         for published in published().filter(|published| !published.key.contains("llava")) {
             let (_place, path) = written(published.key, SHARD_BYTES);
-            let opened = language::open(&path, None).unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
+            let opened = language::open(&path, None, None).unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
             let made = stand_in(published.key, Size::Tiny);
             assert_eq!(opened.stored, made.stored(), "{}", published.key);
             assert_eq!(opened.language.geometry.blocks, 4, "{}", published.key);
@@ -265,7 +276,7 @@ mod tests {
         let (_one, whole) = written("llava-1.5-7b", SHARD_BYTES);
         let (_several, parts) = written("llava-1.5-7b", 100_000);
         assert!(whole.join("model.safetensors").is_file() && !parts.join("model.safetensors").exists());
-        let open = |path: &Path| llava::open(path, None, Normalize::CLIP).unwrap();
+        let open = |path: &Path| llava::open(path, None, (Normalize::CLIP, None)).unwrap();
         let (whole, parts) = (open(&whole), open(&parts));
         assert_eq!(whole.base.count(), parts.base.count());
         assert!(

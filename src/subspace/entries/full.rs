@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::model::head::{Head, Training};
@@ -41,6 +41,11 @@ impl SubspaceSpec for Spec {
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
+        ensure!(
+            !base.has_quantised(),
+            "subspace.full trains the weights, and those of the checkpoint are quantised: use [subspace.low-rank], or weights that \
+             are not (checkpoint.quantize)"
+        );
         let mut layout = Layout::default();
         let linear = network.slots().into_iter().filter(|slot| slot.kind == SlotKind::Linear);
         let linear: HashSet<String> = linear.map(|slot| format!("{}.weight", slot.name)).collect();

@@ -119,19 +119,24 @@ impl Spec {
             "subspace.low-rank.dora: {name} is a convolution, whose kernels have no rows to scale: leave it out of targets"
         );
         let weight = || {
-            let found = base.get(&format!("{name}.weight"));
+            let found = base.value(&format!("{name}.weight"));
             found.with_context(|| format!("subspace.low-rank: the checkpoint has no {name}.weight"))
         };
         let given = match self.init {
             Init::Uniform | Init::Normal | Init::Eva => None,
             Init::Pissa => {
+                ensure!(
+                    !base.is_quantised(&format!("{name}.weight")),
+                    "subspace.low-rank.init = \"pissa\": takes the principal part out of {name}, which is quantised: use init = \
+                     \"uniform\", or weights that are not"
+                );
                 let why = || {
                     format!("subspace.low-rank.init = \"pissa\": {name} cannot be decomposed: use init = \"uniform\"")
                 };
-                Some(Factors::principal(weight()?, rank, scale).with_context(why)?)
+                Some(Factors::principal(&weight()?, rank, scale).with_context(why)?)
             }
         };
-        let magnitude = if self.dora { Some(row_norms(weight()?)) } else { None };
+        let magnitude = if self.dora { Some(row_norms(&weight()?)) } else { None };
         let (name, inputs, outputs) = (name.clone(), *inputs, *outputs);
         Ok(Layer { name, rank, inputs, outputs, scale, given, magnitude })
     }
