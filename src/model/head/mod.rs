@@ -179,7 +179,17 @@ impl Head {
         let texts = self.texts.as_ref().map(|texts| texts.map(&of));
         let random = self.random.as_ref().map(|random| random.map(&of));
         let Head { normalised, training, cap, gaussian, .. } = *self;
-        Head { weight: of(&self.weight), bias: of(&self.bias), normalised, random, training, rows, cap, texts, gaussian }
+        Head {
+            weight: of(&self.weight),
+            bias: of(&self.bias),
+            normalised,
+            random,
+            training,
+            rows,
+            cap,
+            texts,
+            gaussian,
+        }
     }
 
     /// Returns the same head, whose Gaussian has the scale of the training numbers.

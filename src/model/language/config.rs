@@ -136,7 +136,6 @@ impl Geometry {
 
 /// Refuses settings with which the network computes something else.
 fn refuse_others(values: &Values, family: &Decoder) -> Result<()> {
-    let shown = values.path.display();
     let how = Format::of(values)?.map(|_| quantised::KEY);
     let Decoder { model_type, refused, .. } = family;
     values.refuse(REFUSED.iter().chain(*refused), is_set, model_type)?;

@@ -156,10 +156,11 @@ impl Linear {
         };
         let bias = match &self.bias {
             Some(Param::Shared(bias)) => Some(bias),
-            Some(Param::PerParticle(_)) => return None,
+            Some(Param::PerParticle(_) | Param::Quantised(_)) => return None,
             None => None,
         };
-        let plain = self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
+        let plain =
+            self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
         let LowRank { a, b, scale, .. } = update;
         plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x, behind)).flatten()
     }
@@ -167,8 +168,8 @@ impl Linear {
     /// Returns `y: [n, M, out]` with the bias added.
     fn plus_bias(&self, y: Tensor) -> Tensor {
         match &self.bias {
-            Some(Param::Shared(bias)) => y + bias,
             Some(Param::PerParticle(bias)) => y + bias.unsqueeze(1),
+            Some(bias) => y + bias.of_all(),
             None => y,
         }
     }

@@ -48,7 +48,8 @@ impl HeadSpec for Spec {
         // The scale follows from the training numbers, which a checkpoint does not know.
         let gaussian = Some(Gaussian { sigma: self.sigma, scale: Scale::NONE });
         let training = self.training();
-        Ok(Head { weight, bias, normalised: false, training, rows: None, cap: None, texts: None, gaussian })
+        let (normalised, random, rows, cap, texts) = (false, None, None, None, None);
+        Ok(Head { weight, bias, normalised, random, training, rows, cap, texts, gaussian })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

@@ -57,6 +57,7 @@ impl HeadSpec for Spec {
             rows: None,
             cap: None,
             texts: None,
+            gaussian: None,
         })
     }
 
