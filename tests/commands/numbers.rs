@@ -74,7 +74,8 @@ fn a_posterior_of_numbers_is_trained_scored_and_listed() {
     assert!((rmse - before[0]).abs() < 1e-9, "{rmse}");
     let refused = error_line(with(place.command("predict", &[]), &[&run, &picture, "--top", "3"]), 2);
     assert_has(&refused, &["--top: this run predicts a number"]);
-    assert_has(&error_line(with(place.command("acquire", &[]), &[&run, &picture]), 1), &["(head.gaussian)"]);
+    let acquire = with(place.command("acquire", &[]), &[&run, &picture, "--count", "1"]);
+    assert_has(&error_line(acquire, 1), &["(head.gaussian)"]);
     let export = ["--to", "onnx", "--output", &text(&place.path("out"))].map(String::from);
     let export: Vec<&str> = [run.as_str()].into_iter().chain(export.iter().map(String::as_str)).collect();
     assert_has(&error_line(with(place.command("export", &[]), &export), 1), &["its head predicts a number"]);
@@ -108,7 +109,7 @@ fn methods_that_need_losses_alone_learn_numbers() {
             "[method.sgld]\nlr = 1e-4\ness = 32\nweight_decay = 1e-4\nstart = 2\nevery = 1\nsamples = 3\n",
             "[optimizer.none]\n",
         ),
-        ("[method.ivon]\nlr = 0.01\ness = 32\nhess_init = 1.0\nsamples = 2\n", "[optimizer.none]\n"),
+        ("[method.ivon]\nlr = 0.01\ness = 32\nhess_init = 100.0\nsamples = 2\n", "[optimizer.none]\n"),
     ] {
         for head in ["", "noise = \"shared\"\n", "sigma = 1.5\n"] {
             // One noise of each kind is enough for one method.

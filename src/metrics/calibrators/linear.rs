@@ -51,8 +51,8 @@ impl Problem<'_> {
         let found = self.search();
         if !found.is_reached {
             tracing::warn!(
-                "--calibrate={key}: the held-out NLL has no minimum, as where the {} held-out images lack a class or tell all of \
-                 them apart: the map is where the search ended; hold out more, or choose temperature",
+                "--calibrate={key}: no minimum of the held-out NLL was found, as where the {} held-out images lack a class or tell \
+                 all of them apart: the map is where the search ended; hold out more, or choose temperature",
                 self.labels.len()
             );
         }
@@ -133,12 +133,6 @@ impl Linear {
     /// Returns the same map of the logarithms of probabilities.
     pub fn of_log_probabilities(self) -> Linear {
         Linear { normalises: true, ..self }
-    }
-
-    /// Returns whether the search has found the minimum.
-    #[cfg(test)]
-    pub fn is_minimum(&self) -> bool {
-        self.is_reached
     }
 
     /// Returns the mean cross-entropy of labels.

@@ -130,31 +130,3 @@ fn averages_of_one_member_agree() {
     let pairs = lm.rows().flatten().zip(pm.rows().flatten());
     assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-12));
 }
-
-/// Predictions of ten classes that are far too sure, of which some are wrong: logarithms of probabilities down to −100.
-fn sure(scale: f32) -> Predictions {
-    let shape = Shape { members: 1, samples: 400, classes: 10 };
-    let label = |i: usize| (i * 7 % 10) as u32;
-    let noise = |i: usize, class: usize| ((i * 10 + class) * 7919 % 1009) as f32 / 168.0;
-    let logit = |i: usize, class: usize| scale * (noise(i, class) + if label(i) as usize == class { 2.0 } else { 0.0 });
-    let logits = (0..400).flat_map(|i| (0..10).map(move |class| logit(i, class))).collect();
-    Predictions::new(shape, logits, (0..400).map(label).collect()).unwrap()
-}
-
-/// With penalties there always is a minimum, however badly conditioned the problem is; without them there is none where a class is absent.
-#[test]
-fn a_missing_minimum_is_said_where_there_is_none() {
-    let of = |predictions: &Predictions, factor: f64| {
-        let samples = Averaged::of(predictions, Average::Logit).unwrap().normalised();
-        let penalty = linear::Penalty { off_diagonal: factor, intercept: factor };
-        let labels = predictions.labels().unwrap();
-        linear::Problem { samples: &samples, labels, weight: linear::Weight::Full, penalty }.search().is_minimum()
-    };
-    for scale in [1.0, 5.0] {
-        assert!([1e-3, 1e-1, 10.0].iter().all(|factor| of(&sure(scale), *factor)), "{scale}");
-    }
-    let all = sure(1.0);
-    let labels: Vec<u32> = all.labels().unwrap().iter().map(|label| label % 9).collect();
-    let lacking = Predictions::new(all.shape(), all.all_logits().to_vec(), labels).unwrap();
-    assert!(!of(&lacking, 0.0) && of(&lacking, 1e-3));
-}
