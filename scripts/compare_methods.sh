@@ -103,6 +103,14 @@ settings() {
             ;;
         esac
         ;;
+    mclmc)
+        # The optimizer leads the chains for half of the steps, and tuning takes a sixth.
+        local start=$((steps / 2 + sixth))
+        file=configs/methods/mile.toml
+        own=("method.mclmc.ess=$trained" "method.mclmc.samples=$draws" "method.mclmc.fit_steps=$((steps / 2))" "method.mclmc.tune_steps=$sixth"
+            "method.mclmc.start=$start" "method.mclmc.every=$(((steps - start) / draws))")
+        over=("optimizer.adamw.lr=$few" method.mclmc.temperature=0.01,1)
+        ;;
     ibdr)
         own=("method.ibdr.particles=$particles")
         over=("optimizer.adamw.lr=$few" method.ibdr.diversity=0.02,0.2)
@@ -111,11 +119,15 @@ settings() {
         own=("method.bayestune.search_steps=$((2 * sixth))")
         over=("optimizer.adamw.lr=$few" method.bayestune.share=0.05,0.5)
         ;;
-    blob)
+    blob | scalabl)
         # The authors' cycle: 100 N^(π/8) / batch size.
-        own=("method.blob.cycle=$(awk "BEGIN { print int(100 * $trained ^ 0.3927 / $COMPARISON_BATCH) + 1 }")" "method.blob.samples=$draws"
+        own=("method.$1.cycle=$(awk "BEGIN { print int(100 * $trained ^ 0.3927 / $COMPARISON_BATCH) + 1 }")" "method.$1.samples=$draws"
             optimizer.adamw.weight_decay=0.1)
-        over=("optimizer.adamw.lr=$few" method.blob.kl_lr=0.002,0.02)
+        over=("optimizer.adamw.lr=$few")
+        case $1 in
+        blob) over+=(method.blob.kl_lr=0.002,0.02) ;;
+        scalabl) over+=(method.scalabl.kl_lr=0.02,0.2) ;;
+        esac
         ;;
     vbll)
         # A text head is frozen, so there is a new linear one.

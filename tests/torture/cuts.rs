@@ -113,7 +113,7 @@ fn commands(place: &Place) -> Vec<Vec<String>> {
         format!("score {predictions} --csv"),
         format!("train --config {paused} --out {out} {cpu} --resume"),
         format!("predict {run} {image} {cpu}"),
-        format!("score {predictions} --validation {predictions} --csv"),
+        format!("score {predictions} --csv"),
         format!("score {predictions} --ood {predictions} --csv"),
         format!("train --config {paused} --out {out} {cpu} --force"),
         format!("compare {predictions} {predictions} --csv --resamples 20"),

@@ -1,5 +1,5 @@
 // Parts of a network that libtorch makes several passes over memory for, in one pass each, for mod.rs: a frozen linear layer with low-rank
-// updates and its activation, and attention of few tokens. Each is an operation with a gradient; a gradient that is to be differentiated
+// updates, and attention of few tokens. Each is an operation with a gradient; a gradient that is to be differentiated
 // again is that of libtorch's own operations.
 
 #define AT_PER_OPERATOR_HEADERS
@@ -7,11 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -98,16 +95,6 @@ Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor
     return bella_product(x.reshape({-1, x.size(2)}), weight, bias).view({x.size(0), x.size(1), weight.size(0)});
 }
 
-Tensor activated(int64_t activation, const Tensor& y) {
-    switch (activation) {
-        case kGelu: return at::gelu(y, "none");
-        case kQuickGelu: return y.mul(at::sigmoid(y.mul(1.702)));
-        case kGeluTanh: return at::gelu(y, "tanh");
-        case kSilu: return at::silu(y);
-        default: return y;
-    }
-}
-
 // The rows of factors, as f32 with zero rows up to a multiple of kRankStep: [n, rank, count], times a factor.
 std::vector<float> factor_rows(const Tensor& factors, double scale) {
     const auto n = factors.size(0), rank = factors.size(1), count = factors.size(2);
@@ -161,78 +148,62 @@ variable_list gradients_of(AutogradContext* context, const Tensor& result, const
     return found;
 }
 
-// f(x W^T + bias + scale x A^T B^T) for x [p, M, in], W [out, in], bias [out], A [n, rank, in], B [n, out, rank]: [n, M, out].
+// x W^T + bias + scale x A^T B^T for x [p, M, in], W [out, in], bias [out], A [n, rank, in], B [n, out, rank]: [n, M, out].
 struct Adapted : torch::autograd::Function<Adapted> {
     static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                          const Tensor& a, const Tensor& b, double scale, int64_t activation, bool by_onednn) {
+                          const Tensor& a, const Tensor& b, double scale, bool by_onednn) {
         const Sizes size(x, weight, a);
         const auto frozen = product(x, weight, bias, by_onednn);
         const auto low = at::empty({size.particles, size.rows, size.rank}, x.options().dtype(at::kFloat));
-        const bool keeps = activation != kNone && (x.requires_grad() || a.requires_grad() || b.requires_grad());
         const auto y = size.shared && size.particles > 1 ? at::empty({size.particles, size.rows, size.outputs}, x.options()) : frozen;
-        const auto h = keeps ? at::empty(y.sizes(), y.options()) : y;
         const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
-        const Rows from(x), frozen_rows(frozen), y_rows(y), h_rows(h);
+        const Rows from(x), frozen_rows(frozen), y_rows(y);
         const auto slices = slices_of(size.rows);
         on_threads(size.particles * slices, [&](int64_t number) {
             const auto particle = number / slices, first = number % slices * kSlice;
-            std::vector<float> buffer(size.inputs + 2 * size.outputs);
-            float *wide_y = buffer.data() + size.inputs, *wide_h = wide_y + size.outputs;
+            std::vector<float> buffer(size.inputs + size.outputs);
+            float* wide = buffer.data() + size.inputs;
             for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
                 const auto own = particle * size.rows + row, input = size.input_row(particle, row);
                 const auto* inputs = from.read(input, size.inputs, buffer.data());
                 float* lower = low.data_ptr<float>() + own * size.rank;
                 rows().down(inputs, a_rows.data() + particle * size.rank * size.inputs, lower, size.inputs, size.rank);
-                float* sum = y_rows.place(own, wide_y);
-                const auto* start = frozen_rows.read(input, size.outputs, wide_y);
+                float* sum = y_rows.place(own, wide);
+                const auto* start = frozen_rows.read(input, size.outputs, wide);
                 if (start != sum) std::memcpy(sum, start, size.outputs * sizeof(float));
                 rows().up(sum, lower, b_rows.data() + particle * size.rank * size.outputs, size.outputs, size.rank);
-                if (keeps) y_rows.write(own, size.outputs, sum);
-                float* out = h_rows.place(own, wide_h);
-                if (activation != kNone) rows().activate(activation, sum, out, size.outputs);
-                h_rows.write(own, size.outputs, activation == kNone ? sum : out);
+                y_rows.write(own, size.outputs, sum);
             }
         });
-        context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low, keeps ? y : Tensor()});
+        context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low});
         context->saved_data["scale"] = scale;
-        context->saved_data["activation"] = activation;
         context->saved_data["by_onednn"] = by_onednn;
-        return h;
+        return y;
     }
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         if (at::GradMode::is_enabled()) return again(context, gradients[0]);
-        variable_list found(8);
+        variable_list found(7);
         const auto saved = context->get_saved_variables();
         const auto &x = saved[0], &weight = saved[1], &a = saved[3], &b = saved[4], &low = saved[5];
-        const auto activation = context->saved_data["activation"].toInt();
         const Sizes size(x, weight, a);
         const bool to_x = needs(context, saved, 0), to_a = needs(context, saved, 3), to_b = needs(context, saved, 4);
         const auto gradient = gradients[0].contiguous();
-        // The gradient before the activation is needed as a matrix for the frozen product alone.
-        const auto slope = activation != kNone && to_x ? at::empty(gradient.sizes(), gradient.options()) : gradient;
+        const auto scale = context->saved_data["scale"].toDouble();
         const auto lowered = at::empty(low.sizes(), low.options());
-        const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), context->saved_data["scale"].toDouble());
+        const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
         const auto slices = slices_of(size.rows);
         const auto sums_a = at::zeros({size.particles, slices, size.rank, size.inputs}, low.options());
         const auto sums_b = at::zeros({size.particles, slices, size.rank, size.outputs}, low.options());
-        const Rows inputs(x), gradient_rows(gradient), slope_rows(slope);
-        const std::optional<Rows> before = activation == kNone ? std::nullopt : std::optional<Rows>(Rows(saved[6]));
+        const Rows inputs(x), gradient_rows(gradient);
         on_threads(size.particles * slices, [&](int64_t number) {
             const auto particle = number / slices, first = number % slices * kSlice;
-            std::vector<float> buffer(size.inputs + 2 * size.outputs);
-            float *wide_y = buffer.data() + size.inputs, *wide_g = wide_y + size.outputs;
+            std::vector<float> buffer(size.inputs + size.outputs);
             float* sum_a = sums_a.data_ptr<float>() + number * size.rank * size.inputs;
             float* sum_b = sums_b.data_ptr<float>() + number * size.rank * size.outputs;
             for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
                 const auto own = particle * size.rows + row;
-                const auto* slopes = gradient_rows.read(own, size.outputs, wide_g);
-                if (before) {
-                    if (slopes != wide_g) std::memcpy(wide_g, slopes, size.outputs * sizeof(float));
-                    rows().derive(activation, before->read(own, size.outputs, wide_y), wide_g, size.outputs);
-                    slopes = wide_g;
-                    if (to_x) slope_rows.write(own, size.outputs, wide_g);
-                }
+                const auto* slopes = gradient_rows.read(own, size.outputs, buffer.data() + size.inputs);
                 float* lower = lowered.data_ptr<float>() + own * size.rank;
                 rows().down(slopes, b_rows.data() + particle * size.rank * size.outputs, lower, size.outputs, size.rank);
                 if (to_b) rows().outer(sum_b, low.data_ptr<float>() + own * size.rank, slopes, size.outputs, size.rank);
@@ -242,13 +213,10 @@ struct Adapted : torch::autograd::Function<Adapted> {
             }
         });
         if (to_a) found[3] = summed(sums_a, a.size(1)).to(a.scalar_type());
-        if (to_b) {
-            const auto scale = context->saved_data["scale"].toDouble();
-            found[4] = summed(sums_b, b.size(2)).mul(scale).transpose(1, 2).to(b.scalar_type());
-        }
+        if (to_b) found[4] = summed(sums_b, b.size(2)).mul(scale).transpose(1, 2).to(b.scalar_type());
         if (to_x) {
-            const auto frozen = product(size.shared && size.particles > 1 ? slope.sum(0, true) : slope, weight.t(), std::nullopt,
-                                        context->saved_data["by_onednn"].toBool());
+            const auto slopes = size.shared && size.particles > 1 ? gradient.sum(0, true) : gradient;
+            const auto frozen = product(slopes, weight.t(), std::nullopt, context->saved_data["by_onednn"].toBool());
             found[0] = with_updates(frozen, size, lowered, a_rows);
         }
         return found;
@@ -292,7 +260,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto low = at::matmul(x, a.transpose(1, 2));
         const auto scaled = b.transpose(1, 2).mul(context->saved_data["scale"].toDouble());
         const auto y = at::baddbmm(frozen.expand({n, -1, -1}), low, scaled);
-        return gradients_of(context, activated(context->saved_data["activation"].toInt(), y), gradient, saved, {0, 3, 4}, 8);
+        return gradients_of(context, y, gradient, saved, {0, 3, 4}, 7);
     }
 
 };
@@ -415,10 +383,10 @@ extern "C" int64_t bella_vectors() {
 // Both return null and a message, to be freed by free(), if libtorch fails.
 
 extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b, double scale,
-                                 int64_t activation, bool by_onednn, char** message) {
+                                 bool by_onednn, char** message) {
     return guarded(message, [&] {
         const auto own = bias ? std::optional<Tensor>(*bias) : std::nullopt;
-        return Adapted::apply(x->contiguous(), *weight, own, *a, *b, scale, activation, by_onednn);
+        return Adapted::apply(x->contiguous(), *weight, own, *a, *b, scale, by_onednn);
     });
 }
 

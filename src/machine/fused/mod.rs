@@ -1,5 +1,5 @@
 //! Parts of a network on the CPU for which libtorch makes several passes over memory, in one pass each: a frozen linear layer with
-//! low-rank updates and its activation, and attention of few tokens.
+//! low-rank updates, and attention of few tokens.
 //!
 //! Sums are made in f32, also of bf16 numbers, in an order that follows from the shapes alone, so that any number of threads gives the same
 //! bits. Gradients are such passes, too; one that is to be differentiated again is that of libtorch's own operations.
@@ -23,23 +23,12 @@ unsafe extern "C" {
         a: *const C_tensor,
         b: *const C_tensor,
         scale: f64,
-        behind: i64,
         by_onednn: bool,
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
     fn bella_attention(qkv: *const C_tensor, heads: i64, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_vectors() -> i64;
     fn free(message: *mut c_char);
-}
-
-/// The activation behind a linear layer. The numbers are those of rows.h.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
-    Nothing = 0,
-    Gelu = 1,
-    QuickGelu = 2,
-    GeluTanh = 3,
-    Silu = 4,
 }
 
 /// A frozen linear layer with a low-rank update a particle.
@@ -58,9 +47,9 @@ pub struct Adapted<'a> {
 }
 
 impl Adapted<'_> {
-    /// Returns f(x W_0ᵀ + bias + scale · x Aᵀ Bᵀ), `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
+    /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
     /// operations.
-    pub fn forward(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
+    pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
         let serves =
@@ -70,9 +59,7 @@ impl Adapted<'_> {
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
             let by_onednn = by_onednn(x, self.weight.numel() as i64);
             // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
-            made(|message| unsafe {
-                bella_adapted(x_of, weight, bias, a, b, self.scale, behind as i64, by_onednn, message)
-            })
+            made(|message| unsafe { bella_adapted(x_of, weight, bias, a, b, self.scale, by_onednn, message) })
         })
     }
 }
@@ -149,31 +136,19 @@ mod tests {
         }
     }
 
-    fn activated(behind: Behind, y: Tensor) -> Tensor {
-        match behind {
-            Behind::Nothing => y,
-            Behind::Gelu => y.gelu("none"),
-            Behind::QuickGelu => &y * (&y * 1.702).sigmoid(),
-            Behind::GeluTanh => y.gelu("tanh"),
-            Behind::Silu => y.silu(),
-        }
-    }
-
     /// The layer by libtorch's operations, in the type of its inputs.
-    fn plain([x, a, b]: [&Tensor; 3], weight: &Tensor, bias: Option<&Tensor>, behind: Behind) -> Tensor {
-        let y = x.linear(weight, bias) + x.matmul(&a.transpose(1, 2)).matmul(&b.transpose(1, 2)) * 4.0;
-        activated(behind, y)
+    fn plain([x, a, b]: [&Tensor; 3], weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        x.linear(weight, bias) + x.matmul(&a.transpose(1, 2)).matmul(&b.transpose(1, 2)) * 4.0
     }
 
     #[test]
     fn an_adapted_layer_and_its_gradients_are_those_of_libtorch() {
         tch::manual_seed(1);
-        let layers = [Behind::Nothing, Behind::Gelu, Behind::QuickGelu, Behind::GeluTanh, Behind::Silu];
-        for (number, behind) in layers.into_iter().enumerate() {
+        for number in 0..5 {
             // Three hundred rows are more than one slice; ranks that are no multiple of four; inputs of all particles or of one.
-            let (n, rank, particles) = (3, 1 + number as i64, if number % 2 == 0 { 3 } else { 1 });
+            let (n, rank, particles) = (3, 1 + number, if number % 2 == 0 { 3 } else { 1 });
             let of = |kind: Kind| {
-                tch::manual_seed(7 + number as i64);
+                tch::manual_seed(7 + number);
                 let (x, a, b) =
                     (draw(&[particles, 300, 37], kind), draw(&[n, rank, 37], kind), draw(&[n, 21, rank], kind));
                 let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
@@ -182,11 +157,11 @@ mod tests {
             for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
                 let (x, a, b, weight, bias) = of(kind);
                 let layer = Adapted { weight: &weight, bias: bias.as_ref(), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = layer.forward(&x, behind) else { continue };
+                let Some(found) = layer.forward(&x) else { continue };
                 let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
                 let [x64, a64, b64] = [&x, &a, &b].map(wide);
                 let frozen = (wide(&weight).detach(), bias.as_ref().map(|bias| wide(bias).detach()));
-                let expected = plain([&x64, &a64, &b64], &frozen.0, frozen.1.as_ref(), behind);
+                let expected = plain([&x64, &a64, &b64], &frozen.0, frozen.1.as_ref());
                 let found = all(&found, &[&x, &a, &b]);
                 assert_near(&found, &all(&expected, &[&x64, &a64, &b64]), tolerance);
             }
@@ -198,19 +173,15 @@ mod tests {
         let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
         let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
         let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 1.0 };
-        if let Some(y) = layer.forward(&x, Behind::Gelu) {
+        if let Some(y) = layer.forward(&x) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
-            let expected = Tensor::run_backward(
-                &[plain([&x, &a, &b], &weight, None, Behind::Gelu).sum(Kind::Float)],
-                &[&b],
-                false,
-                false,
-            );
+            let expected =
+                Tensor::run_backward(&[plain([&x, &a, &b], &weight, None).sum(Kind::Float)], &[&b], false, false);
             assert_eq!(found[0].size(), expected[0].size());
         }
         // A weight that is trained itself is left to libtorch.
         let trained = weight.set_requires_grad(true);
-        assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x, Behind::Gelu).is_none());
+        assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x).is_none());
     }
 
     #[test]

@@ -8,7 +8,6 @@
 namespace {
 
 constexpr int kLanes = 16;
-constexpr float kSqrtHalf = 0.70710678118654752f, kRootOfTwoOverPi = 0.79788456080286536f, kOneOverRootOfTwoPi = 0.39894228040143268f;
 
 inline uint32_t bits_of(float x) {
     uint32_t bits;
@@ -37,70 +36,6 @@ inline float exp_of(float x) {
     p = p * r * r + r + 1.0f;
     const float power = float_of((bits_of(shifted) - bits_of(12582912.0f) + 127) << 23);
     return x < -87.0f ? 0.0f : p * power;
-}
-
-inline float sigmoid(float x) { return 1.0f / (1.0f + exp_of(-x)); }
-
-// tanh(x) by exp; near 0, where that would cancel, by its series.
-inline float tanh_of(float x) {
-    const float square = x * x;
-    const float near = x * (1.0f - square * (0.333333333f - square * (0.133333333f - square * 0.0539682540f)));
-    const float e = exp_of(-2.0f * (x < 0 ? -x : x));
-    const float far = (1.0f - e) / (1.0f + e);
-    return square < 0.01f ? near : (x < 0 ? -far : far);
-}
-
-// The normal distribution function at x, given exp(-x^2 / 2): Abramowitz and Stegun 7.1.26, whose error is at most 1.5e-7, as libtorch's own
-// vectors have it.
-inline float normal_of(float x, float bell) {
-    const float z = (x < 0 ? -x : x) * kSqrtHalf;
-    const float t = 1.0f / (1.0f + 0.3275911f * z);
-    const float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-    const float half = 0.5f * p * bell;
-    return x < 0 ? half : 1.0f - half;
-}
-
-template <typename Of>
-inline void each(const float* from, float* to, int64_t count, Of of) {
-    for (int64_t i = 0; i < count; ++i) to[i] = of(from[i], to[i]);
-}
-
-inline float bell_of(float x) { return exp_of(-0.5f * x * x); }
-
-inline float inner_of(float y) { return kRootOfTwoOverPi * (y + 0.044715f * y * y * y); }
-
-void activate(int64_t activation, const float* y, float* h, int64_t count) {
-    switch (activation) {
-        case kGelu: return each(y, h, count, [](float y, float) { return y * normal_of(y, bell_of(y)); });
-        case kQuickGelu: return each(y, h, count, [](float y, float) { return y * sigmoid(1.702f * y); });
-        case kGeluTanh: return each(y, h, count, [](float y, float) { return 0.5f * y * (1.0f + tanh_of(inner_of(y))); });
-        case kSilu: return each(y, h, count, [](float y, float) { return y * sigmoid(y); });
-        default: std::memcpy(h, y, count * sizeof(float));
-    }
-}
-
-inline float derivative_of_swish(float y, float beta) {
-    const float s = sigmoid(beta * y);
-    return s * (1.0f + beta * y * (1.0f - s));
-}
-
-void derive(int64_t activation, const float* y, float* g, int64_t count) {
-    switch (activation) {
-        case kGelu:
-            return each(y, g, count, [](float y, float g) {
-                const float bell = bell_of(y);
-                return g * (normal_of(y, bell) + y * kOneOverRootOfTwoPi * bell);
-            });
-        case kQuickGelu: return each(y, g, count, [](float y, float g) { return g * derivative_of_swish(y, 1.702f); });
-        case kGeluTanh:
-            return each(y, g, count, [](float y, float g) {
-                const float t = tanh_of(inner_of(y));
-                const float slope = kRootOfTwoOverPi * (1.0f + 3.0f * 0.044715f * y * y);
-                return g * (0.5f * (1.0f + t) + 0.5f * y * (1.0f - t * t) * slope);
-            });
-        case kSilu: return each(y, g, count, [](float y, float g) { return g * derivative_of_swish(y, 1.0f); });
-        default: return;
-    }
 }
 
 void widen(const uint16_t* from, float* to, int64_t count) {
@@ -157,10 +92,6 @@ void outer(float* __restrict sum, const float* low, const float* v, int64_t coun
             s3[i] += l3 * x;
         }
     }
-}
-
-void add(float* __restrict to, const float* from, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
 // Rows [tokens, channels] as columns [channels, padded(tokens)], with zeros behind.
@@ -256,4 +187,4 @@ void attend_back(const Heads& heads, const float* gradient, int64_t gradient_str
 
 }  // namespace
 
-extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, add, activate, derive, attend, attend_back};
+extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, attend, attend_back};

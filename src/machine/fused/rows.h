@@ -4,9 +4,6 @@
 
 #include <cstdint>
 
-// In the order of `Behind` in mod.rs.
-enum Activation : int64_t { kNone = 0, kGelu = 1, kQuickGelu = 2, kGeluTanh = 3, kSilu = 4 };
-
 // The number of rows of adapters is a multiple of this: those that are missing are zeros.
 constexpr int64_t kRankStep = 4;
 
@@ -27,10 +24,6 @@ struct RowKernels {
     void (*up)(float* y, const float* low, const float* b, int64_t count, int64_t rank);
     // sum[r] += low[r] v, for sum [rank, count].
     void (*outer)(float* sum, const float* low, const float* v, int64_t count, int64_t rank);
-    void (*add)(float* to, const float* from, int64_t count);
-    // h = f(y), and g *= f'(y).
-    void (*activate)(int64_t activation, const float* y, float* h, int64_t count);
-    void (*derive)(int64_t activation, const float* y, float* g, int64_t count);
     // What each token reads, [tokens, channels] with rows `out_stride` apart; `scratch` has scratch_of(tokens, channels) numbers.
     void (*attend)(const Heads& heads, float* out, int64_t out_stride, float* scratch);
     // The gradients of queries, keys and values, laid out as these (with their stride), from that of what is read.

@@ -144,7 +144,7 @@ impl Encoder {
                 let [activated, factor] = [0, mlp].map(|from| ops.slice(&both, 3, from, mlp));
                 ops.mul(ops.activation(activation, activated), factor)
             }
-            false => ops.activated(&name("mlp.fc"), activation, x),
+            false => ops.activation(activation, ops.linear(&name("mlp.fc"), x)),
         };
         ops.linear(&name("mlp.proj"), &hidden)
     }
@@ -254,7 +254,7 @@ impl Forward for Encoder {
         };
         let hidden = if self.geometry.reads_mean() { self.mean(ops, &hidden, x.get(MASK)) } else { hidden };
         let read = match self.geometry.pooled {
-            true => ops.activated(POOLER, readout.activation, &hidden),
+            true => ops.activation(readout.activation, ops.linear(POOLER, &hidden)),
             false => hidden,
         };
         let read = if self.geometry.pooled && readout.normed { self.norm(ops, POOLER_NORM, &read) } else { read };

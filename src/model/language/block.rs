@@ -140,17 +140,17 @@ impl<O: Ops> Block<'_, O> {
     /// Returns the hidden values of the MLP, `[p', B, T, h]`.
     fn hidden(&self, x: &O::Value) -> O::Value {
         let (ops, Geometry { mlp, traits, .. }) = (self.ops, self.geometry);
-        let activated = |layer: &str| ops.activated(&self.name(layer), traits.activation, x);
+        let activated = |x: O::Value| ops.activation(traits.activation, x);
         match traits.mlp {
-            Mlp::Plain => activated("mlp.fc"),
+            Mlp::Plain => activated(ops.linear(&self.name("mlp.fc"), x)),
             Mlp::Gated => {
-                let gate = activated("mlp.gate");
+                let gate = activated(ops.linear(&self.name("mlp.gate"), x));
                 ops.mul(gate, ops.linear(&self.name("mlp.fc"), x))
             }
             Mlp::GatedInOne => {
                 let both = ops.linear(&self.name("mlp.gate_fc"), x);
                 let [gate, factor] = [0, *mlp].map(|from| ops.slice(&both, 3, from, *mlp));
-                ops.mul(ops.activation(traits.activation, gate), factor)
+                ops.mul(activated(gate), factor)
             }
         }
     }

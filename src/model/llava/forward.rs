@@ -223,7 +223,7 @@ impl VisionTower {
         let seen = (0..self.eyes.blocks).fold(entered, |x, block| self.tower.block(&own, block, x));
         let first = i64::from(!self.eyes.keeps_class);
         let patches = ops.slice(&seen, 2, first, self.patches());
-        let hidden = ops.activated(PROJECTOR[0], Activation::Gelu, &patches);
+        let hidden = ops.activation(Activation::Gelu, ops.linear(PROJECTOR[0], &patches));
         ops.linear(PROJECTOR[1], &hidden)
     }
 }

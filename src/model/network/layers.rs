@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::wide;
-use crate::machine::fused::{Adapted, Behind};
+use crate::machine::fused::Adapted;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::machine::quantised::Quantised;
 use crate::model::network::low_rank::{Flipped, LowRank};
@@ -112,7 +112,7 @@ impl Linear {
             let y = self.plus_bias(scales.leave(&self.weight.product(&scales.enter(&x), None)));
             return y.view([y.size()[0], batch, tokens, -1]);
         }
-        if let Some(y) = self.fused(&x, Behind::Nothing) {
+        if let Some(y) = self.fused(&x) {
             return y.view([y.size()[0], batch, tokens, y.size()[2]]);
         }
         let factors = match (&self.low_rank, &self.weight) {
@@ -142,15 +142,8 @@ impl Linear {
         }
     }
 
-    /// Maps `x: [p, B, T, in]` to the activation of what [`Self::forward`] returns, if both can be done in one pass.
-    pub fn activated(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
-        let size = x.size();
-        let y = self.fused(&x.reshape([size[0], size[1] * size[2], size[3]]), behind)?;
-        Some(y.view([y.size()[0], size[1], size[2], y.size()[2]]))
-    }
-
-    /// Computes a frozen layer, its low-rank update and what is behind them in one pass over `x: [p, M, in]`, if this is such a layer.
-    fn fused(&self, x: &Tensor, behind: Behind) -> Option<Tensor> {
+    /// Computes a frozen layer and its low-rank update in one pass over `x: [p, M, in]`, if this is such a layer.
+    fn fused(&self, x: &Tensor) -> Option<Tensor> {
         let (Some(update), Param::Shared(weight)) = (&self.low_rank, &self.weight) else {
             return None;
         };
@@ -162,7 +155,7 @@ impl Linear {
         let plain =
             self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
         let LowRank { a, b, scale, .. } = update;
-        plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x, behind)).flatten()
+        plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x)).flatten()
     }
 
     /// Returns `y: [n, M, out]` with the bias added.

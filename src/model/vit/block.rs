@@ -68,13 +68,10 @@ impl Blocks<'_> {
     /// Returns the hidden values of the MLP, `[p, B, T, m]`.
     fn hidden<O: Ops>(&self, ops: &O, block: usize, normed: &O::Value) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
-        let activation = self.traits.activation;
+        let (hidden, activation) = (ops.linear(&name("fc"), normed), self.traits.activation);
         let hidden = match self.parts.gated {
-            false => ops.activated(&name("fc"), activation, normed),
-            true => {
-                let hidden = ops.linear(&name("fc"), normed);
-                ops.mul(ops.activated(&name("gate"), activation, normed), hidden)
-            }
+            false => ops.activation(activation, hidden),
+            true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), normed)), hidden),
         };
         match self.parts.mlp_norm {
             true => ops.norm(&name("norm"), &hidden, self.traits.eps),

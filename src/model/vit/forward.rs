@@ -227,7 +227,7 @@ fn attend<O: Ops>(ops: &O, x: &O::Value, traits: &Traits) -> O::Value {
     let read = ops.attention([&query[0], &key_value[0], &key_value[1]], Mask::None);
     let read = ops.linear("pool.proj", &read);
     let normed = ops.norm("pool.ln", &read, traits.eps);
-    let hidden = ops.activated("pool.fc", traits.activation, &normed);
+    let hidden = ops.activation(traits.activation, ops.linear("pool.fc", &normed));
     ops.add(read, ops.linear("pool.out", &hidden))
 }
 

@@ -156,12 +156,6 @@ impl Ops for Eager<'_, '_> {
         activation.apply(&x)
     }
 
-    fn activated(&self, layer: &str, activation: Activation, x: &Tensor) -> Tensor {
-        let layer = self.weights().linear(layer);
-        let fused = activation.behind().and_then(|behind| layer.activated(x, behind));
-        fused.unwrap_or_else(|| activation.apply(&layer.forward(x)))
-    }
-
     fn cast(&self, x: Tensor) -> Tensor {
         x.to_kind(self.weights().kind())
     }

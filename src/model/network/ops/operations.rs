@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
-use crate::machine::fused::Behind;
 use crate::schema::words;
 
 /// A linear layer, whole or in part.
@@ -117,11 +116,6 @@ pub trait Ops: Sized {
 
     fn activation(&self, activation: Activation, x: Self::Value) -> Self::Value;
 
-    /// Maps `[p, B, T, in]` by a linear layer, and applies the activation.
-    fn activated(&self, layer: &str, activation: Activation, x: &Self::Value) -> Self::Value {
-        self.activation(activation, self.linear(layer, x))
-    }
-
     /// Returns a value in the type of the weights.
     fn cast(&self, x: Self::Value) -> Self::Value;
 
@@ -209,17 +203,6 @@ impl Activation {
             Activation::QuickGelu => x * (x * 1.702).sigmoid(),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
-        }
-    }
-
-    /// Returns how it is named behind a layer, if both can be done in one pass.
-    pub(super) fn behind(self) -> Option<Behind> {
-        match self {
-            Activation::Gelu => Some(Behind::Gelu),
-            Activation::QuickGelu => Some(Behind::QuickGelu),
-            Activation::GeluTanh => Some(Behind::GeluTanh),
-            Activation::Silu => Some(Behind::Silu),
-            Activation::Tanh => None,
         }
     }
 
