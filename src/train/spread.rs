@@ -27,9 +27,12 @@ pub(super) fn begin(context: &Context, particles: &mut Particles, objective: &mu
     let Particles { theta, method, .. } = particles;
     method.prepare(theta, objective)?;
     let training = context.training;
+    // Others, such as a sampler without draws, may have no posterior yet.
+    if training.method_entry().is_none_or(|entry| entry.rows != RowsAre::Gaussians) {
+        return Ok(());
+    }
     let posterior = method.posterior(theta);
-    let are_gaussians = training.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
-    if !are_gaussians || !posterior.is_random() {
+    if !posterior.is_random() {
         return Ok(());
     }
     let draws = Draws::new(&posterior, DRAWS, context.experiment.seed)?;
