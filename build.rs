@@ -34,7 +34,7 @@ fn compile(lib: &Path) {
         "src/machine/workers.cpp",
     ];
     const ROWS: &str = "src/machine/fused/rows.cpp";
-    const HEADERS: [&str; 2] = ["src/machine/fused/rows.h", "src/machine/products.h"];
+    const HEADERS: [&str; 3] = ["src/machine/calls.h", "src/machine/fused/rows.h", "src/machine/products.h"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
+use tch::Tensor;
 
 use super::numbers::Estimates;
 use crate::base::outside::{printed_cell, printed_json};
@@ -63,52 +64,44 @@ pub fn predict_texts(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Resu
     match args.generate.zip(words) {
         Some((tokens, words)) => generate(args, opened, &predictor, (&names, &prompts, tokens as usize), (words, out)),
         None if opened.session.model.head.gaussian.is_some() => {
-            number(args, opened, &predictor, (&names, &prompts), out)
+            let mut out = Estimates::new(out, args.format);
+            let read = |logits| mixtures(&predictor, &logits);
+            in_batches(args, opened, &predictor, (&names, &prompts), read, |names, found| {
+                names.iter().zip(&found).try_for_each(|(name, mixture)| out.add(name, mixture))
+            })
         }
-        None => classify(args, opened, &predictor, (&names, &prompts), out),
+        None => {
+            let mut writer = Writer::new(out, args.format, args.columns.clone());
+            in_batches(
+                args,
+                opened,
+                &predictor,
+                (&names, &prompts),
+                |logits| host_f32(&logits),
+                |names, logits| write_classes(&mut writer, &predictor.predictions(logits, None)?, names, opened),
+            )
+        }
     }
 }
 
-/// Writes the predicted class of each prompt.
-fn classify(
+/// Hands over the logits of prompts `tokens`, a batch at a time with the names of the prompts.
+fn in_batches<T>(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
     (names, tokens): (&[String], &Tokens),
-    out: Box<dyn Write>,
+    read: impl Fn(Tensor) -> Result<T>,
+    mut write: impl FnMut(&[String], T) -> Result<()>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let chunker = predictor.plan(batch, batch)?;
-    let mut writer = Writer::new(out, args.format, args.columns.clone());
-    let all: Vec<u32> = (0..names.len() as u32).collect();
-    for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
-        let logits = guarded("prediction", ROOM_TO_PREDICT, || {
-            let samples = tokens.select(chosen).samples().map(|rows| rows.to_device(opened.session.device));
-            host_f32(&predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
-        })?;
-        write_classes(&mut writer, &predictor.predictions(logits, None)?, names, opened)?;
-    }
-    Ok(())
-}
-
-/// Writes the predicted number of each prompt.
-fn number(
-    args: &Asked,
-    opened: &Opened,
-    predictor: &Predictor,
-    (names, tokens): (&[String], &Tokens),
-    out: Box<dyn Write>,
-) -> Result<()> {
-    let batch = opened.batch_size(args.batch_size).min(names.len());
-    let chunker = predictor.plan(batch, batch)?;
-    let mut out = Estimates::new(out, args.format);
     let all: Vec<u32> = (0..names.len() as u32).collect();
     for (names, chosen) in names.chunks(batch).zip(all.chunks(batch)) {
         let found = guarded("prediction", ROOM_TO_PREDICT, || {
             let samples = tokens.select(chosen).samples().map(|rows| rows.to_device(opened.session.device));
-            mixtures(predictor, &predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
+            read(predictor.logits(&chunker, &Input::Stored(samples.for_all()))?)
         })?;
-        names.iter().zip(&found).try_for_each(|(name, mixture)| out.add(name, mixture))?;
+        write(names, found)?;
     }
     Ok(())
 }

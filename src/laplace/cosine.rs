@@ -192,18 +192,7 @@ mod tests {
     }
 
     fn head(weight: Tensor, bias: Tensor, texts: Texts) -> Head {
-        let training = Training::Never;
-        Head {
-            weight,
-            bias,
-            normalised: true,
-            random: None,
-            training,
-            rows: None,
-            cap: None,
-            texts: Some(texts),
-            gaussian: None,
-        }
+        Head { normalised: true, texts: Some(texts), ..Head::new(weight, bias, Training::Never) }
     }
 
     /// The model of scripts/bayesvlm_reference.py: what is seen of two images, the head with two texts, and the factors.

@@ -3,6 +3,7 @@
 
 // Only the operators that are named here are declared: all of them would take most of the time that this file takes to compile.
 #define AT_PER_OPERATOR_HEADERS
+#include "calls.h"
 #include "products.h"
 
 #include <ATen/core/Tensor.h>
@@ -10,9 +11,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <cstdlib>
-#include <cstring>
-#include <exception>
 #include <optional>
 #include <string_view>
 
@@ -76,10 +74,5 @@ extern "C" bool bella_has_onednn() {
 
 // Returns null and the message, to be freed by free(), if libtorch fails.
 extern "C" Tensor* bella_linear(const Tensor* x, const Tensor* weight, const Tensor* bias, char** message) {
-    try {
-        return new Tensor(Linear::apply(*x, *weight, bias ? std::optional<Tensor>(*bias) : std::nullopt));
-    } catch (const std::exception& error) {
-        *message = strdup(error.what());
-        return nullptr;
-    }
+    return guarded(message, [&] { return Linear::apply(*x, *weight, bias ? std::optional<Tensor>(*bias) : std::nullopt); });
 }

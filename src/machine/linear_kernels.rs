@@ -4,11 +4,13 @@
 //! computed by oneDNN, which libtorch contains as well, in about half the time (`results/speed.md`). Both sum in f32; the
 //! results differ by rounding.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::sync::LazyLock;
 
 use tch::{Device, Kind, Tensor};
 use torch_sys::C_tensor;
+
+use super::calls::made;
 
 /// The smallest number of weights of a layer for which oneDNN pays: below, its call takes longer than the product. The
 /// samples do not count, so that the way of a layer does not depend on how many pass at once.
@@ -22,7 +24,6 @@ unsafe extern "C" {
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
     fn bella_has_onednn() -> bool;
-    fn free(message: *mut c_char);
 }
 
 /// Returns `x Wᵀ + b` for `x: [p, M, in]`, `weight: [out, in]` and `bias: [out]`: `[p, M, out]`.
@@ -86,19 +87,9 @@ fn mkl_leaves_avx512_unused() -> bool {
 /// # Panics
 /// Panics with libtorch's message if it fails, as tch does; [`crate::base::tensor::guarded`] turns this into an error.
 fn onednn(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    let mut message = std::ptr::null_mut();
     let bias = bias.map_or(std::ptr::null(), Tensor::as_ptr);
-    // SAFETY: the pointers are to tensors that live until the call returns. It lets no exception out, and returns a new
-    // tensor, or null and a message from malloc.
-    unsafe {
-        let y = bella_linear(x.as_ptr(), weight.as_ptr(), bias, &mut message);
-        if !y.is_null() {
-            return Tensor::from_ptr(y);
-        }
-        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        free(message);
-        panic!("{text}");
-    }
+    // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
+    made(|message| unsafe { bella_linear(x.as_ptr(), weight.as_ptr(), bias, message) })
 }
 
 #[cfg(test)]

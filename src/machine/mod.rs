@@ -1,5 +1,6 @@
 //! The machine on which a run computes: its devices, memory and processes, and the type of numbers.
 
+mod calls;
 pub mod child;
 mod computing;
 pub mod device;

@@ -3,16 +3,17 @@
 //! summed over pieces is summed in their order; so results do not depend on the number of threads either.
 
 use std::any::Any;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Error, Result, anyhow};
 
+use super::calls::text_of;
+
 unsafe extern "C" {
     fn bella_on_workers(workers: i64, work: unsafe extern "C" fn(*mut c_void), data: *mut c_void) -> *mut c_char;
-    fn free(message: *mut c_char);
 }
 
 /// Returns the number of threads that take pieces of work.
@@ -140,9 +141,7 @@ pub unsafe fn run(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()
     unsafe {
         let message = bella_on_workers(workers, take, (&raw const pieces).cast_mut().cast());
         if !message.is_null() {
-            let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-            free(message);
-            return Err(anyhow!("{text}"));
+            return Err(anyhow!("{}", text_of(message)));
         }
     }
     let failed = pieces.failed.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -221,17 +221,7 @@ fn print_trainable(identified: &Identified, rank: i64) -> Result<()> {
     let spec = root.close(spec)?;
     let weight = tch::Tensor::zeros([1, identified.vit.geometry.output], tch::kind::FLOAT_CPU);
     let bias = tch::Tensor::zeros([1], tch::kind::FLOAT_CPU);
-    let head = Head {
-        weight,
-        bias,
-        normalised: true,
-        random: None,
-        training: Training::Never,
-        rows: None,
-        cap: None,
-        texts: None,
-        gaussian: None,
-    };
+    let head = Head { normalised: true, ..Head::new(weight, bias, Training::Never) };
     let parameters = spec.build(&identified.vit, &identified.base, &head)?.layout().parameters();
     let counts: Vec<String> = [1, 3, 5, 20, 100].iter().map(|n| format!("n = {n}: {}", n * parameters)).collect();
     println!("low rank {rank:<4} both MLP layers of every block, {}", counts.join(", "));

@@ -3,10 +3,7 @@
 // again is that of libtorch's own operations.
 
 #define AT_PER_OPERATOR_HEADERS
-#include <ATen/TensorIterator.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/baddbmm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
@@ -16,12 +13,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <vector>
 
+#include "../calls.h"
 #include "../products.h"
 #include "rows.h"
 
@@ -44,20 +40,6 @@ const RowKernels& rows() {
 #else
     return bella_rows_plain;
 #endif
-}
-
-// Calls work(number) for the numbers up to `count` on libtorch's threads; on this thread alone within one of its parallel regions.
-template <typename Work>
-void on_threads(int64_t count, const Work& work) {
-    if (count == 1) return work(0);
-    Tensor numbers = at::empty({count}, at::kByte);
-    auto* first = numbers.data_ptr<uint8_t>();
-    at::TensorIterator::borrowing_nullary_op(numbers).for_each(
-        [&](char** data, const int64_t*, int64_t length) {
-            const int64_t begin = reinterpret_cast<uint8_t*>(data[0]) - first;
-            for (int64_t number = begin; number < begin + length; ++number) work(number);
-        },
-        /*grain_size=*/1);
 }
 
 // Rows of f32 or bf16 numbers, read and written as f32.
@@ -159,7 +141,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
         const Rows from(x), frozen_rows(frozen), y_rows(y);
         const auto slices = slices_of(size.rows);
-        on_threads(size.particles * slices, [&](int64_t number) {
+        on_threads(size.particles * slices, 1, [&](int64_t number) {
             const auto particle = number / slices, first = number % slices * kSlice;
             std::vector<float> buffer(size.inputs + size.outputs);
             float* wide = buffer.data() + size.inputs;
@@ -196,7 +178,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto sums_a = at::zeros({size.particles, slices, size.rank, size.inputs}, low.options());
         const auto sums_b = at::zeros({size.particles, slices, size.rank, size.outputs}, low.options());
         const Rows inputs(x), gradient_rows(gradient);
-        on_threads(size.particles * slices, [&](int64_t number) {
+        on_threads(size.particles * slices, 1, [&](int64_t number) {
             const auto particle = number / slices, first = number % slices * kSlice;
             std::vector<float> buffer(size.inputs + size.outputs);
             float* sum_a = sums_a.data_ptr<float>() + number * size.rank * size.inputs;
@@ -233,7 +215,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
     static Tensor with_updates(const Tensor& found, const Sizes& size, const Tensor& lowered, const std::vector<float>& a_rows) {
         const Rows found_rows(found);
         const auto slices = slices_of(size.rows), parts = found.size(0);
-        on_threads(parts * slices, [&](int64_t number) {
+        on_threads(parts * slices, 1, [&](int64_t number) {
             const auto part = number / slices, first = number % slices * kSlice;
             std::vector<float> buffer(size.inputs);
             for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
@@ -301,7 +283,7 @@ struct Attention : torch::autograd::Function<Attention> {
         const Shape shape(qkv, heads);
         const auto read = at::empty({shape.samples, shape.tokens, shape.width()}, qkv.options());
         const Rows from(qkv), to(read);
-        on_threads(shape.samples, [&](int64_t sample) {
+        on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
             float* out = buffers.rows.data() + 3 * shape.tokens * shape.channels;
             for (int64_t head = 0; head < shape.heads; ++head) {
@@ -326,7 +308,7 @@ struct Attention : torch::autograd::Function<Attention> {
         const auto gradient = gradients[0].contiguous(), found = at::empty(qkv.sizes(), qkv.options());
         const Rows from(qkv), gradient_rows(gradient), to(found);
         const auto size = shape.tokens * shape.channels;
-        on_threads(shape.samples, [&](int64_t sample) {
+        on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
             float *read = buffers.rows.data() + 3 * size, *out = read + size;
             float* const towards[3] = {out, out + size, out + 2 * size};
@@ -358,16 +340,6 @@ struct Attention : torch::autograd::Function<Attention> {
         return read.transpose(1, 2).reshape({shape.samples, shape.tokens, shape.width()});
     }
 };
-
-template <typename Make>
-Tensor* guarded(char** message, const Make& make) {
-    try {
-        return new Tensor(make());
-    } catch (const std::exception& error) {
-        *message = strdup(error.what());
-        return nullptr;
-    }
-}
 
 }  // namespace
 

@@ -4,12 +4,13 @@
 //! Sums are made in f32, also of bf16 numbers, in an order that follows from the shapes alone, so that any number of threads gives the same
 //! bits. Gradients are such passes, too; one that is to be differentiated again is that of libtorch's own operations.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::sync::LazyLock;
 
 use tch::{Device, Kind, Tensor};
 use torch_sys::C_tensor;
 
+use super::calls::made;
 use super::linear_kernels::by_onednn;
 
 /// The largest number of tokens of which each reads all in the one pass. With more of them, libtorch's blocks are faster.
@@ -28,7 +29,6 @@ unsafe extern "C" {
     ) -> *mut C_tensor;
     fn bella_attention(qkv: *const C_tensor, heads: i64, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_vectors() -> i64;
-    fn free(message: *mut c_char);
 }
 
 /// A frozen linear layer with a low-rank update a particle.
@@ -84,24 +84,6 @@ fn serves(x: &Tensor) -> bool {
         _ => return false,
     };
     x.device() == Device::Cpu && x.numel() > 0 && *VECTORS >= least
-}
-
-/// Returns what `make` makes.
-///
-/// # Panics
-/// Panics with libtorch's message if it fails, as tch does; [`crate::base::tensor::guarded`] turns this into an error.
-fn made(make: impl FnOnce(&mut *mut c_char) -> *mut C_tensor) -> Tensor {
-    let mut message = std::ptr::null_mut();
-    let y = make(&mut message);
-    // SAFETY: it is a new tensor, or null and a message from malloc.
-    unsafe {
-        if !y.is_null() {
-            return Tensor::from_ptr(y);
-        }
-        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        free(message);
-        panic!("{text}");
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The calls into `quantised.cpp`.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use tch::{Kind, Tensor};
 use torch_sys::C_tensor;
+
+use crate::machine::calls::made;
 
 /// The ways in which codes are stored, as `quantised.cpp` numbers them.
 #[derive(Clone, Copy)]
@@ -48,7 +50,6 @@ unsafe extern "C" {
     ) -> *mut C_tensor;
     fn bella_dequantised(layer: *const Passed, kind: c_int, plainly: bool, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_nf4_codes(of: *const C_tensor, scales: *const C_tensor, message: *mut *mut c_char) -> *mut C_tensor;
-    fn free(message: *mut c_char);
 }
 
 impl Layer<'_> {
@@ -70,42 +71,24 @@ impl Layer<'_> {
     }
 }
 
-/// Takes over a new tensor.
-///
-/// # Panics
-/// Panics with libtorch's message if there is none, as tch does; [`crate::base::tensor::guarded`] turns this into an error.
-fn taken(make: impl FnOnce(*mut *mut c_char) -> *mut C_tensor) -> Tensor {
-    let mut message = std::ptr::null_mut();
-    let made = make(&mut message);
-    // SAFETY: the call returns a new tensor, or null and a message from malloc.
-    unsafe {
-        if !made.is_null() {
-            return Tensor::from_ptr(made);
-        }
-        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
-        free(message);
-        panic!("{text}");
-    }
-}
-
 /// Returns x Wᵀ + b, `[M, rows]`, for `x: [M, in]`.
 pub fn linear(layer: &Layer, x: &Tensor, bias: Option<&Tensor>, onednn: bool) -> Tensor {
     let (passed, bias) = (layer.passed(), bias.map_or(std::ptr::null(), Tensor::as_ptr));
     // SAFETY: the pointers are to tensors that live until the call returns, which lets no exception out.
-    taken(|message| unsafe { bella_quantised_linear(&passed, x.as_ptr(), bias, onednn, message) })
+    made(|message| unsafe { bella_quantised_linear(&passed, x.as_ptr(), bias, onednn, message) })
 }
 
 /// Returns the numbers of the rows in a type. `plainly` makes them by operations of libtorch, as on other devices.
 pub fn dequantised(layer: &Layer, kind: Kind, plainly: bool) -> Tensor {
     let passed = layer.passed();
     // SAFETY: as above.
-    taken(|message| unsafe { bella_dequantised(&passed, number_of(kind), plainly, message) })
+    made(|message| unsafe { bella_dequantised(&passed, number_of(kind), plainly, message) })
 }
 
 /// Returns the codes `[blocks, 32]` of numbers in f32 on the CPU, and writes the largest absolute value of each block to `largest`.
 pub fn nf4_codes(of: &Tensor, largest: &Tensor) -> Tensor {
     // SAFETY: as above; `largest` is not shared with another thread.
-    taken(|message| unsafe { bella_nf4_codes(of.as_ptr(), largest.as_ptr(), message) })
+    made(|message| unsafe { bella_nf4_codes(of.as_ptr(), largest.as_ptr(), message) })
 }
 
 /// Returns libtorch's number of a type.

@@ -3,11 +3,9 @@
 // devices by operations of libtorch. Both compute them in f32 and round them to the type of the product at the end.
 
 #define AT_PER_OPERATOR_HEADERS
+#include "../calls.h"
 #include "../products.h"
 
-#include <ATen/TensorIterator.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
@@ -16,9 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <optional>
 
 namespace {
@@ -75,18 +71,10 @@ struct Layer : torch::CustomClassHolder {
 
 using Held = c10::intrusive_ptr<Layer>;
 
-// Calls `row` on the numbers from 0 to `count`, on libtorch's threads: those of an operation on so many numbers (see workers.cpp).
+// Calls `row` on the numbers from 0 to `count`, so many on each thread that it has some work.
 template <typename Row>
 void for_rows(int64_t count, int64_t width, const Row& row) {
-    Tensor numbers = at::empty({count}, at::kByte);
-    const char* start = static_cast<const char*>(numbers.mutable_data_ptr());
-    const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, width));
-    at::TensorIterator::borrowing_nullary_op(numbers).for_each(
-        [&](char** data, const int64_t*, int64_t length) {
-            const int64_t first = data[0] - start;
-            for (int64_t at = 0; at < length; ++at) row(first + at);
-        },
-        grain);
+    on_threads(count, std::max<int64_t>(1, 32768 / std::max<int64_t>(1, width)), row);
 }
 
 // The two numbers of each byte.
@@ -273,17 +261,6 @@ struct Product : torch::autograd::Function<Product> {
         return {apply(gradients[0], held, std::nullopt, !transposed), Tensor(), Tensor(), Tensor()};
     }
 };
-
-// Runs `make`; returns null and the message, to be freed by free(), if libtorch fails.
-template <typename Make>
-Tensor* guarded(char** message, const Make& make) {
-    try {
-        return new Tensor(make());
-    } catch (const std::exception& error) {
-        *message = strdup(error.what());
-        return nullptr;
-    }
-}
 
 // Whether x exceeds the middle between two neighbours of the table counts for the higher one.
 std::array<float, 15> middles() {

@@ -163,6 +163,12 @@ impl Texts {
 }
 
 impl Head {
+    /// Returns a classifier on the features as they are, with `weight: [C, d]` and `bias: [C]`.
+    pub fn new(weight: Tensor, bias: Tensor, training: Training) -> Head {
+        let (normalised, random, rows, cap, texts, gaussian) = (false, None, None, None, None, None);
+        Head { weight, bias, normalised, random, training, rows, cap, texts, gaussian }
+    }
+
     /// Returns the head on another device, in f32 or f64.
     pub fn to(&self, device: Device, kind: Kind) -> Head {
         let rows = self.rows.as_ref().map(|rows| rows.to_device(device));

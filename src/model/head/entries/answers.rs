@@ -33,17 +33,7 @@ impl HeadSpec for Answers {
         let options = (Kind::Float, Device::Cpu);
         // The output matrix stays with the network's weights, so the head has no class of its own.
         let (weight, bias) = (Tensor::zeros([0, context.width], options), Tensor::zeros([0], options));
-        Ok(Head {
-            weight,
-            bias,
-            normalised: false,
-            random: None,
-            training: self.training(),
-            rows: None,
-            cap: None,
-            texts: None,
-            gaussian: None,
-        })
+        Ok(Head::new(weight, bias, self.training()))
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

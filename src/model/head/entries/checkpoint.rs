@@ -49,17 +49,7 @@ impl HeadSpec for Own {
             context.classes.len()
         );
         check_order(context)?;
-        Ok(Head {
-            weight: snapshot(&own.weight),
-            bias: snapshot(&own.bias),
-            normalised: false,
-            random: None,
-            training: self.training(),
-            rows: None,
-            cap: None,
-            texts: None,
-            gaussian: None,
-        })
+        Ok(Head::new(snapshot(&own.weight), snapshot(&own.bias), self.training()))
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

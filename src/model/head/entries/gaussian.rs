@@ -47,9 +47,7 @@ impl HeadSpec for Spec {
         let (weight, bias) = (Tensor::zeros([rows, context.width], options), Tensor::zeros([biases], options));
         // The scale follows from the training numbers, which a checkpoint does not know.
         let gaussian = Some(Gaussian { sigma: self.sigma, scale: Scale::NONE });
-        let training = self.training();
-        let (normalised, random, rows, cap, texts) = (false, None, None, None, None);
-        Ok(Head { weight, bias, normalised, random, training, rows, cap, texts, gaussian })
+        Ok(Head { gaussian, ..Head::new(weight, bias, self.training()) })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

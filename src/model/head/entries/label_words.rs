@@ -43,17 +43,7 @@ impl HeadSpec for LabelWords {
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));
-        Ok(Head {
-            weight,
-            bias,
-            normalised: false,
-            random: None,
-            training: self.training(),
-            rows: Some(rows),
-            cap: logit_cap,
-            texts: None,
-            gaussian: None,
-        })
+        Ok(Head { rows: Some(rows), cap: logit_cap, ..Head::new(weight, bias, self.training()) })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

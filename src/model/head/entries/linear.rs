@@ -20,17 +20,7 @@ impl HeadSpec for Linear {
         // These weights only give the shape; the trained ones are in the rows of the particles.
         let weight = Tensor::zeros([classes, context.width], options);
         let bias = Tensor::zeros([classes], options);
-        Ok(Head {
-            weight,
-            bias,
-            normalised: false,
-            random: None,
-            training: self.training(),
-            rows: None,
-            cap: None,
-            texts: None,
-            gaussian: None,
-        })
+        Ok(Head::new(weight, bias, self.training()))
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

@@ -47,18 +47,9 @@ impl HeadSpec for Spec {
         let bias: Vec<f32> = (0..self.features).map(|_| rng.random_range(0.0..TAU) as f32).collect();
         let weight = Tensor::from_slice(&weight).view([self.features, width]).to_kind(Kind::Float);
         let random = RandomFeatures { weight, bias: Tensor::from_slice(&bias) };
-        Ok(Head {
-            // These only give the shape; the trained ones are in the rows of the particles.
-            weight: Tensor::zeros([classes, self.features], options),
-            bias: Tensor::zeros([classes], options),
-            normalised: false,
-            random: Some(random),
-            training: self.training(),
-            rows: None,
-            cap: None,
-            texts: None,
-            gaussian: None,
-        })
+        // These only give the shape; the trained ones are in the rows of the particles.
+        let (weight, bias) = (Tensor::zeros([classes, self.features], options), Tensor::zeros([classes], options));
+        Ok(Head { random: Some(random), ..Head::new(weight, bias, self.training()) })
     }
 
     fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {

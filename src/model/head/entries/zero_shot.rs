@@ -66,17 +66,7 @@ impl HeadSpec for ZeroShot {
                 (head.weight, head.bias, Some(head.texts))
             }
         };
-        Ok(Head {
-            weight,
-            bias,
-            normalised: true,
-            random: None,
-            training: self.training(),
-            rows: None,
-            cap: None,
-            texts,
-            gaussian: None,
-        })
+        Ok(Head { normalised: true, texts, ..Head::new(weight, bias, self.training()) })
     }
 
     fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {
