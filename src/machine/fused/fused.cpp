@@ -1,11 +1,13 @@
 // Parts of a network that libtorch makes several passes over memory for, in one pass each, for mod.rs: a frozen linear layer with low-rank
-// updates, and attention of few tokens. Each is an operation with a gradient; a gradient that is to be differentiated
+// updates, attention of few tokens, and the gradient of QuickGELU. Each is an operation with a gradient; a gradient that is to be differentiated
 // again is that of libtorch's own operations.
 
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -247,6 +249,36 @@ struct Adapted : torch::autograd::Function<Adapted> {
 
 };
 
+// x sigmoid(1.702 x). The numbers are those of libtorch's operations; only x is kept, and the gradient is one pass.
+struct QuickGelu : torch::autograd::Function<QuickGelu> {
+    static Tensor plainly(const Tensor& x) { return at::mul(x, at::sigmoid(at::mul(x, 1.702))); }
+
+    static Tensor forward(AutogradContext* context, const Tensor& x) {
+        context->save_for_backward({x});
+        return at::mul(x, 1.702).sigmoid_().mul_(x);
+    }
+
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const auto saved = context->get_saved_variables();
+        if (at::GradMode::is_enabled()) return gradients_of(context, plainly(saved[0]), gradients[0], saved, {0}, 1);
+        const auto &x = saved[0], found = at::empty(x.sizes(), x.options()), gradient = gradients[0].contiguous();
+        // Rows of so many numbers that they stay in the first cache.
+        constexpr int64_t kRow = 1024;
+        const auto count = x.numel(), rows_of = (count + kRow - 1) / kRow;
+        const Rows inputs(x, kRow), slopes(gradient, kRow), to(found, kRow);
+        on_threads(rows_of, 16, [&](int64_t row) {
+            const auto length = std::min(kRow, count - row * kRow);
+            float wide[2 * kRow];
+            float* product = to.place(row, wide);
+            const auto* given = slopes.read(row, length, wide);
+            if (given != product) std::memcpy(product, given, length * sizeof(float));
+            rows().quick_gelu_back(inputs.read(row, length, wide + kRow), product, length);
+            to.write(row, length, product);
+        });
+        return {found};
+    }
+};
+
 // What tokens read of each other, [S, T, heads * D], of queries, keys and values [S, T, 3 * heads * D].
 struct Attention : torch::autograd::Function<Attention> {
     // Numbers for the heads of one sample: those that have to be made wider, and scratch.
@@ -352,7 +384,7 @@ extern "C" int64_t bella_vectors() {
 #endif
 }
 
-// Both return null and a message, to be freed by free(), if libtorch fails.
+// All return null and a message, to be freed by free(), if libtorch fails.
 
 extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b, double scale,
                                  bool by_onednn, char** message) {
@@ -364,4 +396,8 @@ extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Te
 
 extern "C" Tensor* bella_attention(const Tensor* qkv, int64_t heads, char** message) {
     return guarded(message, [&] { return Attention::apply(qkv->contiguous(), heads); });
+}
+
+extern "C" Tensor* bella_quick_gelu(const Tensor* x, char** message) {
+    return guarded(message, [&] { return QuickGelu::apply(x->contiguous()); });
 }

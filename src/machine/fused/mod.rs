@@ -1,5 +1,5 @@
 //! Parts of a network on the CPU for which libtorch makes several passes over memory, in one pass each: a frozen linear layer with
-//! low-rank updates, and attention of few tokens.
+//! low-rank updates, attention of few tokens, and the gradient of QuickGELU.
 //!
 //! Sums are made in f32, also of bf16 numbers, in an order that follows from the shapes alone, so that any number of threads gives the same
 //! bits. Gradients are such passes, too; one that is to be differentiated again is that of libtorch's own operations.
@@ -28,6 +28,7 @@ unsafe extern "C" {
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
     fn bella_attention(qkv: *const C_tensor, heads: i64, message: *mut *mut c_char) -> *mut C_tensor;
+    fn bella_quick_gelu(x: *const C_tensor, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_vectors() -> i64;
 }
 
@@ -70,6 +71,12 @@ pub fn attention(qkv: &Tensor, heads: i64) -> Option<Tensor> {
     let serves = serves(qkv) && qkv.size()[1] <= MOST_TOKENS;
     // SAFETY: as above.
     serves.then(|| made(|message| unsafe { bella_attention(qkv.as_ptr(), heads, message) }))
+}
+
+/// Returns x sigmoid(1.702 x), to the bit as libtorch's operations compute it; `None` if it is left to them.
+pub fn quick_gelu(x: &Tensor) -> Option<Tensor> {
+    // SAFETY: as above.
+    serves(x).then(|| made(|message| unsafe { bella_quick_gelu(x.as_ptr(), message) }))
 }
 
 /// Returns whether the passes here are faster than libtorch's for numbers like these.
@@ -180,6 +187,22 @@ mod tests {
                 let expected = read.reshape([4, tokens, heads * channels]);
                 assert_near(&all(&found, &[&qkv]), &all(&expected, &[&wide]), tolerance);
             }
+        }
+    }
+
+    #[test]
+    fn quick_gelu_is_libtorchs_to_the_bit_and_its_gradients_are_near() {
+        tch::manual_seed(5);
+        let plain = |x: &Tensor| x * (x * 1.702).sigmoid();
+        for (kind, tolerance) in [(Kind::Float, 5e-6), (Kind::BFloat16, 1e-2)] {
+            // More numbers than one row has; some so large that the sigmoid is 0 or 1.
+            let x = (draw(&[3, 1733], Kind::Double).detach() * 3.0 + Tensor::from_slice(&[0.0, 200.0, -200.0]).unsqueeze(1))
+                .to_kind(kind)
+                .set_requires_grad(true);
+            let Some(found) = quick_gelu(&x) else { continue };
+            assert!(found.equal(&plain(&x.detach())));
+            let wide = x.detach().to_kind(Kind::Double).set_requires_grad(true);
+            assert_near(&all(&found, &[&x]), &all(&plain(&wide), &[&wide]), tolerance);
         }
     }
 

@@ -50,6 +50,24 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
     }
 }
 
+void quick_gelu_back(const float* x, float* __restrict gradient, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float share = 1.0f / (1.0f + exp_of(-1.702f * x[i]));
+        gradient[i] *= share + 1.702f * x[i] * (share * (1.0f - share));
+    }
+}
+
+// Sixteen numbers as one, by `join`, in an order of its own.
+template <typename Join>
+inline float joined(float* parts, Join join) {
+    for (int width = kLanes / 2; width > 0; width /= 2) {
+        for (int lane = 0; lane < width; ++lane) parts[lane] = join(parts[lane], parts[lane + width]);
+    }
+    return parts[0];
+}
+
+inline float sum_of(float a, float b) { return a + b; }
+
 // The products of x with four rows, which are `apart` numbers apart.
 inline void dot_four(const float* x, const float* a, int64_t apart, int64_t count, float* found) {
     float parts[4][kLanes] = {};
@@ -61,10 +79,7 @@ inline void dot_four(const float* x, const float* a, int64_t apart, int64_t coun
     }
     for (int row = 0; row < 4; ++row) {
         for (int64_t rest = i; rest < count; ++rest) parts[row][rest - i] += x[rest] * a[row * apart + rest];
-        for (int width = kLanes / 2; width > 0; width /= 2) {
-            for (int lane = 0; lane < width; ++lane) parts[row][lane] += parts[row][lane + width];
-        }
-        found[row] = parts[row][0];
+        found[row] = joined(parts[row], sum_of);
     }
 }
 
@@ -103,88 +118,125 @@ void transposed(const float* rows, int64_t stride, int64_t tokens, int64_t chann
     }
 }
 
-// The products of one row with all columns [channels, width].
-inline void products(const float* row, const float* columns, int64_t channels, int64_t width, float* __restrict found) {
-    for (int64_t first = 0; first < width; first += kLanes) {
-        float parts[kLanes] = {};
-        for (int64_t c = 0; c < channels; ++c) {
-            const float x = row[c];
-            const float* column = columns + c * width + first;
-            for (int lane = 0; lane < kLanes; ++lane) parts[lane] += x * column[lane];
+// A matrix of which one row begins `rows` numbers after the other, and one number of a row `inner` numbers after the other.
+struct Left {
+    const float* numbers;
+    int64_t rows, inner;
+};
+
+// The numbers that one instruction takes, anywhere in memory.
+#if defined(__AVX512F__)
+constexpr int kVector = 16;
+#elif defined(__AVX2__)
+constexpr int kVector = 8;
+#else
+constexpr int kVector = 4;
+#endif
+typedef float Vector __attribute__((vector_size(kVector * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+// Two of them for four rows are eight sums that do not wait for each other.
+constexpr int kBeside = 2;
+
+// Some rows and columns of `multiply`, whose sums stay in registers.
+template <int kRows, int kBlocks>
+inline void tile(const Left& a, const float* b, int64_t b_stride, int64_t inner, float* c, int64_t c_stride) {
+    Vector sums[kRows][kBlocks] = {};
+    for (int64_t i = 0; i < inner; ++i) {
+        const Vector* columns = reinterpret_cast<const Vector*>(b + i * b_stride);
+        for (int row = 0; row < kRows; ++row) {
+            const float x = a.numbers[row * a.rows + i * a.inner];
+            for (int block = 0; block < kBlocks; ++block) sums[row][block] += x * columns[block];
         }
-        for (int lane = 0; lane < kLanes; ++lane) found[first + lane] = parts[lane];
+    }
+    for (int row = 0; row < kRows; ++row) {
+        for (int block = 0; block < kBlocks; ++block) reinterpret_cast<Vector*>(c + row * c_stride)[block] = sums[row][block];
     }
 }
 
-// The probabilities with which a query reads the tokens, in place of its scores.
+// Some rows of `multiply`.
+template <int kRows>
+inline void band(const Left& a, const float* b, int64_t b_stride, int64_t inner, int64_t columns, float* c, int64_t c_stride) {
+    int64_t column = 0;
+    for (; column + kBeside * kVector <= columns; column += kBeside * kVector) {
+        tile<kRows, kBeside>(a, b + column, b_stride, inner, c + column, c_stride);
+    }
+    for (; column + kVector <= columns; column += kVector) tile<kRows, 1>(a, b + column, b_stride, inner, c + column, c_stride);
+    for (; column < columns; ++column) {
+        for (int row = 0; row < kRows; ++row) {
+            float sum = 0;
+            for (int64_t i = 0; i < inner; ++i) sum += a.numbers[row * a.rows + i * a.inner] * b[i * b_stride + column];
+            c[row * c_stride + column] = sum;
+        }
+    }
+}
+
+// c = a b for a [rows, inner], b [inner, columns] and c [rows, columns]. Each number is a sum in the order of `inner`.
+void multiply(Left a, const float* b, int64_t b_stride, int64_t rows, int64_t inner, int64_t columns, float* c, int64_t c_stride) {
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4, a.numbers += 4 * a.rows, c += 4 * c_stride) band<4>(a, b, b_stride, inner, columns, c, c_stride);
+    for (; row < rows; ++row, a.numbers += a.rows, c += c_stride) band<1>(a, b, b_stride, inner, columns, c, c_stride);
+}
+
+// The sum of the products of two rows, whose number is a multiple of sixteen.
+inline float dot(const float* a, const float* b, int64_t count) {
+    float parts[kLanes] = {};
+    for (int64_t i = 0; i < count; i += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) parts[lane] += a[i + lane] * b[i + lane];
+    }
+    return joined(parts, sum_of);
+}
+
+// The probabilities with which a query reads the tokens, in place of its scores, with zeros behind.
 inline void softmax(float* scores, int64_t tokens, int64_t width, float scale) {
-    float most = scores[0];
-    for (int64_t t = 1; t < tokens; ++t) most = scores[t] > most ? scores[t] : most;
-    for (int64_t t = 0; t < width; ++t) scores[t] = exp_of(scale * (scores[t] - most));
-    float sum = 0;
-    for (int64_t t = 0; t < tokens; ++t) sum += scores[t];
-    const float share = 1.0f / sum;
-    for (int64_t t = 0; t < width; ++t) scores[t] = t < tokens ? scores[t] * share : 0.0f;
+    for (int64_t t = tokens; t < width; ++t) scores[t] = scores[0];
+    float most[kLanes], sums[kLanes] = {};
+    std::memcpy(most, scores, sizeof most);
+    for (int64_t t = kLanes; t < width; t += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) most[lane] = scores[t + lane] > most[lane] ? scores[t + lane] : most[lane];
+    }
+    const float largest = joined(most, [](float a, float b) { return a > b ? a : b; });
+    for (int64_t t = 0; t < width; ++t) scores[t] = exp_of(scale * (scores[t] - largest));
+    for (int64_t t = tokens; t < width; ++t) scores[t] = 0;
+    for (int64_t t = 0; t < width; t += kLanes) {
+        for (int lane = 0; lane < kLanes; ++lane) sums[lane] += scores[t + lane];
+    }
+    const float share = 1.0f / joined(sums, sum_of);
+    for (int64_t t = 0; t < width; ++t) scores[t] *= share;
 }
 
-// out = sum over tokens of weights[t] rows[t].
-inline void weighted(const float* weights, const float* rows, int64_t stride, int64_t tokens, int64_t channels, float* __restrict out) {
-    int64_t c = 0;
-    for (; c + kLanes <= channels; c += kLanes) {
-        float parts[kLanes] = {};
-        for (int64_t t = 0; t < tokens; ++t) {
-            const float weight = weights[t];
-            for (int lane = 0; lane < kLanes; ++lane) parts[lane] += weight * rows[t * stride + c + lane];
-        }
-        for (int lane = 0; lane < kLanes; ++lane) out[c + lane] = parts[lane];
-    }
-    for (; c < channels; ++c) {
-        float sum = 0;
-        for (int64_t t = 0; t < tokens; ++t) sum += weights[t] * rows[t * stride + c];
-        out[c] = sum;
-    }
-}
-
-inline void add_scaled(float* __restrict to, float factor, const float* from, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+// The probabilities with which each token reads the others, rows of `width` numbers. Takes the keys as columns.
+void probabilities(const Heads& heads, const float* keys, float* weights) {
+    const int64_t width = padded(heads.tokens);
+    multiply({heads.query, heads.stride, 1}, keys, width, heads.tokens, heads.channels, width, weights, width);
+    for (int64_t t = 0; t < heads.tokens; ++t) softmax(weights + t * width, heads.tokens, width, heads.scale);
 }
 
 void attend(const Heads& heads, float* out, int64_t out_stride, float* scratch) {
-    const int64_t width = padded(heads.tokens);
-    float *keys = scratch, *weights = keys + heads.channels * width;
-    transposed(heads.key, heads.stride, heads.tokens, heads.channels, keys);
-    for (int64_t t = 0; t < heads.tokens; ++t) {
-        products(heads.query + t * heads.stride, keys, heads.channels, width, weights);
-        softmax(weights, heads.tokens, width, heads.scale);
-        weighted(weights, heads.value, heads.stride, heads.tokens, heads.channels, out + t * out_stride);
-    }
+    const int64_t width = padded(heads.tokens), tokens = heads.tokens, channels = heads.channels;
+    float *keys = scratch, *weights = keys + channels * width;
+    transposed(heads.key, heads.stride, tokens, channels, keys);
+    probabilities(heads, keys, weights);
+    multiply({weights, width, 1}, heads.value, heads.stride, tokens, tokens, channels, out, out_stride);
 }
 
 void attend_back(const Heads& heads, const float* gradient, int64_t gradient_stride, float* const gradients[3], float* scratch) {
     const int64_t width = padded(heads.tokens), tokens = heads.tokens, channels = heads.channels, stride = heads.stride;
-    float *keys = scratch, *values = keys + channels * width, *weights = values + channels * width, *slopes = weights + width;
-    transposed(heads.key, stride, tokens, channels, keys);
-    transposed(heads.value, stride, tokens, channels, values);
+    float *columns = scratch, *weights = columns + channels * width, *slopes = weights + width * width;
+    transposed(heads.key, stride, tokens, channels, columns);
+    probabilities(heads, columns, weights);
+    transposed(heads.value, stride, tokens, channels, columns);
+    multiply({gradient, gradient_stride, 1}, columns, width, tokens, channels, width, slopes, width);
     for (int64_t t = 0; t < tokens; ++t) {
-        std::memset(gradients[1] + t * stride, 0, channels * sizeof(float));
-        std::memset(gradients[2] + t * stride, 0, channels * sizeof(float));
+        float* slope = slopes + t * width;
+        const float* weight = weights + t * width;
+        const float mean = dot(weight, slope, width);
+        for (int64_t s = 0; s < width; ++s) slope[s] = heads.scale * weight[s] * (slope[s] - mean);
     }
-    for (int64_t t = 0; t < tokens; ++t) {
-        const float *query = heads.query + t * stride, *read = gradient + t * gradient_stride;
-        products(query, keys, channels, width, weights);
-        softmax(weights, tokens, width, heads.scale);
-        products(read, values, channels, width, slopes);
-        float mean = 0;
-        for (int64_t s = 0; s < tokens; ++s) mean += weights[s] * slopes[s];
-        for (int64_t s = 0; s < tokens; ++s) slopes[s] = heads.scale * weights[s] * (slopes[s] - mean);
-        weighted(slopes, heads.key, stride, tokens, channels, gradients[0] + t * stride);
-        for (int64_t s = 0; s < tokens; ++s) {
-            add_scaled(gradients[1] + s * stride, slopes[s], query, channels);
-            add_scaled(gradients[2] + s * stride, weights[s], read, channels);
-        }
-    }
+    multiply({slopes, width, 1}, heads.key, stride, tokens, tokens, channels, gradients[0], stride);
+    multiply({slopes, 1, width}, heads.query, stride, tokens, tokens, channels, gradients[1], stride);
+    multiply({weights, 1, width}, gradient, gradient_stride, tokens, tokens, channels, gradients[2], stride);
 }
 
 }  // namespace
 
-extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, attend, attend_back};
+extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, quick_gelu_back, attend, attend_back};

@@ -24,6 +24,8 @@ struct RowKernels {
     void (*up)(float* y, const float* low, const float* b, int64_t count, int64_t rank);
     // sum[r] += low[r] v, for sum [rank, count].
     void (*outer)(float* sum, const float* low, const float* v, int64_t count, int64_t rank);
+    // gradient *= the derivative of x sigmoid(1.702 x).
+    void (*quick_gelu_back)(const float* x, float* gradient, int64_t count);
     // What each token reads, [tokens, channels] with rows `out_stride` apart; `scratch` has scratch_of(tokens, channels) numbers.
     void (*attend)(const Heads& heads, float* out, int64_t out_stride, float* scratch);
     // The gradients of queries, keys and values, laid out as these (with their stride), from that of what is read.
@@ -32,7 +34,7 @@ struct RowKernels {
 
 inline int64_t padded(int64_t tokens) { return (tokens + 15) / 16 * 16; }
 
-inline int64_t scratch_of(int64_t tokens, int64_t channels) { return 2 * (channels + 1) * padded(tokens) + 2 * padded(tokens); }
+inline int64_t scratch_of(int64_t tokens, int64_t channels) { return (channels + 2 * padded(tokens)) * padded(tokens); }
 
 extern "C" {
 #if defined(__x86_64__)

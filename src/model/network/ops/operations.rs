@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
+use crate::machine::fused;
 use crate::schema::words;
 
 /// A linear layer, whole or in part.
@@ -200,7 +201,7 @@ impl Activation {
         match self {
             Activation::Gelu => x.gelu("none"),
             Activation::GeluTanh => x.gelu("tanh"),
-            Activation::QuickGelu => x * (x * 1.702).sigmoid(),
+            Activation::QuickGelu => fused::quick_gelu(x).unwrap_or_else(|| x * (x * 1.702).sigmoid()),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
         }
