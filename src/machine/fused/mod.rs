@@ -31,7 +31,7 @@ unsafe extern "C" {
     fn bella_vectors() -> i64;
 }
 
-/// A frozen linear layer with a low-rank update a particle.
+/// A frozen linear layer with a low-rank update for each particle.
 #[derive(Clone, Copy)]
 pub struct Adapted<'a> {
     /// The frozen matrix W_0, `[out, in]`.
@@ -48,12 +48,17 @@ pub struct Adapted<'a> {
 
 impl Adapted<'_> {
     /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
-    /// operations.
+    /// operations, as it is where the numbers of particles do not fit each other, which they refuse.
     pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
-        let serves =
-            serves(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
+        let fits = [1, self.a.size()[0]].contains(&x.size()[0]) && self.b.size()[0] == self.a.size()[0];
+        let serves = fits
+            && serves(x)
+            && frozen(self.weight)
+            && self.bias.is_none_or(frozen)
+            && factor(self.a)
+            && factor(self.b);
         serves.then(|| {
             let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
@@ -159,8 +164,12 @@ mod tests {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
             let expected =
                 Tensor::run_backward(&[plain([&x, &a, &b], &weight, None).sum(Kind::Float)], &[&b], false, false);
-            assert_eq!(found[0].size(), expected[0].size());
+            assert_near(&found, &expected, 1e-5);
         }
+        // More inputs than updates have no layer, and one update for several inputs is not that of the first alone.
+        let three = x.expand([3, -1, -1], false);
+        let of_one = Adapted { a: &a.narrow(0, 0, 1), b: &b.narrow(0, 0, 1), ..layer };
+        assert!(layer.forward(&three).is_none() && of_one.forward(&three).is_none());
         // A weight that is trained itself is left to libtorch.
         let trained = weight.set_requires_grad(true);
         assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x).is_none());
