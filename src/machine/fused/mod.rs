@@ -159,7 +159,7 @@ mod tests {
     fn only_what_is_wanted_gets_a_gradient() {
         let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
         let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
-        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 1.0 };
+        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 4.0 };
         if let Some(y) = layer.forward(&x) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
             let expected =
@@ -189,6 +189,20 @@ mod tests {
                 let expected = read.reshape([4, tokens, heads * channels]);
                 assert_near(&all(&found, &[&qkv]), &all(&expected, &[&wide]), tolerance);
             }
+        }
+    }
+
+    /// Without this, the tests above would compare nothing where the choice of loops is wrong.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn processors_with_vectors_take_the_one_pass() {
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq");
+        for (kind, expected) in [(Kind::Float, has_avx2 || has_avx512), (Kind::BFloat16, has_avx512)] {
+            assert_eq!(attention(&draw(&[1, 5, 12], kind), 2).is_some(), expected, "{kind:?}");
         }
     }
 
