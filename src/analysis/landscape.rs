@@ -21,7 +21,7 @@ use crate::predict::{Members, Predictor};
 use crate::results::store::{self, Table};
 use crate::session::Opened;
 use crate::subspace::Subspace;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 
 /// A plane with the first particle at (0, 0), the second on the x axis, and the third above the axis.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Plane {
     /// # Errors
     /// Fails if the three particles lie on one line.
     pub fn through(subspace: &dyn Subspace, theta: &Tensor) -> Result<Plane> {
-        let squared = Geometry::new(subspace.layout()).distances(theta);
+        let squared = WeightSpace::new(subspace.layout()).distances(theta);
         let squared = host_f64(&squared.sum_dim_intlist([0i64].as_slice(), false, Kind::Double))?;
         let (d12, d13, d23) = (squared[1], squared[2], squared[5]);
         let width = d12.sqrt();

@@ -10,7 +10,7 @@ use crate::base::tensor::host_f64;
 use crate::results::store::{Table, write};
 use crate::session::Opened;
 use crate::subspace::Subspace;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 
 /// The cosines and distances of one block, or of all blocks together. Rows and columns are particles.
 pub struct Similarity {
@@ -49,7 +49,7 @@ pub fn similarities(subspace: &dyn Subspace, theta: &Tensor) -> Result<Vec<Simil
     let particles = theta.size()[0];
     ensure!(particles > 1, "one particle has nothing to be compared with");
     let origin = subspace.origin().to_device(theta.device()).to_kind(theta.kind()).unsqueeze(0);
-    let squared = Geometry::new(subspace.layout()).distances(&Tensor::cat(&[theta, &origin], 0));
+    let squared = WeightSpace::new(subspace.layout()).distances(&Tensor::cat(&[theta, &origin], 0));
     let all = squared.sum_dim_intlist([0i64].as_slice(), true, Kind::Double);
     let values = host_f64(&Tensor::cat(&[all, squared], 0))?;
     let names = std::iter::once("all").chain(subspace.layout().blocks.iter().map(|block| block.name.as_str()));

@@ -18,7 +18,7 @@ use crate::methods::{Method, Objective, Parts};
 use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::train::chunks::Step;
 use crate::train::{Learner, Likelihood, Passes, rate_factors};
 
@@ -35,7 +35,7 @@ impl Setup<'_> {
             theta: theta.shallow_clone(),
             seed: 1,
             optimizer: Box::new(TimedOptimizer { inner, spent: optimizer_spent.clone() }),
-            geometry: Geometry::new(self.subspace.layout()),
+            geometry: WeightSpace::new(self.subspace.layout()),
             clip_norm: self.training.train.clip_norm,
         });
         let chunker = self.plan_step()?;

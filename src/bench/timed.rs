@@ -1,4 +1,4 @@
-//! What a step calls, with the time that it takes.
+//! The objective and the optimizer that a step calls, with a record of the time that they take.
 
 use std::cell::Cell;
 use std::rc::Rc;

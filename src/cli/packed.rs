@@ -104,7 +104,11 @@ impl Packed<'_> {
         for (one, outcome) in opened.into_iter().zip(ended) {
             match outcome {
                 Ok(Outcome::Finished(_)) if stopped => {}
-                Ok(Outcome::Finished(trained)) => one.evaluate(*trained, &session, &images)?,
+                Ok(Outcome::Finished(trained)) => {
+                    if let Err(error) = one.evaluate(*trained, &session, &images) {
+                        failed += told(&one.folder, &error);
+                    }
+                }
                 Ok(Outcome::Interrupted { steps }) => {
                     tracing::info!("{}: paused after {steps} steps, which are saved", one.folder.id());
                 }
@@ -128,7 +132,7 @@ impl Opened<'_> {
 
 /// The images of several runs.
 struct Images {
-    /// Those for training and validation, by seed.
+    /// The images for training and validation, by seed.
     materials: Vec<(u64, Material)>,
     /// The test sets, if the runs are evaluated.
     tests: Vec<(String, TestImages)>,
@@ -160,7 +164,7 @@ impl Images {
     }
 }
 
-/// Says why a run failed. Returns that it is one.
+/// Says why a run failed. Returns 1, the number of runs that this adds to those that failed.
 fn told(folder: &RunFolder, error: &anyhow::Error) -> usize {
     tracing::error!("{}: {error:#}", folder.id());
     1

@@ -51,7 +51,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Returns the root that means the repository.
+    /// Returns the root by which a config names the repository.
     pub fn root(&self) -> PathBuf {
         format!("hf://datasets/{}", self.repository).into()
     }
@@ -174,7 +174,7 @@ pub trait Dataset: Resolved + Send + Sync {
         false
     }
 
-    /// Returns whether its labels are numbers, of which there is one name in place of classes.
+    /// Returns whether its labels are numbers. [`classes`](Self::classes) is then the name of the number alone.
     fn has_numbers(&self) -> bool {
         false
     }

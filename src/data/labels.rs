@@ -1,5 +1,5 @@
-//! What the labels of a data set are, and those of a test set as the classes that a model knows: by name if the names match, otherwise
-//! by position.
+//! The meaning of a data set's labels, classes or a number; and the mapping of a test set's classes to those that a model knows: by name if
+//! the names match, otherwise by position.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::dataset::Dataset;
 use super::numbers::Scale;
 use super::read::wordnet;
 
-/// What the labels of a data set are.
+/// The meaning of a data set's labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels {
     /// The names of the classes, or the name of the number alone.
@@ -19,7 +19,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Returns what the labels of a data set are.
+    /// Returns the meaning of the labels of a data set.
     ///
     /// # Errors
     /// Fails if they cannot be read, or if they are numbers that are all the same.

@@ -1,4 +1,4 @@
-//! The thresholds of conformal sets and intervals, and what was measured with them.
+//! The thresholds of conformal sets and intervals, and the coverages that were measured with them.
 
 use std::cell::RefCell;
 
@@ -36,11 +36,11 @@ impl Conformal {
     }
 }
 
-/// The thresholds of what a task predicts.
+/// The thresholds for the predictions of a task.
 pub enum Thresholds {
-    /// Of sets of classes.
+    /// The thresholds of sets of classes.
     Sets(Vec<Calibrated>),
-    /// Of intervals of a number.
+    /// The thresholds of intervals of a number.
     Intervals(Vec<Interval>),
 }
 

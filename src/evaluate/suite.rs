@@ -72,7 +72,10 @@ impl Suite {
             calibration: None,
             conformal: None,
         };
-        self.attack.iter().try_for_each(|plan| plan.check(evaluation.predictor.classes()))?;
+        // What writes answers has no classes, and is not attacked.
+        if experiment.task.only_clean().is_none() {
+            self.attack.iter().try_for_each(|plan| plan.check(evaluation.predictor.classes()))?;
+        }
         if !opened.is_of_training(self.split) {
             opened.check_trial()?;
         }
@@ -84,7 +87,7 @@ impl Suite {
         Ok(Tested { rows, sets, ood: testing.ood })
     }
 
-    /// Checks that the suite asks of what has no classes for nothing that needs them.
+    /// Checks that no option is given that needs classes where there are none.
     fn check_classes(&self, opened: &Opened) -> Result<()> {
         if opened.experiment.task.has_classes() || opened.experiment.task.only_clean().is_some() {
             return Ok(());

@@ -4,6 +4,7 @@ mod config;
 mod destination;
 pub mod expected;
 mod folder;
+mod folder_config;
 pub mod format;
 pub mod formats;
 pub mod graph;

@@ -137,7 +137,7 @@ impl Outgoing<'_> {
     }
 
     /// Returns the trained value of a canonical parameter in one model, f32 on the CPU, with its low-rank update added; `None`
-    /// for a frozen one that is the checkpoint's. A quantised one is another: the numbers that the model computes with.
+    /// for a frozen one that is the checkpoint's. A quantised weight counts as changed: its value is the numbers that the model computes with.
     pub fn value(&self, model: usize, name: &str) -> Option<Tensor> {
         let (base, row) = (&self.session.model.base, self.row(model));
         if let Some(layer) = name.strip_suffix(".weight")

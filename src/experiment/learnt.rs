@@ -33,9 +33,9 @@ pub(super) fn check_learnt(
     }
 }
 
-/// What is learnt in place of classes.
+/// Labels that are learnt in place of classes.
 struct Learnt {
-    /// What they are, in words.
+    /// The name of such labels, for messages.
     are: &'static str,
     /// The methods that learn them.
     methods: &'static str,
@@ -44,7 +44,7 @@ struct Learnt {
 const ANSWERS: Learnt = Learnt { are: "free answers", methods: "map, svgd or ivon" };
 const NUMBERS: Learnt = Learnt { are: "numbers", methods: "map, ensemble, svgd, mc-dropout, swag, sgld or ivon" };
 
-/// Returns what is learnt in place of classes; `None` for classes, or if the head does not fit the labels, which is reported.
+/// Returns the labels that are learnt in place of classes; `None` for classes, or if the head does not fit the labels, which is reported.
 fn without_classes(root: &Reader, head: &Selected<dyn HeadSpec>, data: &DataSpec) -> Option<Learnt> {
     let (writes, asks) = (head.spec.answer_tokens().is_some(), data.dataset.has_free_answers());
     let (predicts, numbers) = (head.spec.noise().is_some(), data.dataset.has_numbers());

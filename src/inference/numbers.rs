@@ -33,7 +33,7 @@ struct Record<'a> {
     deviation: Option<f64>,
     /// The standard deviation of the noise alone.
     noise: Option<f64>,
-    /// The standard deviation of the members' means; `None` for one member.
+    /// The standard deviation of the mean, between members and within those that are Gaussians of means; `None` for one point.
     disagreement: Option<f64>,
     low_90: Option<f64>,
     high_90: Option<f64>,
@@ -48,7 +48,7 @@ impl Record<'_> {
             mean: Some(mixture.mean()),
             deviation: Some((noise + between).sqrt()),
             noise: Some(noise.sqrt()),
-            disagreement: Some(between.sqrt()).filter(|_| mixture.members() > 1),
+            disagreement: Some(between.sqrt()).filter(|one| *one > 0.0 || mixture.members() > 1),
             low_90: Some(low),
             high_90: Some(high),
             ..Record::default()
@@ -152,13 +152,7 @@ pub fn predict_set(
     out: &mut Estimates,
 ) -> Result<usize> {
     let (experiment, session) = (&opened.experiment, &opened.session);
-    if !opened.is_of_training(split) {
-        opened.check_trial()?;
-    }
-    let splits = match split {
-        SplitName::Test => experiment.data.each_test_set(|_, set| session.load_test(experiment, set))?,
-        split => vec![opened.split(split)?],
-    };
+    let splits = opened.splits(split)?;
     let prepared = opened.prepare(experiment.predictive())?;
     let predictor = Predictor::new(&session.model, prepared.members(), opened.chunk());
     let mut done = 0;

@@ -31,13 +31,7 @@ pub fn run(
             opened.run.path().display()
         );
     }
-    if !opened.is_of_training(split) {
-        opened.check_trial()?;
-    }
-    let splits = match split {
-        SplitName::Test => experiment.data.each_test_set(|_, set| session.load_test(experiment, set))?,
-        split => vec![opened.split(split)?],
-    };
+    let splits = opened.splits(split)?;
     let prepared = opened.prepare(experiment.predictive())?;
     let matched = Matched::of(opened)?;
     let predictor = matched.predictor(Predictor::new(&session.model, prepared.members(), opened.chunk()));

@@ -1,4 +1,4 @@
-//! What calls into C++ give back.
+//! Takes over the tensors and messages that calls into C++ make.
 
 use std::ffi::{CStr, c_char};
 

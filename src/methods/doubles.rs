@@ -6,7 +6,7 @@ use tch::Tensor;
 use super::Parts;
 use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 /// An optimizer that moves theta by minus the direction, times this factor.
@@ -29,6 +29,6 @@ pub fn parts(theta: &Tensor) -> Parts {
     let mut layout = Layout::default();
     layout.push("weight", &[theta.size()[1]]);
     layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
+    let geometry = WeightSpace::new(&layout);
     Parts { theta: theta.copy(), seed: 1, optimizer: Box::new(Plain(0.1)), geometry, clip_norm: None }
 }

@@ -8,7 +8,7 @@ use super::objective::Objective;
 use crate::base::tensor_file::State;
 use crate::optimizers::{Optimizer, clip_rows, hessian_diagonal};
 use crate::posterior::Posterior;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 
 /// The result of one training step. Tensors stay on the device.
 pub struct Step {
@@ -74,7 +74,7 @@ pub struct Parts {
     pub theta: Tensor,
     pub seed: u64,
     pub optimizer: Box<dyn Optimizer>,
-    pub geometry: Geometry,
+    pub geometry: WeightSpace,
     /// The largest L2 norm of one particle's gradient.
     pub clip_norm: Option<f64>,
 }

@@ -223,7 +223,7 @@ impl Stored {
         Ok(Stored { posterior, classes, scale, file_hashes, about, frozen_head, run, layout })
     }
 
-    /// Returns what the labels are that were learnt.
+    /// Returns the meaning of the labels that were learnt.
     pub fn labels(&self) -> Labels {
         Labels { classes: self.classes.clone(), scale: self.scale }
     }

@@ -1,6 +1,6 @@
 //! The Gaussians that all members predict for the numbers of one set, and these numbers. They are kept in a file of the form of
-//! safetensors, whatever its ending: `means` and `variances` F64 `[m, N]`, `numbers` F64 `[N]` and, if members weigh differently,
-//! `weights` F64 `[m]`. All are in the unit of the numbers.
+//! safetensors, whatever its ending: `means` and `variances` F64 `[m, N]`, `numbers` F64 `[N]`, `spreads` F64 `[m, N]` if means are
+//! Gaussian themselves, and `weights` F64 `[m]` if members weigh differently. All but weights are in the unit of the numbers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +17,34 @@ pub const ENDING: &str = "numbers";
 
 const NO_NUMBERS: &str = "is no file of predicted numbers, or is truncated; evaluate again to write it anew";
 
+/// The Gaussian that a member predicts for a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    pub mean: f64,
+    /// The variance, above 0.
+    pub variance: f64,
+    /// The part of the variance that is that of the mean, where the member is a Gaussian of means, as a linearised network is; the rest
+    /// is the noise.
+    pub spread: f64,
+}
+
+impl Moments {
+    /// Returns whether all are finite, the variance is above 0, and the spread is a part of it.
+    pub fn are_sound(&self) -> bool {
+        let Moments { mean, variance, spread } = *self;
+        mean.is_finite() && variance.is_finite() && variance > 0.0 && (0.0..=variance).contains(&spread)
+    }
+
+    /// Returns what is wrong with those of a member and a sample, for messages.
+    pub fn fault(&self, member: usize, sample: usize) -> String {
+        format!(
+            "predicted numbers: the mean {} with the variance {} of member {member}, sample {sample}: must be finite, and the variance above 0; \
+             did training diverge, or half precision overflow?",
+            self.mean, self.variance
+        )
+    }
+}
+
 /// The Gaussians of m members for N samples, whose numbers are known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
@@ -25,6 +53,8 @@ pub struct Numbers {
     means: Vec<f64>,
     /// The predicted variances, noise included, `[m, N]`, above 0.
     variances: Vec<f64>,
+    /// The parts of the variances that are those of means, `[m, N]`; `None` if all is noise.
+    spreads: Option<Vec<f64>>,
     /// The true numbers, `[N]`.
     numbers: Vec<f64>,
     /// The weights of the members, `[m]`; `None` if all weigh the same.
@@ -51,18 +81,34 @@ impl Numbers {
         if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
             anyhow::bail!("predicted numbers: the number {} of sample {at} is not finite", numbers[at]);
         }
-        let is_good = |at: usize| means[at].is_finite() && variances[at].is_finite() && variances[at] > 0.0;
-        if let Some(at) = (0..means.len()).find(|at| !is_good(*at)) {
+        let of = |at: usize| Moments { mean: means[at], variance: variances[at], spread: 0.0 };
+        if let Some(at) = (0..means.len()).find(|at| !of(*at).are_sound()) {
+            anyhow::bail!(of(at).fault(at / samples, at % samples));
+        }
+        Ok(Numbers { members, means, variances, spreads: None, numbers, weights: None, metadata: BTreeMap::new() })
+    }
+
+    /// Adds the parts `[m, N]` of the variances that are those of means; all 0 are none.
+    ///
+    /// # Errors
+    /// Fails if there is not one for each variance, or if one is below 0 or above its variance.
+    pub fn with_spreads(self, spreads: Vec<f64>) -> Result<Numbers> {
+        ensure!(
+            spreads.len() == self.variances.len(),
+            "predicted numbers: {} spreads for {} variances",
+            spreads.len(),
+            self.variances.len()
+        );
+        let is_part = |at: &usize| (0.0..=self.variances[*at]).contains(&spreads[*at]);
+        if let Some(at) = (0..spreads.len()).find(|at| !is_part(at)) {
             anyhow::bail!(
-                "predicted numbers: the mean {} with the variance {} of member {}, sample {}: must be finite, and the variance above 0; \
-                 did training diverge, or half precision overflow?",
-                means[at],
-                variances[at],
-                at / samples,
-                at % samples
+                "predicted numbers: the spread {} is no part of the variance {}",
+                spreads[at],
+                self.variances[at]
             );
         }
-        Ok(Numbers { members, means, variances, numbers, weights: None, metadata: BTreeMap::new() })
+        let spreads = spreads.iter().any(|spread| *spread > 0.0).then_some(spreads);
+        Ok(Numbers { spreads, ..self })
     }
 
     /// Adds the weights `[m]` with which the members count in the mixture. They need not sum to 1.
@@ -93,12 +139,13 @@ impl Numbers {
         &self.numbers
     }
 
-    /// Returns the mean and the variance that each member predicts for a sample.
-    pub fn of_sample(&self, sample: usize) -> impl Iterator<Item = (f64, f64)> + Clone {
+    /// Returns what each member predicts for a sample.
+    pub fn of_sample(&self, sample: usize) -> impl Iterator<Item = Moments> + Clone {
         let samples = self.samples();
         (0..self.members).map(move |member| {
             let at = member * samples + sample;
-            (self.means[at], self.variances[at])
+            let spread = self.spreads.as_ref().map_or(0.0, |spreads| spreads[at]);
+            Moments { mean: self.means[at], variance: self.variances[at], spread }
         })
     }
 
@@ -120,6 +167,7 @@ impl Numbers {
             ("variances", vec![members, samples], &self.variances),
             ("numbers", vec![samples], &self.numbers),
         ];
+        tensors.extend(self.spreads.as_deref().map(|spreads| ("spreads", vec![members, samples], spreads)));
         tensors.extend(self.weights.as_deref().map(|weights| ("weights", vec![members], weights)));
         let part = |(name, shape, values): &(&'static str, Vec<usize>, &[f64])| Part {
             name,
@@ -160,10 +208,9 @@ fn read(path: &Path) -> Result<Numbers> {
         numbers.len()
     );
     let read = Numbers { metadata, ..Numbers::new(means, variances, numbers)? };
-    match tensors.names().contains(&"weights") {
-        true => read.with_weights(values("weights")?.1),
-        false => Ok(read),
-    }
+    let has = |name: &str| tensors.names().contains(&name);
+    let read = if has("spreads") { read.with_spreads(values("spreads")?.1)? } else { read };
+    if has("weights") { read.with_weights(values("weights")?.1) } else { Ok(read) }
 }
 
 #[cfg(test)]
@@ -179,12 +226,17 @@ mod tests {
     fn predictions_survive_their_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.numbers");
-        for made in [numbers(), numbers().with_weights(vec![3.0, 1.0]).unwrap()] {
+        let spread = numbers().with_spreads(vec![0.05, 0.0, 0.3, 0.1]).unwrap();
+        for made in [numbers(), numbers().with_weights(vec![3.0, 1.0]).unwrap(), spread] {
             made.save(&path).unwrap();
             assert_eq!(Numbers::open(&path).unwrap(), made);
         }
         assert_eq!(numbers().with_weights(vec![3.0, 1.0]).unwrap().shares(), [0.75, 0.25]);
-        assert_eq!(numbers().of_sample(1).collect::<Vec<_>>(), [(2.0, 0.2), (2.5, 0.4)]);
+        let of = |mean, variance, spread| Moments { mean, variance, spread };
+        assert_eq!(numbers().of_sample(1).collect::<Vec<_>>(), [of(2.0, 0.2, 0.0), of(2.5, 0.4, 0.0)]);
+        let spread = numbers().with_spreads(vec![0.0, 0.1, 0.2, 0.3]).unwrap();
+        assert_eq!(spread.of_sample(1).collect::<Vec<_>>(), [of(2.0, 0.2, 0.1), of(2.5, 0.4, 0.3)]);
+        assert_eq!(numbers().with_spreads(vec![0.0; 4]).unwrap(), numbers());
     }
 
     #[test]
@@ -218,6 +270,9 @@ mod tests {
         );
         assert!(new(1.0, 0.0, 1.0).unwrap_err().contains("the variance above 0"));
         assert!(new(1.0, 1.0, f64::INFINITY).unwrap_err().contains("the number inf of sample 1 is not finite"));
+        let spread = |spreads: &[f64]| numbers().with_spreads(spreads.to_vec()).unwrap_err().to_string();
+        assert!(spread(&[0.0, 0.3, 0.0, 0.0]).contains("the spread 0.3 is no part of the variance 0.2"));
+        assert!(spread(&[0.0; 3]).contains("3 spreads for 4 variances"));
         assert!(Numbers::new(vec![0.0; 3], vec![1.0; 3], vec![0.0; 2]).unwrap_err().to_string().contains("3 means"));
         assert!(Numbers::new(vec![], vec![], vec![]).unwrap_err().to_string().contains("no sample"));
     }

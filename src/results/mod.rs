@@ -2,6 +2,7 @@
 
 pub mod images;
 pub mod listing;
+pub mod names;
 pub mod rebuild;
 pub mod runs;
 pub mod series;

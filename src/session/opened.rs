@@ -131,6 +131,22 @@ impl Opened {
         Err(Usage(why).into())
     }
 
+    /// Returns the samples of a split that a user names: of the test split, those of every test set by themselves.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read, or, as bad usage, if the run is a trial of a sweep that was not named by its folder.
+    pub fn splits(&self, name: SplitName) -> Result<Vec<Split>> {
+        if !self.is_of_training(name) {
+            self.check_trial()?;
+        }
+        match name {
+            SplitName::Test => {
+                self.experiment.data.each_test_set(|_, set| self.session.load_test(&self.experiment, set))
+            }
+            name => Ok(vec![self.split(name)?]),
+        }
+    }
+
     /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
     pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
         match &self.trained {

@@ -1,6 +1,6 @@
 //! Regression: a number for each sample, learnt by the likelihood of a Gaussian. The members predict a mixture of Gaussians.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
@@ -15,7 +15,7 @@ use crate::model::head::Head;
 use crate::model::network::Weights;
 use crate::predict::Predictor;
 use crate::predictions::Numbers as Saved;
-use crate::predictions::numbers::ENDING;
+use crate::predictions::numbers::{ENDING, Moments};
 
 /// The prediction of a number.
 pub struct Numbers;
@@ -33,9 +33,9 @@ fn predicted(predictor: &Predictor, samples: &Batched, bar: &ProgressBar) -> Res
     let outputs = predictor.shared_logits(group, set, indices, batch_size, bar)?;
     let shape = [predictor.members() as i64, indices.len() as i64, predictor.classes() as i64];
     let gaussians = predictor.model.head.gaussian().moments(&Tensor::from_slice(&outputs).view(shape));
-    let [means, variances] = gaussians.each_ref().map(host_f64);
+    let [means, variances, spreads] = gaussians.each_ref().map(host_f64);
     let numbers = host_f64(&set.labels(indices).to_kind(Kind::Double))?;
-    let found = Saved::new(means?, variances?, numbers)?;
+    let found = Saved::new(means?, variances?, numbers)?.with_spreads(spreads?)?;
     match predictor.averaging_weights() {
         Some(weights) => found.with_weights(weights.to_vec()),
         None => Ok(found),
@@ -45,17 +45,21 @@ fn predicted(predictor: &Predictor, samples: &Batched, bar: &ProgressBar) -> Res
 /// Returns the mixture of the members for each sample, from their outputs `[m, B, C]`.
 ///
 /// # Errors
-/// Fails if libtorch fails.
+/// Fails if libtorch fails, or if a mean or a variance is not finite.
 pub fn mixtures(predictor: &Predictor, outputs: &Tensor) -> Result<Vec<Mixture>> {
     let (members, samples) = (outputs.size()[0] as usize, outputs.size()[1] as usize);
     let gaussians = predictor.model.head.gaussian().moments(outputs);
-    let [means, variances] = gaussians.each_ref().map(host_f64);
-    let (means, variances) = (means?, variances?);
+    let [means, variances, spreads] = gaussians.each_ref().map(host_f64);
+    let (means, variances, spreads) = (means?, variances?, spreads?);
+    let moments = |at: usize| Moments { mean: means[at], variance: variances[at], spread: spreads[at] };
+    if let Some(at) = (0..means.len()).find(|at| !moments(*at).are_sound()) {
+        bail!(moments(at).fault(at / samples, at % samples));
+    }
     let weights = predictor.averaging_weights().map_or(vec![1.0; members], <[f64]>::to_vec);
     let sum: f64 = weights.iter().sum();
     let shares: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
     let of = |sample: usize| (0..members).map(move |member| member * samples + sample);
-    let mixture = |sample| Mixture::new(&shares, of(sample).map(|at| (means[at], variances[at])));
+    let mixture = |sample| Mixture::new(&shares, of(sample).map(moments));
     Ok((0..samples).map(mixture).collect())
 }
 
@@ -100,8 +104,8 @@ impl Task for Numbers {
         false
     }
 
-    /// A mean and a variance of each member.
+    /// Returns the bytes of a mean, a variance, and at most the part of it that is that of the mean, of each member.
     fn saved_bytes(&self, members: u64, _: u64) -> u64 {
-        2 * members * Kind::Double.elt_size_in_bytes() as u64
+        3 * members * Kind::Double.elt_size_in_bytes() as u64
     }
 }

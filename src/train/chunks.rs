@@ -18,7 +18,7 @@ use crate::model::pieces::Whole;
 use crate::optimizers::OptimizerSpec;
 use crate::session::Session;
 use crate::subspace::Layout;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 
 /// The inputs of a training step that determine its memory.
 pub struct Step<'a> {
@@ -64,7 +64,7 @@ fn bytes(spec: &dyn MethodSpec, layout: &Layout, matrices: u64, numbers: u64) ->
 }
 
 fn head_numbers(spec: &dyn MethodSpec, layout: &Layout, images: usize) -> HeadNumbers {
-    Geometry::new(layout).head().map(|head| spec.head_numbers(head, images)).unwrap_or_default()
+    WeightSpace::new(layout).head().map(|head| spec.head_numbers(head, images)).unwrap_or_default()
 }
 
 /// Decides how many particles and images a step of this process, which computes the gradients of `own` particles, sends through
@@ -158,7 +158,7 @@ impl<'a> Step<'a> {
         let member = tensors * parameters * model.kind.elt_size_in_bytes() as u64;
         let copies = if self.method.squares_images() { layout.copies_bytes() } else { 0 };
         let compares = self.method.compares_particles();
-        let pairs = if compares { Geometry::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
+        let pairs = if compares { WeightSpace::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
         let beside = particles * numbers * Kind::Float.elt_size_in_bytes() as u64;

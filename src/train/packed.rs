@@ -17,7 +17,6 @@ use tch::Tensor;
 use super::batches::{Batches, TrainBatch};
 use super::context::{Context, Material};
 use super::run::{Outcome, Watch, store};
-use super::scaling::LossScale;
 use super::shared::Objectives;
 use super::training::Training;
 use super::{chunks, prefix};
@@ -87,11 +86,6 @@ fn check(contexts: &[Context]) -> Result<()> {
     contexts.iter().try_for_each(Context::check)?;
     let first = &contexts[0];
     ensure!(first.group().size() == 1, "packed runs are trained by one process");
-    if LossScale::of(first.model().kind).is_some() {
-        bail!(
-            "train.precision = \"f16\": scales the losses of each run by itself, and packed runs share passes: use \"bf16\" or \"f32\""
-        );
-    }
     let images = |context: &Context| context.material.holdout.train.len();
     if let Some(other) = contexts.iter().find(|other| images(other) != images(first)) {
         bail!(
@@ -138,7 +132,7 @@ struct Pack<'a> {
     chunker: Rc<Chunker>,
     /// The runs that train.
     members: Vec<Member<'a>>,
-    /// How the others have ended, with their places.
+    /// The outcomes of the other runs, with their places.
     ended: Vec<(usize, Result<Outcome>)>,
 }
 

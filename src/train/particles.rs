@@ -11,7 +11,7 @@ use crate::base::tensor::host_f64;
 use crate::machine::parallel::ProcessGroup;
 use crate::methods::{Method, Objective, Parts, Step};
 use crate::posterior::Posterior;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 
 /// Everything that steps and epochs change.
 pub(super) struct Particles {
@@ -37,7 +37,7 @@ impl Particles {
             theta: theta.shallow_clone(),
             seed,
             optimizer: training.optimizer.spec.build(&theta, factors.as_ref()),
-            geometry: Geometry::new(context.subspace.layout()),
+            geometry: WeightSpace::new(context.subspace.layout()),
             clip_norm: training.train.clip_norm,
         });
         let progress = Progress::new(context.particles(), method.diagnostics().len(), context.session.device);

@@ -1,5 +1,5 @@
-//! What comes before the first step: a method prepares itself by the first batch, and where particles are Gaussians, draws from where
-//! they start must not undo the network, since a training that begins with such noise ends in NaN, an epoch or an hour later.
+//! The work before the first step. A method prepares itself by the first batch. Where particles are Gaussians, draws from the Gaussians at
+//! the start must not undo the network, since a training that begins with such noise ends in NaN, an epoch or an hour later.
 
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};

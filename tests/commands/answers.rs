@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Place, assert_has, fixture, messages, printed, questions};
+use crate::common::{Place, assert_has, error_line, fixture, messages, printed, questions, with};
 use assert_cmd::Command;
 use bella::results::store::read;
 
@@ -47,6 +47,12 @@ fn particles_learn_and_answer_together_and_their_answers_are_scored_again() {
     let before = saved(&place);
     assert_has(&printed(&place.train(&[]).output().unwrap()), &["VQA accuracy"]);
     assert_eq!(saved(&place), before);
+    // Answers have no classes, of which there could be too few.
+    let attack = ["--attack", "apgd-t", "--epsilon", "0.01", "--attack-targets", "3"];
+    assert_has(
+        &error_line(with(place.command("eval", &[]), &attack), 1),
+        &["--attack and --ood are for images with classes"],
+    );
 }
 
 /// The loss of every epoch is the same with and without kept activations and cached patches, and one particle after the other.

@@ -135,7 +135,9 @@ fn laplace_predicts_numbers_in_closed_form() {
         done(place.train(&[]));
         let results = place.results();
         assert_eq!(number(&results, 0, "members") as i32, particles, "{more}");
-        assert!((number(&results, 0, "aleatoric") - 2.0) > 0.0, "the variance of the mean is part of each Gaussian");
+        // The variance of the mean is part of each Gaussian, and no noise.
+        let [noise, of_mean] = ["aleatoric", "epistemic"].map(|column| number(&results, 0, column));
+        assert!((noise - 2.0).abs() < 1e-6 && of_mean > 0.0, "{noise} {of_mean}");
     }
     for (more, rule) in [
         ("tuning = \"validation\"\n", "laplace with tuning = \"validation\" is of classes"),

@@ -213,6 +213,23 @@ fn a_run_that_fails_leaves_the_others_alone() {
     same_run(&place.path("results/runs/tiny").join(name), &alone.run());
 }
 
+/// A run whose predictions cannot be stored is named, and the others are evaluated.
+#[test]
+fn a_run_that_cannot_be_evaluated_leaves_the_others_alone() {
+    let [alone, packed] = [Place::with_tiny(), Place::with_tiny()];
+    done(with(alone.train(&["seed=3"]), &[]));
+    let run = alone.run();
+    let file = std::fs::read_dir(run.join("predictions")).unwrap().next().unwrap().unwrap().path();
+    let taken = packed.path("results").join(file.strip_prefix(alone.path("results")).unwrap());
+    std::fs::create_dir_all(taken).unwrap();
+    let variants = packed.write("variants.json", b"[[\"seed=3\"],[\"seed=4\"]]");
+    let output = with(packed.train(&[]), &["--variants", variants.to_str().unwrap()]).output().unwrap();
+    let (id, text) = (names(&[run]).remove(0), messages(&output));
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_has(&text, &[&format!("error: {id}: "), "error: 1 of 2 packed runs failed"]);
+    assert_eq!(cells(&packed.results(), "seed"), ["4"]);
+}
+
 /// A run that has come further waits for the others, and one that was paused in a pack goes on alone.
 #[test]
 fn runs_that_are_not_equally_far_go_on_together_and_alone() {

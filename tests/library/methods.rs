@@ -14,7 +14,7 @@ use bella::methods::{
 };
 use bella::model::families::shapes;
 use bella::posterior::{Draws, Posterior};
-use bella::subspace::geometry::Geometry;
+use bella::subspace::geometry::WeightSpace;
 use bella::subspace::{Layout, Shape};
 use tch::{Device, Kind, Tensor};
 
@@ -143,7 +143,7 @@ impl Case {
             theta: theta.copy(),
             seed: 7,
             optimizer: self.training.optimizer.spec.build(&theta, None),
-            geometry: Geometry::new(&layout),
+            geometry: WeightSpace::new(&layout),
             clip_norm: None,
         });
         (theta, method)

@@ -12,7 +12,7 @@ use bella::model::Model;
 use bella::model::network::Weights;
 use bella::posterior::{Masks, Place};
 use bella::schema::Tree;
-use bella::subspace::geometry::Geometry;
+use bella::subspace::geometry::WeightSpace;
 use bella::subspace::updates::mean;
 use bella::subspace::{Shape, Space, Subspace};
 use bella::tasks::{Loss, Recipe};
@@ -370,7 +370,7 @@ fn flipout_gives_each_image_signs_of_its_own() {
     let setting = Setting::clip(&low_rank());
     let theta = setting.apart();
     let mask = theta.zeros_like();
-    for update in Geometry::new(setting.subspace.layout()).updates() {
+    for update in WeightSpace::new(setting.subspace.layout()).updates() {
         let _ = update.a(&mask).fill_(1.0);
     }
     let mut rng = stream(8, Purpose::Noise, &[]);
@@ -555,11 +555,11 @@ fn magnified_losses_keep_small_gradients_in_half_precision() {
 #[test]
 fn dropout_knows_the_layers_and_equals_dropped_inputs() {
     let low = Setting::clip(&low_rank());
-    let inputs = Geometry::new(low.subspace.layout()).inputs().to_vec();
+    let inputs = WeightSpace::new(low.subspace.layout()).inputs().to_vec();
     assert_eq!(inputs.len(), low.subspace.layout().blocks.len());
     let full = Setting::timm("[subspace.full]");
     let layout = full.subspace.layout();
-    let masks = Masks { layers: Geometry::new(layout).inputs().to_vec(), rate: 0.5 };
+    let masks = Masks { layers: WeightSpace::new(layout).inputs().to_vec(), rate: 0.5 };
     let blocks = full.model.network.stages();
     let dropped: Vec<&str> = layout.columns.iter().filter(|c| c.takes_inputs).map(|c| c.name.as_str()).collect();
     assert_eq!(dropped.iter().filter(|name| name.starts_with("blocks.")).count(), 4 * blocks, "{dropped:?}");

@@ -19,7 +19,7 @@ use bella::model::network::Weights;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor};
 use bella::subspace::Subspace;
-use bella::subspace::geometry::Geometry;
+use bella::subspace::geometry::WeightSpace;
 use bella::tasks::{Classes, Loss};
 use bella::train::{Learner, Likelihood, Passes};
 use tch::{Device, Kind, Tensor};
@@ -120,7 +120,7 @@ fn every_method_takes_the_same_step_with_any_number_of_threads() {
                 theta: theta.shallow_clone(),
                 seed: 7,
                 optimizer: case.training.optimizer.spec.build(&theta, None),
-                geometry: Geometry::new(case.subspace.layout()),
+                geometry: WeightSpace::new(case.subspace.layout()),
                 clip_norm: None,
             });
             method.step(&mut theta, &mut case.likelihood(&batch, 1), 1.0).unwrap();

@@ -7,7 +7,7 @@ use bella::data::fields::{Fields, PIXELS};
 use bella::methods::{Extended, Extra, Objective, Request};
 use bella::model::Model;
 use bella::model::network::Weights;
-use bella::subspace::geometry::Geometry;
+use bella::subspace::geometry::WeightSpace;
 use bella::subspace::{Block, Shape, Subspace};
 use bella::train::{Learner, Likelihood, Passes};
 use tch::{Device, Kind, Tensor};
@@ -265,7 +265,7 @@ fn largest(a: &[Tensor], b: &[Tensor]) -> f64 {
 #[test]
 fn the_update_does_not_depend_on_the_choice_of_factors() {
     let setting = Setting::timm(PARTICLES);
-    let geometry = Geometry::new(setting.subspace.layout());
+    let geometry = WeightSpace::new(setting.subspace.layout());
     // The kernel depends on W only.
     let kernel =
         |theta: &Tensor| (-geometry.distances(theta) / geometry.distances(&setting.theta).mean(Kind::Double)).exp();

@@ -73,6 +73,19 @@ impl ImageFiles {
         ImageFiles { subset, ..self }
     }
 
+    /// Returns the numbers of the samples of a split that [`load`](Self::load) keeps of `numbers`, which has one of each listed sample.
+    ///
+    /// # Errors
+    /// Fails if the subset asks for more samples than there are.
+    pub fn kept_numbers(&self, split: SplitName, numbers: Vec<f32>) -> Result<Vec<f32>> {
+        // All are of one class.
+        let kept = chosen(self.subset, split, &vec![0; numbers.len()]).with_context(|| format!("data.{}", self.key))?;
+        Ok(match kept {
+            Some(kept) => kept.iter().map(|&sample| numbers[sample as usize]).collect(),
+            None => numbers,
+        })
+    }
+
     /// Returns how the files are decoded. With [`Resize::None`], images have the size of the first one, or of the first
     /// readable one if damaged images are skipped.
     fn decode(&self, request: &Request, listing: &Listing) -> Result<Decode> {

@@ -102,7 +102,7 @@ impl Dataset for List {
     fn numbers(&self) -> Result<Vec<f32>> {
         let rows = self.rows()?;
         let trained = rows.splits.iter().zip(&rows.numbers).filter(|(split, _)| **split == SplitName::Train);
-        Ok(trained.map(|(_, number)| *number).collect())
+        self.files.kept_numbers(SplitName::Train, trained.map(|(_, number)| *number).collect())
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -291,6 +291,18 @@ mod tests {
         let groups = train.groups.unwrap();
         assert_eq!((groups.names, groups.of), (vec!["a".to_string(), "b".into()], vec![1, 0]));
         assert_eq!(load(&*set, SplitName::Test).unwrap().labels, [2]);
+    }
+
+    /// The numbers by which a network scales what it learns are those that it trains on.
+    #[test]
+    fn numbers_are_those_of_the_subset() {
+        let root =
+            images("path,age,split\nimg/0.png,30,train\nimg/1.png,-2,train\nimg/2.png,7,train\nimg/3.png,8,test\n");
+        for (subset, expected) in [("", &[30.0, -2.0, 7.0][..]), ("subset = { train = 2 }", &[30.0, -2.0])] {
+            let set = of(root.path(), &format!("columns = {{ target = \"age\" }}\n{subset}"));
+            assert_eq!(set.numbers().unwrap(), expected);
+            assert_eq!(load(&*set, SplitName::Train).unwrap().numbers.unwrap(), expected);
+        }
     }
 
     #[test]

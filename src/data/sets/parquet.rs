@@ -183,8 +183,7 @@ impl Dataset for Parquet {
         if let Some(kept) = self.drawn(&tables, &labels, SplitName::Train) {
             numbers = kept.iter().map(|row| numbers[*row as usize]).collect();
         }
-        let kept = chosen(self.files.subset(), SplitName::Train, &vec![0; numbers.len()]).context("data.parquet")?;
-        Ok(kept.map_or_else(|| numbers.clone(), |kept| kept.iter().map(|row| numbers[*row as usize]).collect()))
+        self.files.kept_numbers(SplitName::Train, numbers)
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {

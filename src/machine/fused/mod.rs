@@ -32,7 +32,7 @@ unsafe extern "C" {
     fn bella_vectors() -> i64;
 }
 
-/// A frozen linear layer with a low-rank update a particle.
+/// A frozen linear layer with a low-rank update for each particle.
 #[derive(Clone, Copy)]
 pub struct Adapted<'a> {
     /// The frozen matrix W_0, `[out, in]`.
@@ -49,12 +49,17 @@ pub struct Adapted<'a> {
 
 impl Adapted<'_> {
     /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
-    /// operations.
+    /// operations, as it is where the numbers of particles do not fit each other, which they refuse.
     pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
-        let serves =
-            serves(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
+        let fits = [1, self.a.size()[0]].contains(&x.size()[0]) && self.b.size()[0] == self.a.size()[0];
+        let serves = fits
+            && serves(x)
+            && frozen(self.weight)
+            && self.bias.is_none_or(frozen)
+            && factor(self.a)
+            && factor(self.b);
         serves.then(|| {
             let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
@@ -161,13 +166,17 @@ mod tests {
     fn only_what_is_wanted_gets_a_gradient() {
         let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
         let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
-        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 1.0 };
+        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 4.0 };
         if let Some(y) = layer.forward(&x) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
             let expected =
                 Tensor::run_backward(&[plain([&x, &a, &b], &weight, None).sum(Kind::Float)], &[&b], false, false);
-            assert_eq!(found[0].size(), expected[0].size());
+            assert_near(&found, &expected, 1e-5);
         }
+        // More inputs than updates have no layer, and one update for several inputs is not that of the first alone.
+        let three = x.expand([3, -1, -1], false);
+        let of_one = Adapted { a: &a.narrow(0, 0, 1), b: &b.narrow(0, 0, 1), ..layer };
+        assert!(layer.forward(&three).is_none() && of_one.forward(&three).is_none());
         // A weight that is trained itself is left to libtorch.
         let trained = weight.set_requires_grad(true);
         assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x).is_none());
@@ -187,6 +196,20 @@ mod tests {
                 let expected = read.reshape([4, tokens, heads * channels]);
                 assert_near(&all(&found, &[&qkv]), &all(&expected, &[&wide]), tolerance);
             }
+        }
+    }
+
+    /// Without this, the tests above would compare nothing where the choice of loops is wrong.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn processors_with_vectors_take_the_one_pass() {
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq");
+        for (kind, expected) in [(Kind::Float, has_avx2 || has_avx512), (Kind::BFloat16, has_avx512)] {
+            assert_eq!(attention(&draw(&[1, 5, 12], kind), 2).is_some(), expected, "{kind:?}");
         }
     }
 

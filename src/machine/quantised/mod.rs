@@ -46,7 +46,7 @@ pub struct Quantised {
     kind: Kind,
 }
 
-/// What is stored of all rows.
+/// The stored form of all rows.
 #[derive(Debug)]
 enum Codes {
     /// Codes `[out, in]` (i8) and the largest absolute value of each row, `[out]` (f32).

@@ -132,7 +132,7 @@ mod tests {
     use crate::methods::{Answer, Evaluation, Request};
     use crate::posterior::Draws;
     use crate::subspace::Layout;
-    use crate::subspace::geometry::Geometry;
+    use crate::subspace::geometry::WeightSpace;
     use tch::Device;
 
     /// A linear layer with two outputs and three inputs, and its bias.
@@ -142,7 +142,7 @@ mod tests {
         layout.push("layer.bias", &[2]);
         layout.close_block("layer", 0, crate::subspace::Shape::Dense);
         let theta = Tensor::arange(rows * 8, (Kind::Double, Device::Cpu)).view([rows, 8]) + 1.0;
-        Parts { theta, seed: 5, optimizer: Box::new(Plain(0.1)), geometry: Geometry::new(&layout), clip_norm: None }
+        Parts { theta, seed: 5, optimizer: Box::new(Plain(0.1)), geometry: WeightSpace::new(&layout), clip_norm: None }
     }
 
     /// L = Σ θ² / 2 on two parts of equal size; it notes where it was evaluated.

@@ -41,7 +41,7 @@ pub static INTERVAL_SCORES: [&IntervalScore; 3] = [
     },
 ];
 
-/// What is predicted for a sample.
+/// The prediction for a sample.
 struct Predicted {
     mean: f64,
     deviation: f64,
@@ -68,7 +68,7 @@ pub struct Interval {
     pub samples: usize,
 }
 
-/// What was measured of the intervals of a test set.
+/// The measured properties of the intervals of a test set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     pub samples: usize,

@@ -3,8 +3,6 @@
 
 pub mod conformal;
 mod correlation;
-#[cfg(test)]
-mod goldens;
 mod scored;
 
 use super::{Better, Column, Unit};
@@ -28,7 +26,7 @@ pub struct NumberMetric {
     pub eval: fn(&[Sample]) -> Option<f64>,
 }
 
-/// What most metrics are: numbers that are better when they are lower, in files alone.
+/// The fields that most metrics share: they are better when they are lower, and files alone have them.
 const LOWER: NumberMetric = NumberMetric {
     key: "",
     short: "",
@@ -142,7 +140,7 @@ pub static NUMBER_METRICS: &[NumberMetric] = &[
     NumberMetric {
         key: "aleatoric",
         short: "Noise",
-        definition: "root of the mean of the members' variances: the deviation of the noise",
+        definition: "root of the mean of the members' noise",
         better: Better::Neither,
         eval: |all| Some(mean(all, |one| one.aleatoric).sqrt()),
         ..LOWER
@@ -150,7 +148,7 @@ pub static NUMBER_METRICS: &[NumberMetric] = &[
     NumberMetric {
         key: "epistemic",
         short: "Disagreement",
-        definition: "root of the mean variance of the members' means; empty for one member",
+        definition: "root of the mean variance of the mean, between members and within those of Laplace in closed form; empty if it is 0, as for one point",
         better: Better::Neither,
         eval: |all| Some(mean(all, |one| one.epistemic).sqrt()).filter(|spread| *spread > 0.0),
         ..LOWER
@@ -225,4 +223,43 @@ pub fn of_column(name: &str) -> Option<Column> {
     let metric = NUMBER_METRICS.iter().find(|metric| metric.key == name)?;
     let NumberMetric { short, definition, unit, better, .. } = *metric;
     Some(Column { short, definition, unit, better })
+}
+
+/// Every metric is compared with the packages that users know.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predictions::Numbers;
+
+    /// scripts/make_regression_goldens.py: torch-uncertainty 0.13.0, torchmetrics 1.9.0, scoringrules 0.10.0, uncertainty-toolbox 0.1.1,
+    /// scipy 1.17.1. QCE is in f32 there.
+    const GOLDENS: &str = include_str!("../../../tests/fixtures/regression.json");
+
+    fn list(value: &serde_json::Value) -> Vec<f64> {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|one| one.as_f64().map_or_else(|| list(one), |one| vec![one]))
+            .collect()
+    }
+
+    #[test]
+    fn metrics_are_those_of_the_packages() {
+        let cases: serde_json::Value = serde_json::from_str(GOLDENS).unwrap();
+        let mut compared = std::collections::BTreeSet::new();
+        for (name, case) in cases.as_object().unwrap() {
+            let predicted =
+                Numbers::new(list(&case["means"]), list(&case["variances"]), list(&case["numbers"])).unwrap();
+            let found = evaluate(&of_all(&predicted.with_weights(list(&case["weights"])).unwrap()));
+            for (key, expected) in case["metrics"].as_object().unwrap() {
+                let value = found.iter().find(|(column, _)| column == key).unwrap().1.unwrap();
+                let tolerance = if key == "qce" { 1e-6 } else { 1e-10 };
+                let apart = (value - expected.as_f64().unwrap()).abs();
+                assert!(apart < tolerance, "{name} {key}: {value} instead of {expected}");
+                compared.insert(key.as_str());
+            }
+        }
+        assert_eq!(compared.len(), NUMBER_METRICS.len(), "{compared:?}");
+    }
 }

@@ -6,6 +6,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 use rayon::prelude::*;
 
 use crate::predictions::Numbers;
+use crate::predictions::numbers::Moments;
 
 /// One sample with what was predicted of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,9 +15,9 @@ pub struct Sample {
     pub number: f64,
     /// The mean of the mixture.
     pub mean: f64,
-    /// The mean of the members' variances: the noise.
+    /// The mean of the members' noise.
     pub aleatoric: f64,
-    /// The variance of the members' means.
+    /// The variance of the mean: that of the members' means, and within members that are Gaussians of means.
     pub epistemic: f64,
     /// −log of the mixture's density at y.
     pub nll: f64,
@@ -53,7 +54,10 @@ pub fn of_all(predicted: &Numbers) -> Vec<Sample> {
 struct Member {
     share: f64,
     mean: f64,
+    /// The root of the whole variance, which is that of the noise and that of the mean.
     deviation: f64,
+    noise: f64,
+    spread: f64,
 }
 
 /// The mixture that the members predict for one sample.
@@ -76,10 +80,15 @@ fn distance(mean: f64, deviation: f64) -> f64 {
 }
 
 impl Mixture {
-    /// Creates the mixture of means and variances with shares that sum to 1.
-    pub fn new(shares: &[f64], moments: impl Iterator<Item = (f64, f64)>) -> Mixture {
-        let member =
-            |(share, (mean, variance)): (&f64, (f64, f64))| Member { share: *share, mean, deviation: variance.sqrt() };
+    /// Creates the mixture of sound Gaussians with shares that sum to 1.
+    pub fn new(shares: &[f64], moments: impl Iterator<Item = Moments>) -> Mixture {
+        let member = |(share, Moments { mean, variance, spread }): (&f64, Moments)| Member {
+            share: *share,
+            mean,
+            deviation: variance.sqrt(),
+            noise: variance - spread,
+            spread,
+        };
         Mixture(shares.iter().zip(moments).map(member).filter(|member| member.share > 0.0).collect())
     }
 
@@ -110,8 +119,9 @@ impl Mixture {
             (bound(-1.0).fold(f64::INFINITY, f64::min), bound(1.0).fold(f64::NEG_INFINITY, f64::max));
         loop {
             let middle = 0.5 * (low + high);
-            // The bounds are neighbours when no number is between them.
-            if middle <= low || middle >= high {
+            // The bounds are neighbours when no number is between them. Nothing is between bounds that are no numbers.
+            let is_between = low < middle && middle < high;
+            if !is_between {
                 return middle;
             }
             if self.below(middle) < share { low = middle } else { high = middle }
@@ -123,10 +133,10 @@ impl Mixture {
         [self.quantile(0.5 - 0.5 * share), self.quantile(0.5 + 0.5 * share)]
     }
 
-    /// Returns the noise and the variance of the members' means.
+    /// Returns the noise and the variance of the mean, between members and within them. Their sum is the variance of the mixture.
     pub fn variances(&self) -> [f64; 2] {
         let mean = self.mean();
-        [self.average(|member| member.deviation.powi(2)), self.average(|member| (member.mean - mean).powi(2))]
+        [self.average(|member| member.noise), self.average(|member| (member.mean - mean).powi(2) + member.spread)]
     }
 
     /// Returns E |X − y| − ½ E |X − X'| for independent X and X' of the mixture (Grimit et al. 2006).
@@ -148,7 +158,7 @@ impl Mixture {
     fn scored(&self, number: f64) -> Sample {
         let (mean, [aleatoric, epistemic]) = (self.mean(), self.variances());
         let deviation = (aleatoric + epistemic).sqrt();
-        let matched = Mixture(vec![Member { share: 1.0, mean, deviation }]);
+        let matched = Mixture(vec![Member { share: 1.0, mean, deviation, noise: aleatoric, spread: epistemic }]);
         let width = |share: f64| {
             let [low, high] = self.central(share);
             high - low
@@ -172,10 +182,25 @@ impl Mixture {
 mod tests {
     use super::*;
 
+    fn mixture(shares: &[f64], moments: &[(f64, f64)]) -> Mixture {
+        Mixture::new(shares, moments.iter().map(|&(mean, variance)| Moments { mean, variance, spread: 0.0 }))
+    }
+
+    /// The variance of N(a, v) with the noise s² is noise to s², and the members' means vary beside that.
+    #[test]
+    fn the_variance_of_a_mean_is_no_noise() {
+        let moments = [(1.0, 0.5), (3.0, 1.5)].map(|(mean, spread)| Moments { mean, variance: spread + 2.0, spread });
+        let both = Mixture::new(&[0.5, 0.5], moments.into_iter());
+        let [noise, of_mean] = both.variances();
+        assert!((noise - 2.0).abs() < 1e-12 && (of_mean - (1.0 + 1.0)).abs() < 1e-12, "{noise} {of_mean}");
+        let scored = both.scored(2.0);
+        assert_eq!((scored.aleatoric, scored.epistemic), (noise, of_mean));
+    }
+
     /// `python3 -c "from scipy.stats import norm; print(norm.ppf(0.95), norm.cdf(-8), norm.cdf(1.5))"`
     #[test]
     fn one_gaussian_is_that_of_scipy() {
-        let one = Mixture::new(&[1.0], [(3.0, 4.0)].into_iter());
+        let one = mixture(&[1.0], &[(3.0, 4.0)]);
         let [low, high] = one.central(0.9);
         assert!((high - 3.0 - 2.0 * 1.6448536269514722).abs() < 1e-12 && (high + low - 6.0).abs() < 1e-12);
         assert!((below(-8.0) / 6.22096057427178e-16 - 1.0).abs() < 1e-12, "{}", below(-8.0));
@@ -187,8 +212,8 @@ mod tests {
     /// Equal members are one Gaussian, whatever their weights, and far ones do not underflow.
     #[test]
     fn equal_members_are_one() {
-        let two = Mixture::new(&[0.3, 0.7], [(1.0, 2.0), (1.0, 2.0)].into_iter()).scored(4.0);
-        let one = Mixture::new(&[1.0], [(1.0, 2.0)].into_iter()).scored(4.0);
+        let two = mixture(&[0.3, 0.7], &[(1.0, 2.0), (1.0, 2.0)]).scored(4.0);
+        let one = mixture(&[1.0], &[(1.0, 2.0)]).scored(4.0);
         let pairs = [
             (two.nll, one.nll),
             (two.crps, one.crps),
@@ -199,17 +224,20 @@ mod tests {
             (two.epistemic, 0.0),
         ];
         assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-12), "{pairs:?}");
-        let far = Mixture::new(&[0.5, 0.5], [(0.0, 1.0), (1.0, 1.0)].into_iter()).scored(1e4);
+        let far = mixture(&[0.5, 0.5], &[(0.0, 1.0), (1.0, 1.0)]).scored(1e4);
         assert!(far.nll > 4e7 && far.nll.is_finite() && (far.place - 1.0).abs() < 1e-15);
     }
 
     /// Half of the mass lies below 0.5 between two narrow Gaussians at 0 and 1.
     #[test]
     fn quantiles_of_a_mixture() {
-        let apart = Mixture::new(&[0.5, 0.5], [(0.0, 1e-6), (1.0, 1e-6)].into_iter());
+        let apart = mixture(&[0.5, 0.5], &[(0.0, 1e-6), (1.0, 1e-6)]);
         let [low, high] = apart.central(0.9);
         assert!((low + 1e-3 * 1.2815515655446004).abs() < 1e-9, "{low}");
         assert!((high - 1.0 - 1e-3 * 1.2815515655446004).abs() < 1e-9, "{high}");
+        for odd in [f64::NAN, f64::INFINITY] {
+            assert!(!mixture(&[1.0], &[(0.0, odd)]).quantile(0.3).is_finite(), "a search that does not end");
+        }
         let [aleatoric, epistemic] = apart.variances();
         assert!((aleatoric - 1e-6).abs() < 1e-18 && (epistemic - 0.25).abs() < 1e-15);
     }

@@ -148,8 +148,9 @@ impl Parts {
             Kind::Int8 => {
                 let (scales, form) =
                     (self.take(&format!("{layer}.SCB"))?, self.0.remove(&format!("{layer}.weight_format")));
-                let form = form.map(Unread::tensor).transpose()?.map_or(0, |form| form.int64_value(&[]));
-                ensure!(form == 0, "its weight_format is {form}, and bella reads the rows as they are, 0");
+                let form = form.map(Unread::tensor).transpose()?;
+                let is_plain = form.is_none_or(|form| form.numel() == 1 && form.eq(0).all().int64_value(&[]) == 1);
+                ensure!(is_plain, "its weight_format is another one than that of rows as they are, 0");
                 let codes = self.take(name)?;
                 let quantised = Quantised::int8(codes, &scales, Kind::Half)?;
                 Ok(Some((name.to_string(), Unread::of_quantised(quantised))))
@@ -177,6 +178,10 @@ impl Parts {
         let [outputs, inputs] = shape[..] else {
             bail!("its shape is {shape:?}, and that of a linear layer has two axes")
         };
+        ensure!(
+            outputs > 0 && inputs > 0 && outputs.checked_mul(inputs).is_some(),
+            "its shape is {outputs} x {inputs}: must be two positive lengths"
+        );
         let table = self.take_kind(&format!("{name}.quant_map"), Kind::Float)?;
         expect_table(&table)?;
         let largest = self.take(&format!("{name}.absmax"))?.reshape([-1]);
@@ -198,7 +203,7 @@ impl Parts {
         let offset = state.get("nested_offset").and_then(Value::as_f64).context("its nested_offset is no number")?;
         let count = codes.size()[0];
         ensure!(
-            block > 0 && table.size() == [256] && scales.size() == [(count + block - 1) / block],
+            block > 0 && count > 0 && table.size() == [256] && scales.size() == [(count - 1) / block + 1],
             "its nested scales do not fit its nested_blocksize of {block}"
         );
         let own = Tensor::arange(count, (Kind::Int64, Device::Cpu)).divide_scalar_mode(block, "floor");
@@ -212,7 +217,16 @@ impl Parts {
         let zeros = self.take_kind(&format!("{layer}.qzeros"), Kind::Int)?;
         let scales = self.take(&format!("{layer}.scales"))?;
         let named = self.0.remove(&format!("{layer}.g_idx")).map(Unread::tensor).transpose()?;
-        ensure!(codes.dim() == 2 && zeros.dim() == 2 && scales.dim() == 2, "its tensors have not two axes");
+        ensure!(
+            codes.dim() == 2 && zeros.dim() == 2 && scales.dim() == 2 && codes.numel() > 0 && zeros.numel() > 0,
+            "its tensors have not two axes, or no number"
+        );
+        let plain = [Kind::Half, Kind::BFloat16, Kind::Float];
+        ensure!(
+            plain.contains(&scales.kind()),
+            "`{layer}.scales` is stored as {:?}: must be floating point",
+            scales.kind()
+        );
         let (codes, zeros, group) = match format {
             Format::Gptq { offset, group } => (spread(&codes, 0), spread(&zeros, 1) + offset, group),
             Format::Awq { group } => (in_order(&spread(&codes, 1)), in_order(&spread(&zeros, 1)), group),
@@ -324,6 +338,11 @@ mod tests {
         for (found, rule) in [
             (nf4(state("{}"), &[]), "blocksize is 0"),
             (nf4(state(r#"{"blocksize": 64, "shape": [64]}"#), &[]), "shape is [64]"),
+            (nf4(state(r#"{"blocksize": 64, "shape": [-8, -8]}"#), &[]), "-8 x -8: must be two positive lengths"),
+            (
+                nf4(state(r#"{"blocksize": 64, "shape": [4611686018427387904, 4]}"#), &[]),
+                "4611686018427387904 x 4: must be two positive lengths",
+            ),
             (nf4(state(plain), &[]), "lack `a.weight.quant_map`"),
             (nf4(state(plain), &[table]), "another one than that of nf4"),
             (nf4(("a.weight.quant_state.bitsandbytes__fp4", bytes(b"{}")), &[two]), "lack `a.weight.quant_state"),
@@ -338,6 +357,23 @@ mod tests {
             let all = all.map(|(name, tensor)| (name.to_string(), tensor)).into();
             Format::Gptq { offset: 1, group: Some(4) }.joined(all)
         };
+        let awq = |codes: &[i64], kind: Kind| {
+            let scales = Unread::of(Tensor::ones([1, 8], (kind, Device::Cpu)));
+            let all = [("a.qweight", words(codes)), ("a.qzeros", words(&[1, 1])), ("a.scales", scales)];
+            let found = Format::Awq { group: None }.joined(all.map(|(name, tensor)| (name.to_string(), tensor)).into());
+            format!("{:#}", found.err().unwrap())
+        };
+        assert!(awq(&[0, 1], Kind::Float).contains("have not two axes, or no number"));
+        assert!(awq(&[2, 1], Kind::Int).contains("`a.scales` is stored as Int: must be floating point"));
+        let eight = |form: &[u8]| {
+            let codes = Tensor::zeros([2, 3], (Kind::Int8, Device::Cpu));
+            let all = [("a.weight", codes), ("a.SCB", numbers(&[1.0; 2])), ("a.weight_format", bytes(form))];
+            Format::Bitsandbytes.joined(all.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into())
+        };
+        assert!(eight(&[0]).is_ok());
+        for form in [&[1][..], &[0, 0]] {
+            assert!(format!("{:#}", eight(form).err().unwrap()).contains("weight_format is another one"));
+        }
         let error = format!("{:#}", gptq(&[1, 8]).err().unwrap());
         assert!(error.contains("its columns name groups up to 1, but it has 1"), "{error}");
         let error = format!("{:#}", gptq(&[2, 8]).err().unwrap());

@@ -101,7 +101,8 @@ pub fn listed(path: &Path, header: &Value, start: u64) -> Result<Vec<(String, Un
             described(entry).with_context(|| format!("its header does not describe `{name}`"))?;
         let bytes = size.iter().product::<i64>() as u64 * kind.elt_size_in_bytes() as u64;
         ensure!(from <= to && to - from == bytes, "its header gives `{name}` another number of bytes than its shape");
-        ensure!(start + to <= behind, "it is cut off: `{name}` ends behind its end");
+        let end = start.checked_add(to);
+        ensure!(end.is_some_and(|end| end <= behind), "it is cut off: `{name}` ends behind its end");
         let content = Content::InFile(Rc::clone(&source), start + from);
         Ok((name.clone(), Unread { size, kind, content }))
     };
@@ -133,4 +134,35 @@ fn kind_of(dtype: &str) -> Option<Kind> {
         "BOOL" => Kind::Bool,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn places_outside_the_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.safetensors");
+        std::fs::write(&path, [0; 16]).unwrap();
+        let listed = |shape: serde_json::Value, offsets: [u64; 2]| {
+            let entry = json!({ "dtype": "U8", "shape": shape, "data_offsets": offsets });
+            listed(&path, &json!({ "a": entry }), 8).map_err(|why| format!("{why:#}"))
+        };
+        assert_eq!(listed(json!([8]), [0, 8]).unwrap().remove(0).1.tensor().unwrap().numel(), 8);
+        let most = u64::MAX;
+        for (shape, offsets, rule) in [
+            (json!([8]), [1, 9], "`a` ends behind its end"),
+            (json!([8]), [most - 9, most - 1], "`a` ends behind its end"),
+            (json!([8]), [8, 0], "another number of bytes than its shape"),
+            (json!([8]), [0, 7], "another number of bytes than its shape"),
+            (json!([-8]), [0, 8], "does not describe `a`"),
+            (json!([most / 4, 8]), [0, 8], "does not describe `a`"),
+        ] {
+            let error = listed(shape, offsets).err().unwrap();
+            assert!(error.contains(rule), "{error}");
+        }
+    }
 }

@@ -65,18 +65,19 @@ impl Gaussian {
         self.sigma.map(|sigma| sigma / self.scale.std)
     }
 
-    /// Returns the means and variances `[…]` in f64, in the unit of the numbers, from outputs `[…, C]`. Where the noise is fixed, the
-    /// variance of a, of which a linearised network predicts a Gaussian, may follow a.
-    pub fn moments(&self, outputs: &Tensor) -> [Tensor; 2] {
+    /// Returns the means, the variances, and the parts of these that are those of means, `[…]` in f64 each, in the unit of the numbers,
+    /// from outputs `[…, C]`. Where the noise is fixed, the variance of a, of which a linearised network predicts a Gaussian, may follow a.
+    pub fn moments(&self, outputs: &Tensor) -> [Tensor; 3] {
         let Scale { mean, std } = self.scale;
         let outputs = outputs.to_kind(Kind::Double);
         let [a, deviation] = self.standard(&outputs);
         let noise = deviation.square();
-        let variance = match outputs.size().last() {
-            Some(2) if self.sigma.is_some() => noise + outputs.select(-1, 1),
-            _ => noise,
+        let spread = match outputs.size().last() {
+            // A variance of 0 may be rounded to less.
+            Some(2) if self.sigma.is_some() => outputs.select(-1, 1).clamp_min(0.0),
+            _ => noise.zeros_like(),
         };
-        [a * std + mean, variance * (std * std)]
+        [a * std + mean, (noise + &spread) * (std * std), spread * (std * std)]
     }
 }
 
@@ -98,7 +99,8 @@ mod tests {
         let deviation = 2.0 * 0.5f64.exp().ln_1p();
         let expected = 0.5 * (2.0 * PI).ln() + deviation.ln() + 0.5 * (1.6 / deviation).powi(2);
         assert!((numbers(&gaussian.losses(&outputs, &y))[0] - expected).abs() < 1e-12);
-        let [mean, variance] = gaussian.moments(&outputs);
+        let [mean, variance, spread] = gaussian.moments(&outputs);
+        assert_eq!(numbers(&spread), [0.0]);
         assert!((numbers(&mean)[0] - 5.4).abs() < 1e-12 && (numbers(&variance)[0] - deviation.powi(2)).abs() < 1e-12);
     }
 
@@ -106,9 +108,16 @@ mod tests {
     fn a_fixed_noise_is_in_the_unit_of_the_numbers() {
         let gaussian = Gaussian { sigma: Some(3.0), scale: Scale { mean: 100.0, std: 10.0 } };
         let outputs = Tensor::from_slice(&[0.0f64, 1.0]).view([1, 2, 1]);
-        let [mean, variance] = gaussian.moments(&outputs);
+        let [mean, variance, _] = gaussian.moments(&outputs);
         assert_eq!(numbers(&mean), [100.0, 110.0]);
         assert!(numbers(&variance).iter().all(|variance| (variance - 9.0).abs() < 1e-12));
+        // A linearised network says how far a varies: by 0.2² around 1 here, which is 2² around 110.
+        let linearised = Tensor::from_slice(&[1.0f64, 0.04]).view([1, 1, 2]);
+        let [mean, variance, spread] = gaussian.moments(&linearised).map(|one| numbers(&one)[0]);
+        assert!(
+            mean == 110.0 && (variance - 13.0).abs() < 1e-12 && (spread - 4.0).abs() < 1e-12,
+            "{variance} {spread}"
+        );
         let found = numbers(&gaussian.losses(&outputs, &Tensor::from_slice(&[103f32, 110.0]).view([1, 2])));
         let base = 0.5 * (2.0 * PI).ln() + 3f64.ln();
         assert!((found[0] - base - 0.5).abs() < 1e-12 && (found[1] - base).abs() < 1e-12, "{found:?}");

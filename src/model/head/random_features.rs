@@ -14,7 +14,7 @@ pub struct RandomFeatures {
     pub bias: Tensor,
 }
 
-/// What is added to the variance of a feature vector.
+/// The number that is added to the variance of a feature vector.
 const EPS: f64 = 1e-6;
 
 impl RandomFeatures {

@@ -192,7 +192,7 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Unread)>, quantize: Opt
 /// A stored tensor: its name here, its stored name and its values.
 pub type Stored = (String, String, Unread);
 
-/// What is kept of a weight, by its name here.
+/// A function that returns the form in which a weight is kept, given its name here.
 pub type Store<'a> = &'a dyn Fn(&str, Weight) -> Result<Weight>;
 
 /// Tensors by the parameters of a network.

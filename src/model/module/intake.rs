@@ -1,4 +1,4 @@
-//! What a module takes: images, the tokens of texts, or rows of numbers.
+//! The inputs that a module takes: images, the tokens of texts, or rows of numbers.
 //!
 //! The loaded copies of a module ([`Copies`]) give every particle of a pass a module of its own.
 //! A module reads its parameters from tensors that it owns. Before a forward pass they are filled with a particle's

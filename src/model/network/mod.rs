@@ -15,6 +15,7 @@
 mod layers;
 pub mod low_rank;
 pub mod ops;
+mod parameters;
 pub mod scales;
 mod weights;
 
@@ -25,7 +26,8 @@ use crate::machine::memory::MemoryEstimate;
 use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 
 pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
-pub use weights::{Parameters, Weight, Weights};
+pub use parameters::{Parameters, Weight};
+pub use weights::Weights;
 
 /// The name of what travels between the stages of a network that has one value there.
 pub const HIDDEN: &str = "hidden";

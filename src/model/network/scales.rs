@@ -12,7 +12,7 @@ pub struct Scales {
     pub outputs: Tensor,
 }
 
-/// What stands behind a layer's name in the names of its factors.
+/// The text between a layer's name and `inputs` or `outputs` in the names of its factors.
 pub const SCALES: &str = ".scales";
 
 impl Scales {

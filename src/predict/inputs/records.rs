@@ -1,4 +1,4 @@
-//! What is predicted of images: one record per image, as CSV or JSON lines.
+//! Records of the predictions for images, one per image, as CSV or JSON lines.
 
 use std::borrow::Cow;
 use std::io::Write;

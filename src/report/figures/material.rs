@@ -9,7 +9,8 @@ use super::readings::distinct;
 use crate::metrics::Scores;
 use crate::plot::{Canvas, Chart};
 use crate::report::sources::{OfExperiment, RowView, Sources};
-use crate::results::series::{Series, without_shared};
+use crate::results::names::without_shared;
+use crate::results::series::Series;
 use crate::run::open_predictions;
 
 /// The number of shifted conditions shown beside the clean one, for each test set.

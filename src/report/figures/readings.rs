@@ -5,7 +5,8 @@ use crate::base::small::push_new;
 use crate::metrics;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
-use crate::results::series::{Series, Settings, names};
+use crate::results::names::names;
+use crate::results::series::{Series, Settings};
 
 /// One number of one run.
 #[derive(Clone, Debug)]

@@ -11,7 +11,8 @@ use crate::base::files::write_atomic;
 use crate::base::small::{capital, push_new};
 use crate::metrics::{self, Average, Better};
 use crate::plot::{Axis, Canvas, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};
-use crate::results::series::{RESULT_KEYS, of_table, without_shared};
+use crate::results::names::without_shared;
+use crate::results::series::{RESULT_KEYS, of_table};
 use crate::results::store::Table;
 
 /// Draws the runs of `table` (the rows of a results file) to the SVG file `path`, which is replaced atomically.

@@ -20,9 +20,9 @@ pub static ENTRY: Entry = Entry {
 words! {
     /// The weights with which particles start.
     enum Start {
-        /// Those of the checkpoint.
+        /// The weights of the checkpoint.
         Checkpoint = "checkpoint",
-        /// Those of the checkpoint, but for random ones of the linear layers.
+        /// The weights of the checkpoint, but for those of linear layers, which are drawn at random.
         Random = "random",
     }
 }
@@ -38,6 +38,10 @@ settings! {
 impl SubspaceSpec for Spec {
     fn key(&self) -> &'static str {
         ENTRY.key
+    }
+
+    fn equal_starts(&self, head: Training) -> bool {
+        self.start == Start::Checkpoint && head != Training::Always
     }
 
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
@@ -160,5 +164,21 @@ impl Subspace for Full {
         let (layout, names) = (self.layout.clone(), self.names.clone());
         let start = self.start.iter().map(Tensor::shallow_clone).collect();
         Box::new(Full { layout, names, start, redrawn: self.redrawn.clone(), head: self.head.again() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn particles_that_draw_their_weights_do_not_start_equal() {
+        for (start, head, equal) in [
+            (Start::Checkpoint, Training::WithBackbone, true),
+            (Start::Checkpoint, Training::Always, false),
+            (Start::Random, Training::WithBackbone, false),
+        ] {
+            assert_eq!(Spec { start }.equal_starts(head), equal);
+        }
     }
 }

@@ -6,10 +6,12 @@
 //! | W_0 | the weight of the checkpoint, `[out, in]`, frozen and shared |
 //! | r_i, s_i | the factors of the inputs and of the outputs of particle i, `[in]` and `[out]` |
 //! | y = (W_0 (x ∘ r_i)) ∘ s_i + b_i | (equation 5), so that no weight of a particle is formed |
+//! | the columns of a layer | r_i − 1, s_i − 1 and b_i, so that a weight decay or a prior around 0 keeps the factors near 1 |
 //!
 //! Factors start at N(1, `std`²), as the authors' `random_sign_init` below 0 has them, or as random signs; b starts at the
 //! checkpoint's. Differs from the authors' networks, which are trained from nothing: there W_0 is trained, too, by all members
-//! together, and `std` is 0.5; here it is frozen, and the default is small enough for particles to stay near the checkpoint.
+//! together, without weight decay of the factors, and `std` is 0.5; here it is frozen, and the default is small enough for particles to
+//! stay near the checkpoint.
 
 use anyhow::{Context, Result, ensure};
 use rand::RngExt;
@@ -165,9 +167,10 @@ impl Subspace for RankOne {
         let factors = |index: usize, count: i64| {
             let mut rng = stream(seed, Purpose::Init, &[particle, index as u64]);
             let mut draw = || match self.std {
-                Some(std) => (1.0 + std * normal(&mut rng)) as f32,
-                None if rng.random_bool(0.5) => 1.0,
-                None => -1.0,
+                Some(std) => (std * normal(&mut rng)) as f32,
+                // The signs 1 and −1.
+                None if rng.random_bool(0.5) => 0.0,
+                None => -2.0,
             };
             Tensor::from_slice(&(0..count).map(|_| draw()).collect::<Vec<f32>>())
         };
@@ -179,7 +182,7 @@ impl Subspace for RankOne {
         let mut rest = leaves.iter().map(Tensor::shallow_clone);
         for Layer { name, bias, .. } in &self.layers {
             if let (Some(inputs), Some(outputs)) = (rest.next(), rest.next()) {
-                weights.scale(name, Scales { inputs, outputs });
+                weights.scale(name, Scales { inputs: inputs + 1.0, outputs: outputs + 1.0 });
             }
             if let Some(own) = bias.as_ref().and_then(|_| rest.next()) {
                 weights.replace(&format!("{name}.bias"), own);
@@ -195,7 +198,7 @@ impl Subspace for RankOne {
     fn origin(&self) -> Tensor {
         let options = (Kind::Float, Device::Cpu);
         let head = |head: &Head| Tensor::zeros([(head.weight.numel() + head.bias.numel()) as i64], options);
-        self.joined(|_, count| Tensor::ones([count], options), head)
+        self.joined(|_, count| Tensor::zeros([count], options), head)
     }
 
     /// A mean of such weights has no rank of one, so one particle alone is combined, with the coefficient 1.
@@ -253,7 +256,7 @@ mod tests {
         let golden = Golden::of_authors("cheap_ensembles");
         let of = |name: &str| golden.tensor(&format!("batch_ensemble/{name}"));
         let factors = [wave(&[MEMBERS, INPUTS], 1.1), wave(&[MEMBERS, OUTPUTS], 1.9)].map(|wave| wave * 0.5 + 1.0);
-        let mut theta = Tensor::cat(&[&factors[0], &factors[1], &wave(&[MEMBERS, OUTPUTS], 1.3)], 1);
+        let mut theta = Tensor::cat(&[&factors[0] - 1.0, &factors[1] - 1.0, wave(&[MEMBERS, OUTPUTS], 1.3)], 1);
         let (subspace, base) = (subspace(), base());
         let target = wave(&[4, OUTPUTS], 2.1);
         let pass = |theta: &Tensor| {
@@ -272,6 +275,18 @@ mod tests {
             theta = &theta - pass(&theta).1 * 0.02;
         }
         near(&pass(&theta).0, &of("end"), 1e-12);
+    }
+
+    /// A weight decay, which pulls columns to 0, pulls the factors to 1 and so to the checkpoint.
+    #[test]
+    fn columns_of_nothing_are_the_checkpoint() {
+        let (subspace, base) = (subspace(), base());
+        let theta = subspace.origin().unsqueeze(0);
+        assert_eq!(theta.narrow(1, 0, INPUTS + OUTPUTS).abs().max().double_value(&[]), 0.0);
+        let leaves = subspace.layout().leaves(&theta, Kind::Double, false);
+        let x = wave(&[1, 4, 1, INPUTS], 0.9);
+        let y = subspace.weights(&base, &leaves).linear("w").forward(&x);
+        near(&y, &Weights::frozen(&base).linear("w").forward(&x), 1e-6);
     }
 
     /// Rows of a layer, and the weight that leaves, are those of the whole.
@@ -303,9 +318,9 @@ mod tests {
         };
         let start = |std| RankOne::new(vec![layer()], std, None).initial(3, 1).unwrap().to_kind(Kind::Double);
         let factors = start(Some(0.1)).narrow(0, 0, 4000);
-        assert!((factors.mean(Kind::Double).double_value(&[]) - 1.0).abs() < 0.005);
+        assert!(factors.mean(Kind::Double).double_value(&[]).abs() < 0.005);
         assert!((factors.std(true).double_value(&[]) - 0.1).abs() < 0.005);
-        let signs = start(None).narrow(0, 0, 4000);
+        let signs = start(None).narrow(0, 0, 4000) + 1.0;
         assert_eq!(signs.abs().ne(1.0).sum(Kind::Int64).int64_value(&[]), 0);
         assert!(signs.mean(Kind::Double).double_value(&[]).abs() < 0.06);
         assert_eq!(start(Some(0.1)).narrow(0, 4000, 1000).abs().max().double_value(&[]), 0.0);

@@ -18,7 +18,7 @@ use super::layout::{Block, Column, HEAD_WEIGHT, Layout, Shape};
 const AT_ONCE: i64 = 1 << 21;
 
 /// Computes pairwise squared distances in weight space and their weighted gradients.
-pub struct Geometry {
+pub struct WeightSpace {
     groups: Vec<Group>,
     blocks: i64,
     inputs: Vec<Inputs>,
@@ -76,8 +76,8 @@ struct Group {
     indices: OnceCell<Tensor>,
 }
 
-impl Geometry {
-    pub fn new(layout: &Layout) -> Geometry {
+impl WeightSpace {
+    pub fn new(layout: &Layout) -> WeightSpace {
         let mut groups: Vec<Group> = Vec::new();
         for (index, Block { columns, shape, .. }) in layout.blocks.iter().enumerate() {
             let (index, start, length) = (index as i64, columns.start, columns.end - columns.start);
@@ -103,7 +103,7 @@ impl Geometry {
         };
         let inputs = layout.columns.iter().filter_map(of).collect();
         let head = layout.columns.iter().find(|column| column.name == HEAD_WEIGHT).and_then(of);
-        Geometry { groups, blocks: layout.blocks.len() as i64, inputs, head }
+        WeightSpace { groups, blocks: layout.blocks.len() as i64, inputs, head }
     }
 
     /// Returns the weight of a trained head `[C, d]`, whose bias `[C]` follows in the columns; `None` if the head is frozen.

@@ -44,7 +44,7 @@ fn max_difference(a: &Tensor, b: &Tensor) -> f64 {
 }
 
 /// Returns the weighted gradients alone, and checks the norm that is returned with them.
-fn weighted_gradients(geometry: &Geometry, theta: &Tensor, c: &Tensor, pairs: &Pairs) -> Tensor {
+fn weighted_gradients(geometry: &WeightSpace, theta: &Tensor, c: &Tensor, pairs: &Pairs) -> Tensor {
     let sum = theta.zeros_like();
     let norm = geometry.add_weighted_gradients(theta, c, pairs, &sum).double_value(&[]);
     let expected = sum.norm().double_value(&[]);
@@ -55,7 +55,7 @@ fn weighted_gradients(geometry: &Geometry, theta: &Tensor, c: &Tensor, pairs: &P
 #[test]
 fn traces_equal_formed_products() {
     let theta = theta(4);
-    let distances = Geometry::new(&layout()).distances(&theta);
+    let distances = WeightSpace::new(&layout()).distances(&theta);
     assert!(max_difference(&distances, &direct(&theta)) < 1e-12);
 }
 
@@ -69,14 +69,14 @@ fn gradients_equal_autograd() {
     let total = (&c * direct(&leaf)).sum(Kind::Double) / 2.0;
     let expected = Tensor::run_backward(&[total], &[&leaf], false, false);
     let ours = {
-        let (geometry, theta) = (Geometry::new(&layout()), leaf.detach());
+        let (geometry, theta) = (WeightSpace::new(&layout()), leaf.detach());
         weighted_gradients(&geometry, &theta, &c, &geometry.pairs(&theta))
     };
     assert!(max_difference(&ours, &expected[0]) < 1e-12);
 }
 
 fn worst_relative_error(theta: &Tensor) -> f64 {
-    let distances = Geometry::new(&layout()).distances(theta);
+    let distances = WeightSpace::new(&layout()).distances(theta);
     let expected = direct(&theta.to_kind(Kind::Double));
     ((&distances - &expected).abs() / expected.clamp_min(1e-30)).max().double_value(&[])
 }
@@ -107,7 +107,7 @@ fn a_group_is_of_blocks_at_even_distances() {
         }
         push_block(&mut layout, name, 5, 3);
     }
-    let groups: Vec<Vec<i64>> = Geometry::new(&layout).groups.iter().map(|g| g.starts.clone()).collect();
+    let groups: Vec<Vec<i64>> = WeightSpace::new(&layout).groups.iter().map(|g| g.starts.clone()).collect();
     assert_eq!(groups, [vec![0, 16], vec![32], vec![35, 51]]);
 }
 
@@ -119,7 +119,7 @@ fn turns_change_nothing() {
     for name in ["first", "second"] {
         push_block(&mut layout, name, 2000, 2200);
     }
-    let geometry = Geometry::new(&layout);
+    let geometry = WeightSpace::new(&layout);
     assert_eq!([3, 300].map(|n| geometry.groups[0].turns(n).count()), [1, 2]);
     let count = 300 * layout.parameters();
     let theta = Tensor::arange(count, (Kind::Double, tch::Device::Cpu)).sin().view([300, -1]);

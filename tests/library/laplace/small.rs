@@ -284,9 +284,10 @@ fn numbers_equal_laplace_torch() {
             let at = pass(&tests);
             let v = Projected::new(&curvature, &maps, &at).unwrap().variance(precision).unwrap().view([-1, 1]);
             near(&v, &tensor(&list(&golden["found"][key]["variance"]), &[-1, 1]), 1e-9, key);
-            let [means, variances] = gaussian.moments(&Tensor::cat(&[&at.logits, &v], 1));
+            let [means, variances, spreads] = gaussian.moments(&Tensor::cat(&[&at.logits, &v], 1));
             near(&means, &(tensor(&list(&golden["found"][key]["mean"]), &[-1]) * std + mean), 1e-12, key);
             near(&variances, &((v.view([-1]) + sigma * sigma) * std * std), 1e-12, key);
+            near(&spreads, &(v.view([-1]) * std * std), 1e-12, key);
         }
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::golden::{self, Golden};
 use crate::methods::{Answer, Request};
 use crate::optimizers::Optimizer;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 /// Gradient descent with weight decay and its own state, as AdamW and SGD have.
@@ -69,7 +69,7 @@ fn from(spec: Spec, theta: Tensor) -> BayesTune {
     let mut layout = Layout::default();
     layout.push("weight", &[theta.size()[1]]);
     layout.close_block("weight", 0, Shape::Dense);
-    let geometry = Geometry::new(&layout);
+    let geometry = WeightSpace::new(&layout);
     let parts = Parts { theta, seed: 1, optimizer: Box::new(Decaying), geometry, clip_norm: None };
     BayesTune::new(spec, parts)
 }

@@ -97,12 +97,12 @@ impl MethodSpec for Spec {
         3
     }
 
-    /// The noise, the noisy factors in theta, the gradients by both, and the sums of two of them.
     /// The noise of Flipout is in the factors.
     fn asks_for_extras(&self) -> bool {
         true
     }
 
+    /// The noise, the noisy factors in theta, the gradients by both, and the sums of two of them.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
         7
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::golden::Golden;
 use crate::methods::Answer;
 use crate::methods::doubles::Plain;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 const RANK: i64 = 2;
@@ -66,7 +66,7 @@ fn method_with(flipout: bool) -> Blob {
             layout.close_block("head", from + RANK * (INPUTS + OUTPUTS), Shape::Dense);
         }
     }
-    let geometry = Geometry::new(&layout);
+    let geometry = WeightSpace::new(&layout);
     let parts = Parts { theta: start(), seed: 1, optimizer: Box::new(Plain(0.1)), geometry, clip_norm: None };
     let spec =
         Spec { particles: 2, std_lr: 0.01, kl_lr: 0.001, prior_std: 0.2, init: 0.05, cycle: 3, flipout, samples: 1 };
@@ -209,7 +209,7 @@ fn a_step_is_that_of_the_authors_code() {
         theta: theta.copy(),
         seed: 1,
         optimizer: Box::new(Plain(0.1)),
-        geometry: Geometry::new(&layout),
+        geometry: WeightSpace::new(&layout),
         clip_norm: None,
     };
     let spec = Spec {

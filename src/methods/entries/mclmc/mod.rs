@@ -97,7 +97,7 @@ impl Spec {
 }
 
 impl Spec {
-    /// Returns what is said of tuning.
+    /// Returns the settings of tuning.
     fn wanted(&self) -> Wanted {
         let Spec { energy_variance, tune_steps, step_size, length, .. } = *self;
         Wanted { energy_variance, steps: tune_steps, step_size, length }
@@ -208,7 +208,8 @@ impl Mclmc {
         let more = (gradient.size()[1] - 1).max(1) as f64;
         let kind = self.direction.kind();
         let length = gradient.norm_scalaropt_dim(2.0, [1], true).to_kind(Kind::Double);
-        let away = -gradient / length.clamp_min(f64::MIN_POSITIVE).to_kind(kind);
+        // A gradient of nothing has no direction; the least length is a number in f32, too.
+        let away = -gradient / length.clamp_min(f64::from(f32::MIN_POSITIVE)).to_kind(kind);
         let along = (&self.direction * &away).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
         let delta = self.tuning.step_size() * &length * (share / more);
         let zeta = (-&delta).exp();

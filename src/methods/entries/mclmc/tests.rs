@@ -120,3 +120,14 @@ fn phases_follow_each_other_and_survive_a_file() {
     let gradients = start.narrow(0, 0, 1).square() * start.pow_tensor_scalar(3);
     near(&plain, &(&start - gradients * 0.1), 1e-12);
 }
+
+/// Where nothing pulls, a chain goes straight on.
+#[test]
+fn a_gradient_of_nothing_turns_nothing() {
+    let theta = Tensor::ones([1, 4], (Kind::Float, tch::Device::Cpu));
+    let mut method = Mclmc::new(spec(), parts(&theta));
+    let before = method.direction.copy();
+    let grown = method.turn(&theta.zeros_like(), OUTER);
+    near(&method.direction, &before, 1e-6);
+    near(&grown, &grown.zeros_like(), 1e-6);
+}

@@ -18,7 +18,7 @@ const KEPT: f64 = 149.0 / 151.0;
 /// The largest growth of ε in a step.
 const GROWTH: f64 = 2.0;
 
-/// What the settings say of tuning.
+/// The settings of tuning.
 pub struct Wanted {
     /// The variance of a step's energy error for each column.
     pub energy_variance: f64,

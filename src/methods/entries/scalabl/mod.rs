@@ -243,10 +243,13 @@ impl Objective for OfDirections<'_> {
 }
 
 impl Method for Scalabl {
+    /// Turns theta, so that the rows of each A are those that m and σ belong to.
+    fn prepare(&mut self, theta: &Tensor, _: &mut dyn Objective) -> Result<()> {
+        self.turn(theta);
+        Ok(())
+    }
+
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        if self.steps == 0 {
-            self.turn(theta);
-        }
         let [mean, std] = self.moments();
         let mut sums: Option<[Tensor; 4]> = None;
         for part in 0..objective.parts() {

@@ -3,7 +3,7 @@ use tch::Kind;
 use super::*;
 use crate::base::golden::{Golden, near};
 use crate::methods::doubles::Plain;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 const RANK: i64 = 2;
@@ -28,7 +28,7 @@ fn spec(divergence: Divergence) -> Spec {
 }
 
 fn method(blocks: &[&str], theta: &Tensor, divergence: Divergence) -> Scalabl {
-    let geometry = Geometry::new(&layout(blocks));
+    let geometry = WeightSpace::new(&layout(blocks));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer: Box::new(Plain(0.1)), geometry, clip_norm: None };
     Scalabl::new(spec(divergence), parts)
 }
@@ -79,6 +79,7 @@ fn steps_are_those_of_the_authors_code() {
     let b = golden.tensor("before/b") * signs.tr();
     theta.narrow(1, RANK * INPUTS, OUTPUTS * RANK).copy_(&b.matmul(&left.tr()).reshape([1, -1]));
     let mut layer = Layer { golden: Golden::of_authors("scalabl") };
+    method.prepare(&theta, &mut layer).unwrap();
     for step in 0..3 {
         near(
             &Tensor::from(spec::doubling_weight(step, 3)),
@@ -150,10 +151,10 @@ fn start() -> Tensor {
 #[test]
 fn a_posterior_moves_rows_along_themselves() {
     let mut theta = start();
-    let method = method(&["first", "second"], &theta, Divergence::Reverse);
+    let mut method = method(&["first", "second"], &theta, Divergence::Reverse);
     let update = method.updates[1];
     let product = update.b(&theta).matmul(&update.a(&theta));
-    method.turn(&theta);
+    method.prepare(&theta, &mut Cubic { weights: theta.copy() }).unwrap();
     near(&update.b(&theta).matmul(&update.a(&theta)), &product, 1e-12);
     let gram = update.a(&theta).matmul(&update.a(&theta).transpose(1, 2));
     let mean = method.moments()[0].narrow(1, RANK, RANK);
@@ -174,13 +175,18 @@ fn a_posterior_moves_rows_along_themselves() {
 #[test]
 fn a_resumed_run_goes_on_alike() {
     let mut objective = Cubic { weights: start().narrow(0, 0, 1) };
+    let prepared = |method: &mut Scalabl, theta: &Tensor| {
+        method.prepare(theta, &mut Cubic { weights: start().narrow(0, 0, 1) }).unwrap();
+    };
     let mut run = |method: &mut Scalabl, theta: &mut Tensor, steps: usize| {
         (0..steps).for_each(|_| drop(method.step(theta, &mut objective, 1.0).unwrap()));
     };
     let fresh = || method(&["first", "second"], &start(), Divergence::Reverse);
     let (mut whole, mut theta) = (fresh(), start());
+    prepared(&mut whole, &theta);
     run(&mut whole, &mut theta, 6);
     let (mut first, mut again) = (fresh(), start());
+    prepared(&mut first, &again);
     run(&mut first, &mut again, 3);
     let mut state = State::default();
     first.save(&mut state);

@@ -21,7 +21,7 @@ use super::settings::Spec;
 use crate::methods::kernel::Kernel;
 use crate::methods::{Evaluation, Objective, Output};
 
-/// What the authors' code adds to the squared length of a gradient, and to a bandwidth.
+/// The number that the authors' code adds to the squared length of a gradient, and to a bandwidth.
 const TINY: f64 = 1e-12;
 
 /// Returns φ at `theta: [n, P]`, with n ≥ 2.

@@ -43,7 +43,7 @@ use crate::methods::{
 };
 use crate::subspace::geometry::Pairs;
 use diagnostics::{DIAGNOSTICS, diagnose};
-use settings::{Domain, Drive, Flow, Space, Spec};
+use settings::{Domain, Drive, Space, Spec};
 
 pub static ENTRY: Entry = Entry {
     key: "svgd",
@@ -185,28 +185,18 @@ impl Svgd {
 
     /// Returns the first term of φ, from the kernel `[L, n, n]` or `[1, n, n]`.
     fn drive(&self, theta: &Tensor, kernel: &Tensor, objective: &mut dyn Objective) -> Result<Driven> {
-        if self.spec.flow == Flow::Wasserstein {
-            let Evaluation { losses, gradients } = objective.losses(theta)?;
-            return Ok(Driven { losses, drive: gradients, cosine: None });
+        if self.spec.drive == Drive::Weight {
+            let matrices = (kernel / self.spec.particles as f64).expand([self.parts.geometry.blocks(), -1, -1], false);
+            let request = Request::losses(theta).with(Extra::Mixing(&matrices));
+            let answer = objective.evaluate(&request).map_err(|error| advised(error, UNMIXED))?;
+            let Extended { own, extra: drive } = answer.extended()?;
+            let cosine = mean_cosine(&drive, &own.gradients);
+            return Ok(Driven { losses: own.losses, drive, cosine: Some(cosine) });
         }
-        let kernel = kernel / self.spec.particles as f64;
-        let weigh = match self.spec.drive {
-            Drive::Own => own,
-            Drive::Shared => shared,
-            Drive::Weight => {
-                let matrices = kernel.expand([self.parts.geometry.blocks(), -1, -1], false);
-                let request = Request::losses(theta).with(Extra::Mixing(&matrices));
-                let answer = objective.evaluate(&request).map_err(|error| advised(error, UNMIXED))?;
-                let Extended { own, extra: drive } = answer.extended()?;
-                let cosine = mean_cosine(&drive, &own.gradients);
-                return Ok(Driven { losses: own.losses, drive, cosine: Some(cosine) });
-            }
-        };
         let Evaluation { losses, gradients } = objective.losses(theta)?;
-        let kernel = kernel.to_kind(gradients.kind());
         for (block, (start, length)) in self.parts.geometry.block_columns().into_iter().enumerate() {
             let block = if self.spec.kernel == Domain::Global { 0 } else { block as i64 };
-            weigh(&kernel.get(block), gradients.narrow(1, start, length));
+            self.spec.weigh(&kernel.get(block), gradients.narrow(1, start, length));
         }
         Ok(Driven { losses, drive: gradients, cosine: None })
     }
@@ -225,17 +215,6 @@ struct Driven {
     losses: Tensor,
     drive: Tensor,
     cosine: Option<Tensor>,
-}
-
-/// Overwrites the gradients of a block with Σ_j k_ij ∇_i L_i.
-fn own(kernel: &Tensor, mut gradients: Tensor) {
-    let _ = gradients.g_mul_(&kernel.sum_dim_intlist([1i64].as_slice(), true, kernel.kind()));
-}
-
-/// Overwrites the gradients of a block with Σ_j k_ij ∇_j L_j.
-fn shared(kernel: &Tensor, mut gradients: Tensor) {
-    let mixed = kernel.matmul(&gradients);
-    gradients.copy_(&mixed);
 }
 
 /// Returns the mean over particles of the cosine between the rows of two matrices `[n, P]`.

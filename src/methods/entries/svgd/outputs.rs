@@ -20,7 +20,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor, with_grad};
 
 use super::diagnostics::diagnose;
-use super::settings::{Drive, Flow, Space, Spec};
+use super::settings::{Space, Spec};
 use crate::base::tensor::label_log_probabilities;
 use crate::methods::kernel::Kernel;
 use crate::methods::{Evaluation, Objective, Output};
@@ -111,12 +111,9 @@ impl Pushed {
 
     /// Returns the first term, from the gradients `[n, K]` of the particles' own losses.
     fn drive(&self, spec: &Spec, gradients: &Tensor) -> Tensor {
-        let kernel = (self.kernel.values.get(0) / spec.particles as f64).to_kind(gradients.kind());
-        match (spec.flow, spec.drive) {
-            (Flow::Wasserstein, _) => gradients.shallow_clone(),
-            (Flow::Stein, Drive::Own) => kernel.sum_dim_intlist([1i64].as_slice(), true, gradients.kind()) * gradients,
-            (Flow::Stein, _) => kernel.matmul(gradients),
-        }
+        let drive = gradients.copy();
+        spec.weigh(&self.kernel.values.get(0), drive.shallow_clone());
+        drive
     }
 
     fn diagnostics(&self, drive: &Tensor, repulsion: &Tensor) -> Tensor {

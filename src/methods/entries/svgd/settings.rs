@@ -135,6 +135,22 @@ impl Spec {
         }
     }
 
+    /// Turns the particles' own gradients `[n, K]` into the first term of φ, in place, by the kernel `[n, n]` of their block. With
+    /// `drive = "weight"` the gradients of particles have a common basis, as with `"shared"`.
+    pub fn weigh(&self, kernel: &Tensor, mut gradients: Tensor) {
+        let kernel = (kernel / self.particles as f64).to_kind(gradients.kind());
+        match (self.flow, self.drive) {
+            (Flow::Wasserstein, _) => {}
+            (Flow::Stein, Drive::Own) => {
+                let _ = gradients.g_mul_(&kernel.sum_dim_intlist([1i64].as_slice(), true, kernel.kind()));
+            }
+            (Flow::Stein, Drive::Shared | Drive::Weight) => {
+                let mixed = kernel.matmul(&gradients);
+                gradients.copy_(&mixed);
+            }
+        }
+    }
+
     /// Returns the coefficients c with Σ_j c_ij ∇_i D_ij = the second term of φ, `[L, n, n]`.
     pub fn repulsion(&self, kernel: &Kernel) -> Tensor {
         match self.flow {

@@ -1,9 +1,10 @@
+use super::settings::Flow;
 use super::*;
 use crate::base::golden::near;
 use crate::methods::Answer;
 use crate::methods::doubles::Plain;
 use crate::methods::kernel::{LogN, Median};
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 /// An objective with fixed gradients, whatever theta is.
@@ -58,7 +59,7 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
 
 /// Returns minus the direction φ of one step.
 fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
-    let (optimizer, geometry) = (Box::new(Plain(1.0)), Geometry::new(layout));
+    let (optimizer, geometry) = (Box::new(Plain(1.0)), WeightSpace::new(layout));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
     let mut method = spec.build(parts);
     let mut moved = theta.copy();
@@ -170,7 +171,7 @@ fn repulsion_moves_close_particles_apart() {
     for (layout, width) in [(dense(10), 10), (low_rank(), 10)] {
         let first = low_rank_theta().narrow(0, 0, 1);
         let theta = Tensor::cat(&[&first, &(&first * 1.01)], 0);
-        let geometry = Geometry::new(&layout);
+        let geometry = WeightSpace::new(&layout);
         let before = geometry.distances(&theta).sum(Kind::Double).double_value(&[]);
         let zero = Tensor::zeros([2, width], (Kind::Double, tch::Device::Cpu));
         let step = update(spec(2, 1e-4, Drive::Own), &layout, &theta, &zero);
@@ -235,7 +236,7 @@ fn diagnostics(spec: Spec, theta: &Tensor, gradients: &Tensor) -> Tensor {
         theta: theta.copy(),
         seed: 1,
         optimizer: Box::new(Plain(1.0)),
-        geometry: Geometry::new(&low_rank()),
+        geometry: WeightSpace::new(&low_rank()),
         clip_norm: None,
     };
     let mut method = spec.build(parts);

@@ -6,7 +6,7 @@ use crate::methods::doubles::Plain;
 use crate::methods::{Answer, Request, Target};
 use crate::posterior::Draws;
 use crate::schema::Choice as _;
-use crate::subspace::geometry::Geometry;
+use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
 /// The features are the given ones, plus the first column of theta if that is no column of the head.
@@ -77,7 +77,7 @@ fn method(spec: Spec, theta: Tensor, head: [i64; 2], rate: f64) -> (Tensor, Vbll
         theta: theta.copy(),
         seed: 1,
         optimizer: Box::new(Plain(rate)),
-        geometry: Geometry::new(&layout),
+        geometry: WeightSpace::new(&layout),
         clip_norm: None,
     };
     let method = Vbll::new(spec, parts);
@@ -287,7 +287,7 @@ fn a_frozen_head_is_refused() {
     layout.push_linear("layer.weight", [1, 2]);
     layout.close_block("layer", 0, Shape::Dense);
     let mut theta = Tensor::zeros([1, 2], tch::kind::DOUBLE_CPU);
-    let (optimizer, geometry) = (Box::new(Plain(1.0)), Geometry::new(&layout));
+    let (optimizer, geometry) = (Box::new(Plain(1.0)), WeightSpace::new(&layout));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
     let (_, _, mut fixed) = problem();
     let error = Vbll::new(spec(0, 50.0), parts).step(&mut theta, &mut fixed, 1.0).err().unwrap().to_string();

@@ -5,7 +5,7 @@ use super::fitting::Entry;
 use crate::metrics::ood::OodRow;
 use crate::predictions::SampleScores;
 
-/// What follows the key in the name of scores by detectors that were fitted on held-out images.
+/// The end of the name of scores by detectors that were fitted on held-out images, behind the key.
 pub const ON_HELD_OUT: &str = " on val";
 
 /// Returns the key of the entry by which scores of a name were computed.

@@ -7,14 +7,12 @@
 //! 2410.07170).
 
 mod particles;
-mod patterns;
 mod start;
 
 use anyhow::{Context, Result, ensure};
 use tch::Kind;
 
 use self::particles::{Layer, LowRankSubspace};
-use self::patterns::{pattern, value_of};
 use self::start::{Factors, Start, row_norms};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Slot, SlotKind};
@@ -190,6 +188,18 @@ impl SubspaceSpec for Spec {
         };
         Ok(Box::new(LowRankSubspace::new(layers, start, head)))
     }
+}
+
+/// Returns the layer and the value of a pattern `LAYER=VALUE`.
+fn pattern(text: &str) -> Option<(&str, f64)> {
+    let (layer, value) = text.split_once('=')?;
+    Some((layer.trim(), value.trim().parse().ok()?)).filter(|(layer, _)| !layer.is_empty())
+}
+
+/// Returns the value of the first pattern that a layer's name is or, after a dot, ends with.
+fn value_of(patterns: &[String], layer: &str) -> Option<f64> {
+    let fits = |end: &str| layer.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('.'));
+    patterns.iter().filter_map(|text| pattern(text)).find(|(end, _)| fits(end)).map(|(_, value)| value)
 }
 
 #[cfg(test)]
