@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs what `bella export` prints for networks of texts: language networks and LLaVA are loaded by transformers, adapters by PEFT,
+"""Runs what `bella export` prints for networks of texts: language networks, LLaVA and PaliGemma are loaded by transformers, adapters by PEFT,
 and text encoders by TorchScript or transformers; their logits are compared with bella's, and adapters come back bit for bit. Then adapters that
 PEFT itself has made, and models into which it has merged them, come in, and bella's logits are compared with theirs.
 
     pip install torch transformers peft safetensors pillow
     cargo build && python scripts/compare_text_exports.py [--bella target/debug/bella] [--only llama-3]
 
-The networks are those of tests/fixtures/language, llava and encoder: the smallest of every family, with random weights. With
+The networks are those of tests/fixtures/language, llava, paligemma and encoder: the smallest of every family, with random weights. With
 transformers 4.52 to 4.57 installed, `--generation 4` exports for it.
 """
 
@@ -33,7 +33,8 @@ FUSED = ["attn.qkv", "attn.proj", "mlp.gate_fc", "mlp.proj", "lm_head"]
 TURNED = ["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"]
 ENCODER = ["attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc", "mlp.proj"]
 MODERN = ["attn.qkv", "attn.proj", "mlp.gate_fc", "mlp.proj"]
-SIGHT = ["projector.linear_1", "projector.linear_2", "vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
+TOWER = ["vision.attn.qkv", "vision.attn.proj", "vision.mlp.fc", "vision.mlp.proj"]
+SIGHT = ["projector.linear_1", "projector.linear_2", *TOWER]
 TRAINING = """
 method.svgd = {{ particles = 2, gamma = 0.01 }}
 optimizer.adamw.lr = 2e-2
@@ -117,7 +118,7 @@ def together(place):
     for what in ("torchscript", "onnx"):
         place.export("--to", what)
         expected = load_file(place.folder / "out" / "expected.safetensors")
-        inputs = {name: expected[name] for name in ("input_ids", "attention_mask", "pixel_values") if name in expected}
+        inputs = {name: expected[name] for name in ("input_ids", "attention_mask", "token_type_ids", "pixel_values") if name in expected}
         last, run, worst = expected["attention_mask"].sum(1) - 1, runners(place.folder / "out", what), 0.0
         with torch.no_grad():
             theirs = model(**inputs).logits[torch.arange(len(last)), last]
@@ -216,8 +217,8 @@ def classifying(place, network, data):
 def opened(network):
     import transformers
 
-    sees = "llava" in (Path(network) / "config.json").read_text()
-    kind = transformers.LlavaForConditionalGeneration if sees else transformers.AutoModelForCausalLM
+    config = json.loads((Path(network) / "config.json").read_text())
+    kind = getattr(transformers, config["architectures"][0]) if "vision_config" in config else transformers.AutoModelForCausalLM
     # Bounds of scores are computed by the plain code alone.
     return kind.from_pretrained(network, dtype=torch.float32, attn_implementation="eager" if "gemma2" in str(network) else None)
 
@@ -245,7 +246,7 @@ def coming(place, network, data, head):
     """Adapters that PEFT makes, and models into which it has merged them."""
     from peft import LoraConfig, get_peft_model
 
-    ends = ["q_proj", "v_proj", "down_proj", "lm_head"] + (["linear_1", "fc1", "k_proj"] if head == "answers" else [])
+    ends = ["q_proj", "v_proj", "down_proj", "lm_head"] + (["linear" if "paligemma" in str(network) else "linear_1", "fc1", "k_proj"] if head == "answers" else [])
     larger = "v_proj"
     if "phi3" in str(network):
         ends, larger = ["qkv_proj", "gate_up_proj", "down_proj", "lm_head"], "qkv_proj"
@@ -271,7 +272,7 @@ def coming(place, network, data, head):
 
 def cases():
     language = FIXTURES / "language"
-    for name in ("llama", "llama-3", "llama-linear", "llama-yarn", "mistral", "mistral-window", "qwen3", "qwen3-biased", "gemma2", "gemma3",
+    for name in ("llama", "llama-3", "llama-linear", "llama-yarn", "mistral", "mistral-window", "qwen3", "qwen3-biased", "gemma", "gemma2", "gemma3",
                  "olmo2", "smollm3"):
         yield name, language / name, WORDS, BLOCKS, "label-words"
     for name in ("phi3", "phi3-long"):
@@ -280,6 +281,9 @@ def cases():
     yield "gpt2", language / "gpt2", WORDS, TURNED, "linear"
     for name in ("transformers-4", "transformers-5"):
         yield f"llava {name}", FIXTURES / "llava" / name, QUESTIONS.replace("{labels}", ""), BLOCKS + SIGHT, "answers"
+    asked = ', prompt = "<image>answer en {{question}}", resize = "stretch"'
+    for name in ("gemma", "gemma2"):
+        yield f"paligemma {name}", FIXTURES / "paligemma" / name, QUESTIONS.replace("{labels}", asked), BLOCKS + ["projector.linear", *TOWER], "answers"
     closed = QUESTIONS.replace("{labels}", ', labels = ["yes", "2"]')
     yield "llava with words", FIXTURES / "llava" / "transformers-5", closed, BLOCKS + SIGHT, "label-words"
 

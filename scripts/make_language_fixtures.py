@@ -151,7 +151,7 @@ def keys():
     """The fields of every class of configs."""
     from dataclasses import fields
 
-    classes = [hf.LlamaConfig, hf.MistralConfig, hf.Qwen2Config, hf.Qwen3Config, hf.Gemma2Config, hf.Gemma3TextConfig, hf.Phi3Config, hf.Olmo2Config,
+    classes = [hf.LlamaConfig, hf.MistralConfig, hf.Qwen2Config, hf.Qwen3Config, hf.GemmaConfig, hf.Gemma2Config, hf.Gemma3TextConfig, hf.Phi3Config, hf.Olmo2Config,
                hf.SmolLM3Config, hf.GPT2Config]
     told = {kind.model_type: sorted(field.name for field in fields(kind)) for kind in classes}
     (OUT / "keys.json").write_text(json.dumps(told, indent=1) + "\n")
@@ -180,6 +180,8 @@ def main():
     write("mistral-window", hf.MistralForCausalLM(hf.MistralConfig(**small, sliding_window=4)), words())
     windows = dict(use_sliding_window=True, sliding_window=5, max_window_layers=1)
     write("qwen2-window", hf.Qwen2ForCausalLM(hf.Qwen2Config(**small, **windows)), words())
+    write("gemma", hf.GemmaForCausalLM(hf.GemmaConfig(**small | dict(num_key_value_heads=1, head_dim=6, pad_token_id=0, attention_bias=True))),
+          words())
     # Bounds of scores are computed by the plain code alone.
     gemma = small | dict(head_dim=6, query_pre_attn_scalar=9, pad_token_id=0)
     write("gemma2", hf.Gemma2ForCausalLM._from_config(hf.Gemma2Config(**gemma, sliding_window=4, attn_logit_softcapping=1.5,

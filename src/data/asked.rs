@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
-use super::fields::{Fields, IDS, MASK, PIXELS};
+use super::fields::{Fields, PIXELS, of_texts};
 use super::questions::{Learnt, Questions};
 use super::stream::{Pick, Source, View};
 use super::texts::Tokens;
@@ -30,7 +30,7 @@ pub(super) struct Asked {
     answers: Option<Vec<usize>>,
 }
 
-/// Tokens with their mask, `[N, 2, T]`, and the number of tokens of each text, `[N]`.
+/// Tokens with their mask, and with their kinds if these are kept, `[N, 2 or 3, T]`, and the number of tokens of each text, `[N]`.
 struct OnDevice {
     numbers: Tensor,
     lengths: Vec<u32>,
@@ -41,7 +41,7 @@ impl OnDevice {
         OnDevice { numbers: tokens.tensor().to_device(device), lengths: tokens.lengths.clone() }
     }
 
-    /// Returns some texts, `[K, 2, T]`, where T is the length of the longest of them.
+    /// Returns some texts, `[K, 2 or 3, T]`, where T is the length of the longest of them.
     fn some(&self, indices: &[u32], index: &Tensor) -> Tensor {
         let longest = indices.iter().map(|i| self.lengths[*i as usize]).max().unwrap_or(0);
         self.numbers.narrow(2, 0, i64::from(longest)).index_select(0, index)
@@ -82,7 +82,7 @@ impl Asked {
         all.narrow(1, 0, longest as i64)
     }
 
-    /// Returns some questions, `[K, …]`: token ids, their mask, and the bytes of their images.
+    /// Returns some questions, `[K, …]`: token ids, their mask, their kinds if these are kept, and the bytes of their images.
     pub fn samples(&self, indices: &[u32], pixels: &[u8], text: Text) -> Result<Fields> {
         let all = if text == Text::Prompts { &self.prompts } else { &self.answered };
         let device = all.numbers.device();
@@ -91,7 +91,6 @@ impl Asked {
         let (height, width) = self.images.images.size();
         let size = [indices.len() as i64, 3, height as i64, width as i64];
         let bytes = Tensor::f_from_data_size(pixels, &size, Kind::Uint8).map_err(|e| anyhow!("{}", first_line(&e)))?;
-        let (ids, mask) = (tokens.select(1, 0), tokens.select(1, 1));
-        Ok(Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, upload(&bytes, device))]))
+        Ok(of_texts(&tokens).and(PIXELS, upload(&bytes, device)))
     }
 }

@@ -76,6 +76,12 @@ impl<V> Fields<V> {
         self.0.iter().map(|(_, value)| value)
     }
 
+    /// Adds the value `name`.
+    pub fn and(mut self, name: &'static str, value: V) -> Fields<V> {
+        self.0.push((name, value));
+        self
+    }
+
     /// Replaces the value `name`.
     pub fn with(mut self, name: &'static str, value: V) -> Fields<V> {
         if let Some((_, own)) = self.0.iter_mut().find(|(own, _)| *own == name) {

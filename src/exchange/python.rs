@@ -140,14 +140,15 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
 /// Returns the lines that load a network that writes texts and compute its logits after each prompt.
 fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
     let Loading { head, at, from, import, wrap, .. } = loading;
-    let sees = outgoing.session.model.image_side() > 0;
-    let pixels = if sees { ", \"pixel_values\"" } else { "" };
+    let texts = outgoing.session.model.preparation.texts();
+    let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
+    let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
          model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
-         inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{pixels})}}\n\
+         inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{kinds}{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
         class.name, class.options
     );

@@ -14,7 +14,7 @@ use super::recognition::identify::{Evidence, Fixed, Identified};
 use super::spec::{CheckpointSpec, Kind as CheckpointKind};
 use super::stored::StoredNames;
 use super::vit::OwnHead;
-use super::{encoder, folder, language, llava, module};
+use super::{encoder, folder, language, module, sighted};
 use crate::machine::quantised::Scheme;
 
 /// The network of a checkpoint, still in f32 on the CPU.
@@ -120,7 +120,7 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
         }
         CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens, spec.quantize)?),
         CheckpointKind::VisionLanguage => {
-            Box::new(llava::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
+            Box::new(sighted::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
         }
         CheckpointKind::Native => bail!("{}: an image tower is opened with its text tower", path.display()),
     })
@@ -367,9 +367,9 @@ impl Backbone for language::Opened {
 }
 
 /// A language network that sees an image, which bella runs itself.
-impl Backbone for llava::Opened {
+impl Backbone for sighted::Opened {
     fn network(&self) -> &dyn Network {
-        &self.llava
+        &self.network
     }
 
     fn base(&self) -> &Parameters {
@@ -385,22 +385,23 @@ impl Backbone for llava::Opened {
     }
 
     fn words(&self) -> Option<Words<'_>> {
-        let logit_cap = self.llava.language.geometry.traits.logit_cap;
+        let logit_cap = self.network.language.geometry.traits.logit_cap;
         Some(Words { tokenizer: &self.tokenizer.tokenizer, base: &self.base, logit_cap })
     }
 
     fn read(&mut self, rows: Rows) {
-        self.llava.reads = rows;
+        self.network.reads = rows;
     }
 
     fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        llava::parameters(path).map(|found| (found, None))
+        sighted::parameters(path).map(|found| (found, None))
     }
 
     fn announce(&self) -> Option<f64> {
-        let (language, sight) = (&self.llava.language, &self.llava.sight);
+        let (language, sight) = (&self.network.language, &self.network.sight);
         tracing::info!(
-            "checkpoint: llava on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
+            "checkpoint: {} on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
+            sight.eyes.family.model_type,
             language.geometry.family.model_type,
             language.geometry.family.about,
             self.base.count(),
@@ -414,6 +415,6 @@ impl Backbone for llava::Opened {
     }
 
     fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
-        Ok(Parts { network: Box::new(self.llava), base: self.base, preparation: Box::new(self.tokenizer) })
+        Ok(Parts { network: Box::new(self.network), base: self.base, preparation: Box::new(self.tokenizer) })
     }
 }

@@ -152,8 +152,8 @@ pub fn laid_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::families::decoders;
-    use crate::model::llava;
+    use crate::model::families::writers;
+    use crate::model::sighted;
 
     fn of(path: &str) -> Described {
         let path = Path::new(path);
@@ -174,6 +174,8 @@ mod tests {
             ("Qwen3-8B", 8_190_735_360),
             ("Qwen3-0.6B", 596_049_920),
             ("TinyLlama-1.1B-Chat-v1.0", 1_100_048_384),
+            ("gemma-2b", 2_506_172_416),
+            ("gemma-7b-it", 8_537_680_896),
             ("gemma-2-2b", 2_614_341_888),
             ("gemma-2-9b", 9_241_705_984),
             ("gemma-3-1b-it", 999_885_952),
@@ -185,6 +187,8 @@ mod tests {
             ("gpt2", 124_439_808),
             ("gpt2-xl", 1_557_611_200),
             ("llava-1.5-7b-hf", 7_063_427_072 - 12_596_224 - 2_048),
+            ("paligemma-3b-pt-224", 2_923_466_480),
+            ("google/paligemma2-3b-mix-224", 3_032_242_416),
         ] {
             assert_eq!(of(path).base(Kind::BFloat16).count(), count, "{path}");
         }
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_published_network_is_found_by_its_key() {
-        for published in decoders::published() {
+        for published in writers() {
             // The folders of some have no name of their own.
             let named = published.files.first().map(|file| Published::of_path(Path::new(file)).unwrap().key);
             assert!(named.is_none_or(|key| key == published.key), "{}", published.key);
@@ -206,7 +210,7 @@ mod tests {
     #[test]
     fn llava_sees_576_patches_and_leaves_512_tokens_for_the_prompt() {
         let published = Published::of_path(Path::new("llava-1.5-7b-hf")).unwrap();
-        let llava = llava::described(&published.values().unwrap(), None, Normalize::CLIP).unwrap();
-        assert_eq!((llava.sight.patches(), llava.sight.eyes.blocks, llava.language.tokens), (576, 23, 1088));
+        let llava = sighted::described(&published.values().unwrap(), None, Normalize::CLIP).unwrap();
+        assert_eq!((llava.sight.patches(), llava.sight.eyes.sight.blocks, llava.language.tokens), (576, 23, 1088));
     }
 }

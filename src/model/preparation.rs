@@ -123,7 +123,7 @@ pub struct Example {
     /// The samples as a data set stores them, `[1, B, …]`.
     pub stored: Fields,
     /// The tensors that other programs take, in the order of their arguments: normalised images `pixels` `[B, 3, S, S]`; or `input_ids` and
-    /// `attention_mask` `[B, T]`, with `pixel_values` `[B, 3, S, S]` or `token_type_ids` `[B, T]` where the network takes them.
+    /// `attention_mask` `[B, T]`, with `token_type_ids` `[B, T]` and `pixel_values` `[B, 3, S, S]` where the network takes them.
     pub taken: Vec<(&'static str, Tensor)>,
     /// Images before they are resized, bytes `[B, 3, h, w]`, for a network of images.
     pub images: Option<Tensor>,

@@ -15,7 +15,7 @@ use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
 use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
-use crate::model::{encoder, language, llava, module, vit};
+use crate::model::{encoder, language, module, sighted, vit};
 use crate::schema::{Choice, Reader, hint, settings, words};
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -64,7 +64,7 @@ impl Kind {
             Kind::Module => &module::KIND,
             Kind::Encoder => &encoder::KIND,
             Kind::Language => &language::KIND,
-            Kind::VisionLanguage => &llava::KIND,
+            Kind::VisionLanguage => &sighted::KIND,
         }
     }
 
@@ -153,8 +153,9 @@ impl CheckpointSpec {
         let asked = self.usual.interpolation.map(|asked| asked.to_string());
         note("checkpoint.interpolation", self.interpolation.to_string(), asked);
         note("checkpoint.crop_pct", self.crop_pct.to_string(), self.usual.crop_pct.map(|asked| asked.to_string()));
-        // Networks that answer questions see padded images, whatever a folder of transformers says.
-        if let Some(resize) = resize.filter(|_| self.medium() == Medium::Images) {
+        // LLaVA answers questions about padded images, although its folder asks for a crop.
+        let counts = self.medium() == Medium::Images || self.usual.resize == Some(Resize::Stretch);
+        if let Some(resize) = resize.filter(|_| counts) {
             note("the data set's resize", resize.to_string(), self.usual.resize.map(|asked| asked.to_string()));
         }
         found

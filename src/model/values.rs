@@ -94,6 +94,14 @@ impl Values {
         Values::new(&self.path, self.get(key).cloned().unwrap_or(Value::Null))
     }
 
+    /// Returns the table without some keys.
+    pub fn without(mut self, keys: &[&str]) -> Values {
+        if let Some(table) = self.table.as_object_mut() {
+            table.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+        self
+    }
+
     /// Returns the table of a tower of transformers, `vision` or `text`. The older key counts, as it does there.
     pub fn tower(&self, which: &str) -> Values {
         let older = format!("{which}_config_dict");

@@ -298,7 +298,7 @@ impl Predictor<'_> {
             let (weights, count) = (self.weights(members.clone())?, members.len() as i64);
             let found = no_grad(|| -> Result<Tensor> {
                 let hidden = self.model.features_of(&weights, &Input::Stored(samples.again()))?;
-                Ok(token_log_probabilities(&weights, &hidden, targets))
+                Ok(token_log_probabilities(&weights, &hidden, targets, self.model.head.cap))
             })?;
             Ok(found.to_kind(Kind::Double).expand([count, -1, -1], false))
         });

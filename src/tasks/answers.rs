@@ -26,8 +26,8 @@ pub struct Answers {
 
 impl Loss for Answers {
     /// Returns −log p(answer | question) for answers `[q, B, A, 2]`, from hidden states `[p, B, T, d]`.
-    fn losses(&self, _: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
-        tokens_of_answers(weights, features, labels)
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        tokens_of_answers(weights, features, labels, head.cap)
     }
 }
 

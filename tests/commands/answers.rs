@@ -1,4 +1,5 @@
-//! Free answers, from the config to the scores: training, answering and scoring again on a smallest LLaVA and a made-up VQA set.
+//! Free answers, from the config to the scores: training, answering and scoring again on the smallest LLaVA and PaliGemma and a made-up
+//! VQA set.
 
 use std::path::Path;
 
@@ -26,7 +27,7 @@ fn saved(place: &Place) -> String {
 
 #[test]
 fn particles_learn_and_answer_together_and_their_answers_are_scored_again() {
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     assert_has(&printed(&place.train(&[]).output().unwrap()), &["VQA accuracy", "EvalAI accuracy"]);
     let losses = losses(&place);
     assert!(losses[3] < 0.8 * losses[0], "{losses:?}");
@@ -58,31 +59,82 @@ fn particles_learn_and_answer_together_and_their_answers_are_scored_again() {
 /// The loss of every epoch is the same with and without kept activations and cached patches, and one particle after the other.
 #[test]
 fn the_same_training_in_pieces() {
-    let whole = place("transformers-5");
-    whole.train(&["train.prefix_cache=\"off\""]).output().unwrap();
-    let expected = losses(&whole);
-    for sets in [
-        &["train.prefix_cache=\"off\"", "train.recompute=true"][..],
-        &["train.prefix_cache=\"memory\"", "train.accumulate=3", "train.particle_chunk=1"],
-    ] {
-        let place = place("transformers-5");
-        let output = place.train(sets).output().unwrap();
-        assert!(output.status.success(), "{}", messages(&output));
-        for (found, expected) in losses(&place).iter().zip(&expected) {
-            assert!((found / expected - 1.0).abs() < 1e-4, "{sets:?}: {found} {expected}");
+    for folder in ["llava/transformers-5", "paligemma/gemma"] {
+        let whole = place(folder);
+        whole.train(&["train.prefix_cache=\"off\""]).output().unwrap();
+        let expected = losses(&whole);
+        for sets in [
+            &["train.prefix_cache=\"off\"", "train.recompute=true"][..],
+            &["train.prefix_cache=\"memory\"", "train.accumulate=3", "train.particle_chunk=1"],
+        ] {
+            let place = place(folder);
+            let output = place.train(sets).output().unwrap();
+            assert!(output.status.success(), "{}", messages(&output));
+            for (found, expected) in losses(&place).iter().zip(&expected) {
+                assert!((found / expected - 1.0).abs() < 1e-4, "{folder}, {sets:?}: {found} {expected}");
+            }
         }
     }
 }
 
 #[test]
 fn every_part_can_be_adapted() {
-    let place = place("transformers-4");
-    let targets = "subspace.low-rank.targets=[\"vision.attn.qkv\", \"vision.mlp.fc\", \"projector.linear_1\", \
-                   \"projector.linear_2\", \"mlp.fc\"]";
-    let output = place.train(&[targets, "train.recompute=true"]).output().unwrap();
+    for (folder, projector) in [
+        ("llava/transformers-4", "\"projector.linear_1\", \"projector.linear_2\""),
+        ("paligemma/gemma2", "\"projector.linear\""),
+    ] {
+        let place = place(folder);
+        let targets =
+            format!("subspace.low-rank.targets=[\"vision.attn.qkv\", \"vision.mlp.fc\", {projector}, \"mlp.fc\"]");
+        let output = place.train(&[&targets, "train.recompute=true"]).output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        let losses = losses(&place);
+        assert!(losses[3] < losses[0], "{folder}: {losses:?}");
+    }
+}
+
+/// PaliGemma learns and answers as LLaVA does, also whole and with a base in fewer bits; classes need the logits of one token.
+#[test]
+fn paligemma_learns_answers_and_classes() {
+    for (folder, sets) in [
+        ("paligemma/gemma", &[][..]),
+        ("paligemma/gemma2", &[]),
+        ("paligemma/gemma", &["checkpoint.quantize=\"nf4\""]),
+        ("paligemma/gemma2", &["checkpoint.quantize=\"int8\""]),
+        ("paligemma/gemma", &["subspace={full={}}", "optimizer.adamw.lr=1e-3"]),
+    ] {
+        let place = place(folder);
+        let output = place.train(sets).output().unwrap();
+        assert!(output.status.success(), "{folder} {sets:?}: {}", messages(&output));
+        assert_has(&printed(&output), &["VQA accuracy"]);
+        let losses = losses(&place);
+        assert!(losses[3] < losses[0], "{folder} {sets:?}: {losses:?}");
+        assert_eq!(saved(&place).lines().count(), 8);
+    }
+    let place = place("paligemma/gemma");
+    let closed = ["head={label-words={}}", "data.vqa-v2.labels=[\"yes\",\"2\"]", "data.vqa-v2.validation=0.2"];
+    let output = place.train(&[&closed[..], &["method={laplace={}}"]].concat()).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
-    let losses = losses(&place);
-    assert!(losses[3] < losses[0], "{losses:?}");
+    assert_has(&printed(&output), &["NLL", "ECE"]);
+}
+
+/// A set that pads images, as LLaVA wants them, is named where the folder of the network stretches them.
+#[test]
+fn another_preparation_than_the_folders_is_said() {
+    let place = place("paligemma/gemma");
+    let output = place.train(&["data.vqa-v2.resize=\"pad\"", "train.epochs=1"]).output().unwrap();
+    assert_has(&messages(&output), &["the data set's resize is pad, but the checkpoint's folder asks for stretch"]);
+    let output = crate::common::bella(&["inspect", fixture("paligemma/gemma2").to_str().unwrap()]).output().unwrap();
+    assert_has(
+        &printed(&output),
+        &[
+            "paligemma on gemma2 (Gemma 2), a language network that sees images",
+            "12 x 12 px, patch 4, 9 tokens of the prompt",
+            "projector.linear",
+            "tokens of a prompt in both directions, those of an answer back",
+            "at most 100 tokens",
+        ],
+    );
 }
 
 #[test]
@@ -93,7 +145,7 @@ fn methods_that_need_losses_alone_learn_answers() {
         &["method={sam={rho=0.05}}"],
         &["method={ivon={ess=16.0,hess_init=1.0,lr=0.01}}", "optimizer={none={}}"],
     ] {
-        let place = place("transformers-4");
+        let place = place("llava/transformers-4");
         let output = place.train(&[method, &["train.epochs=1"]].concat()).output().unwrap();
         assert!(output.status.success(), "{method:?}: {}", messages(&output));
         assert!(saved(&place).lines().count() == 8);
@@ -105,7 +157,7 @@ fn methods_that_need_losses_alone_learn_answers() {
 fn held_out_answers_choose_the_epoch() {
     let mut found = Vec::new();
     for chunk in ["train.particle_chunk=1", "train.particle_chunk=2"] {
-        let place = place("transformers-4");
+        let place = place("llava/transformers-4");
         let output = place.train(&["data.vqa-v2.validation=0.25", chunk]).output().unwrap();
         assert!(output.status.success(), "{}", messages(&output));
         let table = read(&place.run().join("train.csv")).unwrap();
@@ -124,14 +176,14 @@ fn held_out_answers_choose_the_epoch() {
 fn answers_of_one_word_can_be_classes() {
     let closed = ["head={label-words={}}", "data.vqa-v2.labels=[\"yes\",\"2\"]", "data.vqa-v2.validation=0.2"];
     for method in [&["method={svgd={particles=2,gamma=0.01}}"][..], &["method={ibdr={particles=1,std=0.1}}"]] {
-        let place = place("transformers-4");
+        let place = place("llava/transformers-4");
         let output = place.train(&[&closed[..], method].concat()).output().unwrap();
         assert!(output.status.success(), "{method:?}: {}", messages(&output));
         assert_has(&printed(&output), &["NLL", "ECE"]);
         let row = read(&place.path("results/tiny.csv")).unwrap();
         assert_eq!((row.get(0, "samples"), row.get(0, "classes")), (Some("5"), Some("2")));
     }
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     let line = refusal(place.train(&["data.vqa-v2.labels=[\"yes\",\"2\"]"]));
     assert!(line.contains("answers: vqa-v2 has no free answers"), "{line}");
 }
@@ -146,7 +198,7 @@ fn predict(place: &Place, asked: &Path, more: &[&str]) -> Command {
 /// New questions are answered as those of the test set are, with or without people who answered them.
 #[test]
 fn new_questions_are_answered() {
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     let output = place.train(&["train.epochs=1"]).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
     let table = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
@@ -186,7 +238,7 @@ fn new_questions_are_answered() {
 
 #[test]
 fn new_questions_have_classes() {
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     let closed = ["head={label-words={}}", "data.vqa-v2.labels=[\"yes\",\"2\"]", "train.epochs=1"];
     let output = place.train(&closed).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
@@ -208,7 +260,7 @@ fn refusal(mut command: Command) -> String {
 
 #[test]
 fn what_does_not_fit_is_one_line() {
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     let refused = |sets: &[&str]| refusal(place.train(sets));
     for (sets, rule) in [
         (&["head={linear={}}"][..], "vqa-v2 has questions with free answers: write [head.answers]"),
@@ -253,7 +305,7 @@ fn change(path: &Path, from: &str, to: &str) {
 
 #[test]
 fn folders_that_are_not_computed_are_refused() {
-    let place = place("transformers-4");
+    let place = place("llava/transformers-4");
     for (from, to, rule) in [
         (
             "\"model_type\": \"llava\"",

@@ -329,8 +329,12 @@ pub fn small_set(place: &Place, folder: &str, key: &str, sizes: &Sizes) {
     bella::data::entry(key).unwrap().small(&settings).unwrap().write(sizes).unwrap();
 }
 
-/// Writes a VQA set of 16 training and 7 test questions, and returns a config for a smallest LLaVA on it.
+/// Writes a VQA set of 16 training and 7 test questions, and returns a config for a smallest network that sees on it.
 pub fn questions(place: &Place, folder: &str) -> String {
+    let asked = match folder.starts_with("paligemma") {
+        true => "prompt = \"<image>answer en {question}\"\nresize = \"stretch\"",
+        false => "",
+    };
     let sizes = Sizes { classes: 3, present: 3, train: 16, val: 0, test: 7, side: 20, corruptions: 0 };
     small_set(place, "vqa", "vqa-v2", &sizes);
     format!(
@@ -338,11 +342,12 @@ pub fn questions(place: &Place, folder: &str) -> String {
 seed = 3
 [checkpoint]
 path = {:?}
-max_tokens = 128
+max_tokens = 96
 [head.answers]
 tokens = 4
 [data.vqa-v2]
 root = {:?}
+{asked}
 [subspace.low-rank]
 rank = 2
 targets = ["attn.q", "attn.v", "lm_head"]
@@ -355,7 +360,7 @@ lr = 2e-2
 epochs = 4
 batch_size = 8
 "#,
-        fixture("llava").join(folder),
+        fixture(folder),
         place.path("vqa")
     )
 }

@@ -21,7 +21,7 @@ use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
 use tch::{Device, Kind, Tensor};
 
-const FAMILIES: [&str; 24] = [
+const FAMILIES: [&str; 25] = [
     "llama",
     "llama-linear",
     "llama-3",
@@ -33,6 +33,7 @@ const FAMILIES: [&str; 24] = [
     "qwen2-window",
     "qwen3",
     "qwen3-biased",
+    "gemma",
     "gemma2",
     "gemma3",
     "phi3",

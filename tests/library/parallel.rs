@@ -328,7 +328,7 @@ fn answers(config: &str, group: &ProcessGroup) -> (Vec<Vec<Written>>, f64) {
 #[test]
 fn answers_are_those_of_one_process() {
     let place = Place::new();
-    let config = questions(&place, "transformers-4");
+    let config = questions(&place, "llava/transformers-4");
     let (expected, loss) = answers(&config, &ProcessGroup::alone());
     assert_eq!(expected.len(), 7);
     assert!(expected.iter().all(|text| text.len() == 4) && loss > 0.0);

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::common::{
     Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
 };
-use bella::data::fields::{Fields, IDS, MASK, PIXELS, of_texts};
+use bella::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, of_texts};
+use bella::model::folder::Preprocessing;
 use bella::model::module::Limit;
 use bella::model::network::{Network, Weights};
-use bella::model::{Normalize, encoder, language, llava};
+use bella::model::{encoder, language, sighted};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -120,9 +121,11 @@ fn adapters_come_back_bit_for_bit() {
 fn seeing(folder: &str, more: &[&str]) -> Place {
     let place = Place::new();
     let config = questions(&place, folder);
+    let projector = if folder.starts_with("paligemma") { "projector.linear\"" } else { "projector.linear_2\"" };
     let targets = "targets = [\"attn.q\", \"mlp.proj\", \"lm_head\", \"projector.linear_2\", \"vision.attn.qkv\", \
                    \"vision.mlp.fc\"]";
-    let config = config.replace("targets = [\"attn.q\", \"attn.v\", \"lm_head\"]", targets);
+    let targets = targets.replace("projector.linear_2\"", projector);
+    let config = config.replace("targets = [\"attn.q\", \"attn.v\", \"lm_head\"]", &targets);
     place.write("tiny.toml", config.as_bytes());
     done(place.train(&[&["train.epochs=1"], more].concat()));
     place
@@ -130,8 +133,10 @@ fn seeing(folder: &str, more: &[&str]) -> Place {
 
 #[test]
 fn adapters_of_a_network_that_sees_come_back_bit_for_bit() {
-    comes_back(&seeing("transformers-5", &[]), &ADAPTER, &[]);
-    comes_back(&seeing("transformers-4", &[]), &ADAPTER, &["--for", "transformers-4"]);
+    comes_back(&seeing("llava/transformers-5", &[]), &ADAPTER, &[]);
+    comes_back(&seeing("llava/transformers-4", &[]), &ADAPTER, &["--for", "transformers-4"]);
+    comes_back(&seeing("paligemma/gemma", &[]), &ADAPTER, &["--for", "transformers-4"]);
+    comes_back(&seeing("paligemma/gemma2", &[]), &ADAPTER, &[]);
 }
 
 /// The names of an adapter's factors A without what all have in common, sorted.
@@ -167,7 +172,7 @@ fn layers_have_the_paths_of_transformers() {
         targets.sort();
         assert_eq!(targets, golden);
     }
-    let place = seeing("transformers-5", &[]);
+    let place = seeing("llava/transformers-5", &[]);
     for (package, tower) in
         [("transformers-5", "model.vision_tower."), ("transformers-4", "model.vision_tower.vision_model.")]
     {
@@ -331,11 +336,25 @@ fn text_encoders_leave_in_every_way() {
 /// A network that sees images leaves as one archive, with the logits of all tokens that may come next.
 #[test]
 fn a_posterior_that_sees_leaves_as_one_archive() {
-    let place = seeing("transformers-5", &[]);
-    done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
-    let expected = place.path("out/expected.safetensors");
-    let inputs = ["input_ids", "attention_mask", "pixel_values"].map(|name| tensor(&expected, name));
-    near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &tensor(&expected, "logits"), "llava");
+    for (folder, kinds) in [
+        ("llava/transformers-5", None),
+        ("paligemma/gemma", Some("token_type_ids")),
+        ("paligemma/gemma2", Some("token_type_ids")),
+    ] {
+        let place = seeing(folder, &[]);
+        done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
+        let expected = place.path("out/expected.safetensors");
+        let names = ["input_ids", "attention_mask"].into_iter().chain(kinds).chain(["pixel_values"]);
+        let inputs: Vec<Tensor> = names.map(|name| tensor(&expected, name)).collect();
+        near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &tensor(&expected, "logits"), folder);
+        let Some(_) = kinds else { continue };
+        // Where the last tokens are no answer, the first ones read them, too.
+        let whole = [&inputs[0], &inputs[1], &inputs[2].zeros_like(), &inputs[3]].map(Tensor::shallow_clone);
+        let other = &outputs(&place.path("out/posterior.pt"), &whole)[0];
+        assert!(!other.allclose(&tensor(&expected, "logits"), 1e-3, 1e-3, false), "{folder}");
+        let output = export(&place, &place.run(), "onnx", &["--to", "onnx"]).output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+    }
 }
 
 /// Shards stay shards, with an index of their own; a stored type stays what it is.
@@ -374,38 +393,46 @@ fn shards_and_types_stay_what_they_are() {
 /// A network that sees images leaves whole; its folder is read again, and the frozen tower is what it was.
 #[test]
 fn a_network_that_sees_leaves_whole() {
-    for folder in ["transformers-4", "transformers-5"] {
-        let place =
-            seeing(folder, &["subspace.low-rank.targets=[\"attn.q\",\"projector.linear_1\",\"vision.attn.proj\"]"]);
+    for (folder, projector) in [
+        ("llava/transformers-4", "projector.linear_1"),
+        ("llava/transformers-5", "projector.linear_1"),
+        ("paligemma/gemma", "projector.linear"),
+    ] {
+        let targets = format!("subspace.low-rank.targets=[\"attn.q\",\"{projector}\",\"vision.attn.proj\"]");
+        let place = seeing(folder, &[&targets]);
         done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
         let out = place.path("out");
-        let opened = llava::open(&out, None, (Normalize::CLIP, None)).unwrap_or_else(|why| panic!("{why:#}"));
+        let normalize = Preprocessing::of(&fixture(folder)).normalize.unwrap();
+        let opened = sighted::open(&out, None, (normalize, None)).unwrap_or_else(|why| panic!("{why:#}"));
         let expected = out.join("expected.safetensors");
         let bytes = {
             let of = |three: [f64; 3]| Tensor::from_slice(&three).view([1, 3, 1, 1]);
             let pixels = tensor(&expected, "pixel_values").to_kind(Kind::Double);
-            let pixels = (pixels * of(Normalize::CLIP.std) + of(Normalize::CLIP.mean)) * 255.0;
+            let pixels = (pixels * of(normalize.std) + of(normalize.mean)) * 255.0;
             pixels.round().to_kind(Kind::Float)
         };
         let text = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
         let [ids, mask] = text.each_ref().map(Tensor::shallow_clone);
-        let samples = Fields::new(vec![(IDS, ids), (MASK, mask), (PIXELS, bytes)]).for_all();
+        let whole = opened.network.reads_prompt_whole();
+        let kinds = whole.then(|| (KINDS, tensor(&expected, "token_type_ids")));
+        let samples =
+            Fields::new([(IDS, ids), (MASK, mask), (PIXELS, bytes)].into_iter().chain(kinds).collect()).for_all();
         let weights = Weights::frozen(&opened.base);
-        let network = opened.llava;
+        let network = opened.network;
         let last = text[1].sum_dim_intlist([1i64].as_slice(), false, Kind::Int64) - 1;
         let all = tch::no_grad(|| weights.linear("lm_head").forward(&network.forward(&weights, &samples)));
         let rows: Vec<Tensor> =
             (0..last.size()[0]).map(|row| all.get(0).get(row).get(last.int64_value(&[row]))).collect();
         near(&Tensor::stack(&rows, 0), &tensor(&expected, "logits"), folder);
         let file = |at: &Path| tensors(&at.join("model.safetensors"));
-        let (old, new) = (file(&fixture("llava").join(folder)), file(&out));
+        let (old, new) = (file(&fixture(folder)), file(&out));
         assert_eq!(old.len(), new.len());
         let changed: Vec<&String> = old
             .iter()
             .filter(|(name, old)| !new.iter().any(|(other, new)| other == name && new.equal(old)))
             .map(|(name, _)| name)
             .collect();
-        let adapted = ["self_attn.q_proj", "linear_1", "self_attn.out_proj"];
+        let adapted = ["self_attn.q_proj", projector.trim_start_matches("projector."), "self_attn.out_proj"];
         assert!(changed.len() >= 5, "{changed:?}");
         for name in changed {
             assert!(adapted.iter().any(|layer| name.ends_with(&format!("{layer}.weight"))), "{name}");
@@ -480,7 +507,8 @@ fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
         assert!(left.into_iter().all(|name| !name.to_string_lossy().contains("new")), "nothing is half-written");
     }
     // An adapter of a network that sees images: its tower's layers end like those of blocks.
-    let other = seeing("transformers-5", &["subspace.low-rank.targets=[\"vision.mlp.proj\",\"projector.linear_1\"]"]);
+    let other =
+        seeing("llava/transformers-5", &["subspace.low-rank.targets=[\"vision.mlp.proj\",\"projector.linear_1\"]"]);
     done(export(&other, &other.run(), "out", &["--to", "peft", "--particle", "0"]));
     let path = other.path("out/adapter_model.safetensors");
     Tensor::write_safetensors(&tensors(&path), &path).unwrap();
@@ -577,7 +605,7 @@ fn a_card_says_what_the_network_reads() {
         &["pipeline_tag: text-classification", "for 2 classes", "on 24 texts in", "AutoModelForCausalLM"],
     );
     assert!(!card.contains(place.path("out").to_str().unwrap()) && !card.contains("fixtures"), "{card}");
-    let place = seeing("transformers-5", &[]);
+    let place = seeing("llava/transformers-5", &[]);
     let mut print = place.command("export", &[]);
     print.arg(place.run()).arg("--card");
     let parts = ["pipeline_tag: visual-question-answering", "for free answers", "--to weights --output FOLDER"];

@@ -5,7 +5,7 @@ use crate::model::described::{Described, Published};
 use crate::model::language::{Geometry, Language, sizes};
 use crate::model::network::Rows;
 use crate::model::values::Values;
-use crate::model::{CheckpointKind, Normalize, language, llava};
+use crate::model::{CheckpointKind, Normalize, language, sighted};
 
 /// Width 16, MLP 24, 4 heads of 4 channels, 2 of keys, 2 blocks, 50 tokens.
 fn geometry() -> Geometry {
@@ -84,9 +84,9 @@ fn written_tokens_go_through_the_network_once() {
 #[test]
 fn an_image_is_seen_once_for_all_particles() {
     let values = Published::of_key("llava-1.5-7b").unwrap().values().unwrap();
-    let llava = &llava::described(&values, None, Normalize::CLIP).unwrap();
+    let llava = &sighted::described(&values, None, Normalize::CLIP).unwrap();
     let (layout, tokens) = (layout(&llava.language.geometry), 600);
-    let base = Parameters::without_memory(llava::sizes(llava), Kind::Float);
+    let base = Parameters::without_memory(sighted::sizes(llava), Kind::Float);
     let pass = |particles, from_stage| Pass {
         layout: &layout,
         classes: 0,

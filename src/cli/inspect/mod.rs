@@ -16,9 +16,9 @@ use crate::model::encoder::is_encoder;
 use crate::model::folder::Preprocessing;
 use crate::model::head::{Head, Training};
 use crate::model::language::is_language;
-use crate::model::llava::is_llava;
 use crate::model::network::Parameters;
 use crate::model::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText};
+use crate::model::sighted::is_sighted;
 use crate::model::vit::Activation;
 use crate::model::vit::forward::Vit;
 use crate::model::vit::parts::{Parts, Rope};
@@ -90,7 +90,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         return Ok(());
     }
-    if is_language(&args.file) || is_llava(&args.file) || is_encoder(&args.file) {
+    if is_language(&args.file) || is_sighted(&args.file) || is_encoder(&args.file) {
         return print_language(args);
     }
     let InspectArgs { heads, activation, eps, .. } = *args;
@@ -136,7 +136,7 @@ fn print_language(args: &InspectArgs) -> Result<()> {
         args.file.display()
     );
     let base = match &args.file {
-        file if is_llava(file) => networks::print_seeing(file, args.rank)?,
+        file if is_sighted(file) => networks::print_seeing(file, args.rank)?,
         file if is_encoder(file) => networks::print_encoder(file, args.rank)?,
         file => networks::print(file, args.rank)?,
     };

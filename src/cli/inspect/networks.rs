@@ -13,11 +13,10 @@ use crate::model::folder::texts::class_names;
 use crate::model::folder::{Preprocessing, TOKENIZER, has_weights, home};
 use crate::model::language::Geometry;
 use crate::model::language::rope::{Rope, Scaling, Yarn};
-use crate::model::llava::PROJECTOR;
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::OwnHead;
-use crate::model::{Normalize, encoder, language, llava};
+use crate::model::{Normalize, encoder, language, sighted};
 use crate::schema::Choice;
 
 /// Prints the network at `path`, with the number of trainable parameters at a rank, and returns its parameters.
@@ -98,25 +97,31 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
 /// Fails if the network cannot be opened.
 pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     let asked = Preprocessing::of(path);
-    let opened = llava::open(path, None, (asked.normalize.unwrap_or(Normalize::CLIP), None))?;
-    let llava::Opened { llava, base, stored, .. } = &opened;
-    let Decoder { model_type, about, .. } = llava.language.geometry.family;
-    let (sight, tower) = (&llava.sight, &llava.sight.tower.geometry);
+    let opened = sighted::open(path, None, (asked.normalize.unwrap_or(Normalize::CLIP), None))?;
+    let sighted::Opened { network, base, stored, .. } = &opened;
+    let Decoder { model_type, about, .. } = network.language.geometry.family;
+    let (sight, tower, family) = (&network.sight, &network.sight.tower.geometry, network.sight.eyes.family);
     let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, .. } =
-        &llava.language.geometry;
+        &network.language.geometry;
     let [size, patches] = [sight.eyes.image_size, sight.patches()];
     println!("file          {}", path.display());
-    println!("network       llava on {model_type} ({about}), a language network that sees images");
+    println!("network       {} on {model_type} ({about}), a language network that sees images", family.model_type);
     println!("image         {size} x {size} px, patch {}, {patches} tokens of the prompt", tower.patch);
     print!("{}", asked.report());
-    println!("image tower   width {}, {} of its blocks, MLP {}", tower.width, sight.eyes.blocks, tower.mlp);
-    println!("projector     {} to {width}, {}", tower.width, PROJECTOR.join(", "));
+    println!("image tower   width {}, {} of its blocks, MLP {}", tower.width, tower.blocks, tower.mlp);
+    println!("projector     {} to {width}, {}", tower.width, family.projector.join(", "));
     println!("transformer   width {width}, {blocks} blocks, gated MLP {mlp}");
     println!("heads         {heads} of width {channels}, {key_heads} of keys and values");
     println!("texts         at most {context} tokens, those of the image among them, of a vocabulary of {vocabulary}");
+    let way = if network.reads_prompt_whole() {
+        "tokens of a prompt in both directions, those of an answer back"
+    } else {
+        "back"
+    };
+    println!("reading       {way}");
     println!("parameters    {}, stored as {}", base.count(), precision_name(*stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
-    print_low_rank(llava, rank, "every block of the language network", &[1, 2, 5]);
+    print_low_rank(network, rank, "every block of the language network", &[1, 2, 5]);
     Ok(opened.base)
 }
 

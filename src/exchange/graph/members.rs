@@ -236,10 +236,13 @@ impl Inputs for Bytes {
     }
 }
 
-/// `input_ids` and `attention_mask`, with `token_type_ids` or normalised images `pixel_values` where the network takes them.
+/// `input_ids` and `attention_mask`, with `token_type_ids` and normalised images `pixel_values` where the network takes them.
 impl Inputs for Texts {
     fn names(&self) -> &'static [&'static str] {
         match self {
+            Texts { image: Some(_), kinds: true, .. } => {
+                &["input_ids", "attention_mask", "token_type_ids", "pixel_values"]
+            }
             Texts { image: Some(_), .. } => &["input_ids", "attention_mask", "pixel_values"],
             Texts { kinds: true, .. } => &["input_ids", "attention_mask", "token_type_ids"],
             Texts { .. } => &["input_ids", "attention_mask"],

@@ -110,7 +110,7 @@ impl Encoder {
     }
 
     /// Runs a block on texts, of which the last one may compute the first token alone.
-    fn block<O: Ops>(&self, ops: &O, index: usize, Texts { hidden, mask }: Texts<O::Value>) -> Texts<O::Value> {
+    fn block<O: Ops>(&self, ops: &O, index: usize, Texts { hidden, mask, .. }: Texts<O::Value>) -> Texts<O::Value> {
         let first = |x: &O::Value| if self.reads_first(index) { ops.slice(x, 2, 0, 1) } else { ops.again(x) };
         let name = |layer: &str| format!("blocks.{index}.{layer}");
         // The first block of those whose norms stand first reads what a norm has left.
@@ -131,7 +131,7 @@ impl Encoder {
                 self.norm(ops, &name("ln_2"), &ops.add(x, inner))
             }
         };
-        Texts { hidden, mask: first(&mask) }
+        Texts { hidden, mask: first(&mask), prompt: None }
     }
 
     /// Returns the outputs of the MLP.
@@ -239,7 +239,7 @@ impl Forward for Encoder {
         }
         let hidden = self.norm(ops, "ln_pre", &x);
         let mask = ops.column(&mask, &hidden);
-        Texts { hidden, mask }.fields()
+        Texts { hidden, mask, prompt: None }.fields()
     }
 
     fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
@@ -310,7 +310,7 @@ impl Network for Encoder {
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let is_read = stage == self.geometry.blocks && !self.geometry.reads_mean();
         let tokens = if is_read { 1 } else { self.tokens };
-        Texts::entering(tokens, self.geometry.width)
+        Texts::entering(tokens, self.geometry.width, false)
     }
 
     runs_its_pass!();
@@ -319,6 +319,19 @@ impl Network for Encoder {
         let Geometry { width, blocks, .. } = self.geometry;
         let embeds = [EMBEDDING, "position", "kind", "ln_pre", DISTANCE, DISTANCE_NORM];
         let (tokens, attended) = (self.tokens, width);
-        Pass { network: self, width, attended, blocks, tokens, embeds: &embeds, base, flows: false, kind, graph }.need()
+        Pass {
+            network: self,
+            width,
+            attended,
+            blocks,
+            tokens,
+            embeds: &embeds,
+            base,
+            flows: false,
+            prompt: false,
+            kind,
+            graph,
+        }
+        .need()
     }
 }

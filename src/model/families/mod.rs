@@ -1,7 +1,8 @@
 //! The families of image towers of transformers, one file for those that are alike: the names of their parameters, the defaults of
 //! their configs, the keys that are read and those that change nothing, the parts that a config calls for, the sizes that it states,
 //! the image processor, the class that loads an export with the names of its layers, and published shapes (transformers 5.23). Those
-//! of language networks are in [`decoders`], those of text encoders in [`encoders`].
+//! of language networks are in [`decoders`], those of language networks that see images in [`sighted`], those of text encoders in
+//! [`encoders`].
 //!
 //! A new family needs its file, a `mod` line and its line in [`FAMILIES`].
 
@@ -13,6 +14,7 @@ mod dino;
 pub mod encoders;
 mod family;
 mod names;
+pub mod sighted;
 mod siglip;
 mod text;
 mod tower_names;
@@ -53,12 +55,19 @@ pub fn shapes() -> impl Iterator<Item = &'static Shape> {
 
 /// Returns every published network of texts.
 pub fn published() -> impl Iterator<Item = &'static Published> {
-    decoders::published().chain(encoders::published())
+    writers().chain(encoders::published())
+}
+
+/// Returns every published network that writes texts: those that see images first, since their names have parts of others.
+pub fn writers() -> impl Iterator<Item = &'static Published> {
+    sighted::published().chain(decoders::published())
 }
 
 /// Returns the class of transformers that a publisher's config of a network of texts names.
 pub fn architecture(model_type: &str) -> Option<&'static str> {
-    decoders::architecture(model_type).or_else(|| encoders::encoder(model_type).map(|family| family.class.name))
+    let sighted = sighted::sighted(model_type).and_then(|family| family.class(None)).map(|class| class.name);
+    let decoder = || decoders::decoder(model_type).map(|family| family.architecture);
+    sighted.or_else(decoder).or_else(|| encoders::encoder(model_type).map(|family| family.class.name))
 }
 
 impl Published {
@@ -78,7 +87,7 @@ impl Published {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let is_named = |published: &&Published| published.files.iter().any(|part| name.contains(part));
         let begins = |published: &&Published| published.files.iter().any(|part| name.starts_with(part));
-        decoders::published().find(is_named).or_else(|| encoders::published().find(begins))
+        writers().find(is_named).or_else(|| encoders::published().find(begins))
     }
 }
 
@@ -103,13 +112,16 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
         Some(family) => family.class,
         None => match encoders::encoder(model_type) {
             Some(family) => Some(family.class(names)),
-            None => decoders::class(model_type),
+            None => sighted::class(config).or_else(|| decoders::decoder(model_type).map(|family| family.class)),
         },
     };
     let Some(class) = found else {
         let images = FAMILIES.iter().filter(|family| family.class.is_some()).map(|family| family.model_type);
-        let known: Vec<&str> =
-            images.chain(decoders::model_types()).chain(encoders::model_types()).chain([decoders::LLAVA]).collect();
+        let known: Vec<&str> = images
+            .chain(decoders::model_types())
+            .chain(encoders::model_types())
+            .chain(sighted::model_types())
+            .collect();
         bail!("a {model_type} of transformers cannot be exported: known are {}", known.join(", "));
     };
     Ok(class)

@@ -67,6 +67,25 @@ impl TowerNames {
         self.around.iter().find_map(|(theirs, ours, form)| Some((renamed(name, (theirs, ours))?, *form)))
     }
 
+    /// Returns the name of a parameter by its canonical one, in which queries, keys and values are layers of their own; `None` for one
+    /// that the family does not have.
+    pub fn stored(&self, canonical: &str) -> Option<String> {
+        if let Some(part) = canonical.strip_prefix("patch.") {
+            return Some(format!("{}{part}", self.patches.strip_suffix("weight")?));
+        }
+        let turned = |(theirs, ours): (&str, &str)| renamed(canonical, (ours, theirs));
+        let Some((block, name)) = canonical.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) else {
+            return self.around.iter().find_map(|(theirs, ours, _)| turned((theirs, ours)));
+        };
+        let newest = &self.styles[1];
+        let linear = newest.layers().find_map(|(theirs, ours)| {
+            let part = name.strip_prefix(ours)?.strip_prefix('.')?;
+            Some(format!("{theirs}.{part}"))
+        });
+        let own = || self.block.iter().find_map(|(theirs, ours)| renamed(name, (ours, theirs)));
+        Some(format!("{}{block}.{}", newest.blocks, linear.or_else(own)?))
+    }
+
     /// Returns the canonical name and the layout of a parameter beside the network.
     pub fn beside_tower(&self, name: &str) -> Option<(String, Form)> {
         let found = self.beside.iter().find_map(|row| renamed(name, *row))?;
@@ -83,3 +102,32 @@ pub(super) const TOWER: TowerNames = TowerNames {
     around: &[],
     beside: &[],
 };
+
+#[cfg(test)]
+mod tests {
+    use crate::model::families::{FAMILIES, TowerNames};
+
+    #[test]
+    fn names_of_towers_go_there_and_back() {
+        for model_type in ["clip_vision_model", "siglip_vision_model"] {
+            let names: &TowerNames = &FAMILIES.iter().find(|family| family.model_type == model_type).unwrap().names;
+            for (canonical, stored) in [
+                ("patch.weight", "embeddings.patch_embedding.weight"),
+                ("position", "embeddings.position_embedding.weight"),
+                ("ln_post.bias", "post_layernorm.bias"),
+            ] {
+                assert_eq!(names.stored(canonical).as_deref(), Some(stored));
+                assert_eq!(names.around_blocks(stored).unwrap().0, canonical);
+            }
+            for (canonical, stored) in [
+                ("blocks.11.attn.v.weight", "self_attn.v_proj.weight"),
+                ("blocks.11.ln_2.bias", "layer_norm2.bias"),
+                ("blocks.11.mlp.proj.weight", "mlp.fc2.weight"),
+            ] {
+                assert_eq!(names.stored(canonical), Some(format!("encoder.layers.11.{stored}")));
+                assert_eq!(names.in_block(stored).as_deref(), canonical.strip_prefix("blocks.11."));
+            }
+            assert_eq!(names.stored("registers"), None);
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Reads the preparation of a folder's images from `preprocessor_config.json` (transformers), `pretrained_cfg` (timm)
+//! Reads the preparation of a folder's images from `preprocessor_config.json` or `processor_config.json` (transformers), `pretrained_cfg` (timm)
 //! or `preprocess_cfg` (open_clip).
 
 use std::path::{Path, PathBuf};
@@ -16,6 +16,9 @@ use crate::model::values::Values;
 /// The file in which transformers stores the preparation of images.
 pub const FILE: &str = "preprocessor_config.json";
 
+/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images.
+const PROCESSOR: &str = "processor_config.json";
+
 /// timm's `crop_pct` for a network that says none.
 const TIMM_CROP_PCT: f64 = 0.875;
 
@@ -29,6 +32,11 @@ impl Preprocessing {
         if let Some((_, found)) = beside(path, [FILE]).next() {
             let found = processors::read(&at(FILE, &found), model_type());
             return Preprocessing { file: Some(FILE), ..found };
+        }
+        let of_images = beside(path, [PROCESSOR]).find_map(|(_, found)| found.get("image_processor").cloned());
+        if let Some(found) = of_images {
+            let found = processors::read(&at(PROCESSOR, &found), model_type());
+            return Preprocessing { file: Some(PROCESSOR), ..found };
         }
         let found = beside(path, FILES).find_map(|(name, config)| {
             let open_clip = config.get("preprocess_cfg").map(|table| Preprocessing::of_open_clip(&at(name, table)));

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::wanted::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
+use crate::model::families::sighted::sighted;
 use crate::model::families::{family, within};
 use crate::model::values::Values;
 
@@ -30,10 +31,6 @@ enum Size {
     /// The shorter side; the other one follows.
     Shorter(i64),
 }
-
-/// LLaVA, whose folders are those of a network of images and texts: the processor and the model type.
-const LLAVA: &str = "Llava";
-const MODEL_TYPE: &str = "llava";
 
 const HALF: Normalize = Normalize { mean: [0.5; 3], std: [0.5; 3] };
 
@@ -65,7 +62,7 @@ const PROCESSORS: [Processor; 8] = [
     },
     Processor { name: "Bit", ..CLIP },
     CLIP,
-    Processor { name: LLAVA, ..CLIP },
+    Processor { name: "Llava", ..CLIP },
     Processor {
         name: "Siglip",
         interpolation: Interpolation::Bicubic,
@@ -141,7 +138,7 @@ pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
             // Where a file names none, it is that of the family.
             let model_type = model_type.unwrap_or_default();
             let of_family = within(&model_type).or(family(&model_type)).map(|family| family.processor);
-            let name = of_family.or((model_type == MODEL_TYPE).then_some(LLAVA));
+            let name = of_family.or(sighted(&model_type).map(|family| family.processor));
             PROCESSORS.iter().find(|known| name == Some(known.name))
         }
     };

@@ -18,24 +18,33 @@ pub struct Texts<V> {
     pub hidden: V,
     /// 1 where there is a token, `[p, B, T, 1]`. Tokens come first, padding after them.
     pub mask: V,
+    /// 1 where there is a token of a prompt whose tokens read each other in both directions, `[p, B, T, 1]`; `None` where every token
+    /// looks back alone.
+    pub prompt: Option<V>,
 }
+
+/// The name under which the tokens of such prompts travel between stages.
+const PROMPT: &str = "prompt";
 
 impl<V> Texts<V> {
     /// Takes what travels between stages.
     pub fn of<O: Ops<Value = V>>(ops: &O, x: &Fields<V>) -> Texts<V> {
-        Texts { hidden: ops.again(x.get(HIDDEN)), mask: ops.again(x.get(MASK)) }
+        let prompt = x.find(PROMPT).map(|prompt| ops.again(prompt));
+        Texts { hidden: ops.again(x.get(HIDDEN)), mask: ops.again(x.get(MASK)), prompt }
     }
 
     /// Returns what travels between stages.
     pub fn fields(self) -> Fields<V> {
-        Fields::new(vec![(HIDDEN, self.hidden), (MASK, self.mask)])
+        let prompt = self.prompt.map(|prompt| (PROMPT, prompt));
+        Fields::new([(HIDDEN, self.hidden), (MASK, self.mask)].into_iter().chain(prompt).collect())
     }
 }
 
 impl Texts<Vec<i64>> {
-    /// Returns the shapes of what travels between stages for one text of so many tokens.
-    pub fn entering(tokens: i64, width: i64) -> Fields<Vec<i64>> {
-        Texts { hidden: vec![tokens, width], mask: vec![tokens, 1] }.fields()
+    /// Returns the shapes of what travels between stages for one text of so many tokens; `prompt` says whether it is a prompt whose
+    /// tokens read each other in both directions.
+    pub fn entering(tokens: i64, width: i64, prompt: bool) -> Fields<Vec<i64>> {
+        Texts { hidden: vec![tokens, width], mask: vec![tokens, 1], prompt: prompt.then(|| vec![tokens, 1]) }.fields()
     }
 }
 
@@ -76,18 +85,22 @@ impl<O: Ops> Block<'_, O> {
         match self.rows {
             Rows::All => {
                 let tokens = ops.length(normed, 2);
-                let mask = self.view().window.filter(|window| *window < tokens).map_or(Mask::Causal, Mask::Window);
+                let window = self.view().window.filter(|window| *window < tokens);
+                let mask = match &texts.prompt {
+                    Some(prompt) => Mask::Prompt(ops.again(prompt)),
+                    None => window.map_or(Mask::Causal, Mask::Window),
+                };
                 let read = self.attended([&self.query(normed, &Places::First), key, value], mask);
                 // Padding stays zero, so that no layer after it sees anything there.
                 let read = ops.mul(read, ops.again(&texts.mask));
-                Texts { hidden: self.rest(texts.hidden, &read), mask: texts.mask }
+                Texts { hidden: self.rest(texts.hidden, &read), ..texts }
             }
             Rows::Last => {
                 let last = ops.last(&texts.mask);
                 let query = self.query(&ops.at(normed, &last), &Places::At(&last));
                 let read = self.attended([&query, key, value], self.seen(&texts.mask));
                 let x = ops.at(&texts.hidden, &last);
-                Texts { hidden: self.rest(x, &read), mask: ops.slice(&texts.mask, 2, 0, 1) }
+                Texts { hidden: self.rest(x, &read), mask: ops.slice(&texts.mask, 2, 0, 1), prompt: None }
             }
         }
     }
@@ -237,6 +250,8 @@ pub struct Pass<'a> {
     pub base: &'a Parameters,
     /// Whether gradients flow through what enters the first block, such as those of a tower that sees.
     pub flows: bool,
+    /// Whether the tokens of prompts read each other in both directions.
+    pub prompt: bool,
     pub kind: Kind,
     pub graph: Graph<'a>,
 }
@@ -268,7 +283,8 @@ impl Pass<'_> {
             Graph::None => false,
         };
         let hidden = Count::new(&[self.tokens, self.width], true, self.flows || embeds);
-        let entered = Texts { hidden, mask: Count::new(&[self.tokens, 1], true, false) }.fields();
+        let column = || Count::new(&[self.tokens, 1], true, false);
+        let entered = Texts { hidden, mask: column(), prompt: self.prompt.then(column) }.fields();
         let kept = KeptPass { network, stages: self.blocks, part: "", base, kind, graph };
         kept.entries(|_| entered) + self.beside()
     }
@@ -316,6 +332,7 @@ mod tests {
             tokens: 10,
             base: &base,
             flows: false,
+            prompt: false,
             kind: Kind::Float,
             graph,
         };

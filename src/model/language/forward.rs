@@ -79,7 +79,7 @@ impl Network for Language {
     /// Returns the shapes of a stage's input for one prompt, of one token after the last stage.
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let tokens = if stage == self.geometry.blocks { 1 } else { self.tokens };
-        Texts::entering(tokens, self.geometry.width)
+        Texts::entering(tokens, self.geometry.width, false)
     }
 
     runs_its_pass!();
@@ -89,7 +89,7 @@ impl Network for Language {
     }
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
-        self.need_where(false, base, graph, kind)
+        self.pass(base, graph, kind).need()
     }
 }
 
@@ -132,11 +132,12 @@ impl Language {
         Language { geometry, tokens, angles, scale, columns }
     }
 
-    /// Returns the memory of a pass; `flows` says whether gradients flow through what enters the first block.
-    pub fn need_where(&self, flows: bool, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
+    /// Returns a pass of prompts whose tokens look back, of which the memory is asked. Gradients do not flow through what enters the
+    /// first block.
+    pub fn pass<'a>(&'a self, base: &'a Parameters, graph: Graph<'a>, kind: Kind) -> Pass<'a> {
         let Geometry { width, blocks, heads, channels, .. } = self.geometry;
         let (attended, tokens, embeds) = (heads * channels, self.tokens, &[EMBEDDING, POSITION]);
-        Pass { network: self, width, attended, blocks, tokens, embeds, base, flows, kind, graph }.need()
+        Pass { network: self, width, attended, blocks, tokens, embeds, base, flows: false, prompt: false, kind, graph }
     }
 
     /// Runs one block on some rows of what enters it.
@@ -165,7 +166,7 @@ impl Language {
             None => rows,
         };
         let mask = ops.column(mask, &rows);
-        Texts { hidden: ops.mul(rows, ops.again(&mask)), mask }
+        Texts { hidden: ops.mul(rows, ops.again(&mask)), mask, prompt: None }
     }
 
     /// Returns embeddings times √d, where the family does so, rounded to their type as transformers rounds it.

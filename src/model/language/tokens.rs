@@ -89,6 +89,11 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Returns the token that begins a text, whether one is put there or not; `None` if the tokenizer names none.
+    pub fn start(&self) -> Option<u32> {
+        self.start.as_ref().map(|edge| edge.id)
+    }
+
     /// Returns the tokens of a text without special tokens at its edges.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use crate::base::hash::text_sha256;
 use crate::machine::quantised::Scheme;
 use crate::model::Normalize;
 use crate::model::described::{Described, Published};
-use crate::model::families::architecture;
+use crate::model::families::{architecture, sighted};
 use crate::model::folder::{PREPARATION, TOKENIZER};
 use crate::model::kind::{Making, Size, StandIn};
 use crate::model::values::Values;
@@ -165,19 +165,11 @@ impl FolderStandIn {
             (tokenizer, self.vocabulary.json()),
             (settings, self.vocabulary.settings()),
         ];
-        all.extend(self.image_size().map(|side| (PREPARATION, preparation(side))));
+        let family = self.config["model_type"].as_str().and_then(sighted::sighted);
+        let preparation = |side| family.map(|family| (PREPARATION, (family.preparation)(side)));
+        all.extend(self.image_size().and_then(preparation));
         all
     }
-}
-
-/// Returns what says how images are prepared: as CLIP's are.
-fn preparation(side: i64) -> Value {
-    let Normalize { mean, std } = Normalize::CLIP;
-    json!({
-        "image_processor_type": "CLIPImageProcessor", "do_resize": true, "do_center_crop": true, "do_rescale": true,
-        "do_normalize": true, "do_convert_rgb": true, "resample": 3, "rescale_factor": 1.0 / 255.0,
-        "size": { "shortest_edge": side }, "crop_size": { "height": side, "width": side }, "image_mean": mean, "image_std": std,
-    })
 }
 
 #[cfg(test)]
@@ -186,11 +178,11 @@ mod tests {
 
     use super::*;
     use crate::data::Prompts;
-    use crate::model::Wording;
-    use crate::model::families::decoders::published;
     use crate::model::families::encoders::ENCODERS;
+    use crate::model::families::writers;
     use crate::model::module::Limit;
-    use crate::model::{encoder, language, llava};
+    use crate::model::{CheckpointKind, Wording};
+    use crate::model::{encoder, language, sighted};
 
     fn stand_in(key: &str, size: Size) -> FolderStandIn {
         FolderStandIn::new(Published::of_key(key).unwrap(), size, &[]).unwrap()
@@ -226,6 +218,8 @@ mod tests {
             ("smollm3-3b", 3_075_098_624, 2),
             ("gpt2-xl", 1_557_611_200, 4),
             ("llava-1.5-7b", 7_063_427_072, 2),
+            ("paligemma-3b-224", 2_923_466_480, 4),
+            ("paligemma2-3b-224", 3_032_242_416, 2),
             ("bert-base", 109_482_240, 4),
             ("roberta-large", 355_359_744, 4),
         ] {
@@ -241,7 +235,7 @@ mod tests {
 
     #[test]
     fn every_tiny_language_network_is_read_by_bella() {
-        for published in published().filter(|published| !published.key.contains("llava")) {
+        for published in writers().filter(|published| published.kind() == CheckpointKind::Language) {
             let (_place, path) = written(published.key, SHARD_BYTES);
             let opened = language::open(&path, None, None).unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
             let made = stand_in(published.key, Size::Tiny);
@@ -276,7 +270,7 @@ mod tests {
         let (_one, whole) = written("llava-1.5-7b", SHARD_BYTES);
         let (_several, parts) = written("llava-1.5-7b", 100_000);
         assert!(whole.join("model.safetensors").is_file() && !parts.join("model.safetensors").exists());
-        let open = |path: &Path| llava::open(path, None, (Normalize::CLIP, None)).unwrap();
+        let open = |path: &Path| sighted::open(path, None, (Normalize::CLIP, None)).unwrap();
         let (whole, parts) = (open(&whole), open(&parts));
         assert_eq!(whole.base.count(), parts.base.count());
         assert!(
@@ -298,6 +292,20 @@ mod tests {
                 .count(),
             4
         );
+    }
+
+    #[test]
+    fn every_tiny_network_that_sees_is_read_by_bella() {
+        for published in writers().filter(|published| published.kind() == CheckpointKind::VisionLanguage) {
+            let (_place, path) = written(published.key, SHARD_BYTES);
+            let asked = crate::model::folder::Preprocessing::of(&path);
+            assert_eq!((asked.refused.len(), asked.image_size), (0, Some(16)), "{}", published.key);
+            let opened = sighted::open(&path, None, (asked.normalize.unwrap(), None));
+            let opened = opened.unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
+            let ids = opened.tokenizer.prompt("a <image>\nwhat?").unwrap();
+            assert_eq!(ids.iter().filter(|id| **id == opened.tokenizer.image).count(), 4, "{}", published.key);
+            assert!(ids.contains(&1), "{}: the start token", published.key);
+        }
     }
 
     #[test]

@@ -27,8 +27,6 @@ pub struct Decoder {
     /// Whether the embeddings are also the output matrix where no key tells.
     pub tied: bool,
     pub positions: Positions,
-    /// Whether it can be the language part of LLaVA.
-    pub sees: bool,
     /// The keys that are read besides those of every family.
     pub keys: &'static [&'static str],
     /// The keys that change no logits, besides those of every family.
@@ -171,7 +169,7 @@ pub(super) const fn with_head_norms<const N: usize, const M: usize>(layers: [Pai
     all
 }
 
-/// The names of Llama's layers. Its prefixes are those within LLaVA in transformers 4 and 5, of a network with its output matrix,
+/// The names of Llama's layers. Its prefixes are those within networks that see images in transformers 4 and 5, of a network with its output matrix,
 /// and of one that is stored without it.
 pub(super) const NAMES: Names = Names {
     prefixes: &["language_model.model.", "model.language_model.", "language_model.", "model.", ""],
@@ -183,10 +181,10 @@ pub(super) const NAMES: Names = Names {
 };
 
 /// The layer of the output matrix in classes that write texts.
-pub(super) const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
+pub(in crate::model::families) const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
 
 /// The class that most decoders are loaded in.
-pub(super) const CLASS: Class = Class {
+pub(in crate::model::families) const CLASS: Class = Class {
     prefix: ["model.", "model."],
     around: &[OUTPUT_LAYER],
     layers: Layers::Named(&NAMES),
@@ -216,7 +214,6 @@ pub(super) const USUAL: Decoder = Decoder {
     },
     tied: false,
     positions: Positions::Rotary,
-    sees: false,
     keys: &[],
     harmless: &[],
     refused: &[],

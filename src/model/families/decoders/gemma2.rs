@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::model::families::class::{Class, Layers, Published};
 use crate::model::families::decoders::decoder::{
-    BLOCK, Biases, CLASS, Decoder, NAMES, NormKind, NormPlaces, Sizes, Traits, USUAL,
+    self, BLOCK, Biases, CLASS, Decoder, NormKind, NormPlaces, Sizes, Traits, USUAL,
 };
 use crate::model::families::decoders::views::window;
 use crate::model::families::names::{Names, Pair};
@@ -18,10 +18,10 @@ pub(super) const LAYERS: [Pair; 11] = {
     [ln_1, q, k, v, proj, after[0], ("pre_feedforward_layernorm", "ln_2"), gate, fc, down, after[1]]
 };
 
-static OWN: Names = Names { layers: &LAYERS, ..NAMES };
+pub static NAMES: Names = Names { layers: &LAYERS, ..decoder::NAMES };
 
 /// Scores are bounded by its plain code alone.
-static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), options: ", attn_implementation=\"eager\"", ..CLASS };
+static OWN_CLASS: Class = Class { layers: Layers::Named(&NAMES), options: ", attn_implementation=\"eager\"", ..CLASS };
 
 /// The sizes of Gemma 2 2B.
 pub(super) const SIZES: Sizes = Sizes {
@@ -41,7 +41,7 @@ pub static GEMMA2: Decoder = Decoder {
     about: "Gemma 2",
     architecture: "Gemma2ForCausalLM",
     class: &OWN_CLASS,
-    names: &OWN,
+    names: &NAMES,
     usual: SIZES,
     tied: true,
     keys: &[

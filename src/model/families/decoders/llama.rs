@@ -16,7 +16,6 @@ pub static LLAMA: Decoder = Decoder {
         "transformers.js_config",
         "use_sliding_window",
     ],
-    sees: true,
     traits: |values| {
         let all = values.flag("attention_bias", false)?;
         let biases = Biases { qkv: all, attention_proj: all, mlp: values.flag("mlp_bias", false)? };

@@ -12,7 +12,6 @@ pub static MISTRAL: Decoder = Decoder {
     keys: &["sliding_window"],
     // Those of Llama and Qwen, which the class does not read.
     harmless: &["attention_bias", "max_window_layers", "mlp_bias", "use_sliding_window"],
-    sees: true,
     views: |values, seeing| windows(values, seeing, Some(4096)),
     published: &[Published {
         key: "mistral-7b",

@@ -5,11 +5,11 @@
 //! A new family needs its file, a `mod` line and its line in [`DECODERS`].
 
 mod decoder;
+mod gemma;
 mod gemma2;
 mod gemma3;
 mod gpt2;
 mod llama;
-mod llava;
 mod mistral;
 mod olmo2;
 mod phi3;
@@ -21,11 +21,12 @@ mod views;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::model::families::class::{Class, Published};
+use crate::model::families::class::Published;
 use crate::model::values::Values;
 
 pub use decoder::{Biases, Decoder, HeadNorms, Mlp, NormKind, NormPlaces, Positions, Traits};
-pub use llava::MODEL_TYPE as LLAVA;
+pub(super) use decoder::{CLASS, OUTPUT_LAYER};
+pub(super) use gemma2::NAMES as GEMMA2_NAMES;
 pub use views::{Seeing, View, check_types};
 
 /// Every known family.
@@ -34,6 +35,7 @@ pub static DECODERS: &[&Decoder] = &[
     &mistral::MISTRAL,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
     &phi3::PHI3,
@@ -86,17 +88,7 @@ pub fn model_types() -> Vec<&'static str> {
     DECODERS.iter().map(|family| family.model_type).collect()
 }
 
-/// Returns the class that an exported network of a model type is loaded in, also of one that sees images.
-pub(super) fn class(model_type: &str) -> Option<&'static Class> {
-    if model_type == LLAVA { Some(&llava::LLAVA) } else { decoder(model_type).map(|family| family.class) }
-}
-
-/// Returns the class of transformers that a publisher's config of a model type names.
-pub(super) fn architecture(model_type: &str) -> Option<&'static str> {
-    if model_type == LLAVA { Some(llava::LLAVA.name) } else { decoder(model_type).map(|family| family.architecture) }
-}
-
-/// Returns every published decoder, those that see images first, since their names have parts of others.
-pub fn published() -> impl Iterator<Item = &'static Published> {
-    llava::PUBLISHED.iter().chain(DECODERS.iter().flat_map(|family| family.published))
+/// Returns every published decoder.
+pub(super) fn published() -> impl Iterator<Item = &'static Published> {
+    DECODERS.iter().flat_map(|family| family.published)
 }

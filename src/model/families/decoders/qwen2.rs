@@ -10,7 +10,6 @@ pub static QWEN2: Decoder = Decoder {
     architecture: "Qwen2ForCausalLM",
     usual: Sizes { vocabulary: 151_936, mlp: Some(22_016), key_heads: Some(32), context: 32_768, ..USUAL.usual },
     keys: &["layer_types", "max_window_layers", "sliding_window", "use_sliding_window"],
-    sees: true,
     // Those of Llama, which the class does not read.
     harmless: &["attention_bias", "mlp_bias"],
     traits: |values| {

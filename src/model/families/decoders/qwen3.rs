@@ -28,7 +28,6 @@ pub static QWEN3: Decoder = Decoder {
         ..USUAL.usual
     },
     keys: &["attention_bias", "layer_types", "max_window_layers", "sliding_window", "use_sliding_window"],
-    sees: true,
     traits: |values| {
         let all = values.flag("attention_bias", false)?;
         let biases = Biases { qkv: all, attention_proj: all, mlp: false };

@@ -3,7 +3,7 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::eager::{Eager, largest, layer_of, of_keys, recent, repeated};
+use super::eager::{Eager, largest, layer_of, of_keys, of_prompt, recent, repeated};
 use super::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
 use crate::base::tensor::wide;
 use crate::model::network::{Linear, Weights};
@@ -102,16 +102,15 @@ fn product(a: &Dual, b: &Dual) -> Option<Tensor> {
 
 /// Returns the scores of attention with what the mask adds to them.
 fn masked(scores: Dual, mask: &Mask<Dual>) -> Dual {
+    let only = |seen: &Tensor| scores.value.masked_fill(&seen.logical_not(), f64::NEG_INFINITY);
     match mask {
         Mask::None => scores,
         Mask::Causal => {
             let later = scores.value.ones_like().to_kind(Kind::Bool).triu(1);
             Dual { value: scores.value.masked_fill(&later, f64::NEG_INFINITY), ..scores }
         }
-        Mask::Window(count) => {
-            let absent = recent(&scores.value, *count).logical_not();
-            Dual { value: scores.value.masked_fill(&absent, f64::NEG_INFINITY), ..scores }
-        }
+        Mask::Window(count) => Dual { value: only(&recent(&scores.value, *count)), ..scores },
+        Mask::Prompt(prompt) => Dual { value: only(&of_prompt(&scores.value, &prompt.value)), ..scores },
         Mask::Seen(seen) => without(scores, seen),
         Mask::Scores(added) => plus(scores, added),
         Mask::SeenScores { seen, scores: added } => without(plus(scores, added), seen),

@@ -66,6 +66,12 @@ pub(super) fn recent(query: &Tensor, count: i64) -> Tensor {
     Tensor::ones([tokens, tokens], (Kind::Bool, query.device())).tril(0).triu(1 - count)
 }
 
+/// Returns whether a query of `query: [p, B, heads, T, D]` reads a key, `[p, B, 1, T, T]`: those up to its own, and those of a prompt,
+/// `[p, B, T, 1]`.
+pub(super) fn of_prompt(query: &Tensor, prompt: &Tensor) -> Tensor {
+    of_keys(prompt).logical_or(&recent(query, query.size()[3]))
+}
+
 /// Returns what queries `[B, heads, T, D]` read, of which `mask` allows some (truth values) or changes all (numbers), by single
 /// operations: scores may be bounded, and gradients be differentiated again, neither of which libtorch's one operation allows.
 fn composed([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, scoring: Scoring) -> Tensor {
@@ -223,6 +229,7 @@ impl Ops for Eager<'_, '_> {
         let mask = match mask {
             Mask::None | Mask::Causal => None,
             Mask::Window(count) => Some(recent(query, count)),
+            Mask::Prompt(prompt) => Some(flat(&of_prompt(query, &prompt))),
             // Scores that all particles share spread over images by themselves.
             Mask::Scores(scores) if scores.size()[0] == 1 => Some(scores.squeeze_dim(0)),
             Mask::Scores(scores) => Some(flat(&scores)),

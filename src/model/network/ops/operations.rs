@@ -25,6 +25,8 @@ pub enum Mask<V> {
     Causal,
     /// Query t reads so many keys up to t, its own among them.
     Window(i64),
+    /// Query t reads the keys up to t, and those of a prompt: 1 in `[p, B, T, 1]`.
+    Prompt(V),
     /// All tokens, with numbers `[p, 1, heads, queries, T]` added to the scores.
     Scores(V),
     /// The tokens that exist: 1 in `[p, B, T, 1]`.

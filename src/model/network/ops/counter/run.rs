@@ -179,7 +179,9 @@ impl Ops for Counter<'_> {
         if scores.is_some_and(|scores| scores.live) || is_whole && read.live {
             self.keep_numbers(all_pairs);
         }
-        let beside = if is_whole { all_pairs } else { 0 };
+        // What forbids tokens of answers to read later ones is there for each text.
+        let each = if matches!(mask, Mask::Prompt(_)) { (2 * queries * tokens) as u64 } else { 0 };
+        let beside = if is_whole { all_pairs + each } else { each };
         self.uses(heads.iter().map(|x| x.numbers()).sum::<u64>() + read.numbers() + beside, 0);
         read
     }

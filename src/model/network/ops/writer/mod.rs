@@ -139,6 +139,15 @@ impl<'a> Writer<'a> {
             Mask::None => (Masked::No, None),
             Mask::Causal => (Masked::Causal, None),
             Mask::Window(count) => (Masked::Added, Some(self.recent(tokens, count))),
+            Mask::Prompt(prompt) => {
+                let nothing = self.stored("text.nothing", || Tensor::from_slice(&[0f32]));
+                let recent = self.recent(tokens, tokens);
+                let prompt = self.graph().reshape(&prompt, &[prompt.shape[0], SAMPLES, 1, 1, tokens]);
+                let each = self.graph().choose(&prompt, &nothing, &recent);
+                let each = self.expanded(&each, lead);
+                let shape = [&[SAMPLES], &each.shape[2..]].concat();
+                (Masked::Added, Some(self.graph().reshape(&each, &shape)))
+            }
             Mask::Scores(scores) => {
                 let each = if scores.shape[0] == 1 { scores } else { self.expanded(&scores, lead) };
                 let count = if each.shape[0] == 1 { 1 } else { SAMPLES };

@@ -1,6 +1,6 @@
-//! Reads a LLaVA network from a publisher's folder, whose tensors have the names of transformers 4 or 5. Nothing in it is
-//! executed. Every tensor must have a place in the network, and every place a tensor; those of tower blocks that are not run
-//! are left out.
+//! Reads a network that sees images from a publisher's folder, whose tensors have the names of transformers 4 or 5. Nothing in it
+//! is executed. Every tensor must have a place in the network, and every place a tensor; those of the tower that take no part are
+//! left out.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,28 +9,27 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
+use super::config::VisionConfig;
+use super::forward::VisionTower;
+use super::{QuestionTokenizer, Sighted, TOWER, config, tower};
 use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
-use crate::model::families::decoders::LLAVA;
+use crate::model::families::sighted::sighted;
 use crate::model::folder::{Place, Unread, check_preparation, config_file, home};
-use crate::model::language::{Geometry, Language, Rows, TOKENS, Tokenizer, largest_kind, placed, tensors_of};
-use crate::model::llava::config::VisionConfig;
-use crate::model::llava::forward::VisionTower;
-use crate::model::llava::{Llava, PROJECTOR, QuestionTokenizer, TOWER, config};
+use crate::model::language::{Geometry, Language, Rows, TOKENS, largest_kind, placed, tensors_of};
 use crate::model::network::{Parameters, block_of};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::{Form, StoredNames};
 use crate::model::values::{Values, agree};
 use crate::model::vit::forward::Vit;
-use crate::model::vit::parts::Parts;
-use crate::model::{Normalize, language, vit};
+use crate::model::{Normalize, language};
 
-/// The start of the names of a tower that stands alone, by which CLIP's is recognised.
+/// The start of the names of a tower that stands alone, by which it is recognised.
 const TOWER_NAMES: &str = "vision_model.";
 
 /// A network as read from its folder.
 pub struct Opened {
-    pub llava: Llava,
+    pub network: Sighted,
     /// The weights on the CPU.
     pub base: Parameters,
     /// The type in which the folder stores most weights.
@@ -40,10 +39,11 @@ pub struct Opened {
     pub tokenizer: QuestionTokenizer,
 }
 
-/// Returns whether the config at a path, a folder or a file of weights, is that of a LLaVA network.
-pub fn is_llava(path: &Path) -> bool {
+/// Returns whether the config at a path, a folder or a file of weights, is that of a network that sees images.
+pub fn is_sighted(path: &Path) -> bool {
     let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str) == Some(LLAVA))
+    let model_type = table.as_ref().and_then(|table| table.get("model_type")).and_then(Value::as_str);
+    model_type.is_some_and(|model_type| sighted(model_type).is_some())
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens, those of the image among them; 512 more than these or
@@ -56,23 +56,14 @@ pub fn open(path: &Path, tokens: Option<i64>, (normalize, quantize): (Normalize,
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let values = Values::new(&file, read_json(&file)?);
-    let (geometry, eyes) = config::read(&values)?;
+    let network = described(&values, tokens, normalize)?;
     check_preparation(&place)?;
     let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
-    let shown = || path.display().to_string();
-    let (tower, base, names) = assembled(tensors, (&geometry, &eyes), quantize).with_context(shown)?;
-    let sight = VisionTower { eyes, tower, normalize };
-    let tokens = limit(&sight, &geometry, tokens, path)?;
-    let tokenizer = QuestionTokenizer {
-        tokenizer: Tokenizer::open(&place.folder, geometry.vocabulary, tokens as usize)?,
-        image: sight.eyes.token as u32,
-        patches: sight.patches() as usize,
-        image_side: sight.eyes.image_size,
-        normalize,
-    };
-    let llava = Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All };
-    Ok(Opened { llava, base, stored, names, tokenizer })
+    let parts = (&network.language.geometry, &network.sight.eyes);
+    let (base, names) = assembled(tensors, parts, quantize).with_context(|| path.display().to_string())?;
+    let tokenizer = network.questions(&place.folder)?;
+    Ok(Opened { network, base, stored, names, tokenizer })
 }
 
 /// Returns the weights of the network at `path`, which needs no tokenizer.
@@ -85,42 +76,34 @@ pub fn parameters(path: &Path) -> Result<Parameters> {
     let values = Values::new(&file, read_json(&file)?);
     let (geometry, eyes) = config::read(&values)?;
     let tensors = tensors_of(&place, &values, None)?;
-    let (_, base, _) = assembled(tensors, (&geometry, &eyes), None).with_context(|| path.display().to_string())?;
+    let (base, _) = assembled(tensors, (&geometry, &eyes), None).with_context(|| path.display().to_string())?;
     Ok(base)
-}
-
-/// Returns the most tokens of a prompt with its image, as [`open`] has them, for the network of a folder or a config at `path`.
-fn limit(sight: &VisionTower, geometry: &Geometry, tokens: Option<i64>, path: &Path) -> Result<i64> {
-    let tokens = tokens.unwrap_or((TOKENS + sight.patches()).min(geometry.context));
-    ensure!(
-        (sight.patches()..=geometry.context).contains(&tokens),
-        "checkpoint.max_tokens = {tokens}: must be from {}, the tokens of an image, to {}, the most that the network at {} reads",
-        sight.patches(),
-        geometry.context,
-        path.display()
-    );
-    Ok(tokens)
 }
 
 /// Returns the network that a config describes, for prompts of at most `tokens` tokens as [`open`] has them.
 ///
 /// # Errors
 /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's context.
-pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Llava> {
+pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> Result<Sighted> {
     let (geometry, eyes) = config::read(values)?;
-    let tower = Vit::new(config::tower(values, &eyes)?, eyes.traits, Parts::PLAIN);
+    let shown = values.path.display();
+    let tower = Vit::new(eyes.geometry(&shown.to_string())?, eyes.traits, eyes.parts());
     let sight = VisionTower { eyes, tower, normalize };
-    let tokens = limit(&sight, &geometry, tokens, &values.path)?;
-    Ok(Llava { language: Language::new(geometry, tokens), sight, reads: Rows::All })
+    let (patches, context) = (sight.patches(), geometry.context);
+    let tokens = tokens.unwrap_or((TOKENS + patches).min(context));
+    ensure!(
+        (patches..=context).contains(&tokens),
+        "checkpoint.max_tokens = {tokens}: must be from {patches}, the tokens of an image, to {context}, the most that the network \
+         of {shown} reads"
+    );
+    Ok(Sighted::new(Language::new(geometry, tokens), sight, Rows::All))
 }
 
 /// Returns the names and shapes of all weights of a network, in the order of the forward pass.
-pub fn sizes(llava: &Llava) -> Vec<(String, Vec<i64>)> {
-    let VisionTower { eyes, tower, .. } = &llava.sight;
-    let geometry = &llava.language.geometry;
-    let seen = vit::architecture::sizes(&tower.geometry).into_iter().filter(|(name, _)| is_run(name, eyes.blocks));
-    let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{TOWER}{name}"), shape)).collect();
-    all.extend(projector_sizes(tower.geometry.width, geometry.width, eyes));
+pub fn sizes(network: &Sighted) -> Vec<(String, Vec<i64>)> {
+    let (eyes, geometry) = (&network.sight.eyes, &network.language.geometry);
+    let mut all = tower::sizes(eyes);
+    all.extend(projector_sizes(eyes, geometry.width));
     all.extend(language::sizes(geometry));
     all
 }
@@ -154,7 +137,7 @@ fn sorted(tensors: Vec<(String, Unread)>) -> Result<Sorted> {
         } else if name.starts_with("language_model.") || name.starts_with("lm_head") {
             found.language.push((stored, tensor));
         } else {
-            bail!("`{stored}` has no place in a LLaVA network");
+            bail!("`{stored}` has no place in a network that sees images");
         }
     }
     Ok(found)
@@ -165,63 +148,37 @@ fn assembled(
     tensors: Vec<(String, Unread)>,
     (geometry, eyes): (&Geometry, &VisionConfig),
     quantize: Option<Scheme>,
-) -> Result<(Vit, Parameters, StoredNames)> {
+) -> Result<(Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
-    let (vit, mut all, seen) = tower_of(&tower, eyes).context("its image tower")?;
+    let (mut all, seen) = tower_of(&tower, eyes).context("its image tower")?;
     let seen = seen.within(TOWER, |name| name.replacen(TOWER_NAMES, &tower_prefix, 1));
     let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone(), Form::AsIs));
     let names = seen
         .with(StoredNames::of_plain(between))
         .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));
-    all.extend(projector_of(projector, vit.geometry.width, geometry.width, eyes)?);
+    all.extend(projector_of(projector, eyes, geometry.width)?);
     let base = Parameters::new(all).with(placed(geometry, language, quantize)?);
-    Ok((vit, base, names))
+    Ok((base, names))
 }
 
-/// A tower, its parameters, and the names that these have where it stands alone.
-type Seen = (Vit, Vec<(String, Tensor)>, StoredNames);
+/// The parameters of a tower, and the names that these have where it stands alone.
+type Seen = (Vec<(String, Tensor)>, StoredNames);
 
-/// Checks that no tensor of the tower's blocks that are run is missing, nor one before them.
+/// Checks that no tensor of the tower is missing that takes part.
 fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Result<()> {
-    const BEFORE: [&str; 5] = [
-        "embeddings.class_embedding",
-        "embeddings.patch_embedding.weight",
-        "embeddings.position_embedding.weight",
-        "pre_layrnorm.weight",
-        "pre_layrnorm.bias",
-    ];
-    const LAYERS: [&str; 8] = [
-        "layer_norm1",
-        "self_attn.q_proj",
-        "self_attn.k_proj",
-        "self_attn.v_proj",
-        "self_attn.out_proj",
-        "layer_norm2",
-        "mlp.fc1",
-        "mlp.fc2",
-    ];
     ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
-    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
-    let layers = (0..eyes.blocks).flat_map(|block| LAYERS.map(|layer| format!("encoder.layers.{block}.{layer}")));
-    let layers = layers.flat_map(|layer| ["weight", "bias"].map(|end| format!("{layer}.{end}")));
-    let mut wanted = BEFORE.iter().map(|name| name.to_string()).chain(layers);
-    if let Some(lacking) = wanted.find(|name| !there.contains(format!("vision_model.{name}").as_str())) {
+    let there: HashSet<&str> = tensors.iter().filter_map(|(name, _)| name.strip_prefix(TOWER_NAMES)).collect();
+    if let Some(lacking) = tower::wanted(eyes).find(|name| !there.contains(name.as_str())) {
         bail!("the weights lack `{prefix}{lacking}`, which config.json asks for");
     }
     Ok(())
 }
 
-/// Returns CLIP's tower with the parameters of the blocks that are run, and the names of all.
+/// Returns the parameters of the tower that take part, and the names of all.
 fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
-    let Named { mut geometry, parts, base, names, .. } =
+    let Named { geometry, base, names, .. } =
         recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
-    ensure!(
-        geometry.blocks >= eyes.blocks,
-        "config.json runs {} blocks, but the weights have {}: they are not of one model",
-        eyes.blocks,
-        geometry.blocks
-    );
     for (key, said, found) in [
         ("hidden_size", eyes.width, geometry.width),
         ("patch_size", eyes.patch, geometry.patch),
@@ -230,41 +187,51 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
     ] {
         agree("config.json", &format!("vision_config.{key}"), said, found)?;
     }
-    let run = eyes.blocks;
-    let kept = base.all().iter().filter(|(name, _)| is_run(name, run));
-    let named = kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
-    geometry.blocks = run + 1;
-    Ok((Vit::new(geometry, eyes.traits, parts), named, names))
+    let wanted = tower::sizes(eyes);
+    let kept = base.all().iter().filter(|(name, _)| takes_part(name, eyes));
+    let named: Vec<(String, Tensor)> =
+        kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
+    for (name, tensor) in &named {
+        let own = wanted.iter().find(|(known, _)| known == name);
+        let (_, shape) = own.with_context(|| format!("has `{name}`, which {} has not", eyes.tower.name))?;
+        ensure!(
+            tensor.size() == *shape,
+            "`{name}` has the shape {:?}, but config.json asks for {shape:?}",
+            tensor.size()
+        );
+    }
+    Ok((named, names))
 }
 
-/// Returns whether a parameter of CLIP's tower takes part where `blocks` blocks are run.
-fn is_run(name: &str, blocks: usize) -> bool {
+/// Returns whether a parameter of the tower takes part.
+fn takes_part(name: &str, eyes: &VisionConfig) -> bool {
+    let behind = ["proj.", "pool.", "head."].iter().any(|part| name.starts_with(part));
     match block_of(name) {
-        Some(block) => block < blocks,
-        None => !name.starts_with("ln_post.") && !name.starts_with("proj."),
+        Some(block) => block < eyes.sight.blocks,
+        None if name.starts_with("ln_post.") => eyes.sight.norm,
+        None => !behind,
     }
 }
 
-/// Returns the names and shapes of the projector's weights, from patches of `inputs` values to embeddings of `width`.
-fn projector_sizes(inputs: i64, width: i64, eyes: &VisionConfig) -> Vec<(String, Vec<i64>)> {
-    let layer = |(layer, inputs): (&str, i64)| {
-        let weight = (format!("{layer}.weight"), vec![width, inputs]);
-        [Some(weight), eyes.bias.then(|| (format!("{layer}.bias"), vec![width]))]
+/// Returns the names and shapes of the projector's weights, from patches to embeddings of `width`.
+fn projector_sizes(eyes: &VisionConfig, width: i64) -> Vec<(String, Vec<i64>)> {
+    let layer = |(at, layer): (usize, &&str)| {
+        let weight = (format!("{layer}.weight"), vec![width, if at == 0 { eyes.width } else { width }]);
+        [Some(weight), eyes.sight.bias.then(|| (format!("{layer}.bias"), vec![width]))]
     };
-    PROJECTOR.into_iter().zip([inputs, width]).flat_map(layer).flatten().collect()
+    eyes.family.projector.iter().enumerate().flat_map(layer).flatten().collect()
 }
 
 fn projector_of(
     mut tensors: Vec<(String, String, Tensor)>,
-    inputs: i64,
-    width: i64,
     eyes: &VisionConfig,
+    width: i64,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
     let prefix = tensors.first().map_or("multi_modal_projector.".into(), |(name, stored, _)| {
         stored.trim_end_matches(name.trim_start_matches("projector.")).to_string()
     });
-    for (name, shape) in projector_sizes(inputs, width, eyes) {
+    for (name, shape) in projector_sizes(eyes, width) {
         let at = tensors.iter().position(|(known, ..)| *known == name);
         let theirs = format!("{prefix}{}", name.trim_start_matches("projector."));
         let at = at.with_context(|| format!("the weights lack `{theirs}`, which config.json asks for"))?;

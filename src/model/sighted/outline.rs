@@ -1,25 +1,24 @@
-//! A LLaVA network as its config describes it, with the names of its published folder, which transformers 4 wrote and 5 reads, too;
-//! and the entry of its kind.
+//! A network that sees images as its config describes it, with the names of its published folder, which transformers 4 wrote and 5
+//! reads, too; and the entry of its kind.
 
 use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{Llava, PROJECTOR, QuestionTokenizer, described, is_llava, sizes};
+use super::{Sighted, described, is_sighted, sizes, tower};
 use crate::data::Medium;
-use crate::model::families::decoders::LLAVA;
+use crate::model::families::sighted::sighted;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
-use crate::model::language::{Tokenizer, published_sizes, write_made};
+use crate::model::language::{published_sizes, write_made};
 use crate::model::network::{Network, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
-use crate::model::vit;
 
 pub static KIND: KindEntry = KindEntry {
     word: "vision-language",
-    lies_at: is_llava,
-    reads: |model_type| model_type == LLAVA,
+    lies_at: is_sighted,
+    reads: |model_type| sighted(model_type).is_some(),
     is_folder: true,
     outline: Ok(|values, tokens, normalize| Ok(Box::new(described(values, tokens, normalize)?))),
     stand_in: StandIn::Folder { marks: Marks::StartAndImage, write: write_stand_in },
@@ -35,8 +34,8 @@ pub static KIND: KindEntry = KindEntry {
 /// Writes the sizes of a stand-in into a publisher's config, with how the image enters.
 fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
     let values = Values::new(Path::new("config.json"), config.clone());
-    let geometry = described(&values, None, Normalize::CLIP)?.language.geometry;
-    write_made(&mut config["text_config"], &geometry, making)?;
+    let Sighted { language, sight, .. } = described(&values, None, Normalize::CLIP)?;
+    write_made(&mut config["text_config"], &language.geometry, making)?;
     let vision = &mut config["vision_config"];
     if making.size != Size::Published {
         for (key, value) in [
@@ -51,12 +50,14 @@ fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
             vision[key] = json!(value);
         }
     }
-    vision["model_type"] = json!("clip_vision_model");
-    let side = vision["image_size"].as_i64().unwrap_or(0) / vision["patch_size"].as_i64().unwrap_or(1).max(1);
+    vision["model_type"] = json!(sight.eyes.family.tower);
+    let image_size = vision["image_size"].as_i64().unwrap_or(sight.eyes.image_size);
+    let side = image_size / vision["patch_size"].as_i64().unwrap_or(1).max(1);
     config["image_seq_length"] = json!(side * side);
     config["image_token_index"] = json!(making.image);
-    config["vision_feature_layer"] = json!(-2);
-    config["vision_feature_select_strategy"] = json!("default");
+    if config.get("projection_dim").is_some() {
+        config["projection_dim"] = config["text_config"][language.geometry.family.spelling.width].clone();
+    }
     Ok(())
 }
 
@@ -64,47 +65,21 @@ fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
 const EYES: &str = "vision_tower.vision_model.";
 
 /// Returns the tensors of the projector, from patches to embeddings.
-fn projector(network: &Llava) -> Vec<(String, Vec<i64>)> {
-    let own = |name: &str| PROJECTOR.iter().any(|layer| name.starts_with(layer));
+fn projector(network: &Sighted) -> Vec<(String, Vec<i64>)> {
+    let layers = network.sight.eyes.family.projector;
+    let own = |name: &str| layers.iter().any(|layer| name.starts_with(layer));
     let all = sizes(network).into_iter().filter(|(name, _)| own(name));
     all.map(|(name, shape)| (format!("multi_modal_{name}"), shape)).collect()
 }
 
-/// Returns the tensors of CLIP's whole image tower, also of the block that is not run and of the norm after it, but not its
-/// projection.
-fn seen(geometry: &vit::Geometry) -> Vec<(String, Vec<i64>)> {
-    let vit::Geometry { width, blocks, patch, grid, mlp, .. } = *geometry;
-    let mut all = vec![
-        ("embeddings.class_embedding".to_string(), vec![width]),
-        ("embeddings.patch_embedding.weight".to_string(), vec![width, 3, patch, patch]),
-        ("embeddings.position_embedding.weight".to_string(), vec![1 + grid * grid, width]),
-    ];
-    let mut layer = |name: String, shape: &[i64]| {
-        all.push((format!("{name}.weight"), shape.to_vec()));
-        all.push((format!("{name}.bias"), vec![shape[0]]));
-    };
-    layer("pre_layrnorm".into(), &[width]);
-    for block in 0..blocks {
-        let name = |layer: &str| format!("encoder.layers.{block}.{layer}");
-        layer(name("layer_norm1"), &[width]);
-        for attended in ["q_proj", "k_proj", "v_proj", "out_proj"] {
-            layer(name(&format!("self_attn.{attended}")), &[width, width]);
-        }
-        layer(name("layer_norm2"), &[width]);
-        layer(name("mlp.fc1"), &[mlp, width]);
-        layer(name("mlp.fc2"), &[width, mlp]);
-    }
-    layer("post_layernorm".into(), &[width]);
-    all.into_iter().map(|(name, shape)| (format!("{EYES}{name}"), shape)).collect()
-}
-
-impl Outline for Llava {
+impl Outline for Sighted {
     fn sizes(&self) -> Vec<(String, Vec<i64>)> {
         sizes(self)
     }
 
     fn published_sizes(&self) -> Vec<(String, Vec<i64>)> {
-        let mut all = seen(&self.sight.tower.geometry);
+        let seen = tower::published(&self.sight.eyes).into_iter();
+        let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{EYES}{name}"), shape)).collect();
         all.extend(projector(self));
         all.extend(published_sizes(&self.language.geometry, "language_model.model."));
         all
@@ -127,15 +102,7 @@ impl Outline for Llava {
     }
 
     fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
-        let sight = &self.sight;
-        let Llava { language, .. } = self;
-        Ok(Box::new(QuestionTokenizer {
-            tokenizer: Tokenizer::open(folder, language.geometry.vocabulary, language.tokens as usize)?,
-            image: sight.eyes.token as u32,
-            patches: sight.patches() as usize,
-            image_side: sight.eyes.image_size,
-            normalize: sight.normalize,
-        }))
+        Ok(Box::new(self.questions(folder)?))
     }
 
     fn reading(mut self: Box<Self>, rows: Rows) -> Box<dyn Network> {

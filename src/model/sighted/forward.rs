@@ -1,46 +1,67 @@
-//! A LLaVA network as a [`Network`]. Its first stage sees the image and puts its patches among the embeddings of the prompt;
-//! each further stage is a block of the language network. The features are the hidden states at all tokens,
+//! A network that sees images as a [`Network`]. Its first stage sees the image and puts its patches among the embeddings of the
+//! prompt; each further stage is a block of the language network. The features are the hidden states at all tokens,
 //! `[p, B, T, d]`, or for classes that at the last token, `[p, B, d]`.
 //!
 //! What enters the first stage is the sample; between later stages, hidden states travel with a mask as in a language network.
 
 use tch::{Kind, Tensor};
 
+use super::{TOWER, VisionConfig};
 use crate::data::Fields;
-use crate::data::fields::{IDS, MASK, PIXELS};
+use crate::data::fields::{IDS, KINDS, MASK, PIXELS};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Normalize;
-use crate::model::language::{Language, Places, Rows, Texts};
-use crate::model::llava::{PROJECTOR, TOWER, VisionConfig};
-use crate::model::network::ops::{Activation, Count, Counter, Eager, Forward, Ops, Reads};
+use crate::model::language::{self, Language, Places, Rows, Texts};
+use crate::model::network::ops::{Activation, Constant, Count, Counter, Eager, Forward, Ops, Reads};
 use crate::model::network::{
     Autoregressive, Graph, Memory, Network, Parameters, Slot, SlotKind, Weights, runs_its_pass,
 };
-use crate::model::vit::footprint::Pass;
+use crate::model::vit::footprint;
 use crate::model::vit::forward::Vit;
 
 /// The number of tokens of an answer for which memory is planned.
 const ANSWER: u64 = 8;
 
 /// A network that reads a prompt with an image.
-#[derive(Debug)]
-pub struct Llava {
+pub struct Sighted {
     pub language: Language,
     pub sight: VisionTower,
     /// The tokens whose hidden states are the features: all, or the last one of each prompt.
     pub reads: Rows,
+    minus: Constant,
 }
 
-impl Llava {
+impl Sighted {
+    pub fn new(language: Language, sight: VisionTower, reads: Rows) -> Sighted {
+        Sighted { language, sight, reads, minus: Constant::new("text.minus") }
+    }
+
+    /// Returns whether the tokens of a prompt read each other in both directions.
+    pub fn reads_prompt_whole(&self) -> bool {
+        self.sight.eyes.family.reads_prompt_whole
+    }
+
     /// Returns the embeddings of the prompts in samples, with the patches at the places of their tokens, and the mask of tokens,
     /// `[p, B, T]`.
     fn entered<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>) -> (Texts<O::Value>, O::Value) {
         let text = ops.aligned([IDS, MASK].map(|name| samples.get(name)));
         let patches = self.sight.patch_embeddings(ops, samples.get(PIXELS));
         let words = self.language.entered(ops, &text[0], &text[1], &Places::First);
+        let prompt = self.reads_prompt_whole().then(|| self.prompt(ops, samples, &words.mask));
         let hidden = ops.filled(words.hidden, patches, &text, self.sight.eyes.token);
         let [_, mask] = text;
-        (Texts { hidden, mask: words.mask }, mask)
+        (Texts { hidden, mask: words.mask, prompt }, mask)
+    }
+
+    /// Returns 1 where there is a token of a prompt, of the kind 0, and 0 elsewhere, `[p, B, T, 1]`; `mask` has the tokens of prompts
+    /// and answers.
+    fn prompt<O: Ops>(&self, ops: &O, samples: &Fields<O::Value>, mask: &O::Value) -> O::Value {
+        let [kinds, _] = ops.aligned([KINDS, MASK].map(|name| samples.get(name)));
+        let minus = ops.constant(&self.minus, &[], mask, |(kind, device)| {
+            Tensor::from_slice(&[-1.0]).to_kind(kind).to_device(device)
+        });
+        let answers = ops.mul(ops.column(&kinds, mask), ops.again(mask));
+        ops.add(ops.again(mask), ops.mul(answers, minus))
     }
 
     /// Returns whether the image tower or the projector is trained.
@@ -50,7 +71,7 @@ impl Llava {
     }
 }
 
-impl Forward for Llava {
+impl Forward for Sighted {
     fn depth(&self) -> usize {
         self.language.stages() + 1
     }
@@ -80,10 +101,10 @@ impl Forward for Llava {
     }
 }
 
-impl Network for Llava {
+impl Network for Sighted {
     fn slots(&self) -> Vec<Slot> {
-        let (sight, width) = (&self.sight, self.language.geometry.width);
-        let tower = sight.tower.slots().into_iter().filter(|slot| slot.stage < sight.eyes.blocks);
+        let (eyes, width) = (&self.sight.eyes, self.language.geometry.width);
+        let tower = self.sight.tower.slots().into_iter();
         let mut all: Vec<Slot> = tower
             .map(|slot| Slot {
                 name: format!("{TOWER}{}", slot.name),
@@ -92,8 +113,9 @@ impl Network for Llava {
                 ..slot
             })
             .collect();
-        for (layer, inputs) in PROJECTOR.into_iter().zip([sight.tower.geometry.width, width]) {
+        for (at, layer) in eyes.family.projector.iter().enumerate() {
             let (name, target, kind) = (layer.to_string(), layer.to_string(), SlotKind::Linear);
+            let inputs = if at == 0 { eyes.width } else { width };
             all.push(Slot { name, target, kind, inputs, outputs: width, stage: 0 });
         }
         all.extend(self.language.slots().into_iter().map(|slot| Slot { stage: slot.stage + 1, ..slot }));
@@ -125,11 +147,15 @@ impl Network for Llava {
 
     fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
         let (tokens, side) = (self.language.tokens, self.sight.eyes.image_size);
-        match stage {
-            0 => Fields::new(vec![(IDS, vec![tokens]), (MASK, vec![tokens]), (PIXELS, vec![3, side, side])]),
-            _ if stage == self.stages() && self.reads == Rows::Last => self.language.entering(self.language.stages()),
-            _ => self.language.entering(0),
+        let whole = self.reads_prompt_whole();
+        if stage == self.stages() && self.reads == Rows::Last {
+            return self.language.entering(self.language.stages());
         }
+        if stage > 0 {
+            return Texts::entering(tokens, self.language.geometry.width, whole);
+        }
+        let text = [IDS, MASK, KINDS].into_iter().take(if whole { 3 } else { 2 }).map(|name| (name, vec![tokens]));
+        Fields::new(text.chain([(PIXELS, vec![3, side, side])]).collect())
     }
 
     runs_its_pass!();
@@ -139,8 +165,9 @@ impl Network for Llava {
     }
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
-        let trains_sight = Llava::trains_sight(graph);
-        let read = self.language.need_where(trains_sight, base, graph, kind);
+        let trains_sight = Sighted::trains_sight(graph);
+        let pass = self.language.pass(base, graph, kind);
+        let read = language::Pass { flows: trains_sight, prompt: self.reads_prompt_whole(), ..pass }.need();
         let float = Kind::Float.elt_size_in_bytes() as u64;
         let pixels = 2 * self.sight.pixels() as u64 * float;
         // The logits of an answer's tokens, their logarithms and the gradient of these.
@@ -156,7 +183,7 @@ impl Network for Llava {
     }
 }
 
-impl Autoregressive for Llava {
+impl Autoregressive for Sighted {
     fn context(&self) -> i64 {
         self.language.context()
     }
@@ -189,24 +216,28 @@ impl Autoregressive for Llava {
 }
 
 /// The image tower and the projector.
-#[derive(Debug)]
 pub struct VisionTower {
     pub eyes: VisionConfig,
-    /// CLIP's tower. It counts one block more than are run, so that none of these reads the class token alone.
+    /// The blocks of the tower that are run.
     pub tower: Vit,
     pub normalize: Normalize,
 }
 
 impl VisionTower {
+    /// Returns the number of tokens in front of the patches that the language network does not read.
+    fn skipped(&self) -> i64 {
+        if self.eyes.sight.keeps_class { 0 } else { self.tower.parts.prefix }
+    }
+
     /// Returns the number of patches of an image, P.
     pub fn patches(&self) -> i64 {
-        self.tower.tokens() - i64::from(!self.eyes.keeps_class)
+        self.tower.tokens() - self.skipped()
     }
 
     /// Returns the memory of a pass of the tower.
     pub fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
-        let (network, geometry, blocks) = (&self.tower, &self.tower.geometry, self.eyes.blocks);
-        Pass { network, geometry, part: TOWER, blocks, base, kind, graph }.need()
+        let (network, geometry, blocks) = (&self.tower, &self.tower.geometry, self.eyes.sight.blocks);
+        footprint::Pass { network, geometry, part: TOWER, blocks, base, kind, graph }.need()
     }
 
     /// Returns the number of values of an image.
@@ -216,14 +247,17 @@ impl VisionTower {
 
     /// Returns the embeddings of the patches, `[p', B, P, d]`, from bytes `[p, B, 3, S, S]` in f32.
     pub fn patch_embeddings<O: Ops>(&self, ops: &O, bytes: &O::Value) -> O::Value {
-        let own = ops.within(TOWER);
+        let (own, eyes) = (ops.within(TOWER), &self.eyes);
         let Normalize { mean, std } = self.normalize;
         let images = ops.cast(ops.normalised(ops.again(bytes), mean, std));
         let entered = self.tower.embedded(&own, &images);
-        let seen = (0..self.eyes.blocks).fold(entered, |x, block| self.tower.block(&own, block, x));
-        let first = i64::from(!self.eyes.keeps_class);
-        let patches = ops.slice(&seen, 2, first, self.patches());
-        let hidden = ops.activation(Activation::Gelu, ops.linear(PROJECTOR[0], &patches));
-        ops.linear(PROJECTOR[1], &hidden)
+        let seen = (0..eyes.sight.blocks).fold(entered, |x, block| self.tower.block(&own, block, x));
+        let seen = if eyes.sight.norm { own.norm("ln_post", &seen, eyes.traits.eps) } else { seen };
+        let patches = ops.slice(&seen, 2, self.skipped(), self.patches());
+        let layers = eyes.family.projector.iter().enumerate();
+        layers.fold(patches, |x, (at, layer)| {
+            let x = if at == 0 { x } else { ops.activation(Activation::Gelu, x) };
+            ops.linear(layer, &x)
+        })
     }
 }
