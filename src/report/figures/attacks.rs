@@ -6,13 +6,11 @@ use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
 use crate::metrics::accuracy::interval;
 use crate::report::sources::RowView;
+use crate::results::table::attacked;
 
 /// Returns the column with the accuracy of the prediction that an attack changes.
-fn attacked(row: &RowView) -> &'static str {
-    match row.get("attack_target") {
-        "mean-logit" | "mean-loss" => "accuracy_lm",
-        _ => "accuracy_pm",
-    }
+fn attacked_accuracy(row: &RowView) -> String {
+    format!("accuracy_{}", attacked(row.get("attack_target")).suffix())
 }
 
 pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
@@ -20,7 +18,9 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     let mut readings = vec![];
     for (series, one) in material.series.iter().enumerate() {
         for row in one.rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
-            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number(attacked(&row))) else { continue };
+            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number(&attacked_accuracy(&row))) else {
+                continue;
+            };
             if row.get("attack").is_empty() {
                 continue;
             }
@@ -62,7 +62,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
             continue;
         }
         let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
-        if let Some(value) = clean.and_then(|clean| clean.number(attacked(&row))) {
+        if let Some(value) = clean.and_then(|clean| clean.number(&attacked_accuracy(&row))) {
             readings.push(accuracy(key.0.clone(), series, 0.0, (value, &row)));
         }
         done.push(key);
@@ -75,7 +75,7 @@ fn accuracy(panel: String, series: usize, epsilon: f64, (value, row): (f64, &Row
     let ends = row.number("samples").and_then(|samples| interval(value, samples as u64));
     Reading {
         panel,
-        unit: unit_of(attacked(row)),
+        unit: unit_of(&attacked_accuracy(row)),
         series,
         place: Place::number(epsilon),
         value: 100.0 * value,
