@@ -71,6 +71,8 @@ def lines(found):
         first = labels == min(labels for _, labels, _ in found)
         for rule in rules[:1] if first else rules:
             seeds = sorted(seed for one, size, seed in found if (one, size) == (rule, labels))
+            if not seeds:
+                continue  # The rule has not come so far.
             paired = [seed for seed in seeds if ("random", labels, seed) in found]
             row, cells = {"labels": labels, "rule": "–" if first else rule, "seeds": len(seeds)}, []
             for name in MEASURES:
@@ -79,7 +81,7 @@ def lines(found):
                 row[name], row[f"{name}_half_width"] = summary(values)
                 over = (None, None) if rule == "random" else summary(apart)
                 row[f"{name}_over_random"], row[f"{name}_over_random_half_width"] = over
-                cells += [shown(name, values), "" if rule == "random" else shown(name, apart, "+")]
+                cells += [shown(name, values), "" if rule == "random" or not apart else shown(name, apart, "+")]
             numbers.append((row, [str(labels), row["rule"], *cells]))
     return [row for row, _ in numbers], [cells for _, cells in numbers]
 

@@ -63,9 +63,10 @@ train_on() {
 
 # choose RULE LIST NEXT ROUND: writes NEXT, which is LIST and the images that the run chooses.
 choose() {
-    local log=${3%.csv}.log chosen=${3%.csv}-chosen.csv
+    local log=${3%.csv}.log chosen=${3%.csv}-chosen.csv drawn=()
     [[ ! -s $3 ]] || return 0
-    run_logged "$log" "$bella" acquire "$run" "$pool" --by "$1" --count "$each" --seed "$((1000 * seed + $4))" \
+    [[ $1 != random ]] || drawn=(--seed "$((1000 * seed + $4))")
+    run_logged "$log" "$bella" acquire "$run" "$pool" --by "$1" --count "$each" ${drawn[@]+"${drawn[@]}"} \
         --folder-labels --output "$chosen" --out "$out" ${device:+--device "$device"} ||
         { say "the choice failed: $(tail -n 1 "$log") [$log]" && return 1; }
     { cat "$2" && tail -n +2 "$chosen"; } >"$3.new"

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use tch::{Device, Kind, Tensor};
 
 use super::checksummed::{self, Part};
@@ -19,6 +19,15 @@ compile_error!("safetensors files are little-endian, and are read in place");
 
 /// The metadata entry with the id of the run that a file belongs to.
 pub const RUN: &str = "run";
+
+/// Returns an entry of the metadata in the header of a safetensors file, of whose content nothing else is read or checked.
+///
+/// # Errors
+/// Fails if the bytes have no such header, or are truncated.
+pub fn described(file: &[u8], key: &str) -> Result<Option<String>, SafeTensorError> {
+    let (_, header) = SafeTensors::read_metadata(file)?;
+    Ok(header.metadata().as_ref().and_then(|all| all.get(key).cloned()))
+}
 
 /// Tensors by name; counters are tensors of one `i64`.
 pub struct State {

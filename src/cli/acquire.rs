@@ -12,6 +12,7 @@ use crate::data::Medium;
 use crate::experiment::Overrides;
 use crate::inference::acquire::{Asked, Entry, Next, RULES, acquire};
 use crate::predict::inputs::collect;
+use crate::run::RunFolder;
 use crate::session::Opened;
 
 /// Choose the images of a pool to label next, as a list that [data.list] reads.
@@ -65,6 +66,9 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
     if args.seed.is_some() && !args.by.is_seeded {
         let why = format!("--seed: --by {} draws no random numbers: leave it out", args.by.key);
         return Err(Usage(why).into());
+    }
+    if let Some(classes) = RunFolder::find(args.compute.out(), Some(&args.run))?.classes() {
+        args.by.check_count(args.count as usize, classes)?;
     }
     let pool = collect(&args.pool, &mut std::io::stdin().lock())?;
     if let Some(why) = pool.images.iter().find_map(|input| input.problem.clone()) {

@@ -82,6 +82,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
         crop_pct: args.crop_pct,
         cache: args.cache.as_deref(),
         memory_bytes: 0,
+        keeps_corrupt: false,
         workers,
         progress: &|done, _| bar.set_position(done as u64),
     };
@@ -111,7 +112,7 @@ fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
         labels: vec![0; count],
         numbers: None,
         groups: None,
-        corrupt_skipped: 0,
+        corrupt: None,
         decoded_from: None,
     };
     let set = SampleSet::new(split, Device::Cpu, workers)?;

@@ -214,6 +214,7 @@ mod tests {
             crop_pct: 1.0,
             cache: Some(cache),
             memory_bytes: 0,
+            keeps_corrupt: false,
             workers: 2,
             progress,
         }

@@ -133,8 +133,8 @@ impl Findings {
         {
             self.faults.push(format!("{}: {} {}, but {wanted} are published", part.name, part.images, part.medium));
         }
-        if split.corrupt_skipped > 0 {
-            self.faults.push(format!("{}: {} files cannot be decoded", part.name, split.corrupt_skipped));
+        if let Some(corrupt) = &split.corrupt {
+            self.faults.push(format!("{}: {} files cannot be decoded", part.name, corrupt.count));
         }
         if scope.decoding == Decoding::All
             && let Some(files) = split.inputs.files()

@@ -248,7 +248,7 @@ mod tests {
             labels: vec![0],
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         let base = Fingerprint::of(&split(1, 2)).unwrap();

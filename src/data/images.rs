@@ -125,6 +125,15 @@ impl Files {
         Ok(Files { cached, ..self })
     }
 
+    /// Hands over the names and sizes of the files.
+    pub(super) fn describe(&self, take: &mut dyn FnMut(&[u8])) {
+        for (i, path) in self.paths.iter().enumerate() {
+            take(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
+            let of_file = || path.metadata().map_or(0, |meta| meta.len());
+            take(&self.members.as_ref().map_or_else(of_file, |members| members.of[i].size).to_le_bytes());
+        }
+    }
+
     pub(super) fn corrupted(&self, applied: Applied) -> Files {
         let index = (0..self.paths.len() as u32).collect();
         Files { corruption: Some((applied, index)), ..self.clone() }

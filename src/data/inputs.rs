@@ -100,11 +100,7 @@ impl Inputs {
     pub fn describe(&self, take: &mut dyn FnMut(&[u8])) {
         match self {
             Inputs::Packed(packed) => take(&packed.pixels),
-            Inputs::Files(files) => files.paths.iter().enumerate().for_each(|(i, path)| {
-                take(path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
-                let of_file = || path.metadata().map_or(0, |meta| meta.len());
-                take(&files.members.as_ref().map_or_else(of_file, |members| members.of[i].size).to_le_bytes());
-            }),
+            Inputs::Files(files) => files.describe(take),
             Inputs::Texts(texts) => texts.prompts.all().for_each(|text| {
                 take(&(text.len() as u64).to_le_bytes());
                 take(text.as_bytes());

@@ -40,7 +40,7 @@ pub mod versions;
 
 pub use asked::Text;
 pub use augment::Augment;
-pub use contents::contents;
+pub use contents::{contents, listed};
 pub use dataset::{Dataset, Entry, Hub, Published};
 pub use decode::{Decode, Resize};
 pub use fields::Fields;
@@ -52,7 +52,7 @@ pub use request::Request;
 pub use resize::Interpolation;
 pub use sets::{DATASETS, entry};
 pub use small::{Sizes, SmallSet};
-pub use split::{Groups, Split, SplitName};
+pub use split::{Corrupt, Groups, Split, SplitName};
 pub use subset::Subset;
 pub use texts::{Prompts, Texts, Tokens};
 pub use versions::Version;

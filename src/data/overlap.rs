@@ -188,7 +188,7 @@ mod tests {
             labels: vec![0; grays.len()],
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         let seen = Seen::of(&of(&[1, 2, 3], 2));

@@ -17,6 +17,8 @@ pub struct Request<'a> {
     pub cache: Option<&'a Path>,
     /// The memory in bytes for decoded images. If all images of a split fit, its files are decoded only once.
     pub memory_bytes: usize,
+    /// Whether damaged images stay in a split that leaves them out, so that no image is decoded to find them.
+    pub keeps_corrupt: bool,
     /// The number of threads that decode. It never changes a result.
     pub workers: usize,
     /// Called with the numbers of finished and of all images while files are decoded, from any thread.
@@ -32,6 +34,7 @@ impl<'a> Request<'a> {
             crop_pct: 1.0,
             cache: None,
             memory_bytes: 0,
+            keeps_corrupt: false,
             workers,
             progress,
         }

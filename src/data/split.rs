@@ -39,10 +39,19 @@ pub struct Split {
     pub numbers: Option<Vec<f32>>,
     /// The groups (hospital, slide) that the images belong to, if the set has groups.
     pub groups: Option<Groups>,
-    /// The number of files left out because they could not be decoded (`skip_corrupt = true`).
-    pub corrupt_skipped: usize,
+    /// The files that were left out because they could not be decoded (`skip_corrupt = true`), if there were any.
+    pub corrupt: Option<Corrupt>,
     /// The files from which packed images were decoded. `None` for a set that is stored as pixels.
     pub decoded_from: Option<Files>,
+}
+
+/// Files that a split lists and does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    /// Their number.
+    pub count: usize,
+    /// The hash of the split with them, as [`Split::listing`] returns it.
+    pub listing: String,
 }
 
 impl Split {
@@ -74,18 +83,35 @@ impl Split {
     /// numbers of questions and images). It shows whether a resumed run
     /// has the images that it was started with.
     pub fn fingerprint(&self) -> String {
+        self.hash_with(|take| self.inputs.describe(take))
+    }
+
+    /// Returns the same hash of the samples as their files list them, whether or not images were decoded and damaged ones left out: images
+    /// of files count by the names and sizes of these. A part of a split that lacks damaged images has the hash of the whole.
+    pub fn listing(&self) -> String {
+        match (&self.corrupt, &self.decoded_from) {
+            (Some(corrupt), _) => corrupt.listing.clone(),
+            (None, Some(files)) if matches!(self.inputs, Inputs::Packed(_)) => {
+                self.hash_with(|take| files.describe(take))
+            }
+            (None, _) => self.fingerprint(),
+        }
+    }
+
+    /// Returns the hash of the labels or numbers, and of what `describe` hands over of the inputs.
+    fn hash_with(&self, describe: impl Fn(&mut dyn FnMut(&[u8]))) -> String {
         let mut hash = Sha256::new();
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
         self.numbers.iter().flatten().for_each(|number| hash.update(number.to_le_bytes()));
-        self.inputs.describe(&mut |bytes| hash.update(bytes));
+        describe(&mut |bytes| hash.update(bytes));
         hex(hash.finalize())
     }
 
     /// Returns the same split with other versions of its images.
     pub fn with_inputs(&self, inputs: Inputs) -> Split {
         let (name, labels, groups) = (self.name.clone(), self.labels.clone(), self.groups.clone());
-        let (corrupt_skipped, decoded_from) = (self.corrupt_skipped, self.decoded_from.clone());
-        Split { name, inputs, labels, numbers: self.numbers.clone(), groups, corrupt_skipped, decoded_from }
+        let (corrupt, decoded_from) = (self.corrupt.clone(), self.decoded_from.clone());
+        Split { name, inputs, labels, numbers: self.numbers.clone(), groups, corrupt, decoded_from }
     }
 
     /// Returns the images at `indices`, in that order, as a split of its own.
@@ -97,7 +123,7 @@ impl Split {
             labels: pick(&self.labels),
             numbers: self.numbers.as_ref().map(|numbers| indices.iter().map(|&i| numbers[i as usize]).collect()),
             groups: self.groups.as_ref().map(|groups| Groups { names: groups.names.clone(), of: pick(&groups.of) }),
-            corrupt_skipped: self.corrupt_skipped,
+            corrupt: self.corrupt.clone(),
             decoded_from: self.decoded_from.as_ref().map(|files| files.select(indices)),
         }
     }

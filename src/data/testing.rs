@@ -30,6 +30,7 @@ pub const REQUEST: Request = Request {
     crop_pct: 1.0,
     cache: None,
     memory_bytes: 0,
+    keeps_corrupt: false,
     workers: 2,
     progress: &|_, _| (),
 };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName, contents};
+use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName, listed};
 use crate::hub::commit_in;
 use crate::schema::{Problems, Reader, Tree, Value, limits, settings};
 
@@ -104,8 +104,8 @@ impl DataSpec {
         self.dataset.published().images.is_empty() && self.commit().is_none()
     }
 
-    /// Returns a hash of the samples that are trained on and, where they are a split of their own, validated on; `None` if they are
-    /// not the user's own.
+    /// Lists the samples that are trained on and, where they are a split of their own, validated on, and returns their hash; `None` if they
+    /// are not the user's own. A training that reads them anyway has the same hash from what it read.
     ///
     /// # Errors
     /// Fails if the files cannot be read.
@@ -115,7 +115,7 @@ impl DataSpec {
         }
         let published = (self.validation == Validation::Published).then_some(SplitName::Val);
         let splits: Vec<SplitName> = [SplitName::Train].into_iter().chain(published).collect();
-        contents(&*self.dataset, &splits).map(Some)
+        listed(&*self.dataset, &splits).map(Some)
     }
 
     /// Returns the test sets that are evaluated separately, each with its label; empty if there is only one.

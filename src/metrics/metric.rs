@@ -36,7 +36,7 @@ pub struct Shown {
     pub tables: &'static [Average],
     /// The averages for which tables over seeds have a column.
     pub seeds: &'static [Average],
-    /// Whether the metric is also reported after temperature scaling.
+    /// Whether the metric is also reported after calibration.
     pub scaled: bool,
     /// The names of the test sets whose results are published by this metric: tables with one of them have its columns.
     pub sets: &'static [&'static str],

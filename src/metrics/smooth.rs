@@ -23,7 +23,7 @@ pub static SMOOTH: Metric = Metric {
     unit: Unit::Fraction,
     better: Better::Lower,
     scope: Scope::PerAverage,
-    shown: Shown::IN_FILES,
+    shown: Shown { scaled: true, ..Shown::IN_FILES },
     resampled: None,
     eval: error,
 };

@@ -203,7 +203,9 @@ impl Layer {
     /// panels are equally wide.
     fn ranked_among(&self, paints: &[usize], slots: usize) -> Layer {
         let mut layer = self.clone();
-        if let Layer::Means { paint, joined: Joined::Apart { rank, count }, .. } = &mut layer {
+        if let Layer::Means { paint, joined: Joined::Apart { rank, count } | Joined::Beside { rank, count }, .. } =
+            &mut layer
+        {
             *rank = paints.iter().position(|other| other == paint).unwrap_or(*rank);
             *count = slots;
         }

@@ -10,7 +10,7 @@ use super::text::{BOLD, shorten, width, wrap};
 /// axis title below the tick labels.
 pub(super) const LEFT: i32 = 46;
 pub(super) const TOP: i32 = 50;
-pub(super) const BOTTOM: i32 = 26;
+pub(super) const BOTTOM: i32 = 36;
 
 pub(super) const TEXT_SIZE: f64 = 14.0;
 const TITLE_SIZES: [f64; 4] = [16.0, 15.0, 14.0, SMALLEST_TITLE];

@@ -8,6 +8,10 @@ use super::text::width;
 /// The radius of a mark, in pixels.
 const RADIUS: f64 = 5.0;
 
+/// The room in pixels that lines beside each other share at a place, and the most between two of them.
+const BESIDE: f64 = 40.0;
+const MOST_BESIDE: f64 = 11.0;
+
 /// The number of the colour of matrices.
 const MATRIX: usize = 2;
 
@@ -38,12 +42,20 @@ pub(super) fn draw(layer: &Layer, canvas: &mut Canvas, frame: &Frame) {
 
 fn draw_means(canvas: &mut Canvas, frame: &Frame, paint: usize, joined: Joined, points: &[Mean]) {
     let (shift, slot) = match joined {
-        Joined::Line => {
-            draw_curve(canvas, frame, paint, &points.iter().map(|point| (point.x, point.mean)).collect::<Vec<_>>());
-            (0.0, f64::INFINITY)
+        Joined::Line => (0.0, f64::INFINITY),
+        Joined::Beside { rank, count } => {
+            let step = (BESIDE / count.saturating_sub(1).max(1) as f64).min(MOST_BESIDE);
+            ((rank as f64 - (count as f64 - 1.0) / 2.0) * step, f64::INFINITY)
         }
         Joined::Apart { rank, count } => frame.slot(rank, count),
     };
+    if !matches!(joined, Joined::Apart { .. }) {
+        let at = |point: &Mean| {
+            let (x, y) = frame.pixel((point.x, point.mean));
+            (x + shift.round() as i32, y)
+        };
+        draw_path(canvas, paint, &points.iter().map(at).collect::<Vec<_>>());
+    }
     let size = frame.value_size(slot);
     for place in points.chunk_by(|one, other| one.x == other.x) {
         let step = (slot / 5.0).min(7.0);
@@ -112,9 +124,12 @@ fn draw_matrix(canvas: &mut Canvas, frame: &Frame, rows: &[Vec<Square>]) {
 }
 
 fn draw_curve(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, f64)]) {
-    if points.len() > 1 {
-        let path: Vec<_> = points.iter().map(|point| frame.pixel(*point)).collect();
-        canvas.line(&path, color(paint), 2);
+    draw_path(canvas, paint, &points.iter().map(|point| frame.pixel(*point)).collect::<Vec<_>>());
+}
+
+fn draw_path(canvas: &mut Canvas, paint: usize, path: &[Point]) {
+    if path.len() > 1 {
+        canvas.line(path, color(paint), 2);
     }
 }
 

@@ -68,6 +68,11 @@ pub struct Square {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
     Line,
+    /// The layer is one of `count` lines, each a little beside the one before, so that their whiskers do not cover each other.
+    Beside {
+        rank: usize,
+        count: usize,
+    },
     /// The layer is one of `count` layers whose marks stand side by side at every named place.
     Apart {
         rank: usize,

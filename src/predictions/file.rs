@@ -14,6 +14,7 @@ use super::read::bytes_of;
 use super::{CLASS_NAMES, GROUP_NAMES, Predictions, SampleScores, Shape, Storage, Values, check_weights, read};
 use crate::base::checksummed::{self, Part};
 use crate::base::mapped::Mapped;
+use crate::base::tensor_file;
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors files are little-endian and are read in place");
@@ -36,8 +37,7 @@ impl Predictions {
     pub fn described(path: &Path, key: &str) -> Result<Option<String>> {
         let found = || -> Result<Option<String>> {
             let map = Mapped::new(&crate::base::files::open_file(path)?, path)?;
-            let (_, header) = SafeTensors::read_metadata(&map).context(NO_PREDICTIONS)?;
-            Ok(header.metadata().as_ref().and_then(|all| all.get(key).cloned()))
+            tensor_file::described(&map, key).context(NO_PREDICTIONS)
         };
         found().with_context(|| format!("predictions file {}", path.display()))
     }

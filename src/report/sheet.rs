@@ -62,6 +62,7 @@ fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
         crop_pct: 1.0,
         cache: None,
         memory_bytes: 0,
+        keeps_corrupt: false,
         workers: cores(),
         progress: &|_, _| (),
     };

@@ -7,9 +7,10 @@ use tch::Device;
 
 use super::RunFolder;
 use super::settings::Record;
-use crate::base::files::read_text;
+use crate::base::files::{open_file, read_text};
 use crate::base::hash::check_toml;
-use crate::base::tensor_file::RUN;
+use crate::base::mapped::Mapped;
+use crate::base::tensor_file::{self, RUN};
 use crate::experiment::{DataSpec, Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
@@ -26,6 +27,15 @@ impl RunFolder {
         let stored = Stored::read(&self.posterior(), device)?;
         self.check_owner(&self.posterior(), stored.run.as_deref())?;
         Ok(stored)
+    }
+
+    /// Returns the number of classes that the run knows, by the header of its posterior alone; `None` if there is none yet, or if it does
+    /// not say it.
+    pub fn classes(&self) -> Option<usize> {
+        let path = self.posterior();
+        let map = Mapped::new(&open_file(&path).ok()?, &path).ok()?;
+        let names = tensor_file::described(&map, "classes").ok()??;
+        serde_json::from_str::<Vec<String>>(&names).ok().map(|names| names.len())
     }
 
     /// Returns the run in whose folder a file of predictions lies; none for a file elsewhere.

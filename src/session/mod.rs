@@ -78,6 +78,17 @@ pub struct Session {
     pub self_check_difference: Option<f64>,
 }
 
+/// The training split of an experiment, and what it is known by.
+pub struct TrainingImages {
+    pub images: SampleSet,
+    /// The hash of the samples as the user's own files list them (see [`Split::listing`]); `None` of other sets.
+    pub listing: Option<String>,
+    /// The fingerprint of the samples with the labels that training sees.
+    pub fingerprint: String,
+    /// What test images are compared with.
+    pub seen: Seen,
+}
+
 /// The images of the test sets of an experiment.
 pub struct TestSets {
     /// Each with its label in results.
@@ -193,14 +204,16 @@ impl Session {
         }
     }
 
-    /// Reads the training split, with random views if the config asks for them, and returns it with its fingerprint and with what
-    /// test images are compared with.
-    pub fn training_images(&self, experiment: &Experiment) -> Result<(SampleSet, String, Seen)> {
-        let split = self.load(experiment, SplitName::Train)?;
+    /// Reads the training split, with random views if the config asks for them.
+    pub fn training_images(&self, experiment: &Experiment) -> Result<TrainingImages> {
+        let mut split = self.load_published(experiment, SplitName::Train)?;
+        let listing = experiment.data.is_own().then(|| split.listing());
+        self.replace_labels(experiment, &split.name, &mut split.labels);
         let (fingerprint, seen) = (split.fingerprint(), Seen::of(&split));
         let (seed, interpolation) = (experiment.seed, experiment.checkpoint.interpolation);
         let views = experiment.data.augment.map(|augment| Views { augment, seed, interpolation });
-        Ok((SampleSet::training(split, self.device, self.settings.workers, views)?, fingerprint, seen))
+        let images = SampleSet::training(split, self.device, self.settings.workers, views)?;
+        Ok(TrainingImages { images, listing, fingerprint, seen })
     }
 
     /// Reads one split; training labels get the noise that the config asks for.
@@ -257,13 +270,14 @@ impl Session {
             crop_pct: experiment.checkpoint.crop_pct,
             cache,
             memory_bytes,
+            keeps_corrupt: false,
             workers: self.settings.workers,
             progress: &progress,
         })?;
         let split = self.tokenized(split)?;
         bar.finish_and_clear();
-        if split.corrupt_skipped > 0 {
-            tracing::warn!("{}: {} corrupt images left out", split.name, split.corrupt_skipped);
+        if let Some(corrupt) = &split.corrupt {
+            tracing::warn!("{}: {} corrupt images left out", split.name, corrupt.count);
         }
         let medium = split.inputs.medium();
         ensure!(!split.is_empty(), "{}: has no {medium}", split.name);

@@ -6,16 +6,16 @@ use tch::Tensor;
 use super::likelihood::Learner;
 use super::schedule::{Rates, rate_factors};
 use crate::base::small;
-use crate::data::Split;
 use crate::data::batches::SampleSet;
 use crate::data::order::Holdout;
 use crate::data::overlap::{Overlap, Seen};
+use crate::data::{Split, contents};
 use crate::experiment::{Experiment, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
 use crate::methods::post_hoc::{self, Samples};
 use crate::model::Model;
-use crate::session::Session;
+use crate::session::{Session, TrainingImages};
 use crate::subspace::Subspace;
 use crate::tasks::{Loss, MixedLabels, Recipe};
 
@@ -151,7 +151,7 @@ pub struct Material {
     pub loss: Option<Box<dyn Loss>>,
     /// The fingerprint of the images: a resumed run must see the same ones.
     pub fingerprint: String,
-    /// The hash of the samples as the user's own files list them, by which a later change is noticed (see `DataSpec::contents`).
+    /// The hash of the samples as the user's own files list them, by which a later change is noticed (see [`contents`]).
     pub contents: Option<String>,
     /// The test images that are among the training images.
     pub overlap: Vec<Overlap>,
@@ -163,8 +163,12 @@ impl Material {
     /// # Errors
     /// Fails if images cannot be read, or if a held-out share leaves no image for training or for validation.
     pub fn read(experiment: &Experiment, session: &Session) -> Result<(Material, Seen)> {
-        let (train, fingerprint, seen) = session.training_images(experiment)?;
+        let TrainingImages { images: train, listing, fingerprint, seen } = session.training_images(experiment)?;
         let published = session.published_validation(experiment)?;
+        let contents = listing.map(|listing| {
+            let of_published = published.as_ref().map(Split::listing);
+            contents(&session.classes, [listing].iter().chain(&of_published))
+        });
         let fingerprint = fingerprint + &published.as_ref().map(Split::fingerprint).unwrap_or_default();
         session.group.agree("the training data", &fingerprint)?;
         let workers = session.settings.workers;
@@ -174,7 +178,6 @@ impl Material {
             Some(training) => changed_loss(&training.train, session, &train.split.labels, &holdout.train)?,
             None => None,
         };
-        let contents = experiment.data.contents()?;
         Ok((Material { train, published, holdout, loss, fingerprint, contents, overlap: Vec::new() }, seen))
     }
 

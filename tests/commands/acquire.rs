@@ -110,10 +110,10 @@ fn bad_requests_are_refused() {
     assert_has(&place_of_list, &["cannot write", "pool"]);
     let line = error_line(acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]), 2);
     assert_has(&line, &["all joint labels, which with 10 classes is done up to 6 images", "--by mi"]);
-    // Nothing of the pool is read before.
-    place.write("pool/broken.png", b"no image");
-    let output = acquire(&place, &["latest", &pool, "--by", "batchbald", "--count", "7"]).output().unwrap();
-    assert!(!messages(&output).contains("could not be read"), "{}", messages(&output));
+    // Neither the run is opened before, nor the pool.
+    let absent = text(&place.path("nosuch"));
+    let output = acquire(&place, &["latest", &absent, "--by", "batchbald", "--count", "7"]).output().unwrap();
+    assert_eq!(messages(&output).lines().count(), 1, "{}", messages(&output));
     let line = error_line(acquire(&place, &["latest", &pool, "--by", "mi", "--count", "2", "--seed", "3"]), 2);
     assert_has(&line, &["--seed: --by mi draws no random numbers: leave it out"]);
     let random =

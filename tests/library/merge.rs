@@ -80,7 +80,7 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
         labels: vec![0; IMAGES as usize],
         numbers: None,
         groups: None,
-        corrupt_skipped: 0,
+        corrupt: None,
         decoded_from: None,
     };
     let set = SampleSet::new(split, Device::Cpu, 1).unwrap();

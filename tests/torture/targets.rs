@@ -92,6 +92,7 @@ fn checked(config: &str) -> Result<(), String> {
         crop_pct: 1.0,
         cache: None,
         memory_bytes: 0,
+        keeps_corrupt: false,
         workers: 1,
         progress: &|_, _| (),
     };

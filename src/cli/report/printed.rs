@@ -15,7 +15,7 @@ use crate::report::{Sources, tables};
 use crate::results::images::distinguish;
 use crate::results::series::{CONFORMAL_KEYS, OOD_KEYS, RESULT_KEYS};
 use crate::results::store::{Row, Table};
-use crate::results::table::{Rest, Spec, Surface, render, render_with};
+use crate::results::table::{Rest, Spec, Surface, average_of, render, render_with};
 use crate::schema::hint;
 
 /// The number of rows up to which results are sorted by method and named as in the literature.
@@ -189,15 +189,20 @@ fn is_metric(column: &str) -> bool {
 }
 
 /// Returns the numbers to print: those of the columns asked for that the table has, or else the usual ones. Of several
-/// rows, one average is enough for a look.
+/// rows, one average is enough for a look: that of what was attacked, if something was.
 pub fn shown_numbers(table: &Table, mut usual: Vec<String>, how: &TableArgs) -> Vec<String> {
     let asked: Vec<String> = how.columns.iter().filter_map(|column| find_column(table, column)).collect();
     if !asked.is_empty() {
         return asked;
     }
-    if !how.wide && table.rows.len() > 1 {
-        let suffix = format!("_{}", Average::Probability.suffix());
-        usual.retain(|column| !is_metric(column) || !column.ends_with(&suffix));
+    if !how.wide
+        && table.rows.len() > 1
+        && let Some(shown) = average_of(table)
+    {
+        let is_other = |column: &String| {
+            Average::ALL.iter().any(|one| *one != shown && column.ends_with(&format!("_{}", one.suffix())))
+        };
+        usual.retain(|column| !is_metric(column) || !is_other(column));
     }
     usual
 }

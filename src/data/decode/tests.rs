@@ -221,7 +221,16 @@ fn long_images_are_decoded() {
 
 fn request() -> Request<'static> {
     let (interpolation, progress) = (Interpolation::Bicubic, &|_, _| ());
-    Request { image_size: 8, interpolation, crop_pct: 1.0, cache: None, memory_bytes: 0, workers: 1, progress }
+    Request {
+        image_size: 8,
+        interpolation,
+        crop_pct: 1.0,
+        cache: None,
+        memory_bytes: 0,
+        keeps_corrupt: false,
+        workers: 1,
+        progress,
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
         labels,
         numbers: None,
         groups: None,
-        corrupt_skipped: 0,
+        corrupt: None,
         decoded_from: None,
     };
     let kept = chosen(subset, split, &all.labels).with_context(|| format!("data.{name}"))?;

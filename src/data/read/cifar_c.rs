@@ -127,7 +127,7 @@ impl Dataset for CifarC {
             labels,
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         let kept = chosen(self.subset, SplitName::Test, &all.labels).with_context(|| format!("data.{key}"))?;

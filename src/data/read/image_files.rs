@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::data::stored::{Members, read_image};
 use crate::data::subset::chosen;
-use crate::data::{Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
+use crate::data::{Corrupt, Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
 use crate::schema::settings;
 
 settings! {
@@ -125,9 +125,8 @@ impl ImageFiles {
         let Listing { paths, members, labels, numbers, groups } = listing;
         let files = Files::new(paths, decode).within(members).with_cache(request)?;
         let fits = files.decoded_bytes() <= request.memory_bytes;
-        let all =
-            |inputs, decoded_from| Split { name, inputs, labels, numbers, groups, corrupt_skipped: 0, decoded_from };
-        match (fits, self.skip_corrupt) {
+        let all = |inputs, decoded_from| Split { name, inputs, labels, numbers, groups, corrupt: None, decoded_from };
+        match (fits, self.skip_corrupt && !request.keeps_corrupt) {
             (true, _) => {
                 let (packed, failures) = unpack(&files, request)?;
                 self.without(all(Inputs::Packed(packed), Some(files)), &failures)
@@ -177,7 +176,8 @@ impl ImageFiles {
         tracing::warn!("{text}; left out");
         let bad: BTreeSet<usize> = failures.iter().map(|(i, _)| *i).collect();
         let good: Vec<u32> = (0..split.len()).filter(|i| !bad.contains(i)).map(|i| i as u32).collect();
-        Ok(Split { corrupt_skipped: bad.len(), ..split.select(&good) })
+        let corrupt = Corrupt { count: bad.len(), listing: split.listing() };
+        Ok(Split { corrupt: Some(corrupt), ..split.select(&good) })
     }
 }
 

@@ -89,7 +89,7 @@ fn of_texts(
         labels,
         numbers,
         groups: None,
-        corrupt_skipped: 0,
+        corrupt: None,
         decoded_from: None,
     };
     Ok(match chosen(subset, name, &all.labels)? {

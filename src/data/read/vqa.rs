@@ -204,7 +204,7 @@ impl Vqa {
             labels,
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: loaded.decoded_from,
         })
     }

@@ -82,7 +82,7 @@ impl Digits {
             labels,
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         // The digits take turns in a subset, also where they are numbers.

@@ -213,7 +213,7 @@ mod tests {
         );
         std::fs::write(root.path().join("snow/2/ant/b.png"), "damaged").unwrap();
         let split = set.load_version(&set.versions().unwrap()[0], &request()).unwrap();
-        assert_eq!((split.labels, split.corrupt_skipped), (vec![0, 1], 1));
+        assert_eq!((split.labels, split.corrupt.unwrap().count), (vec![0, 1], 1));
         let resolved = set.resolved();
         assert_eq!(
             resolved.keys().collect::<Vec<_>>(),

@@ -107,7 +107,7 @@ impl Dataset for MedMnist {
             labels: kept.map_or_else(|| labels.clone(), |kept| kept.iter().map(|at| labels[*at as usize]).collect()),
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         })
     }

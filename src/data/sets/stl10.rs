@@ -163,7 +163,7 @@ impl Stl10 {
             labels,
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         })
     }

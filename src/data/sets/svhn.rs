@@ -86,7 +86,7 @@ impl Dataset for Svhn {
             labels: labels.0,
             numbers: None,
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         let kept = chosen(self.subset, split, &all.labels).context("data.svhn")?;

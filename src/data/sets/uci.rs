@@ -170,7 +170,7 @@ impl Uci {
             labels: vec![0; rows.len()],
             numbers: Some(rows.iter().map(|row| table.rows[*row][target]).collect()),
             groups: None,
-            corrupt_skipped: 0,
+            corrupt: None,
             decoded_from: None,
         };
         Ok(match chosen(self.subset, split, &all.labels).context("data.uci")? {

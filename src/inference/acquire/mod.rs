@@ -42,6 +42,21 @@ pub struct Entry {
     pub choose: fn(&Pool, Asked) -> Result<Vec<Chosen>>,
 }
 
+impl Entry {
+    /// Refuses to choose more images at once than the rule can among so many classes.
+    ///
+    /// # Errors
+    /// Fails if there are more.
+    pub fn check_count(&self, count: usize, classes: usize) -> Result<()> {
+        let Some((most, why)) = (self.most)(classes).filter(|(most, _)| count > *most) else { return Ok(()) };
+        let why = format!(
+            "--by {} --count {count}: {why}, which with {classes} classes is done up to {most} images: choose fewer, or use --by mi",
+            self.key
+        );
+        Err(Usage(why).into())
+    }
+}
+
 /// The number of images to choose, and the seed of a random choice.
 #[derive(Clone, Copy)]
 pub struct Asked {
@@ -115,14 +130,7 @@ pub fn acquire(rule: &Entry, opened: &Opened, files: &[File], asked: Asked, batc
         let why = format!("--by {}: the run has one member, which agrees with itself: use entropy or margin", rule.key);
         return Err(Usage(why).into());
     }
-    let classes = opened.session.classes.len();
-    if let Some((most, why)) = (rule.most)(classes).filter(|(most, _)| asked.count > *most) {
-        let why = format!(
-            "--by {} --count {}: {why}, which with {classes} classes is done up to {most} images: choose fewer, or use --by mi",
-            rule.key, asked.count
-        );
-        return Err(Usage(why).into());
-    }
+    rule.check_count(asked.count, opened.session.classes.len())?;
     let too_few = |available: usize| {
         let images = counted(available, "image", "images");
         format!("--count {}: the pool has {images} that can be chosen: ask for fewer", asked.count)
@@ -296,7 +304,10 @@ impl Reader<'_> {
         }
         bar.finish_and_clear();
         left_out.warn();
-        ensure!(!paths.is_empty(), "the pool has no image that can be read and is not a training image");
+        ensure!(
+            !paths.is_empty(),
+            "the pool has no image to choose: all are training or held-out images of the run, or cannot be read: name other images"
+        );
         Ok((seen, paths))
     }
 

@@ -188,8 +188,8 @@ impl Scaling {
         Ok(Scaling(PerAverage { logit: of(Average::Logit)?, probability: of(Average::Probability)? }))
     }
 
-    /// Returns the columns `temperature_*`, `nll_ts_*`, `brier_ts_*`, `ece_ts_*` and `classwise_ece_ts_*` of `test`; those of an average
-    /// without a temperature are empty.
+    /// Returns the columns `temperature_*` and `<metric>_ts_*` of `test`, of each of [`scaled`]; those of an average without a temperature
+    /// are empty.
     ///
     /// # Errors
     /// Fails if labels are missing, or a logit is NaN or infinite.

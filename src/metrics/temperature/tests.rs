@@ -99,7 +99,7 @@ fn there_is_no_temperature_for_all_right_or_all_wrong() {
             near(fit.temperature, end, 1e-12);
         }
         let columns = Scaling::fit(&predictions).unwrap().columns(&example_of(shape)).unwrap();
-        assert!(columns.len() == 10 && columns.iter().all(|(_, value)| value.is_none()));
+        assert!(columns.len() == 2 + 2 * scaled().count() && columns.iter().all(|(_, value)| value.is_none()));
     }
 }
 
@@ -130,7 +130,9 @@ fn columns_hold_the_fit_and_the_scaled_numbers() {
     let names: Vec<_> = columns.iter().map(|(column, _)| column.as_str()).collect();
     assert_eq!(names[..4], ["temperature_lm", "temperature_pm", "nll_ts_lm", "nll_ts_pm"]);
     assert_eq!(names[4..8], ["brier_ts_lm", "brier_ts_pm", "ece_ts_lm", "ece_ts_pm"]);
-    assert_eq!(names[8..], ["classwise_ece_ts_lm", "classwise_ece_ts_pm"]);
+    for error in ["rmsce_debiased", "classwise_ece", "smooth_ece"] {
+        assert!(Average::ALL.iter().all(|average| names.contains(&&*format!("{error}_ts_{}", average.suffix()))));
+    }
     assert!(names.iter().all(|column| crate::metrics::of_column(column).is_some()));
     assert!(of_column("temperature").is_none() && of_column("mi_ts_lm").is_none());
     let raw = Scores::compute(&example()).unwrap();

@@ -6,15 +6,21 @@ use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
 use crate::metrics::accuracy::interval;
 use crate::report::sources::RowView;
+use crate::results::table::attacked;
 
-const ACCURACY: &str = "accuracy_lm";
+/// Returns the column with the accuracy of the prediction that an attack changes.
+fn attacked_accuracy(row: &RowView) -> String {
+    format!("accuracy_{}", attacked(row.get("attack_target")).suffix())
+}
 
 pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     let several_sets = sets(material) > 1;
     let mut readings = vec![];
     for (series, one) in material.series.iter().enumerate() {
         for row in one.rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
-            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number(ACCURACY)) else { continue };
+            let (Some(epsilon), Some(value)) = (row.number("epsilon"), row.number(&attacked_accuracy(&row))) else {
+                continue;
+            };
             if row.get("attack").is_empty() {
                 continue;
             }
@@ -34,8 +40,7 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
     Drawing::of(
         &chart,
         "Accuracy on test images that were changed by at most ε in any pixel to raise the loss of the named target. \
-         Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline. Whiskers of a single seed are the 95 % \
-         interval over the test images (Wilson).",
+         Rows of the results files with an attack; ε = 0 is the clean row of the same pipeline.",
     )
 }
 
@@ -57,7 +62,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
             continue;
         }
         let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
-        if let Some(value) = clean.and_then(|clean| clean.number(ACCURACY)) {
+        if let Some(value) = clean.and_then(|clean| clean.number(&attacked_accuracy(&row))) {
             readings.push(accuracy(key.0.clone(), series, 0.0, (value, &row)));
         }
         done.push(key);
@@ -70,7 +75,7 @@ fn accuracy(panel: String, series: usize, epsilon: f64, (value, row): (f64, &Row
     let ends = row.number("samples").and_then(|samples| interval(value, samples as u64));
     Reading {
         panel,
-        unit: unit_of(ACCURACY),
+        unit: unit_of(&attacked_accuracy(row)),
         series,
         place: Place::number(epsilon),
         value: 100.0 * value,
@@ -103,7 +108,12 @@ fn attack(row: &RowView) -> String {
         "" => String::new(),
         run => format!(", made on {run}"),
     };
-    format!("{}{target}{variant}{resolution}{source}", row.get("attack").to_uppercase())
+    let name = match row.get("attack") {
+        "autoattack" => "AutoAttack".to_string(),
+        "square" => "Square".to_string(),
+        initials => initials.to_uppercase(),
+    };
+    format!("{name}{target}{variant}{resolution}{source}")
 }
 
 /// Returns whether the attack is the default one: on the mean probability of the members themselves, at the resolution of the
@@ -119,13 +129,16 @@ fn sets(material: &Material) -> usize {
     super::readings::distinct(attacked.map(|row| row.get("set"))).len()
 }
 
+/// The accuracy that is shown over the strength of the repulsion.
+const REPULSED: &str = "accuracy_lm";
+
 pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     let sweeps = sweeps(&material.series, "svgd.gamma", &[]);
     let mut budgets: Vec<f64> = vec![];
     let mut found = vec![];
     for (sweep, gamma, series) in sweeps.iter().flat_map(|s| s.steps.iter().map(move |(gamma, at)| (s, gamma, at))) {
         for row in material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
-            if let (Some(budget), Some(value)) = (budget_of(&row), row.number(ACCURACY)) {
+            if let (Some(budget), Some(value)) = (budget_of(&row), row.number(REPULSED)) {
                 budgets.push(budget);
                 found.push((sweep.name.clone(), row.get("set").to_string(), *gamma, budget, 100.0 * value));
             }
@@ -135,7 +148,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     budgets.dedup();
     let reading = |(name, set, gamma, budget, value): (String, String, f64, f64, f64)| Reading {
         panel: format!("{name} · {set}"),
-        unit: unit_of(ACCURACY),
+        unit: unit_of(REPULSED),
         series: budgets.iter().position(|one| *one == budget).unwrap_or(0),
         place: Place::number(gamma),
         value,

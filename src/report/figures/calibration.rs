@@ -110,8 +110,11 @@ pub fn risk_coverage(material: &Material) -> Result<Option<Drawing>> {
         }
         panels.push(Panel {
             title: place.clone(),
-            x: Axis::new("coverage: share of most confident predictions kept (%)", Ticks::between(0.0, 100.0)),
-            y: Axis::new("error among them (%)", Ticks::between(0.0, top.max(0.1))),
+            x: Axis::new(
+                "coverage: share of predictions kept, the most confident first (%)",
+                Ticks::between(0.0, 100.0),
+            ),
+            y: Axis::new("error among those kept (%)", Ticks::between(0.0, top.max(0.1))),
             layers,
             values: false,
         });

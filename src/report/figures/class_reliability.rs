@@ -69,9 +69,9 @@ fn panel(runs: &[&Measured], class: usize, place: &str) -> Panel {
         layers.push(Layer::Curve { paint: series, points });
     }
     Panel {
-        title: format!("{}{place}", runs[0].classes[class]),
-        x: Axis::new("probability of the class", Ticks::between(0.0, 1.0)),
-        y: Axis::new("images of the class", Ticks::between(0.0, 1.0)),
+        title: format!("class {}{place}", runs[0].classes[class]),
+        x: Axis::new("probability given to the class", Ticks::between(0.0, 1.0)),
+        y: Axis::new("share of the class among them", Ticks::between(0.0, 1.0)),
         layers,
         values: false,
     }

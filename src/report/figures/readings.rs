@@ -81,7 +81,7 @@ pub fn ladder(names: &[String], readings: &[Reading], plan: Plan) -> Option<Char
     });
     let columns = plan.columns.min(panels.len());
     let mut notes = plan.notes;
-    notes.extend(seeds_note(readings));
+    notes.extend(seeds_note(readings).into_iter().chain(intervals_note(readings)));
     let chart = || Chart { legend: legend.collect(), panels, columns, plot_height: 200, notes, ..Chart::default() };
     (columns > 0).then(chart)
 }
@@ -108,7 +108,7 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
             })
         };
         let joined = match plan.joined {
-            true => Joined::Line,
+            true => Joined::Beside { rank, count },
             false => Joined::Apart { rank, count },
         };
         Layer::Means { paint: *one, joined, points: places.iter().enumerate().filter_map(mean).collect() }
@@ -125,15 +125,22 @@ fn panel(title: &str, readings: &[Reading], plan: &Plan) -> Option<Panel> {
     })
 }
 
-/// Returns the note that explains the whiskers. `None` if no mark has several seeds.
+/// Returns the number of readings at the place of one of them.
+fn seeds(readings: &[Reading], one: &Reading) -> usize {
+    let same = |other: &&Reading| (&other.panel, other.series, &other.place) == (&one.panel, one.series, &one.place);
+    readings.iter().filter(same).count()
+}
+
+/// Returns the note that explains the whiskers of several seeds. `None` if no mark has several seeds.
 fn seeds_note(readings: &[Reading]) -> Option<String> {
-    let peers = |one: &Reading| {
-        let same =
-            |other: &&Reading| (&other.panel, other.series, &other.place) == (&one.panel, one.series, &one.place);
-        readings.iter().filter(same).count()
-    };
-    let most = readings.iter().map(peers).max().filter(|most| *most > 1)?;
+    let most = readings.iter().map(|one| seeds(readings, one)).max().filter(|most| *most > 1)?;
     Some(format!("Marks are means over up to {most} seeds, whiskers reach from the smallest to the largest."))
+}
+
+/// Returns the note that explains the whiskers of a single seed. `None` if there are none.
+fn intervals_note(readings: &[Reading]) -> Option<String> {
+    let is_shown = readings.iter().any(|one| one.interval.is_some() && seeds(readings, one) == 1);
+    is_shown.then(|| "Whiskers of a single seed are the 95 % interval over the test images (Wilson).".to_string())
 }
 
 /// Returns the items without repetitions, in the order of their first appearance.

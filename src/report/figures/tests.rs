@@ -23,6 +23,7 @@ fn row(run: &str, method: &str, more: &[(&str, &str)]) -> Row {
         ("set", "digits"),
         ("condition", "clean"),
         ("accuracy_lm", "0.9"),
+        ("accuracy_pm", "0.9"),
         ("nll_lm", "0.3"),
         ("mi", "0.05"),
         ("predictive_entropy", "0.4"),
@@ -185,7 +186,7 @@ fn attacks_of_other_settings_are_panels_of_their_own() {
             ("attack_target", "mean-probability"),
             ("attack_variant", &variant),
             ("svgd.gamma", "0.01"),
-            ("accuracy_lm", accuracy),
+            ("accuracy_pm", accuracy),
         ];
         upsert_row(&csv, &row("a", "svgd", &cells), &["run", "set", "condition"]).unwrap();
     }

@@ -68,6 +68,9 @@ pub fn methods(sources: &Sources) -> RenderedTable {
             rows.extend(own.iter().filter(|one| has_rival(one)).map(|one| equal_cost(one, &own, &mut notes)));
         }
     }
+    if rows.is_empty() {
+        notes.push("no test set has clean results of two methods: name the results of both".to_string());
+    }
     let title = |metric: &&str| title_of(&format!("{metric}_pm"));
     let heads = ["set", "method", "seeds"].map(String::from);
     RenderedTable {
@@ -233,6 +236,7 @@ mod tests {
 
     #[test]
     fn one_method_alone_is_no_comparison() {
-        assert!(methods(&sources(&[("r1", "svgd", "10", &[])])).rows.is_empty());
+        let alone = methods(&sources(&[("r1", "svgd", "10", &[])]));
+        assert!(alone.rows.is_empty() && alone.notes[0].starts_with("no test set has clean results of two methods"));
     }
 }

@@ -7,7 +7,7 @@ mod draw;
 
 use self::columns::{Kind, Rendered, units};
 use super::store::Table;
-use crate::base::small::{capital, counted};
+use crate::base::small::{capital, counted, push_new};
 use crate::metrics::Average;
 
 pub use columns::{SPREAD, Texts, texts};
@@ -81,6 +81,28 @@ fn several(columns: Vec<Rendered>, spec: &Spec, rest: Rest) -> String {
         text.push_str(&format!("{more} with --wide, or chosen by --columns\n"));
     }
     text
+}
+
+/// Returns the average whose prediction an attack changes, given its target (column `attack_target`).
+pub fn attacked(target: &str) -> Average {
+    match target {
+        "mean-logit" | "mean-loss" => Average::Logit,
+        _ => Average::Probability,
+    }
+}
+
+/// Returns the average that a look at several rows shows: that of what attacks change, or else that of the logits; `None` if some rows
+/// need the one and some the other.
+pub fn average_of(table: &Table) -> Option<Average> {
+    let [attack, target] = ["attack", "attack_target"].map(|column| table.index(column));
+    let rows = (0..table.rows.len()).filter(|row| !table.cell(*row, attack).is_empty());
+    let mut averages: Vec<Average> = vec![];
+    rows.for_each(|row| push_new(&mut averages, attacked(table.cell(row, target))));
+    match averages[..] {
+        [] => Some(Average::Logit),
+        [one] => Some(one),
+        _ => None,
+    }
 }
 
 /// Returns lines that say of which predictions the metrics are, and in which units; empty without metrics.
@@ -193,6 +215,22 @@ In nats: MI.
         let text = render(&table, &Spec { columns, group_by: vec![], surface });
         assert_eq!(text.matches("97.22 [85.8, 99.5]").count(), 2, "not of the mean over conditions:\n{text}");
         assert!(text.ends_with("In brackets: the 95 % interval over the samples (Wilson).\n"), "{text}");
+    }
+
+    #[test]
+    fn several_rows_show_the_average_that_is_attacked() {
+        let of = |rows: &[[&str; 2]]| {
+            let mut table = Table::new(["attack", "attack_target"]);
+            table.rows = rows.iter().map(|row| row.map(String::from).to_vec()).collect();
+            average_of(&table)
+        };
+        let [clean, mean, logit, member] =
+            [["", ""], ["fab", "mean-probability"], ["pgd", "mean-logit"], ["pgd", "member-0"]];
+        assert_eq!(of(&[clean, clean]), Some(Average::Logit));
+        assert_eq!(of(&[clean, mean, member]), Some(Average::Probability));
+        assert_eq!(of(&[clean, logit]), Some(Average::Logit));
+        assert_eq!(of(&[mean, logit]), None);
+        assert_eq!(average_of(&Table::new(["accuracy_lm"])), Some(Average::Logit));
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn the_size_is_that_of_the_first_readable_image() {
     damage(root.path(), "test/ant/a.png");
     let set = set(&root.path().join("test"), "resize = \"none\"\nskip_corrupt = true");
     let split = load(&*set, SplitName::Test, usize::MAX).unwrap();
-    assert_eq!((split.inputs.size(), split.labels, split.corrupt_skipped), ((4, 6), vec![0, 1, 1], 1));
+    assert_eq!((split.inputs.size(), split.labels, split.corrupt.unwrap().count), ((4, 6), vec![0, 1, 1], 1));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn corrupt_files_are_named_or_left_out() {
     let set = set(root.path(), &format!("{classes}skip_corrupt = true"));
     for memory_bytes in [0, usize::MAX] {
         let split = load(&*set, SplitName::Test, memory_bytes).unwrap();
-        assert_eq!((split.corrupt_skipped, split.labels.as_slice()), (2, [0].as_slice()));
+        assert_eq!((split.corrupt.unwrap().count, split.labels.as_slice()), (2, [0].as_slice()));
         assert_eq!(split.inputs.gather(&[0]).unwrap(), [2; 48]);
     }
     damage(root.path(), "test/cat/b.png");
