@@ -118,7 +118,10 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
             let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
             Box::new(encoder::open(path, &tokenizer, limit)?)
         }
-        CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens, spec.quantize)?),
+        CheckpointKind::Language => {
+            let opened = language::open(path, spec.max_tokens, spec.quantize)?;
+            Box::new(language::Opened { tokenizer: opened.tokenizer.in_chat(spec.chat.clone()), ..opened })
+        }
         CheckpointKind::VisionLanguage => {
             Box::new(llava::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
         }

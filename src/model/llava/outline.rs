@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Llava, PROJECTOR, QuestionTokenizer, described, is_llava, sizes};
 use crate::data::Medium;
+use crate::model::chat::Chat;
 use crate::model::families::decoders::LLAVA;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
 use crate::model::language::{Tokenizer, published_sizes, write_made};
@@ -126,7 +127,7 @@ impl Outline for Llava {
         Some(self.sight.patches())
     }
 
-    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
+    fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         let sight = &self.sight;
         let Llava { language, .. } = self;
         Ok(Box::new(QuestionTokenizer {
