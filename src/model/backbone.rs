@@ -116,7 +116,7 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
         }
         CheckpointKind::Encoder => {
             let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
-            Box::new(encoder::open(path, &tokenizer, limit)?)
+            Box::new(encoder::open(path, &tokenizer, limit, spec.quantize)?)
         }
         CheckpointKind::Language => {
             let opened = language::open(path, spec.max_tokens, spec.quantize)?;
