@@ -43,6 +43,8 @@ head = {{ {head} = {{}} }}
 subspace = {{ {subspace} }}
 """
 WORDS = 'data.jsonl = {{ root = "{data}/texts", prompt = "is {{text}} big ?", labels = ["no", "yes"] }}\n'
+# Words of one token for GPT-2's tokenizer.
+LETTERS = WORDS.replace('"no", "yes"', '"n", "y"')
 QUESTIONS = 'data.vqa-v2 = {{ root = "{data}/vqa"{labels} }}\n'
 
 
@@ -51,7 +53,7 @@ def write_texts(folder):
     folder.mkdir()
     nouns = ["cat", "dog", "fish", "bird", "tree", "house"]
     for name, numbers in (("train", range(40)), ("test", range(7, 27))):
-        size = lambda i: ("big", "yes") if i % 2 == 0 else ("small", "no")
+        size = lambda i: ("big", 1) if i % 2 == 0 else ("small", 0)
         line = lambda i: {"text": f"the {size(i)[0]} {nouns[i // 2 % 6]}" + " runs" * (i % 4), "label": size(i)[1]}
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line(i)) + "\n" for i in numbers))
 
@@ -225,13 +227,16 @@ def opened(network):
 
 def compared(place, what, network, data, head, folders, models, options=()):
     """Imports folders and compares the logits of every particle with those of the package's model."""
+    from transformers import AutoTokenizer
+
     config = place.folder / "x.toml"
     text = f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + f"head.{head} = {{}}\n"
     config.write_text(text)
     shutil.rmtree(place.folder / "results", ignore_errors=True)
     run = place.run("import", *folders, "--config", config, *options).strip()
     place.export(run, "--to", "weights")
-    ids = [49, 48] if head == "label-words" else slice(None)
+    tokens = AutoTokenizer.from_pretrained(network).convert_tokens_to_ids
+    ids = tokens(["n", "y"] if data == LETTERS else ["no", "yes"]) if head == "label-words" else slice(None)
     for number, model in enumerate(models):
         own = place.folder / "out" / ("" if len(models) == 1 else f"particle-{number}")
         expected = load_file(own / "expected.safetensors")
@@ -250,6 +255,8 @@ def coming(place, network, data, head):
     larger = "v_proj"
     if "phi3" in str(network):
         ends, larger = ["qkv_proj", "gate_up_proj", "down_proj", "lm_head"], "qkv_proj"
+    if "gpt2" in str(network):
+        ends, larger = ["c_attn", "c_fc", "c_proj"], "c_attn"
     settings = dict(r=2, lora_alpha=3, use_rslora=True, rank_pattern={larger: 4}, alpha_pattern={"down_proj": 7}, target_modules=ends)
     folders, models = [], []
     for number in range(2):
@@ -278,7 +285,7 @@ def cases():
     for name in ("phi3", "phi3-long"):
         yield name, language / name, WORDS, FUSED, "label-words"
     yield "qwen2", language / "qwen2", WORDS, BLOCKS[:-1], "linear"
-    yield "gpt2", language / "gpt2", WORDS, TURNED, "linear"
+    yield "gpt2", language / "gpt2", LETTERS, TURNED, "label-words"
     for name in ("transformers-4", "transformers-5"):
         yield f"llava {name}", FIXTURES / "llava" / name, QUESTIONS.replace("{labels}", ""), BLOCKS + SIGHT, "answers"
     asked = ', prompt = "<image>answer en {{question}}", resize = "stretch"'

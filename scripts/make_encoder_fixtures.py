@@ -225,18 +225,23 @@ def folders():
             export.write_tokenizer(OUT / name, folder)
         elif name in ("deberta-v2", "modernbert"):
             tokenizer.save_pretrained(folder)
-        tensors = {}
-        for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
-            # In front of a text, the others read the padding in the place of its first token.
-            for side in ("right", "left")[:2 if name.startswith(("bert", "roberta")) else 1]:
-                inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
-                keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
-                given = {key: inputs[key] for key in keys}
-                with torch.no_grad():
-                    tensors[f"{what}.{side}"] = outputs(model, model, given)
-                tensors |= {f"{what}.{side}.{key}": value for key, value in given.items()}
-        tensors |= low_rank(model, {key: tensors[f"pairs.right.{key}"] for key in keys})
-        save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
+        write_reference(model, tokenizer, folder)
+
+
+def write_reference(model, tokenizer, folder):
+    """What transformers computes from batches of texts and of pairs, and the gradients of low-rank updates."""
+    tensors = {}
+    for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
+        # In front of a text, the others read the padding in the place of its first token.
+        for side in ("right", "left")[:2 if model.config.model_type in ("bert", "roberta") else 1]:
+            inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
+            keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
+            given = {key: inputs[key] for key in keys}
+            with torch.no_grad():
+                tensors[f"{what}.{side}"] = outputs(model, model, given)
+            tensors |= {f"{what}.{side}.{key}": value for key, value in given.items()}
+    tensors |= low_rank(model, {key: tensors[f"pairs.right.{key}"] for key in keys})
+    save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
 
 
 def main():

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Writes what packages compute of quantised weights: tests/fixtures/quantised.json, codes, scales and numbers by bitsandbytes, and
 tests/fixtures/language/llama-FORMAT, a small random Llama in each format that bella reads, with the logits, gradients and tokens that
-transformers computes with the dequantised weights (as scripts/make_language_fixtures.py does).
+transformers computes with the dequantised weights (as scripts/make_language_fixtures.py does); and a BERT and a RoBERTa in formats of
+bitsandbytes, tests/fixtures/encoder/folders/NAME-FORMAT (as scripts/make_encoder_fixtures.py does), whose classifiers' last layers stay plain, as
+that of transformers do.
 
     pip install torch transformers tokenizers safetensors bitsandbytes
-    python scripts/make_quantised_goldens.py AUTOGPTQ AUTOAWQ    # checkouts of AutoGPTQ and AutoAWQ
+    python scripts/make_quantised_goldens.py AUTOGPTQ AUTOAWQ [encoders]    # checkouts of AutoGPTQ and AutoAWQ; encoders: those alone
 
 bitsandbytes quantises by its own functions on the CPU and writes its own state. It dequantises 4 bits by what it calls its default: its
 own kernel for CPUs gives other numbers where a row is no multiple of a block (version 0.50.2), as if each row began a block, while its
@@ -23,6 +25,7 @@ import sys
 from pathlib import Path
 
 import bitsandbytes.functional as bnb
+import make_encoder_fixtures as encoders
 import torch
 import transformers as hf
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
@@ -116,6 +119,36 @@ def awq(weight):
     return {"qweight": packed.qweight, "qzeros": packed.qzeros, "scales": packed.scales}, numbers
 
 
+def packed(model, plain, pack):
+    """What is stored of a model whose linear layers are packed, all but `plain`; their weights become the numbers that are meant."""
+    tensors = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    with torch.no_grad():
+        for layer, own in model.named_modules():
+            if isinstance(own, torch.nn.Linear) and layer not in plain:
+                stored, numbers = pack(own.weight.data.clone())
+                own.weight.copy_(numbers)
+                del tensors[f"{layer}.weight"]
+                tensors |= {f"{layer}.{key}": tensor.contiguous() for key, tensor in stored.items()}
+    return tensors
+
+
+def store(tensors, folder, about):
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": about}, indent=2) + "\n")
+
+
+def write_encoder(name, of, pack, about):
+    """The encoder `of` in a format, without a tokenizer of its own."""
+    kind, tokenizer, config, more = encoders.FOLDERS[of]
+    folder, tokenizer = encoders.OUT / "folders" / name, tokenizer()
+    shutil.rmtree(folder, ignore_errors=True)
+    model = encoders.randomised(kind(config(len(tokenizer), **more)))
+    model.save_pretrained(folder)
+    store(packed(model, ("classifier", "classifier.out_proj"), pack), folder, about)
+    encoders.write_reference(model, tokenizer, folder)
+
+
 def write(name, pack, about):
     """The network `name`: what is stored, and what transformers computes with the numbers that it means. Without `pack` it is plain."""
     folder = OUT / name
@@ -125,19 +158,9 @@ def write(name, pack, about):
     model.generation_config = hf.GenerationConfig(bos_token_id=1)
     model.save_pretrained(folder)
     words().save_pretrained(folder)
-    tensors = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     if pack is None:
         return
-    with torch.no_grad():
-        for layer, own in model.named_modules():
-            if isinstance(own, torch.nn.Linear) and layer != "lm_head":
-                stored, numbers = pack(own.weight.data.clone())
-                own.weight.copy_(numbers)
-                del tensors[f"{layer}.weight"]
-                tensors |= {f"{layer}.{key}": tensor.contiguous() for key, tensor in stored.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": about}, indent=2) + "\n")
+    store(packed(model, ("lm_head",), pack), folder, about)
     ids = words()(PROMPTS)["input_ids"]
     (folder / "prompts.json").write_text(json.dumps({"prompts": PROMPTS, "ids": ids}, indent=1) + "\n")
     reference = {}
@@ -153,9 +176,13 @@ def write(name, pack, about):
 
 
 def main():
+    four = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    write_encoder("bert-nf4", "bert", lambda weight: bitsandbytes_nf4(weight, False), four)
+    write_encoder("roberta-int8", "roberta", bitsandbytes_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True})
+    if sys.argv[3:] == ["encoders"]:
+        return
     goldens()
     write("llama-wide", None, None)
-    four = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
     write("llama-nf4", lambda weight: bitsandbytes_nf4(weight, False), four)
     write("llama-nf4-nested", lambda weight: bitsandbytes_nf4(weight, True), four | {"bnb_4bit_use_double_quant": True})
     write("llama-int8", bitsandbytes_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True})

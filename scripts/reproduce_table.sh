@@ -12,7 +12,8 @@ readonly METHODS=(bella-svgd bella-ensemble vbl single ensemble svgd)
 usage() {
     printf 'Usage: scripts/reproduce_table.sh TABLE [OPTIONS]\n
   TABLE   of Bella (arXiv 2407.20891): 1, 2, 3, 4, 5, 6, 7, 8, 10, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8;
-          of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3, on GLUE: ivon-4; of IBDR: ibdr (Tables 1 and 2), ibdr-3\n
+          of IVON (arXiv 2402.17641), on ViTs: ivon-1, ivon-2, ivon-3, on GLUE: ivon-4; of IBDR: ibdr (Tables 1 and 2), ibdr-3;
+          of BayesAdapt (arXiv 2606.22188): bayesadapt, and small-bayesadapt, its rows on the task of configs/language.toml\n
 The checkpoints and data that the configs name must be there; --config FILE merges a file over every cell.\n\n%s\n' \
         "$SWEEP_OPTIONS"
 }
@@ -104,6 +105,41 @@ commonsense() {
     done
 }
 
+# adapters SET COUNT BATCH RATE MEMBERS: the rows of BayesAdapt on the experiment configs/SET.toml, with its number of training texts, the
+# size of its batches, the rate of AdamW and the members of the ensemble, and as many SVGD particles. The other settings are those of the
+# authors' conf/ and scripts/*/id_sweep.sh.
+adapters() {
+    local set=$1 count=$2 rates cycle
+    rates=(--set "name=bayesadapt" --set "optimizer.adamw={lr=$4,eps=1e-6,weight_decay=0.0}")
+    # Steps over which the weights of the divergence double: 100 N^(pi/8) / BATCH, as `BLoBKLScheduler` has it.
+    cycle=$(awk -v n="$count" -v batch="$3" 'BEGIN { printf "%d", 100 * exp(log(n) * atan2(0, -1) / 8) / batch }')
+    cell "${set//\//-}-mle" --config "configs/$set.toml" --set 'method={map={}}' "${rates[@]}"
+    cell "${set//\//-}-map" --config "configs/$set.toml" --set 'method={map={}}' "${rates[@]}" --set optimizer.adamw.weight_decay=0.01
+    more=("${rates[@]}")
+    on "$set" mc-dropout
+    more=("${rates[@]}" --set "method.ensemble.particles=$5")
+    on "$set" bella-ensemble
+    more=("${rates[@]}" --set "method.svgd.particles=$5")
+    on "$set" bella-svgd
+    more=("${rates[@]}" --set "method.blob.cycle=$cycle" --set method.blob.kl_lr=0.01 --set "method.blob.std_lr=$4")
+    on "$set" blob
+    more=("${rates[@]}" --set "method.scalabl.cycle=$cycle" --set "method.scalabl.std_lr=$4")
+    on "$set" scalabl
+    more=("${rates[@]}" --set method.tfb.tolerance=0.003 --set method.tfb.halvings=5 --set "method.tfb.anchors=$count")
+    on "$set" tfb
+    # They draw 100,000 times from the Gaussian of the logits.
+    more=("${rates[@]}" --set method.laplace.samples=1000)
+    on "$set" vbl
+    more=()
+}
+
+bayesadapt() {
+    local set
+    for set in winogrande-xs:160 winogrande-s:640 winogrande-m:2558 winogrande-l:10234 arc-easy:2251 arc-challenge:1119 openbookqa:4957; do
+        adapters "bayesadapt/${set%:*}" "${set#*:}" 4 1e-4 10
+    done
+}
+
 vtab() {
     local task name
     for task in configs/vtab/*.toml; do
@@ -159,6 +195,8 @@ ivon-3) ivon cifar10 50000 single-sgd && evaluate eval --ood svhn=data/svhn --oo
 ivon-4) glue ;;
 ibdr) vtab ;;
 ibdr-3) commonsense ;;
-*) refuse "$table: unknown table; known: 1, 2, 3, 4, 5, 6, 7, 8, 10, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ivon-4, ibdr, ibdr-3" ;;
+bayesadapt) bayesadapt ;;
+small-bayesadapt) adapters language 400 16 2e-3 5 ;;
+*) refuse "$table: unknown table; known: 1, 2, 3, 4, 5, 6, 7, 8, 10, fig-2, fig-3, fig-4a, fig-4b, fig-5, fig-8, ivon-1, ivon-2, ivon-3, ivon-4, ibdr, ibdr-3, bayesadapt, small-bayesadapt" ;;
 esac
 run_cells "table-$table"

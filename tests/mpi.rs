@@ -66,6 +66,11 @@ fn svgd_in_weight_space() {
 }
 
 #[test]
+fn svgd_on_a_quantised_base() {
+    check(&["method.svgd.particles=3", "checkpoint.quantize=\"nf4\""], &["theta"]);
+}
+
+#[test]
 fn mixed_images() {
     check(&["method.svgd.particles=3", "train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0"], &["theta"]);
 }

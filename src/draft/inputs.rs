@@ -97,7 +97,7 @@ impl Checkpoint {
     }
 
     fn look_at_encoder(path: &Path) -> Result<Checkpoint> {
-        let opened = encoder::open(path, &home(path), Limit::default())?;
+        let opened = encoder::open(path, &home(path), Limit::default(), None)?;
         let Encoder { geometry, tokens, .. } = &opened.encoder;
         let encoder::Geometry { width, blocks, .. } = geometry;
         Ok(Checkpoint {

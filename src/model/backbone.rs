@@ -116,9 +116,12 @@ pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
         }
         CheckpointKind::Encoder => {
             let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
-            Box::new(encoder::open(path, &tokenizer, limit)?)
+            Box::new(encoder::open(path, &tokenizer, limit, spec.quantize)?)
         }
-        CheckpointKind::Language => Box::new(language::open(path, spec.max_tokens, spec.quantize)?),
+        CheckpointKind::Language => {
+            let opened = language::open(path, spec.max_tokens, spec.quantize)?;
+            Box::new(language::Opened { tokenizer: opened.tokenizer.in_chat(spec.chat.clone()), ..opened })
+        }
         CheckpointKind::VisionLanguage => {
             Box::new(sighted::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
         }

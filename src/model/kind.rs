@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::data::Medium;
+use crate::model::chat::Chat;
 use crate::model::network::{Network, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
@@ -103,11 +104,11 @@ pub trait Outline: Network {
         None
     }
 
-    /// Opens the tokenizer of the network in a folder.
+    /// Opens the tokenizer of the network in a folder, which puts prompts into a chat if there is one.
     ///
     /// # Errors
     /// Fails if the folder has none, or one that does not belong to the network.
-    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>>;
+    fn tokenizer(&self, folder: &Path, chat: Option<&Chat>) -> Result<Box<dyn Preparation>>;
 
     /// Returns the network whose features are those of some tokens, where it has those of all.
     fn reading(self: Box<Self>, rows: Rows) -> Box<dyn Network>;

@@ -2,6 +2,7 @@
 
 pub mod archive;
 mod backbone;
+pub mod chat;
 pub mod described;
 pub mod encoder;
 pub mod families;

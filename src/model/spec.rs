@@ -10,6 +10,7 @@ use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
 use crate::machine::quantised::Scheme;
+use crate::model::chat::Chat;
 use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
@@ -111,6 +112,9 @@ settings! {
         /// Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first,
         /// instead of being refused.
         pub truncate: bool = false, omit false;
+        /// Text around every prompt of a language network, as its chat template writes it, with `{prompt}` where the prompt
+        /// belongs; special tokens are spelled out in it, and none is added at the edges.
+        pub chat: Option<Chat>;
         /// Bits in which the frozen weights of the blocks' linear layers are kept: `int8` with a scale for each output, `nf4` in 4
         /// bits with a scale for each 64 weights, as QLoRA has them; as they are computed with by default.
         pub quantize: Option<Scheme>;
@@ -296,6 +300,9 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
 fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     let Foreign { keys, why } = (kind.entry().foreign)(medium);
     keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
+    if kind != Kind::Language && reader.has("chat") {
+        reader.problem("chat", "is for language networks; others read no chats by it: leave it out");
+    }
     if kind.entry().tokenizer == TokenizerAt::Folder && reader.has("tokenizer") {
         reader.problem("tokenizer", "is for text encoders; other networks have theirs in their folder: leave it out");
     }

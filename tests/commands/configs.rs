@@ -46,7 +46,8 @@ fn with(old: &str, new: &str) -> String {
 }
 
 /// Folders of files that are experiments by themselves.
-const EXPERIMENTS: [&str; 5] = ["configs", "configs/commonsense", "configs/glue", "configs/ivon", "configs/vtab"];
+const EXPERIMENTS: [&str; 6] =
+    ["configs", "configs/bayesadapt", "configs/commonsense", "configs/glue", "configs/ivon", "configs/vtab"];
 /// Folders of experiments on free answers, which not every method learns.
 const ANSWERS: [&str; 1] = ["configs/vqa"];
 /// Folders of experiments on numbers, which not every method learns.

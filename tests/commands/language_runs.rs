@@ -165,6 +165,7 @@ fn prompts_labels_and_keys_that_do_not_fit_are_refused_in_one_line() {
     let place = place(TRAINED);
     for (set, code, parts) in [
         ("checkpoint.max_tokens=5", 1, &["jsonl/train: prompt ", "tokens, and checkpoint.max_tokens is 5"][..]),
+        ("checkpoint.chat=\"no place\"", 2, &["checkpoint.chat", "must have {prompt} where the prompt belongs"]),
         ("checkpoint.max_tokens=129", 1, &["checkpoint.max_tokens = 129", "reads at most 128 tokens"]),
         ("data.jsonl.labels=[\"no cat\",\"yes\"]", 1, &["`no cat` is 2 tokens of this tokenizer (no cat)"]),
         ("data.jsonl.labels=[\"no\",\"maybe\"]", 1, &["`maybe` is unknown to this tokenizer"]),

@@ -54,7 +54,8 @@ fn dry_runs_print_the_cells() {
 #[test]
 fn tables_are_made_of_configs_that_are_fine() {
     let known = ["1", "2", "3", "4", "6", "7", "8", "fig-2", "fig-3", "fig-4a", "fig-4b", "fig-5", "fig-8"];
-    for name in known.into_iter().chain(["ivon-1", "ivon-2", "ivon-3", "ivon-4", "ibdr", "ibdr-3"]) {
+    let others = ["ivon-1", "ivon-2", "ivon-3", "ivon-4", "ibdr", "ibdr-3", "bayesadapt", "small-bayesadapt"];
+    for name in known.into_iter().chain(others) {
         let output = sweep("reproduce_table", &[name, "--dry-run"]);
         let trained = lines(&output, "bella train");
         assert!(!trained.is_empty(), "{name}");

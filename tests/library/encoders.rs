@@ -4,6 +4,7 @@
 use crate::common::{alike, fixture};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
+use bella::machine::quantised::Scheme;
 use bella::model::encoder;
 use bella::model::module::{Limit, Opened, Wanted, open};
 use bella::model::network::low_rank::LowRank;
@@ -176,7 +177,7 @@ fn linear_layers_are_told_from_tables() {
 }
 
 /// The folders of networks that bella computes itself, with those of their tokenizers.
-const FOLDERS: [(&str, &str); 8] = [
+const FOLDERS: [(&str, &str); 10] = [
     ("bert", "bert"),
     ("bert-masked", "bert"),
     ("roberta", "roberta"),
@@ -185,12 +186,16 @@ const FOLDERS: [(&str, &str); 8] = [
     ("deberta-v2-model", "deberta-v2"),
     ("modernbert", "modernbert"),
     ("modernbert-model", "modernbert"),
+    // Quantised by bitsandbytes (scripts/make_quantised_goldens.py).
+    ("bert-nf4", "bert"),
+    ("roberta-int8", "roberta"),
 ];
 
 fn from_folder(name: &str, tokenizer: &str) -> (encoder::Opened, Vec<(String, Tensor)>) {
     tch::set_num_threads(1);
     let [folder, tokenizer] = [name, tokenizer].map(|name| fixture("encoder/folders").join(name));
-    let opened = encoder::open(&folder, &tokenizer, Limit::default()).unwrap_or_else(|why| panic!("{name}: {why:#}"));
+    let opened =
+        encoder::open(&folder, &tokenizer, Limit::default(), None).unwrap_or_else(|why| panic!("{name}: {why:#}"));
     (opened, Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap())
 }
 
@@ -213,7 +218,8 @@ fn classified(opened: &encoder::Opened, features: Tensor) -> Tensor {
 fn folders_give_the_numbers_of_transformers() {
     for (name, tokenizer) in FOLDERS {
         let (opened, reference) = from_folder(name, tokenizer);
-        assert_eq!(opened.head.is_some(), name == tokenizer, "{name}");
+        assert_eq!(opened.head.is_some(), !name.ends_with("-model") && !name.ends_with("-masked"), "{name}");
+        assert_eq!(opened.base.has_quantised(), name.ends_with("-nf4") || name.ends_with("-int8"), "{name}");
         let (network, frozen) = (&opened.encoder, Weights::frozen(&opened.base));
         let of = |features: Tensor| classified(&opened, features.squeeze_dim(0));
         let batches = ["texts.right", "texts.left", "pairs.right", "pairs.left"];
@@ -243,6 +249,13 @@ fn folders_give_the_numbers_of_transformers() {
             alike(&alone, &expected.narrow(0, row, 1), &format!("{name}: text {row} alone"));
         }
     }
+}
+
+#[test]
+fn quantised_folders_are_not_quantised_again() {
+    let [folder, tokenizer] = ["bert-nf4", "bert"].map(|name| fixture("encoder/folders").join(name));
+    let error = encoder::open(&folder, &tokenizer, Limit::default(), Some(Scheme::Int8)).err().unwrap().to_string();
+    assert!(error.contains("are quantised already, by bitsandbytes: leave it out"), "{error}");
 }
 
 /// The tokenizer gives the samples of transformers, with the kinds of the texts of a pair.
@@ -299,7 +312,7 @@ fn changed(name: &str, config: impl Fn(&mut Value), tensors: impl Fn(&str) -> Op
     let all = Tensor::read_safetensors(from.join("model.safetensors")).unwrap();
     let all: Vec<(String, Tensor)> = all.into_iter().filter_map(|(name, t)| Some((tensors(&name)?, t))).collect();
     Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
-    encoder::open(place.path(), &from, Limit::default()).err().unwrap_or_else(|| anyhow::anyhow!("it opens"))
+    encoder::open(place.path(), &from, Limit::default(), None).err().unwrap_or_else(|| anyhow::anyhow!("it opens"))
 }
 
 #[test]
@@ -310,6 +323,11 @@ fn folders_that_are_not_computed_are_refused_by_name() {
         ("position_embedding_type", "relative_key".into(), "position_embedding_type = \"relative_key\""),
         ("is_decoder", true.into(), "is_decoder = true: changes what a network of model_type bert computes"),
         ("hidden_act", "relu".into(), "hidden_act = \"relu\""),
+        (
+            "quantization_config",
+            serde_json::json!({ "quant_method": "fp8" }),
+            "quantization_config.quant_method = \"fp8\": bella reads bitsandbytes, gptq and awq",
+        ),
         (
             "from_the_future",
             3.into(),
@@ -335,10 +353,12 @@ fn folders_that_are_not_computed_are_refused_by_name() {
     assert!(error.contains("`qa_outputs.weight` has no place in a text encoder"), "{error}");
     let folder = fixture("encoder/folders/roberta");
     let wanted = Limit { tokens: Some(97), ..Limit::default() };
-    let error = encoder::open(&folder, &folder, wanted).err().unwrap().to_string();
+    let error = encoder::open(&folder, &folder, wanted, None).err().unwrap().to_string();
     assert!(error.contains("checkpoint.max_tokens = 97") && error.contains("reads at most 96 tokens"), "{error}");
-    let error =
-        format!("{:#}", encoder::open(&fixture("encoder/folders/bert"), &folder, Limit::default()).err().unwrap());
+    let error = format!(
+        "{:#}",
+        encoder::open(&fixture("encoder/folders/bert"), &folder, Limit::default(), None).err().unwrap()
+    );
     assert!(error.contains("but the network knows 43: they are not of one model"), "{error}");
 }
 

@@ -8,6 +8,7 @@ use bella::data::Prompts;
 use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
 use bella::machine::quantised::Scheme;
+use bella::model::chat::Chat;
 use bella::model::head::{Head, Training};
 use bella::model::language::{Opened, Tokenizer, open};
 use bella::model::module::{Limit, Tokenizer as EncoderTokenizer};
@@ -229,6 +230,21 @@ fn label_words_are_rows_of_the_output_matrix() {
         near(&of(layers, &rows, false), &whole, "rows");
         near(&of(layers, &rows, true), &whole, "recorded rows");
     }
+}
+
+/// In a chat a prompt has the special tokens that the chat spells out, and no other at its edges.
+#[test]
+fn chats_have_the_special_tokens_that_they_spell_out() {
+    let tokens = |chat: Option<&str>| {
+        let chat = chat.map(|text| Chat::parse(text).unwrap());
+        let prompts = Prompts { texts: vec!["the cat".into()], ..Prompts::default() };
+        opened("llama").tokenizer.in_chat(chat).prompts("x", &prompts).unwrap().numbers
+    };
+    let [plain, edges, behind] = [None, Some("<s>{prompt}"), Some("{prompt}</s>")].map(tokens);
+    assert_eq!(plain[0], 1, "the tokenizer begins texts with <s>");
+    assert_eq!(edges, plain, "which the chat has spelled out: once");
+    let words = plain.len() / 2 - 1;
+    assert_eq!((&behind[..words], behind[words]), (&plain[1..=words], 2));
 }
 
 #[test]

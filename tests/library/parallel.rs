@@ -187,8 +187,20 @@ impl Setting {
         likelihood.scaled_by(&Tensor::from_slice(&factors))
     }
 
+    /// On a frozen base in 4 bits.
+    fn quantised(particles: usize, orders: usize) -> Setting {
+        let setting =
+            Setting::of(&tiny().replace("[checkpoint]", "[checkpoint]\nquantize = \"nf4\""), particles, orders);
+        assert!(setting.model.base.has_quantised());
+        setting
+    }
+
     fn new(particles: usize, orders: usize) -> Setting {
-        let (model, subspace) = model(&tiny(), Kind::Float);
+        Setting::of(&tiny(), particles, orders)
+    }
+
+    fn of(config: &str, particles: usize, orders: usize) -> Setting {
+        let (model, subspace) = model(config, Kind::Float);
         let columns = subspace.layout().parameters();
         let theta = floats(particles as i64 * columns, 1).view([particles as i64, columns]) * 0.1;
         let images = (orders * BATCH) as i64;
@@ -283,26 +295,40 @@ fn shared_objective_equals_that_of_one_process() {
         for (orders, accumulate, particle_chunk, is_weighted) in cuts {
             let cut = Passes { particle_chunk, accumulate, recompute: false };
             let new = if is_weighted { Setting::weighted } else { Setting::new };
-            let setting = new(particles, orders);
-            let expected = results(&setting, &mut setting.whole(cut));
-            let everybody = together(processes, |group| {
-                let (setting, sharding) = (new(particles, orders), group.sharding(particles));
-                results(&setting, &mut setting.shared(&sharding, cut))
-            });
-            for (rank, found) in everybody.iter().enumerate() {
-                assert_eq!(found.len(), expected.len());
-                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    assert_eq!(found.size(), expected.size());
-                    let difference = (found - expected).abs().max().double_value(&[]);
-                    let scale = expected.abs().max().double_value(&[]);
-                    // Sums are in another order, which each processor's matrix kernels round differently.
-                    assert!(
-                        difference <= 3e-5 * scale,
-                        "{particles} over {processes}, {rank}, {i}: {difference} of {scale}"
-                    );
-                    assert_eq!(found, &everybody[0][i], "processes disagree");
-                }
-            }
+            shared_equals_whole(processes, cut, || new(particles, orders));
+        }
+    }
+}
+
+/// Rows and batches are divided among processes that each hold the quantised weights.
+#[test]
+fn shared_objective_on_a_quantised_base_equals_that_of_one_process() {
+    for (particles, processes) in [(3, 2), (2, 5)] {
+        for (orders, accumulate, particle_chunk) in [(particles, 1, 0), (1, 2, 1)] {
+            let cut = Passes { particle_chunk, accumulate, recompute: false };
+            shared_equals_whole(processes, cut, || Setting::quantised(particles, orders));
+        }
+    }
+}
+
+/// Compares the objective of several processes, each with a setting of its own, with that of one.
+fn shared_equals_whole(processes: usize, cut: Passes, new: impl Fn() -> Setting + Sync) {
+    let setting = new();
+    let particles = setting.theta.size()[0] as usize;
+    let expected = results(&setting, &mut setting.whole(cut));
+    let everybody = together(processes, |group| {
+        let (setting, sharding) = (new(), group.sharding(particles));
+        results(&setting, &mut setting.shared(&sharding, cut))
+    });
+    for (rank, found) in everybody.iter().enumerate() {
+        assert_eq!(found.len(), expected.len());
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(found.size(), expected.size());
+            let difference = (found - expected).abs().max().double_value(&[]);
+            let scale = expected.abs().max().double_value(&[]);
+            // Sums are in another order, which each processor's matrix kernels round differently.
+            assert!(difference <= 3e-5 * scale, "{particles} over {processes}, {rank}, {i}: {difference} of {scale}");
+            assert_eq!(found, &everybody[0][i], "processes disagree");
         }
     }
 }

@@ -286,6 +286,48 @@ fn a_posterior_of_texts_leaves_as_one_archive() {
     assert_has(&printed(&output), &["{\"input_ids\": expected[\"input_ids\"], \"attention_mask\": expected["]);
 }
 
+/// What leaves a run on a base that bella quantised has the numbers that the codes mean, and an adapter says that plain weights are
+/// others. Where the folder itself is quantised, whole ones have no place in its form.
+#[test]
+fn runs_on_a_quantised_base_leave_with_its_numbers() {
+    let archive = |place: &Place, name: &str| {
+        done(export(place, &place.run(), "archive", &["--to", "torchscript"]));
+        let expected = place.path("archive/expected.safetensors");
+        let names = if name.starts_with("bert") {
+            &["input_ids", "attention_mask", "token_type_ids"][..]
+        } else {
+            &["input_ids", "attention_mask"]
+        };
+        let inputs: Vec<Tensor> = names.iter().map(|name| tensor(&expected, name)).collect();
+        near(&outputs(&place.path("archive/posterior.pt"), &inputs)[0], &tensor(&expected, "logits"), name);
+    };
+    for scheme in ["int8", "nf4"] {
+        let place = trained("llama-wide", &format!("checkpoint.quantize = {scheme:?}\n{WORDS}{ALL}"));
+        archive(&place, scheme);
+        done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "1"]));
+        let expected = place.path("whole/expected.safetensors");
+        near(&logits(&place.path("whole"), &expected, Some(["no", "yes"])), &tensor(&expected, "logits"), scheme);
+        let output = export(&place, &place.run(), "adapter", &["--to", "peft"]).output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        assert_has(&messages(&output), &["the adapters were trained on quantised weights"]);
+        comes_back(&place, &ADAPTER, &[]);
+    }
+    let encoder = fixture("encoder/folders");
+    let (quantised, tokenizer) = (encoder.join("bert-nf4").display().to_string(), encoder.join("bert"));
+    let read = format!(
+        "checkpoint.tokenizer = {tokenizer:?}\nhead.linear = {{}}\nsubspace.low-rank = {{ rank = 2, targets = [\"attn.q\", \"mlp.fc\"] }}\n"
+    );
+    for (name, tables) in
+        [("llama-nf4", format!("{WORDS}{ALL}")), ("llama-gptq", format!("{WORDS}{ALL}")), (&quantised, read)]
+    {
+        let place = trained(name, &tables);
+        archive(&place, name.rsplit('/').next().unwrap());
+        let line = error_line(export(&place, &place.run(), "whole", &["--to", "weights"]), 1);
+        assert_has(&line, &["its weights are quantised", "export --to peft, or --to onnx or torchscript"]);
+        assert!(!place.path("whole").exists());
+    }
+}
+
 /// Text encoders leave as adapters with their classifier, whole, and in one file with all particles; pairs keep their kinds.
 #[test]
 fn text_encoders_leave_in_every_way() {
@@ -320,7 +362,7 @@ fn text_encoders_leave_in_every_way() {
         near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &logits, name);
         done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "1"]));
         let folder = place.path("whole");
-        let opened = encoder::open(&folder, &tokenizer, Limit::default()).unwrap();
+        let opened = encoder::open(&folder, &tokenizer, Limit::default(), None).unwrap();
         let samples = of_texts(&Tensor::stack(&inputs, 1)).for_all();
         let features = tch::no_grad(|| opened.encoder.forward(&Weights::frozen(&opened.base), &samples)).squeeze_dim(0);
         let [weight, bias] = match &opened.head {

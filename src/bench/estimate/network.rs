@@ -73,7 +73,7 @@ impl Sized {
         let Described { name, network, stored } = found;
         let longest = Sample { tokens: Some(network.most_tokens()), side: network.image_side() };
         let (path, patches) = (&experiment.checkpoint.path, network.patches());
-        let tokenizer = path.exists().then(|| network.tokenizer(&home(path)));
+        let tokenizer = path.exists().then(|| network.tokenizer(&home(path), experiment.checkpoint.chat.as_ref()));
         let checkpoint_bytes = there.max(base.count() as u64 * stored);
         let network = network.reading(experiment.head.spec.training().rows());
         Sized { name, network, longest, patches, tokenizer, base, kind, checkpoint_bytes }

@@ -70,7 +70,7 @@ fn positions(Rope { theta, scaling, channels }: &Rope) -> String {
 /// # Errors
 /// Fails if the network cannot be opened.
 pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
-    let opened = encoder::open(path, &home(path), Limit::default())?;
+    let opened = encoder::open(path, &home(path), Limit::default(), None)?;
     let geometry = &opened.encoder.geometry;
     let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, pooled, family, .. } =
         geometry;

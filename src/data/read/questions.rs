@@ -1,5 +1,6 @@
 //! Multiple-choice questions of the commonsense sets, with the prompts by which BLoB, TFB and IBDR are compared
-//! (bayesian-peft), as they are published or as they were meant.
+//! (bayesian-peft), as they are published or as they were meant, and with those of BayesAdapt (SRI-CSL/BayesAdapt, commit 3843000,
+//! `bayesadapt/datasets`), with which the tests compare them (`scripts/make_bayesadapt_prompt_goldens.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,10 @@ words! {
         Published = "published",
         /// The published wording without its slips.
         Corrected = "corrected",
+        /// That of BayesAdapt, which `checkpoint.chat` puts into a chat.
+        Instruct = "bayesadapt-instruct",
+        /// That of BayesAdapt with `Answer:` behind it.
+        Base = "bayesadapt-base",
     }
 }
 
@@ -27,8 +32,20 @@ impl Wording {
     pub fn read(reader: &Reader) -> Wording {
         reader
             .choice("prompts")
-            .about("Wording of the prompts: as in the published results with their slips, or corrected.")
+            .about(
+                "Wording of the prompts: as in the published results of BLoB with their slips, or corrected; or that of BayesAdapt, \
+                 to be put into a chat (`checkpoint.chat`), or with `Answer:` behind it.",
+            )
             .or(Wording::Published)
+    }
+
+    /// Returns what ends a prompt of BayesAdapt; `None` for another wording.
+    pub fn ending(self) -> Option<&'static str> {
+        match self {
+            Wording::Published | Wording::Corrected => None,
+            Wording::Instruct => Some(""),
+            Wording::Base => Some("\nAnswer:"),
+        }
     }
 }
 
@@ -72,15 +89,23 @@ impl Question {
         Ok(Question { stem, choices })
     }
 
-    /// Returns the prompt; `heading` stands over the choices.
+    /// Returns the prompt; `heading` stands over the choices of all wordings but BayesAdapt's.
     pub fn prompt(&self, wording: Wording, heading: &str) -> String {
-        let choice = |((label, text), letter): (&(String, String), &str)| match wording {
+        let choice = |((label, text), letter): (&(String, String), &'static str)| match wording {
             // The published program swaps label and text, and keeps numbers as labels.
             Wording::Published => format!("{text}) {label}"),
             Wording::Corrected => format!("{letter}) {text}"),
+            // Numbers become letters, and letters stay as they are.
+            Wording::Instruct | Wording::Base => {
+                format!("{}) {text}", LETTERS.into_iter().find(|known| known == label).unwrap_or(letter))
+            }
         };
         let choices: Vec<String> = self.choices.iter().zip(LETTERS).map(choice).collect();
-        prompt(&self.stem, heading, &choices.join("\n"))
+        let choices = choices.join("\n");
+        let Some(ending) = wording.ending() else { return prompt(&self.stem, heading, &choices) };
+        let asked = "Answer the multiple choice question below. Output the letter of your choice only.";
+        let whole = format!("{asked}\n{}\nChoices:\n{choices}", self.stem);
+        format!("{}{ending}", whole.trim_end())
     }
 
     /// Returns the prompt, and the number of the right choice of `line` from 0 on.
@@ -94,10 +119,7 @@ impl Question {
         let class = class_of(&answer).with_context(|| {
             format!("{line}: answerKey = \"{answer}\" must be a letter from A to E or a number from 1 to 5")
         })?;
-        let label = match wording {
-            Wording::Published => class,
-            Wording::Corrected => place,
-        };
+        let label = if wording == Wording::Corrected { place } else { class };
         Ok(Sample { text: self.prompt(wording, heading), label: label as u32 })
     }
 }

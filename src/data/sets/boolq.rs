@@ -46,7 +46,7 @@ pub static ENTRY: Entry = Entry {
     sample: Some(|reader| Box::new(BoolQ::read(reader))),
 };
 
-/// The first characters of a passage that enter the prompt.
+/// The first characters of a passage that enter the prompt, in all wordings but BayesAdapt's.
 const PASSAGE: usize = 1024;
 
 settings! {
@@ -67,11 +67,8 @@ impl BoolQ {
         let answer = line.get("answer")?;
         let answer = answer.as_bool().or(answer.as_u64().filter(|bit| *bit < 2).map(|bit| bit == 1));
         let answer = answer.with_context(|| format!("{line}: answer = {}: must be true or false", shown(line)))?;
-        // The classes are True and False. The published program numbers a true answer 1, which is False.
-        let label = match self.prompts {
-            Wording::Published => u32::from(answer),
-            Wording::Corrected => u32::from(!answer),
-        };
+        // Where the classes are True and False, the published program numbers a true answer 1, which is False.
+        let label = u32::from(if self.prompts == Wording::Corrected { !answer } else { answer });
         Ok(Sample { text: self.prompt(line)?, label })
     }
 }
@@ -86,7 +83,8 @@ impl Dataset for BoolQ {
     }
 
     fn classes(&self) -> Result<Vec<String>> {
-        Ok(vec!["True".into(), "False".into()])
+        let words = if self.prompts.ending().is_some() { ["false", "true"] } else { ["True", "False"] };
+        Ok(words.map(String::from).into())
     }
 
     fn medium(&self) -> Medium {
@@ -98,12 +96,13 @@ impl Dataset for BoolQ {
     }
 
     fn prompt(&self, line: &Line) -> Result<String> {
-        let passage: String = line.text("passage")?.chars().take(PASSAGE).collect();
-        Ok(format!(
-            "Read the passage below and answer the question with the words 'true' or 'false'.\n\nPassage: {passage}\n\
-             Question: {}\nAnswer (true or false):",
-            line.text("question")?
-        ))
+        let (passage, question) = (line.text("passage")?, line.text("question")?);
+        let asked = "Read the passage below and answer the question with the words 'true' or 'false'.";
+        if let Some(ending) = self.prompts.ending() {
+            return Ok(format!("{asked}\nPassage: {passage}\nQuestion: {question}?{ending}"));
+        }
+        let passage: String = passage.chars().take(PASSAGE).collect();
+        Ok(format!("{asked}\n\nPassage: {passage}\nQuestion: {question}\nAnswer (true or false):"))
     }
 
     /// In the published program the tokenizer ends these prompts.

@@ -91,7 +91,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::data::testing::REQUEST;
+    use crate::data::testing::{REQUEST, load, prompts, set, write};
     use crate::data::{Request, Sizes, SplitName};
 
     #[test]
@@ -126,6 +126,38 @@ mod tests {
         table.extend(entry.small(&table).unwrap().overrides(&sizes));
         entry.small(&table).unwrap().write(&sizes).unwrap();
         (entry.dataset(&table).unwrap(), sizes)
+    }
+
+    /// Prompts, classes and labels in both forms are those that BayesAdapt's code makes (scripts/make_bayesadapt_prompt_goldens.py).
+    #[test]
+    fn prompts_of_bayesadapt_are_those_of_its_code() {
+        let golden = include_str!("../../../tests/fixtures/authors/bayesadapt_prompts.json");
+        let golden: serde_json::Value = serde_json::from_str(golden).unwrap();
+        for (key, file) in [
+            ("winogrande", "train_m.jsonl"),
+            ("arc", "ARC-Easy/ARC-Easy-Train.jsonl"),
+            ("openbookqa", "Data/Main/train.jsonl"),
+            ("boolq", "train.jsonl"),
+        ] {
+            let (root, golden) = (tempfile::tempdir().unwrap(), &golden[key]);
+            let texts = |of: &str| -> Vec<String> { serde_json::from_value(golden[of].clone()).unwrap() };
+            let lines: Vec<String> =
+                golden["samples"].as_array().unwrap().iter().map(|line| format!("{line}\n")).collect();
+            write(root.path(), file, &lines.concat());
+            for form in ["instruct", "base"] {
+                let more = format!("{}\nprompts = \"bayesadapt-{form}\"", golden["table"].as_str().unwrap());
+                let set = set(entry(key).unwrap(), root.path(), &more);
+                let split = load(&*set, SplitName::Train).unwrap();
+                let (prompts, ended) = prompts(&split);
+                assert_eq!(
+                    (prompts, ended),
+                    (texts(form).iter().map(String::as_str).collect(), false),
+                    "{key}, {form}"
+                );
+                assert_eq!(set.classes().unwrap(), texts("classes"), "{key}");
+                assert_eq!(serde_json::json!(split.labels), golden["labels"], "{key}");
+            }
+        }
     }
 
     const ROOM: Request = Request { image_size: 16, workers: 1, memory_bytes: 1 << 20, ..REQUEST };

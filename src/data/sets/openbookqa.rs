@@ -47,10 +47,7 @@ impl OpenBookQa {
 
     /// Returns what stands over the choices.
     fn heading(&self) -> &'static str {
-        match self.prompts {
-            Wording::Published => "Chioces",
-            Wording::Corrected => "Choices",
-        }
+        if self.prompts == Wording::Published { "Chioces" } else { "Choices" }
     }
 }
 

@@ -63,17 +63,12 @@ impl Winogrande {
             SplitName::Val | SplitName::Test => "dev.jsonl".to_string(),
         })
     }
-}
 
-fn prompt_of(line: &Line) -> Result<String> {
-    let choices = format!("A) {}\nB) {}", line.text("option1")?, line.text("option2")?);
-    Ok(prompt(&line.text("sentence")?, "Choices", &choices))
-}
-
-fn sample(line: &Line) -> Result<Sample> {
-    let answer = line.text("answer")?;
-    ensure!(["1", "2"].contains(&answer.as_str()), "{line}: answer = \"{answer}\": must be 1 or 2");
-    Ok(Sample { text: prompt_of(line)?, label: u32::from(answer == "2") })
+    fn sample(&self, line: &Line) -> Result<Sample> {
+        let answer = line.text("answer")?;
+        ensure!(["1", "2"].contains(&answer.as_str()), "{line}: answer = \"{answer}\": must be 1 or 2");
+        Ok(Sample { text: self.prompt(line)?, label: u32::from(answer == "2") })
+    }
 }
 
 impl Dataset for Winogrande {
@@ -105,7 +100,13 @@ impl Dataset for Winogrande {
     }
 
     fn prompt(&self, line: &Line) -> Result<String> {
-        prompt_of(line)
+        let choices = format!("A) {}\nB) {}", line.text("option1")?, line.text("option2")?);
+        let sentence = line.text("sentence")?;
+        let Some(ending) = self.prompts.ending() else { return Ok(prompt(&sentence, "Choices", &choices)) };
+        Ok(format!(
+            "For the sentence given below, select the answer that best fills in the blank (_) from the given choices.\n{sentence}\n\
+             Choices:\n{choices}{ending}"
+        ))
     }
 
     /// In the published program the tokenizer ends these prompts.
@@ -122,7 +123,7 @@ impl Dataset for Winogrande {
         let names = &["sentence", "option1", "option2", "answer"];
         let columns = tables::Columns { config: &config, split: name, names };
         let lines = tables::lines(&self.root, columns, &self.file(split))?;
-        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+        let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
         json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
     }
 }

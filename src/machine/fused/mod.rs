@@ -219,9 +219,10 @@ mod tests {
         let plain = |x: &Tensor| x * (x * 1.702).sigmoid();
         for (kind, tolerance) in [(Kind::Float, 5e-6), (Kind::BFloat16, 1e-2)] {
             // More numbers than one row has; some so large that the sigmoid is 0 or 1.
-            let x = (draw(&[3, 1733], Kind::Double).detach() * 3.0 + Tensor::from_slice(&[0.0, 200.0, -200.0]).unsqueeze(1))
-                .to_kind(kind)
-                .set_requires_grad(true);
+            let x = (draw(&[3, 1733], Kind::Double).detach() * 3.0
+                + Tensor::from_slice(&[0.0, 200.0, -200.0]).unsqueeze(1))
+            .to_kind(kind)
+            .set_requires_grad(true);
             let Some(found) = quick_gelu(&x) else { continue };
             assert!(found.equal(&plain(&x.detach())));
             let wide = x.detach().to_kind(Kind::Double).set_requires_grad(true);

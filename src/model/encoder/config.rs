@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::families::encoders::{self, Numbering, Places, Shape, Traits};
+use crate::model::folder::quantised::{self, Format};
 use crate::model::network::ops::Activation;
 use crate::model::values::{Values, is_set};
 
@@ -36,7 +37,7 @@ const HARMLESS: &[&str] = &[
 ];
 
 /// The keys that change the features of every family in a way that bella does not compute.
-const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config", "quantization_config"];
+const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config"];
 
 /// The sizes and settings of a network.
 #[derive(Clone, Debug)]
@@ -121,8 +122,10 @@ impl Geometry {
 /// Refuses settings with which the network computes something else.
 fn refuse_others(values: &Values, family: &encoders::Encoder) -> Result<()> {
     let encoders::Encoder { model_type, refused, .. } = family;
+    let how = Format::of(values)?.map(|_| quantised::KEY);
     values.refuse(REFUSED.iter().chain(*refused), |value| is_set(value) && *value != 0, model_type)?;
-    values.expect_keys(&format!("a text encoder of model_type {model_type}"), &known_keys(family))
+    let known: Vec<&str> = known_keys(family).into_iter().chain(how).collect();
+    values.expect_keys(&format!("a text encoder of model_type {model_type}"), &known)
 }
 
 /// Returns the keys that are read of a family, and those that change nothing.

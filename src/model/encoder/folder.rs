@@ -8,11 +8,13 @@ use serde_json::Value;
 use tch::Kind;
 
 use crate::base::files::read_json;
+use crate::machine::quantised::Scheme;
 use crate::model::encoder::config::check_classifier;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
 use crate::model::families::encoders::{Places, encoder};
+use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
 use crate::model::language::{Sorted, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
@@ -58,9 +60,10 @@ pub fn is_encoder(path: &Path) -> bool {
 ///
 /// # Errors
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing or left
-/// over, if the tokenizer does not belong to the network, or if the limit exceeds the network's positions.
-pub fn open(path: &Path, tokenizer: &Path, limit: Limit) -> Result<Opened> {
-    let Weights { geometry, base, head, stored, names } = weights(path)?;
+/// over, if the tokenizer does not belong to the network, if the limit exceeds the network's positions, or if weights that are
+/// quantised already should be so.
+pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme>) -> Result<Opened> {
+    let Weights { geometry, base, head, stored, names } = weights(path, quantize)?;
     let (context, vocabulary) = (geometry.context(), geometry.vocabulary);
     if let Some(tokens) = limit.tokens {
         ensure!(
@@ -81,17 +84,17 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit) -> Result<Opened> {
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
 pub fn parameters(path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-    weights(path).map(|found| (found.base, found.head))
+    weights(path, None).map(|found| (found.base, found.head))
 }
 
-fn weights(path: &Path) -> Result<Weights> {
+fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let values = Values::new(&file, read_json(&file)?);
     let shown = file.display();
     let family = encoder(values.text("model_type").unwrap_or_default());
     let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
-    let tensors = place.unread(false)?;
+    let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
     let no_positions = !Geometry::read(&values, family, true)?.has_positions();
     let is_read = |name: &str| {

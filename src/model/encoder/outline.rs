@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Encoder, Geometry, is_encoder, sizes};
 use crate::data::Medium;
+use crate::model::chat::Chat;
 use crate::model::families::encoders::encoder;
 use crate::model::kind::{
     Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SIZE_KEYS, StandIn, TextSizes, TokenizerAt,
@@ -86,7 +87,7 @@ impl Outline for Encoder {
         self.tokens
     }
 
-    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
+    fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         let (context, vocabulary) = (Some(self.geometry.context()), Some(self.geometry.vocabulary));
         let limit = Limit { tokens: Some(self.tokens), context, vocabulary, ..Limit::default() };
         Ok(Box::new(Tokenizer::open(folder, limit, self.values())?))

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::open_clip::OpenClip;
+use super::quantised::expect_plain;
 use super::weights::{FILES, Place, file};
 use super::{diagnosis, timm};
 use crate::base::files::read_json;
@@ -84,12 +85,14 @@ impl Config {
         let model_type = model_type.with_context(|| format!("{shown}: has neither `model_type` nor `architecture`"))?;
         let config = match within(model_type) {
             Some(family) => {
+                expect_plain(&values, model_type)?;
                 let kind = Kind::Transformers { family, outer: Some(values.clone()) };
                 family.check_outer(&values)?;
                 Config { kind, values: values.tower("vision") }
             }
             None => {
                 let family = family(model_type).with_context(|| unknown(&values, model_type))?;
+                expect_plain(&values, model_type)?;
                 Config { kind: Kind::Transformers { family, outer: None }, values }
             }
         };

@@ -15,7 +15,8 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use super::unread::Unread;
-use crate::machine::quantised::{Groups, Quantised};
+use super::weights::Place;
+use crate::machine::quantised::{Groups, Quantised, Scheme};
 use crate::model::values::Values;
 
 /// The key of a config that says how weights are quantised.
@@ -118,6 +119,36 @@ impl Format {
         joined.extend(parts.0);
         Ok(joined)
     }
+}
+
+/// Returns the tensors of a folder with a config, those of a quantised weight joined to one.
+///
+/// # Errors
+/// Fails if they cannot be read, or if they are quantised and `quantize` wants to do so.
+pub fn tensors_of(place: &Place, values: &Values, quantize: Option<Scheme>) -> Result<Vec<(String, Unread)>> {
+    let Some(format) = Format::of(values)? else { return place.unread(false) };
+    ensure!(
+        quantize.is_none(),
+        "checkpoint.quantize: the weights of {} are quantised already, by {}: leave it out",
+        place.path.display(),
+        format.name()
+    );
+    format.joined(place.unread(true)?).with_context(|| place.path.display().to_string())
+}
+
+/// Checks that the weights of a network whose quantised ones are not read are plain.
+///
+/// # Errors
+/// Fails with the name of the method where the config has one.
+pub fn expect_plain(values: &Values, model_type: &str) -> Result<()> {
+    let Some(table) = values.get(KEY) else { return Ok(()) };
+    let method = table.get("quant_method").and_then(Value::as_str).unwrap_or("unnamed");
+    bail!(
+        "{}: {KEY}.quant_method = \"{method}\": quantised weights are read of language networks, networks that see images and text encoders, and not of \
+         model_type {model_type}: give the publisher's unquantised folder, which checkpoint.quantize = \"int8\" or \"nf4\" stores in \
+         as many bits",
+        values.path.display()
+    )
 }
 
 /// Returns the number of columns of a group; `None` if all are one.
@@ -321,6 +352,16 @@ mod tests {
             let error = of(table).unwrap_err().to_string();
             assert!(error.contains(rule), "{error}");
         }
+    }
+
+    #[test]
+    fn plain_weights_are_expected_of_others() {
+        let of = |table: Value| expect_plain(&Values::new(Path::new("config.json"), table), "vit");
+        assert!(of(json!({})).is_ok() && of(json!({ KEY: null })).is_ok());
+        let error =
+            of(json!({ KEY: { "quant_method": "bitsandbytes", "load_in_4bit": true } })).unwrap_err().to_string();
+        let start = "config.json: quantization_config.quant_method = \"bitsandbytes\": quantised weights are read of";
+        assert!(error.starts_with(start) && error.contains("not of model_type vit: give"), "{error}");
     }
 
     #[test]

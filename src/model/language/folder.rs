@@ -13,7 +13,7 @@ use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::families::Names;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
-use crate::model::folder::quantised::Format;
+use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
 use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
@@ -70,21 +70,6 @@ pub fn parameters(path: &Path) -> Result<Parameters> {
     let values = Values::new(&file, read_json(&file)?);
     let language = described(&values, None)?;
     placed(&language.geometry, tensors_of(&place, &values, None)?, None).with_context(|| path.display().to_string())
-}
-
-/// Returns the tensors of a folder with a config, those of a quantised weight joined to one.
-///
-/// # Errors
-/// Fails if they cannot be read, or if they are quantised and `quantize` wants to do so.
-pub fn tensors_of(place: &Place, values: &Values, quantize: Option<Scheme>) -> Result<Vec<(String, Unread)>> {
-    let Some(format) = Format::of(values)? else { return place.unread(false) };
-    ensure!(
-        quantize.is_none(),
-        "checkpoint.quantize: the weights of {} are quantised already, by {}: leave it out",
-        place.path.display(),
-        format.name()
-    );
-    format.joined(place.unread(true)?).with_context(|| place.path.display().to_string())
 }
 
 /// Returns the type of the largest tensor.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer, described, is_language, sizes};
 use crate::data::Medium;
+use crate::model::chat::Chat;
 use crate::model::families::decoders::decoder;
 use crate::model::kind::{
     END, Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, START, Size, SizeKeys, StandIn, TextSizes, TokenizerAt,
@@ -93,8 +94,9 @@ impl Outline for Language {
         self.tokens
     }
 
-    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
-        Ok(Box::new(Tokenizer::open(folder, self.geometry.vocabulary, self.tokens as usize)?))
+    fn tokenizer(&self, folder: &Path, chat: Option<&Chat>) -> Result<Box<dyn Preparation>> {
+        let tokenizer = Tokenizer::open(folder, self.geometry.vocabulary, self.tokens as usize)?;
+        Ok(Box::new(tokenizer.in_chat(chat.cloned())))
     }
 
     fn reading(self: Box<Self>, _: Rows) -> Box<dyn Network> {

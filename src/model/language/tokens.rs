@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::data::{Prompts, Tokens};
+use crate::model::chat::Chat;
 use crate::model::folder::TOKENIZER;
 use crate::model::folder::texts::{For, StoredTokenizer};
 use crate::model::preparation::{Example, Preparation, Texts, Wording};
@@ -22,6 +23,8 @@ pub struct Tokenizer {
     unknown: Option<u32>,
     /// The most tokens of a prompt.
     tokens: usize,
+    /// The chat in which prompts stand.
+    chat: Option<Chat>,
 }
 
 /// A special token at an edge of a text.
@@ -51,7 +54,12 @@ impl Tokenizer {
         // Prompts are neither filled nor cut here.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens })
+        Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens, chat: None })
+    }
+
+    /// Puts every prompt into a chat, if there is one.
+    pub fn in_chat(self, chat: Option<Chat>) -> Tokenizer {
+        Tokenizer { chat, ..self }
     }
 
     /// Returns the tokens of a text with the special tokens at its edges.
@@ -134,7 +142,7 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the tokens of all prompts of the set `name`.
+    /// Returns the tokens of all prompts of the set `name`, each in its chat.
     ///
     /// # Errors
     /// Fails if a prompt is empty or longer than the network reads, or if the end-of-text token is asked for and there is
@@ -149,7 +157,10 @@ impl Tokenizer {
             (false, _) => None,
         };
         let one = |(at, text): (usize, &String)| {
-            let mut ids = self.tokens(text)?;
+            let mut ids = match &self.chat {
+                Some(chat) => self.plain(&chat.around(text))?,
+                None => self.tokens(text)?,
+            };
             ids.extend(end.filter(|end| ids.last() != Some(end)));
             let (found, most) = (ids.len(), self.tokens);
             ensure!(found > 0, "{name}: prompt {at} has no token");

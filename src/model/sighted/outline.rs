@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Sighted, described, is_sighted, sizes, tower};
 use crate::data::Medium;
+use crate::model::chat::Chat;
 use crate::model::families::sighted::sighted;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
 use crate::model::language::{published_sizes, write_made};
@@ -101,7 +102,7 @@ impl Outline for Sighted {
         Some(self.sight.patches())
     }
 
-    fn tokenizer(&self, folder: &Path) -> Result<Box<dyn Preparation>> {
+    fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         Ok(Box::new(self.questions(folder)?))
     }
 

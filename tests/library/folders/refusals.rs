@@ -179,6 +179,20 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
     }
 }
 
+/// The config says how the weights are quantised, before a tensor is looked at.
+#[test]
+fn quantised_folders_are_refused_by_the_name_of_their_method() {
+    let place = Place::new();
+    for (name, first) in [("hf-vit", "\"architectures\""), ("hf-clip-both", "\"architectures\"")] {
+        let how =
+            format!("\"quantization_config\": {{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}}, {first}");
+        let folder = changed(&place, name, |at| text(at, "config.json", first, &how));
+        let parts =
+            ["quantization_config.quant_method = \"bitsandbytes\"", "unquantised folder", "checkpoint.quantize"];
+        assert_has(&refusal(&folder), &parts);
+    }
+}
+
 #[test]
 fn files_of_a_folder_that_cannot_be_read_are_no_missing_ones() {
     let place = Place::new();
