@@ -72,7 +72,7 @@ write_tables() {
             run=$(run_of "$name-s$seed") || continue
             "$bella" compare "$plain" "$run" --out "$out" --csv | awk -v add="$name,$seed" -v header="$header" '
                 NR > 1 { print add "," $0 }
-                NR == 1 && header == "" { print "recipe,seed," $0 }' >>"$table/paired.csv.new"
+                NR == 1 && header == "" { print "recipe,run_seed," $0 }' >>"$table/paired.csv.new"
             header=written
         done
     done
