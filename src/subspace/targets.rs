@@ -19,6 +19,7 @@ words! {
         Proj = "mlp.proj",
         Output = "lm_head",
         Pooler = "pooler",
+        Projector = "projector.linear",
         FirstProjector = "projector.linear_1",
         SecondProjector = "projector.linear_2",
         VisionQkv = "vision.attn.qkv",

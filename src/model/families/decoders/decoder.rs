@@ -181,10 +181,10 @@ pub(super) const NAMES: Names = Names {
 };
 
 /// The layer of the output matrix in classes that write texts.
-pub(in crate::model::families) const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
+pub const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
 
 /// The class that most decoders are loaded in.
-pub(in crate::model::families) const CLASS: Class = Class {
+pub const CLASS: Class = Class {
     prefix: ["model.", "model."],
     around: &[OUTPUT_LAYER],
     layers: Layers::Named(&NAMES),
