@@ -125,7 +125,8 @@ adapters() {
     on "$set" blob
     more=("${rates[@]}" --set "method.scalabl.cycle=$cycle" --set "method.scalabl.std_lr=$4")
     on "$set" scalabl
-    more=("${rates[@]}" --set method.tfb.tolerance=0.003 --set method.tfb.halvings=5 --set "method.tfb.anchors=$count")
+    # They search from 0.001 on in 5 halvings, and keep a spread that exceeds the tolerance where none does not.
+    more=("${rates[@]}" --set method.tfb.tolerance=0.003 --set method.tfb.smallest=1e-6 --set "method.tfb.anchors=$count")
     on "$set" tfb
     # They draw 100,000 times from the Gaussian of the logits.
     more=("${rates[@]}" --set method.laplace.samples=1000)
