@@ -217,7 +217,8 @@ mod tests {
     fn quick_gelu_is_libtorchs_to_the_bit_and_its_gradients_are_near() {
         tch::manual_seed(5);
         let plain = |x: &Tensor| x * (x * 1.702).sigmoid();
-        for (kind, tolerance) in [(Kind::Float, 5e-6), (Kind::BFloat16, 1e-2)] {
+        // A gradient of a gradient is by libtorch's operations, which round after each.
+        for (kind, tolerance, twice) in [(Kind::Float, 1e-6, 5e-6), (Kind::BFloat16, 1e-2, 5e-2)] {
             // More numbers than one row has; some so large that the sigmoid is 0 or 1.
             let x = (draw(&[3, 1733], Kind::Double).detach() * 3.0
                 + Tensor::from_slice(&[0.0, 200.0, -200.0]).unsqueeze(1))
@@ -226,7 +227,9 @@ mod tests {
             let Some(found) = quick_gelu(&x) else { continue };
             assert!(found.equal(&plain(&x.detach())));
             let wide = x.detach().to_kind(Kind::Double).set_requires_grad(true);
-            assert_near(&all(&found, &[&x]), &all(&plain(&wide), &[&wide]), tolerance);
+            let (found, expected) = (all(&found, &[&x]), all(&plain(&wide), &[&wide]));
+            assert_near(&found[..2], &expected[..2], tolerance);
+            assert_near(&found[2..], &expected[2..], twice);
         }
     }
 
