@@ -213,15 +213,16 @@ impl Parts {
             outputs > 0 && inputs > 0 && outputs.checked_mul(inputs).is_some(),
             "its shape is {outputs} x {inputs}: must be two positive lengths"
         );
+        let kind = match state.get("dtype").and_then(Value::as_str) {
+            Some("float16") => Kind::Half,
+            Some("bfloat16") => Kind::BFloat16,
+            Some("float32") => Kind::Float,
+            other => bail!("its dtype is {}: must be float16, bfloat16 or float32", other.unwrap_or("missing")),
+        };
         let table = self.take_kind(&format!("{name}.quant_map"), Kind::Float)?;
         expect_table(&table)?;
         let largest = self.take(&format!("{name}.absmax"))?.reshape([-1]);
         let largest = if largest.kind() == Kind::Uint8 { self.nested(name, &largest, &state)? } else { largest };
-        let kind = match state.get("dtype").and_then(Value::as_str) {
-            Some("bfloat16") => Kind::BFloat16,
-            Some("float32") => Kind::Float,
-            _ => Kind::Half,
-        };
         Quantised::nf4(&self.take(name)?, largest.to_kind(Kind::Float), [outputs, inputs], kind)
     }
 
@@ -383,6 +384,10 @@ mod tests {
             (
                 nf4(state(r#"{"blocksize": 64, "shape": [4611686018427387904, 4]}"#), &[]),
                 "4611686018427387904 x 4: must be two positive lengths",
+            ),
+            (
+                nf4(state(r#"{"blocksize": 64, "shape": [8, 8], "dtype": "int8"}"#), &[]),
+                "dtype is int8: must be float16",
             ),
             (nf4(state(plain), &[]), "lack `a.weight.quant_map`"),
             (nf4(state(plain), &[table]), "another one than that of nf4"),
