@@ -293,7 +293,7 @@ fn refusals_name_what_would_be_read() {
     assert_has(
         &line,
         &[
-            "model_type = \"gemma9\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3, gemma2",
+            "model_type = \"gemma9\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3, gemma, gemma2",
         ],
     );
     for mixture in ["mixtral", "qwen3_moe", "gpt_oss"] {
