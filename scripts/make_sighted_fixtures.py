@@ -21,6 +21,7 @@ import numpy as np
 import tokenizers as tk
 import torch
 import transformers as hf
+from make_language_fixtures import padded, randomised
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import models, normalizers, pre_tokenizers, processors
@@ -45,26 +46,11 @@ TEXT = dict(hidden_size=WIDTH, intermediate_size=24, num_hidden_layers=2, num_at
 VISION = dict(hidden_size=12, intermediate_size=20, num_hidden_layers=BLOCKS, num_attention_heads=3, image_size=SIDE, patch_size=PATCH)
 
 
-def randomised(model):
-    """Every parameter random, so that none of them can be left out unnoticed."""
-    generator = torch.Generator().manual_seed(11)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.5 if parameter.dim() < 2 else 0.3
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
-            if "norm" in name or "layrnorm" in name:
-                parameter.add_(1.0)
-    model.generation_config = hf.GenerationConfig(bos_token_id=1)  # no end, so that 20 tokens follow every prompt
-    return model.eval()
-
-
-def padded(ids, side="right"):
-    longest = max(map(len, ids))
-    tokens, mask = torch.zeros(len(ids), longest, dtype=torch.long), torch.zeros(len(ids), longest, dtype=torch.long)
-    for row, one in enumerate(ids):
-        place = slice(longest - len(one), longest) if side == "left" else slice(0, len(one))
-        tokens[row, place], mask[row, place] = torch.tensor(one), 1
-    return tokens, mask
+def endless(model):
+    """The same with random parameters and without a token that ends an answer, so that 20 tokens follow every prompt."""
+    model = randomised(model)
+    model.generation_config = hf.GenerationConfig(bos_token_id=1)
+    return model
 
 
 class Llava:
@@ -78,7 +64,7 @@ class Llava:
         text = hf.LlamaConfig(vocab_size=size + 2, bos_token_id=1, eos_token_id=2, rms_norm_eps=1e-5, **TEXT)
         vision = hf.CLIPVisionConfig(projection_dim=8, **VISION)
         config = hf.LlavaConfig(text_config=text, vision_config=vision, image_token_id=self.image, image_token_index=self.image, **more)
-        self.model = randomised(hf.LlavaForConditionalGeneration(config))
+        self.model = endless(hf.LlavaForConditionalGeneration(config))
         self.patches = (SIDE // PATCH) ** 2 + (config.vision_feature_select_strategy == "full")
 
     def words(self, image):
@@ -125,7 +111,7 @@ class PaliGemma:
         config = hf.PaliGemmaConfig(text_config=text, vision_config=vision, image_token_index=self.image, projection_dim=WIDTH,
                                     hidden_size=WIDTH, vocab_size=len(self.tokenizer) + 2)
         eager = {"attn_implementation": "eager"} if "attn_logit_softcapping" in more else {}
-        self.model = randomised(hf.PaliGemmaForConditionalGeneration._from_config(config, **eager))
+        self.model = endless(hf.PaliGemmaForConditionalGeneration._from_config(config, **eager))
 
     def words(self):
         names = ["<pad>", "<eos>", "<bos>", "<unk>", "\u23ce", *dict.fromkeys(WORDS + ["answer", "en"])]
@@ -230,7 +216,7 @@ def reference(folder, one, generation):
             found = model.generate(input_ids=alone, attention_mask=torch.ones_like(alone), pixel_values=values[row:row + 1],
                                    max_new_tokens=20, do_sample=False, pad_token_id=0, **one.kinds([len(prompt)], torch.ones_like(alone)))
             tensors[f"greedy.{row}"] = found[0, len(prompt):]
-    answered, mask = padded(ends)
+    answered, mask = padded(ends, "right")
     weights, found = updated(one, torch.Generator().manual_seed(7))
     inputs = dict(input_ids=answered, attention_mask=mask, pixel_values=values, **one.kinds(starts, mask))
     logits = functional_call(model, weights, (), inputs, tie_weights=False).logits

@@ -61,7 +61,7 @@ impl Setting for Chat {
 mod tests {
     use super::*;
 
-    /// Those of BayesAdapt by Qwen 3's own template, without thinking (scripts/make_bayesadapt_prompt_goldens.py).
+    /// The golden texts are prompts of BayesAdapt in Qwen 3's template, without thinking (scripts/make_bayesadapt_prompt_goldens.py).
     #[test]
     fn prompts_stand_in_the_chat_of_the_template() {
         let chat = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";

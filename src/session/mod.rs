@@ -85,7 +85,7 @@ pub struct TrainingImages {
     pub listing: Option<String>,
     /// The fingerprint of the samples with the labels that training sees.
     pub fingerprint: String,
-    /// What test images are compared with.
+    /// The training images with which test images are compared.
     pub seen: Seen,
 }
 

@@ -21,9 +21,9 @@ words! {
         Published = "published",
         /// The published wording without its slips.
         Corrected = "corrected",
-        /// That of BayesAdapt, which `checkpoint.chat` puts into a chat.
+        /// The wording is that of BayesAdapt, which `checkpoint.chat` puts into a chat.
         Instruct = "bayesadapt-instruct",
-        /// That of BayesAdapt with `Answer:` behind it.
+        /// The wording is that of BayesAdapt, with `Answer:` behind it.
         Base = "bayesadapt-base",
     }
 }

@@ -1,4 +1,4 @@
-//! What `config.json` says about the image of a network that sees, with the defaults of transformers 5.24 for absent keys.
+//! This module reads what `config.json` says about the image of a network that sees; an absent key has the default of transformers 5.24.
 
 use anyhow::{Context, Result, ensure};
 
@@ -33,7 +33,7 @@ const KEYS: &[&str] = &[
 /// The keys that change the logits of every family in a way that bella does not compute.
 const REFUSED: &[&str] = &["is_encoder_decoder"];
 
-/// How an image enters the language network.
+/// The config of the way on which an image enters the language network.
 #[derive(Clone)]
 pub struct VisionConfig {
     /// The family of the whole network.

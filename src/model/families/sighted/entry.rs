@@ -35,7 +35,7 @@ pub struct SightedFamily {
     pub asking: Asking,
     /// The keys of the whole config that are read besides those of every family.
     pub keys: &'static [&'static str],
-    /// Those that change nothing.
+    /// The keys of the whole config that change nothing.
     pub harmless: &'static [&'static str],
     /// The keys of the decoder's table that change nothing within such a network.
     pub harmless_in_text: &'static [&'static str],
