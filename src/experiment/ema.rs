@@ -2,6 +2,10 @@
 
 use crate::schema::{Reader, settings};
 
+/// The γ and the p of the rise that timm takes.
+const GAMMA: f64 = 1.0;
+const POWER: f64 = 2.0 / 3.0;
+
 settings! {
     /// The table `[train.ema]`. Its keys are those of timm's `ModelEmaV3`.
     #[derive(Clone, Debug, PartialEq)]
@@ -13,16 +17,19 @@ settings! {
         /// Whether the weight rises to `decay` by 1 − (1 + t / γ)^−p, t the steps since averaging began.
         use_warmup: bool = false;
         /// The γ of this rule.
-        warmup_gamma: f64 = 1.0, in above(0.0);
+        warmup_gamma: f64 = GAMMA, in above(0.0);
         /// The p of this rule.
-        warmup_power: f64 = 2.0 / 3.0, in above(0.0);
+        warmup_power: f64 = POWER, in above(0.0);
     } then check
 }
 
 impl Ema {
     fn check(&self, table: &Reader) {
-        for key in ["warmup_gamma", "warmup_power"] {
-            if table.has(key) && !self.use_warmup {
+        // The config that a run saves states every key, those with their default value too.
+        for (key, differs) in
+            [("warmup_gamma", self.warmup_gamma != GAMMA), ("warmup_power", self.warmup_power != POWER)]
+        {
+            if differs && !self.use_warmup {
                 table.problem(key, "has no meaning without use_warmup = true");
             }
         }

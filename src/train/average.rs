@@ -84,6 +84,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_saves_is_read_again() {
+        for (keys, _) in GOLDENS {
+            let saved = ema(keys).unwrap();
+            let table: toml::Table = toml::from_str(&toml::to_string(&saved).unwrap()).unwrap();
+            let again: Vec<String> = table.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            assert_eq!(ema(&again.join(" ")).unwrap(), saved);
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (keys, expected) in [
             ("decay=1.0", "decay"),

@@ -226,6 +226,9 @@ fn scalabl_draws_along_the_rows_of_its_factors() {
 fn gaussians_do_not_start_in_noise() {
     let place = place("[method.ivon]\nlr = 0.05\ness = 32\ntune_hess_init = true", "[optimizer.none]");
     train_with_a_pause(&place);
+    // The run is opened by the config that it saved, which states the keys with default values.
+    let (run, results) = (place.run().display().to_string(), place.path("results").display().to_string());
+    done(crate::common::bella(&["eval", &run, "--out", &results]));
     let line = error_line(place.train(&["method.ivon.hess_init=0.1"]), 2);
     assert_has(&line, &["method.ivon.hess_init", "tune_hess_init"]);
     // With all weights, so that the head is noisy, too.
