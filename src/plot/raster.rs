@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use ab_glyph::{Font, FontRef, GlyphId, OutlineCurve};
 use anyhow::{Context, Result, ensure};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use image::{DynamicImage, RgbImage};
+use image::{DynamicImage, RgbImage, RgbaImage};
 use tiny_skia::{FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, Transform};
 use unicode_normalization::UnicodeNormalization;
 
@@ -58,8 +58,8 @@ pub fn pixels(canvas: &Canvas, scale: f32) -> Result<RgbImage> {
             }
         }
     }
-    let colors = pixels.data().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
-    RgbImage::from_raw(width as u32, height as u32, colors).context("picture: lacks pixels")
+    let pixels = RgbaImage::from_raw(width as u32, height as u32, pixels.take()).context("picture: lacks pixels")?;
+    Ok(DynamicImage::from(pixels).into_rgb8())
 }
 
 /// Fills a path; an empty one (`None`) has nothing to fill.

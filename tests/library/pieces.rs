@@ -16,6 +16,7 @@ use bella::methods::{Evaluation, Objective, Output, Parts};
 use bella::model::families::shapes;
 use bella::model::head::Head;
 use bella::model::network::Weights;
+use bella::model::pieces::Whole;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor};
 use bella::subspace::Subspace;
@@ -64,6 +65,14 @@ impl Case {
         }
     }
 
+    /// Fails unless passes of so many images are divided by their images, too.
+    fn assert_divided(&self, images: usize, what: &str) {
+        let members = self.training.method.spec.particles() as usize;
+        let gradients = self.subspace.layout().parameters() as usize;
+        let pieces = self.model.pieces(Whole { members, samples: images, gradients }).unwrap_or_default();
+        assert!(pieces.iter().any(|piece| piece.turn.number > 0), "{what}: {pieces:?}");
+    }
+
     pub fn likelihood(&self, batch: &Batch, orders: i64) -> Likelihood<'_> {
         let passes = Passes::of(&self.training.train);
         Likelihood::new(Learner::of_classes(&self.model, &*self.subspace), passes, batch, orders)
@@ -89,17 +98,20 @@ pub(super) fn svgd() -> BenchMethod {
     "svgd".parse().unwrap()
 }
 
-/// What `compute` gives with one thread, with two and with four.
-fn with_threads<T>(compute: impl Fn() -> T) -> [T; 3] {
-    [1, 2, 4].map(|threads| {
+/// One thread alone, as many as most tests have cores for, and more.
+const THREADS: [i32; 3] = [1, 2, 4];
+
+/// What `compute` gives with these numbers of threads.
+fn with_threads<T, const N: usize>(numbers: [i32; N], compute: impl Fn() -> T) -> [T; N] {
+    numbers.map(|threads| {
         tch::set_num_threads(threads);
         compute()
     })
 }
 
 #[track_caller]
-fn same_bits([one, two, four]: &[Tensor; 3], what: &str) {
-    assert!(one.equal(two) && one.equal(four), "{what}: bits depend on the number of threads");
+fn same_bits(found: &[Tensor], what: &str) {
+    assert!(found.iter().all(|other| other.equal(&found[0])), "{what}: bits depend on the number of threads");
 }
 
 #[track_caller]
@@ -109,12 +121,15 @@ pub(super) fn near(found: &Tensor, expected: &Tensor, share: f64, what: &str) {
     assert!(difference < share, "{what}: {difference:e}");
 }
 
+/// The last block alone is trained: what passes through the others is computed once for all particles, and their gradients have a test of
+/// their own.
 #[test]
 fn every_method_takes_the_same_step_with_any_number_of_threads() {
     for method in BenchMethod::all() {
-        let case = Case::of(&choices("low-rank", method, &[]));
+        let case = Case::of(&Choices { blocks: Some("5".into()), ..choices("low-rank", method, &[]) });
+        case.assert_divided(64, method.word());
         let batch = case.batch(64);
-        let trained = with_threads(|| {
+        let trained = with_threads([1, 4], || {
             let mut theta = case.theta();
             let mut method = case.training.method.spec.build(Parts {
                 theta: theta.shallow_clone(),
@@ -161,8 +176,9 @@ fn pieces_give_what_one_pass_gives() {
             continue;
         }
         let case = Case::of(&choices);
-        let (theta, batch) = (case.theta(), case.batch(100 * orders));
-        let found = with_threads(|| case.likelihood(&batch, orders).losses(&theta).unwrap());
+        case.assert_divided(64, what);
+        let (theta, batch) = (case.theta(), case.batch(64 * orders));
+        let found = with_threads(THREADS, || case.likelihood(&batch, orders).losses(&theta).unwrap());
         let [first, ..] = &found;
         let whole = undivided(case.likelihood(&batch, orders), &theta);
         alike_within(&first.losses, &whole.losses, share, what);
@@ -175,11 +191,11 @@ fn pieces_give_what_one_pass_gives() {
 fn outputs_and_their_gradients_do_not_depend_on_threads() {
     let case = Case::of(&choices("low-rank", svgd(), &[]));
     let (theta, batch) = (case.theta(), case.batch(100));
-    let logits = with_threads(|| case.likelihood(&batch, 1).outputs(&theta, Output::Logits).unwrap().values);
+    let logits = with_threads(THREADS, || case.likelihood(&batch, 1).outputs(&theta, Output::Logits).unwrap().values);
     let by_logits = logits[0].sin();
     same_bits(&logits, "logits");
     let pull = || case.likelihood(&batch, 1).pull_back(&theta, Output::Logits, &by_logits).unwrap();
-    same_bits(&with_threads(pull), "gradients of logits");
+    same_bits(&with_threads(THREADS, pull), "gradients of logits");
 }
 
 #[test]
@@ -191,14 +207,14 @@ fn predictions_and_attacks_do_not_depend_on_threads() {
     let input = Input::Stored(batch.samples.for_all());
     let predicted =
         |members, images| predictor.logits(&Chunker::fixed(ChunkSize { members, images }, "test", ""), &input).unwrap();
-    let logits = with_threads(|| predicted(3, 100));
+    let logits = with_threads(THREADS, || predicted(3, 100));
     alike_within(&logits[0], &predicted(1, 5), 1e-4, "logits");
     same_bits(&logits, "logits");
     let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
     let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
     let pixels = victim.pixels(&batch.samples).unwrap();
     let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
-    let gradients = with_threads(attacked);
+    let gradients = with_threads(THREADS, attacked);
     same_bits(&gradients, "gradients of pixels");
     victim.chunker().set(ChunkSize { members: 1, images: 100 });
     alike_within(&attacked(), &gradients[0], 1e-4, "gradients of pixels");
