@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::data::read::splits::{configurations, splits};
+use crate::data::read::splits::splits;
 use crate::data::read::tables::Tables;
 use crate::data::table::Kind;
 
@@ -26,20 +26,7 @@ pub const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
 /// # Errors
 /// Fails if the tables cannot be read, or if it cannot be told what their columns are.
 pub fn keys(root: &Path) -> Result<Option<String>> {
-    let (mut config, mut found) = (None, splits(root, None)?);
-    if found.is_none() {
-        let all = configurations(root)?;
-        match &all[..] {
-            [] => return Ok(None),
-            [only] => (config, found) = (Some(only.clone()), splits(root, Some(only))?),
-            several => bail!(
-                "{}: has several configurations ({}): write [data.parquet] by hand, with config set to one of them",
-                root.display(),
-                several.join(", ")
-            ),
-        }
-    }
-    let Some(found) = found else { return Ok(None) };
+    let Some(found) = splits(root, None)? else { return Ok(None) };
     let names: Vec<&str> = found.keys().map(String::as_str).collect();
     let train = one_of(&names, &["train"]).with_context(|| {
         format!(
@@ -48,12 +35,11 @@ pub fn keys(root: &Path) -> Result<Option<String>> {
             names.join(", ")
         )
     })?;
-    let tables = Tables::open(root, config.as_deref(), train)?.context("the tables have gone")?;
+    let tables = Tables::open(root, None, train)?.context("the tables have gone")?;
     let Columns { key, column, label } = columns(root, &tables)?;
-    let is_hidden = names.contains(&TEST) && hides(root, config.as_deref(), &label)?;
-    let config = config.map(|config| format!("config = {}\n", quoted(&config))).unwrap_or_default();
+    let is_hidden = names.contains(&TEST) && hides(root, &label)?;
     let lines = format!("{key} = {}\nlabel = {}\n", quoted(&column), quoted(&label));
-    Ok(Some(config + &lines + &of_splits(&names, is_hidden)))
+    Ok(Some(lines + &of_splits(&names, is_hidden)))
 }
 
 /// The column of images or texts, with its key in `[data.parquet]`, and that of labels.
@@ -65,8 +51,8 @@ struct Columns {
 
 /// Returns whether the labels of the test split are hidden, as benchmarks with a server of their own hide them: the column is not
 /// there, or holds -1 in every row.
-fn hides(root: &Path, config: Option<&str>, label: &str) -> Result<bool> {
-    let Some(tables) = Tables::open(root, config, TEST)? else { return Ok(false) };
+fn hides(root: &Path, label: &str) -> Result<bool> {
+    let Some(tables) = Tables::open(root, None, TEST)? else { return Ok(false) };
     let has_labels = tables.kinds().iter().any(|(name, _)| *name == label);
     Ok(!has_labels || tables.words(label)?.iter().all(|word| word == HIDDEN))
 }
@@ -160,7 +146,7 @@ mod tests {
             "plain/train-00000-of-00001.parquet",
             &[("img", images()), ("id", numbers()), ("label", numbers())],
         );
-        let share = "config = \"plain\"\nimage = \"img\"\nlabel = \"label\"\ntest = 0.2";
+        let share = "image = \"img\"\nlabel = \"label\"\ntest = 0.2";
         assert!(keys(root).unwrap().unwrap().starts_with(share));
         table(root, "plain/valid-00000-of-00001.parquet", &[("img", images()), ("label", numbers())]);
         let tested = keys(root).unwrap().unwrap();
@@ -175,7 +161,10 @@ mod tests {
         table(root, "plain/test-00000-of-00001.parquet", &[("img", images()), ("id", numbers())]);
         assert!(keys(root).unwrap().unwrap().contains("test = \"valid\" # the labels of the split test are hidden"));
         table(root, "other/train-00000-of-00001.parquet", &[("label", numbers())]);
-        assert!(format!("{:#}", keys(root).unwrap_err()).contains("several configurations (other, plain): write"));
+        assert!(
+            format!("{:#}", keys(root).unwrap_err())
+                .ends_with("several configurations: set config in [data.parquet] to one of other, plain")
+        );
     }
 
     #[test]

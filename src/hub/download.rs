@@ -228,9 +228,9 @@ pub fn check_space(folder: &Path, downloads: &[Download], name: &str) -> Result<
     Ok(())
 }
 
-/// Returns a number of bytes in megabytes, for messages.
+/// Returns a number of bytes for messages: in megabytes unless it is small.
 pub fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
+    if bytes < 100_000 { format!("{bytes} bytes") } else { format!("{:.1} MB", bytes as f64 / 1e6) }
 }
 
 #[cfg(test)]

@@ -284,6 +284,13 @@ fn a_server_must_tell_size_and_hash() {
 }
 
 #[test]
+fn a_mirror_may_keep_large_files_itself() {
+    let case = Case::new();
+    case.hub.fail("HEAD", "model.safetensors", 9, Fault::Header("location", "/direct/model.safetensors".into()));
+    case.whole();
+}
+
+#[test]
 fn a_list_and_an_index_lead_nowhere_else() {
     for (body, wanted) in [
         (

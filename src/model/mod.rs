@@ -109,7 +109,7 @@ fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Tra
 
 /// Opens the configured checkpoint at the configured image size.
 fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
-    let mut opened = OpenedCheckpoint::open(&spec.path, spec.fixed.clone())?;
+    let mut opened = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?;
     let Identified { vit, base, fixed_size, .. } = &mut opened.identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
     let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);

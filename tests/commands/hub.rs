@@ -80,6 +80,9 @@ fn from_an_empty_folder_to_a_report_and_again_offline() {
     let pinned = format!("checkpoint.path=hf://org/tiny-vit@{COMMIT}");
     let kept = succeeds(&place, &hub, &[&train[..], &["--set", &pinned]].concat());
     assert_has(&messages(&kept), &["this run is finished"]);
+    // A first look at the config of somebody else downloads the weights, too.
+    std::fs::remove_dir_all(place.path("home")).unwrap();
+    succeeds(&place, &hub, &with_device(&["check", "--deep", "mine.toml"]));
 }
 
 fn only(folder: &Path) -> std::path::PathBuf {

@@ -80,15 +80,7 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
     };
     let found = match of_card(&place, &card, config)? {
         Some(found) => found,
-        None => {
-            let mut found = BTreeMap::new();
-            for folder in config.into_iter().chain(USUAL) {
-                if found.is_empty() {
-                    found = of_names(&place, folder)?;
-                }
-            }
-            found
-        }
+        None => of_folders(&place, root, config)?,
     };
     for (split, tables) in &found {
         check_whole(root, split, tables)?;
@@ -97,19 +89,36 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
 }
 
 /// Returns the folders below the root that hold the tables of a configuration, by name; those of tables without one are not among them.
-///
-/// # Errors
-/// Fails if the folder cannot be read, or if the Hub or the cache does not know the repository.
-pub fn configurations(root: &Path) -> Result<Vec<String>> {
-    let place = data_files(root)?.map_or_else(|| Place::Folder(root.to_path_buf()), Place::Names);
+fn configurations(place: &Place) -> Result<Vec<String>> {
     let (_, folders) = place.entries("")?;
     let mut found = Vec::new();
     for folder in folders.into_iter().filter(|folder| !USUAL.contains(&folder.as_str())) {
-        if !of_names(&place, &folder)?.is_empty() {
+        if !of_names(place, &folder)?.is_empty() {
             found.push(folder);
         }
     }
     Ok(found)
+}
+
+/// Returns the tables of a configuration that no card names, by split: those in the folder of its name or in a usual one. Without a name,
+/// the only folder of tables is that of the configuration.
+fn of_folders(place: &Place, root: &Path, config: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
+    for folder in config.into_iter().chain(USUAL) {
+        let found = of_names(place, folder)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    match &if config.is_none() { configurations(place)? } else { Vec::new() }[..] {
+        [] => Ok(BTreeMap::new()),
+        [only] => of_names(place, only),
+        several => bail!("{}", ambiguous(root, several)),
+    }
+}
+
+fn ambiguous<S: std::borrow::Borrow<str>>(place: &Path, configurations: &[S]) -> String {
+    let known = configurations.join(", ");
+    format!("{}: has several configurations: set config in [data.parquet] to one of {known}", place.display())
 }
 
 fn name_of(path: &str) -> &str {
@@ -217,9 +226,7 @@ fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BT
         let names: Vec<&str> = configs.iter().map(|one| one.name.as_str()).collect();
         match config {
             Some(name) => bail!("{}: has no configuration `{name}`; known: {}", card.display(), names.join(", ")),
-            None => {
-                bail!("{}: has several configurations, so set config to one of {}", card.display(), names.join(", "))
-            }
+            None => bail!("{}", ambiguous(card, &names)),
         }
     };
     let mut found = BTreeMap::new();
@@ -298,6 +305,10 @@ mod tests {
         is(&["default/train/0000.parquet", "default/train/0001.parquet"], None, &[("train", 2)]);
         is(&["train.parquet", "test.parquet", "notes.txt"], None, &[("test", 1), ("train", 1)]);
         is(&["train/a.jpg", "data/labels.csv"], None, &[]);
+        is(&["plain_text/test-00000-of-00001.parquet", "images/a.jpg"], None, &[("test", 1)]);
+        is(&["plain_text/test-00000-of-00001.parquet"], Some("other"), &[]);
+        let several = found(&["small/test.parquet", "large/test.parquet"], None).unwrap_err().to_string();
+        assert!(several.ends_with("set config in [data.parquet] to one of large, small"), "{several}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! several with an index.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -202,7 +203,8 @@ fn unread_of_file(path: &Path, codes: bool) -> Result<Vec<(String, Unread)>> {
 /// Returns the header of a safetensors file whose tensors are plain floating point, or codes where these are allowed, and the place of
 /// the first byte behind it.
 fn checked_header(path: &Path, codes: bool) -> Result<(Value, u64)> {
-    let (header, start) = header(path).map_err(|why| damaged(path, &format!("{why:#}")))?;
+    let file = open_file(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let (header, start) = header(file).map_err(|why| damaged(path, &format!("{why:#}")))?;
     for (name, tensor) in header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__") {
         let kind = tensor.get("dtype").and_then(Value::as_str).unwrap_or_default();
         let plain = ["F32", "F16", "BF16", "F64"].contains(&kind) || codes && ["I8", "U8", "I32"].contains(&kind);
@@ -237,8 +239,7 @@ fn damaged(path: &Path, why: &str) -> Error {
 }
 
 /// Returns the header of a safetensors file (the length of the JSON in eight bytes, then the JSON) and its length.
-fn header(path: &Path) -> Result<(Value, u64)> {
-    let mut file = open_file(path)?;
+fn header(mut file: File) -> Result<(Value, u64)> {
     let mut length = [0; 8];
     file.read_exact(&mut length).context("it is cut off")?;
     let length = u64::from_le_bytes(length);
