@@ -12,22 +12,26 @@ if ! cargo nextest --version >/dev/null 2>&1; then
 fi
 (($#)) && exec cargo nextest run --locked "$@"
 
-# The unit tests take milliseconds each, and a process of its own would load libtorch for a third of a second before each of them. So each
-# core has one process for its share, of one thread, since the random numbers that a test seeds are those of its process.
+# The unit tests take milliseconds each, and a process of its own would load libtorch for a third of a second before each of them. So processes of
+# one thread take a share of them each, since the random numbers that a test seeds are those of its process. The shares are the same on every
+# machine, so that a test meets the same ones before it.
+readonly SHARES=8
 unit_tests() {
-    local cores number processes=() failed=0
-    cores=$(getconf _NPROCESSORS_ONLN)
+    local share
     cargo test --locked --quiet --lib -- --list --format terse | sed -n 's/: test$//p' >"$lists/all"
     [[ -s $lists/all ]] || return 1
-    for ((number = 0; number < cores; number++)); do
-        awk -v number="$number" -v cores="$cores" 'NR % cores == number' "$lists/all" >"$lists/$number"
-        xargs cargo test --locked --quiet --lib -- --exact --test-threads 1 <"$lists/$number" >"$lists/$number.log" 2>&1 &
-        processes+=($!)
+    for ((share = 0; share < SHARES; share++)); do
+        awk -v share="$share" -v shares="$SHARES" 'NR % shares == share' "$lists/all" >"$lists/$share"
     done
-    for ((number = 0; number < cores; number++)); do
-        wait "${processes[number]}" || failed=1
-        cat "$lists/$number.log"
-    done
+    export -f take_share
+    seq 0 $((SHARES - 1)) | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'take_share "$0/{}"' "$lists"
+}
+
+# take_share LIST: passes the listed tests, and prints what they print when all have ended.
+take_share() {
+    local failed=0
+    xargs cargo test --locked --quiet --lib -- --exact --test-threads 1 <"$1" >"$1.log" 2>&1 || failed=1
+    cat "$1.log"
     return "$failed"
 }
 
