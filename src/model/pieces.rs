@@ -92,7 +92,7 @@ impl Model {
         Shape { tokens: (numbers / width).max(1), width, stages: self.network.stages() }
     }
 
-    /// Returns what enters the first stage where members differ, computed once for all of them; `None` if it is that already, if each
+    /// Returns what enters the first layer where members differ, or its stage, computed once for all of them; `None` if it is that already, if each
     /// member has its own samples, or if what is in front of it is trained.
     ///
     /// # Errors
@@ -114,13 +114,17 @@ impl Model {
         let weights = Weights::frozen(&self.base);
         let count = samples.length(1) as usize;
         let pieces = self.pieces(Whole { members: 1, samples: count, gradients: 0 });
-        let Some(pieces) = pieces.filter(|_| stage > 0) else {
-            return Ok(Some(Input::Entering(no_grad(|| self.network.enter_at(&weights, stage, &samples)), stage)));
+        let enter = |samples: &Fields| {
+            let entered = self.network.enter_at(&weights, stage, samples);
+            self.network.enter_within(&weights, stage, entered, trained)
+        };
+        let Some(pieces) = pieces else {
+            return Ok(Some(Input::Entering(no_grad(|| enter(&samples)), stage)));
         };
         let work = |number: usize| {
             let Piece { samples: own, .. } = &pieces[number];
             let own = samples.narrow(1, own.start as i64, own.len() as i64);
-            Ok(no_grad(|| self.network.enter_at(&weights, stage, &own)))
+            Ok(no_grad(|| enter(&own)))
         };
         // SAFETY: the pieces read samples and frozen weights through a network that divides.
         let found = unsafe { workers::each(pieces.len(), &work)? };

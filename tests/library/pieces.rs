@@ -200,24 +200,28 @@ fn outputs_and_their_gradients_do_not_depend_on_threads() {
 
 #[test]
 fn predictions_and_attacks_do_not_depend_on_threads() {
-    let case = Case::of(&choices("low-rank", svgd(), &[]));
-    let (theta, batch) = (case.theta(), case.batch(100));
-    let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
-    let predictor = Predictor::new(&case.model, members, Chunk::Auto);
-    let input = Input::Stored(batch.samples.for_all());
-    let predicted =
-        |members, images| predictor.logits(&Chunker::fixed(ChunkSize { members, images }, "test", ""), &input).unwrap();
-    let logits = with_threads(THREADS, || predicted(3, 100));
-    alike_within(&logits[0], &predicted(1, 5), 1e-4, "logits");
-    same_bits(&logits, "logits");
-    let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
-    let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
-    let pixels = victim.pixels(&batch.samples).unwrap();
-    let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
-    let gradients = with_threads(THREADS, attacked);
-    same_bits(&gradients, "gradients of pixels");
-    victim.chunker().set(ChunkSize { members: 1, images: 100 });
-    alike_within(&attacked(), &gradients[0], 1e-4, "gradients of pixels");
+    // Attention of the first block is computed once for all members where they differ behind it.
+    for targets in ["[\"mlp.fc\", \"mlp.proj\"]", "[\"attn.qkv\", \"mlp.proj\"]"] {
+        let case = Case::of(&choices("low-rank", svgd(), &[&format!("subspace.low-rank.targets={targets}")]));
+        let (theta, batch) = (case.theta(), case.batch(100));
+        let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
+        let predictor = Predictor::new(&case.model, members, Chunk::Auto);
+        let input = Input::Stored(batch.samples.for_all());
+        let predicted = |members, images| {
+            predictor.logits(&Chunker::fixed(ChunkSize { members, images }, "test", ""), &input).unwrap()
+        };
+        let logits = with_threads(THREADS, || predicted(3, 100));
+        alike_within(&logits[0], &predicted(1, 5), 1e-4, targets);
+        same_bits(&logits, targets);
+        let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
+        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+        let pixels = victim.pixels(&batch.samples).unwrap();
+        let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
+        let gradients = with_threads(THREADS, attacked);
+        same_bits(&gradients, targets);
+        victim.chunker().set(ChunkSize { members: 1, images: 100 });
+        alike_within(&attacked(), &gradients[0], 1e-4, targets);
+    }
 }
 
 /// Fails in a pass of more samples than so many.

@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "../calls.h"
@@ -53,6 +54,8 @@ struct Rows {
     explicit Rows(const Tensor& of) : Rows(of, of.size(-1)) {}
     Rows(const Tensor& of, int64_t stride)
         : data(static_cast<char*>(of.data_ptr())), stride(stride), narrow(of.scalar_type() == at::kBFloat16) {}
+
+    Numbers from(int64_t row) const { return Numbers{data, stride, narrow}.from(row); }
 
     // The numbers of a row, in `buffer` if they have to be made.
     const float* read(int64_t row, int64_t count, float* buffer) const { return read_at(row * stride, count, buffer); }
@@ -132,10 +135,19 @@ variable_list gradients_of(AutogradContext* context, const Tensor& result, const
     return found;
 }
 
-// x W^T + bias + scale x A^T B^T for x [p, M, in], W [out, in], bias [out], A [n, rank, in], B [n, out, rank]: [n, M, out].
-struct Adapted : torch::autograd::Function<Adapted> {
-    static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                          const Tensor& a, const Tensor& b, double scale, bool by_onednn) {
+// A frozen layer with its updates: x W^T + bias + scale x A^T B^T for x [p, M, in], W [out, in], bias [out], A [n, rank, in],
+// B [n, out, rank] is [n, M, out].
+struct Layer {
+    const Tensor &x, &weight;
+    const std::optional<Tensor>& bias;
+    const Tensor &a, &b;
+    double scale;
+    bool by_onednn;
+
+    // The layer, and the products x A^T [n, M, rank].
+    std::pair<Tensor, Tensor> by_rows() const {
+        // Rows that stay in the first cache.
+        constexpr int64_t kRows = 8;
         const Sizes size(x, weight, a);
         const auto frozen = product(x, weight, bias, by_onednn);
         const auto low = at::empty({size.particles, size.rows, size.rank}, x.options().dtype(at::kFloat));
@@ -144,21 +156,51 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const Rows from(x), frozen_rows(frozen), y_rows(y);
         const auto slices = slices_of(size.rows);
         on_threads(size.particles * slices, 1, [&](int64_t number) {
-            const auto particle = number / slices, first = number % slices * kSlice;
-            std::vector<float> buffer(size.inputs + size.outputs);
-            float* wide = buffer.data() + size.inputs;
-            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
-                const auto own = particle * size.rows + row, input = size.input_row(particle, row);
-                const auto* inputs = from.read(input, size.inputs, buffer.data());
+            const auto particle = number / slices, first = number % slices * kSlice, end = std::min(first + kSlice, size.rows);
+            const float* own_a = a_rows.data() + particle * size.rank * size.inputs;
+            const float* own_b = b_rows.data() + particle * size.rank * size.outputs;
+            for (int64_t row = first; row < end; row += kRows) {
+                const auto count = std::min(kRows, end - row), own = particle * size.rows + row, input = size.input_row(particle, row);
                 float* lower = low.data_ptr<float>() + own * size.rank;
-                rows().down(inputs, a_rows.data() + particle * size.rank * size.inputs, lower, size.inputs, size.rank);
-                float* sum = y_rows.place(own, wide);
-                const auto* start = frozen_rows.read(input, size.outputs, wide);
-                if (start != sum) std::memcpy(sum, start, size.outputs * sizeof(float));
-                rows().up(sum, lower, b_rows.data() + particle * size.rank * size.outputs, size.outputs, size.rank);
-                y_rows.write(own, size.outputs, sum);
+                rows().down(from.from(input), own_a, lower, count, size.inputs, size.rank);
+                rows().up(frozen_rows.from(input), y_rows.from(own), lower, own_b, count, size.outputs, size.rank);
             }
         });
+        return {y, low};
+    }
+
+    // Whether each update is added to the frozen matrix, which takes less time where there are many rows, and little memory.
+    bool merges() const {
+        constexpr int64_t kLeastRows = 256, kMostWeights = 1 << 22;
+        const Sizes size(x, weight, a);
+        const bool fits = size.rows >= kLeastRows && weight.numel() <= kMostWeights;
+        return fits && by_onednn && x.scalar_type() == at::kFloat && !(size.shared && size.particles > 1);
+    }
+
+    // The layer by products with matrices of which each has its update added.
+    Tensor by_merged() const {
+        const Sizes size(x, weight, a);
+        const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
+        const auto frozen = weight.stride(1) == 1 ? weight : weight.contiguous();
+        const auto own = at::empty({size.inputs, size.outputs}, weight.options());
+        Tensor y;
+        for (int64_t particle = 0; particle < size.particles; ++particle) {
+            rows().merge(frozen.const_data_ptr<float>(), frozen.stride(0), a_rows.data() + particle * size.rank * size.inputs,
+                         b_rows.data() + particle * size.rank * size.outputs, own.data_ptr<float>(), size.inputs, size.outputs, size.rank);
+            const auto found = bella_product(x.select(0, particle), own.t(), bias);
+            if (size.particles == 1) return found.unsqueeze(0);
+            if (particle == 0) y = at::empty({size.particles, size.rows, size.outputs}, x.options());
+            y.select(0, particle).copy_(found);
+        }
+        return y;
+    }
+};
+
+// A layer with its gradients.
+struct Adapted : torch::autograd::Function<Adapted> {
+    static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const Tensor& a, const Tensor& b, double scale, bool by_onednn) {
+        const auto [y, low] = Layer{x, weight, bias, a, b, scale, by_onednn}.by_rows();
         context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low});
         context->saved_data["scale"] = scale;
         context->saved_data["by_onednn"] = by_onednn;
@@ -181,19 +223,18 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto sums_b = at::zeros({size.particles, slices, size.rank, size.outputs}, low.options());
         const Rows inputs(x), gradient_rows(gradient);
         on_threads(size.particles * slices, 1, [&](int64_t number) {
-            const auto particle = number / slices, first = number % slices * kSlice;
-            std::vector<float> buffer(size.inputs + size.outputs);
+            // Rows that stay in the first cache.
+            constexpr int64_t kRows = 8;
+            const auto particle = number / slices, first = number % slices * kSlice, end = std::min(first + kSlice, size.rows);
             float* sum_a = sums_a.data_ptr<float>() + number * size.rank * size.inputs;
             float* sum_b = sums_b.data_ptr<float>() + number * size.rank * size.outputs;
-            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
-                const auto own = particle * size.rows + row;
-                const auto* slopes = gradient_rows.read(own, size.outputs, buffer.data() + size.inputs);
+            for (int64_t row = first; row < end; row += kRows) {
+                const auto count = std::min(kRows, end - row), own = particle * size.rows + row;
+                const auto slopes = gradient_rows.from(own);
                 float* lower = lowered.data_ptr<float>() + own * size.rank;
-                rows().down(slopes, b_rows.data() + particle * size.rank * size.outputs, lower, size.outputs, size.rank);
-                if (to_b) rows().outer(sum_b, low.data_ptr<float>() + own * size.rank, slopes, size.outputs, size.rank);
-                if (!to_a) continue;
-                const auto* row_of_x = inputs.read(size.input_row(particle, row), size.inputs, buffer.data());
-                rows().outer(sum_a, lower, row_of_x, size.inputs, size.rank);
+                rows().down(slopes, b_rows.data() + particle * size.rank * size.outputs, lower, count, size.outputs, size.rank);
+                if (to_b) rows().outer(sum_b, low.data_ptr<float>() + own * size.rank, slopes, count, size.outputs, size.rank);
+                if (to_a) rows().outer(sum_a, lower, inputs.from(size.input_row(particle, row)), count, size.inputs, size.rank);
             }
         });
         if (to_a) found[3] = summed(sums_a, a.size(1)).to(a.scalar_type());
@@ -218,18 +259,11 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const Rows found_rows(found);
         const auto slices = slices_of(size.rows), parts = found.size(0);
         on_threads(parts * slices, 1, [&](int64_t number) {
-            const auto part = number / slices, first = number % slices * kSlice;
-            std::vector<float> buffer(size.inputs);
-            for (int64_t row = first; row < std::min(first + kSlice, size.rows); ++row) {
-                const auto own = part * size.rows + row;
-                float* sum = found_rows.place(own, buffer.data());
-                const auto* start = found_rows.read(own, size.inputs, buffer.data());
-                if (start != sum) std::memcpy(sum, start, size.inputs * sizeof(float));
-                for (int64_t particle = part; particle < size.particles; particle += parts == 1 ? 1 : size.particles) {
-                    const float* lower = lowered.data_ptr<float>() + (particle * size.rows + row) * size.rank;
-                    rows().up(sum, lower, a_rows.data() + particle * size.rank * size.inputs, size.inputs, size.rank);
-                }
-                found_rows.write(own, size.inputs, sum);
+            const auto part = number / slices, first = number % slices * kSlice, count = std::min(kSlice, size.rows - first);
+            const auto own = found_rows.from(part * size.rows + first);
+            for (int64_t particle = part; particle < size.particles; particle += parts == 1 ? 1 : size.particles) {
+                const float* lower = lowered.data_ptr<float>() + (particle * size.rows + first) * size.rank;
+                rows().up(own, own, lower, a_rows.data() + particle * size.rank * size.inputs, count, size.inputs, size.rank);
             }
         });
         return found;
@@ -246,7 +280,6 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto y = at::baddbmm(frozen.expand({n, -1, -1}), low, scaled);
         return gradients_of(context, y, gradient, saved, {0, 3, 4}, 7);
     }
-
 };
 
 // x sigmoid(1.702 x). The numbers are those of libtorch's operations; only x is kept, and the gradient is one pass.
@@ -292,23 +325,26 @@ struct Attention : torch::autograd::Function<Attention> {
         Shape(const Tensor& qkv, int64_t heads)
             : samples(qkv.size(0)), tokens(qkv.size(1)), heads(heads), channels(qkv.size(2) / (3 * heads)) {}
         int64_t width() const { return heads * channels; }
+        // Where a head of a token begins among what tokens read, and among queries (0), keys (1) and values (2).
+        int64_t place(int64_t sample, int64_t token, int64_t head) const { return (sample * tokens + token) * width() + head * channels; }
+        int64_t place(int64_t sample, int64_t token, int64_t part, int64_t head) const {
+            return ((sample * tokens + token) * 3 + part) * width() + head * channels;
+        }
     };
 
-    // Queries, keys and values of a head as rows that follow each other.
+    // Queries, keys and values of a head: where they are, or wider, as rows that follow each other.
     static Heads head_of(const Rows& qkv, const Shape& shape, int64_t sample, int64_t head, float* buffer) {
         const float* parts[3];
-        const auto size = shape.tokens * shape.channels;
         for (int64_t part = 0; part < 3; ++part) {
-            float* own = buffer + part * size;
-            for (int64_t token = 0; token < shape.tokens; ++token) {
-                const auto from = ((sample * shape.tokens + token) * 3 + part) * shape.width() + head * shape.channels;
-                const auto* numbers = qkv.read_at(from, shape.channels, own + token * shape.channels);
-                if (!qkv.narrow) std::memcpy(own + token * shape.channels, numbers, shape.channels * sizeof(float));
+            float* own = buffer + part * shape.tokens * shape.channels;
+            // Numbers of f32 are read where they are.
+            parts[part] = qkv.narrow ? own : qkv.read_at(shape.place(sample, 0, part, head), shape.channels, own);
+            for (int64_t token = 0; qkv.narrow && token < shape.tokens; ++token) {
+                qkv.read_at(shape.place(sample, token, part, head), shape.channels, own + token * shape.channels);
             }
-            parts[part] = own;
         }
         const auto scale = 1.0f / std::sqrt(float(shape.channels));
-        return {parts[0], parts[1], parts[2], shape.tokens, shape.channels, shape.channels, scale};
+        return {parts[0], parts[1], parts[2], shape.tokens, shape.channels, qkv.narrow ? shape.channels : 3 * shape.width(), scale};
     }
 
     static Tensor forward(AutogradContext* context, const Tensor& qkv, int64_t heads) {
@@ -317,12 +353,13 @@ struct Attention : torch::autograd::Function<Attention> {
         const Rows from(qkv), to(read);
         on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
-            float* out = buffers.rows.data() + 3 * shape.tokens * shape.channels;
+            float* wide = buffers.rows.data() + 3 * shape.tokens * shape.channels;
             for (int64_t head = 0; head < shape.heads; ++head) {
-                rows().attend(head_of(from, shape, sample, head, buffers.rows.data()), out, shape.channels, buffers.scratch.data());
-                for (int64_t token = 0; token < shape.tokens; ++token) {
-                    const auto place = (sample * shape.tokens + token) * shape.width() + head * shape.channels;
-                    to.write_at(place, shape.channels, out + token * shape.channels);
+                float* out = to.narrow ? wide : read.data_ptr<float>() + shape.place(sample, 0, head);
+                const auto stride = to.narrow ? shape.channels : shape.width();
+                rows().attend(head_of(from, shape, sample, head, buffers.rows.data()), out, stride, buffers.scratch.data());
+                for (int64_t token = 0; to.narrow && token < shape.tokens; ++token) {
+                    to.write_at(shape.place(sample, token, head), shape.channels, out + token * shape.channels);
                 }
             }
         });
@@ -342,20 +379,25 @@ struct Attention : torch::autograd::Function<Attention> {
         const auto size = shape.tokens * shape.channels;
         on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
-            float *read = buffers.rows.data() + 3 * size, *out = read + size;
-            float* const towards[3] = {out, out + size, out + 2 * size};
+            float *wide = buffers.rows.data() + 3 * size, *out = wide + size;
             for (int64_t head = 0; head < shape.heads; ++head) {
-                for (int64_t token = 0; token < shape.tokens; ++token) {
-                    const auto place = (sample * shape.tokens + token) * shape.width() + head * shape.channels;
-                    const auto* numbers = gradient_rows.read_at(place, shape.channels, read + token * shape.channels);
-                    if (!gradient_rows.narrow) std::memcpy(read + token * shape.channels, numbers, shape.channels * sizeof(float));
-                }
                 const auto own = head_of(from, shape, sample, head, buffers.rows.data());
-                rows().attend_back(own, read, shape.channels, towards, buffers.scratch.data());
+                if (!to.narrow) {
+                    float* const towards[3] = {found.data_ptr<float>() + shape.place(sample, 0, 0, head),
+                                               found.data_ptr<float>() + shape.place(sample, 0, 1, head),
+                                               found.data_ptr<float>() + shape.place(sample, 0, 2, head)};
+                    const auto* read = gradient.const_data_ptr<float>() + shape.place(sample, 0, head);
+                    rows().attend_back(own, read, shape.width(), towards, buffers.scratch.data());
+                    continue;
+                }
+                float* const towards[3] = {out, out + size, out + 2 * size};
+                for (int64_t token = 0; token < shape.tokens; ++token) {
+                    gradient_rows.read_at(shape.place(sample, token, head), shape.channels, wide + token * shape.channels);
+                }
+                rows().attend_back(own, wide, shape.channels, towards, buffers.scratch.data());
                 for (int64_t part = 0; part < 3; ++part) {
                     for (int64_t token = 0; token < shape.tokens; ++token) {
-                        const auto place = ((sample * shape.tokens + token) * 3 + part) * shape.width() + head * shape.channels;
-                        to.write_at(place, shape.channels, towards[part] + token * shape.channels);
+                        to.write_at(shape.place(sample, token, part, head), shape.channels, towards[part] + token * shape.channels);
                     }
                 }
             }
@@ -389,8 +431,11 @@ extern "C" int64_t bella_vectors() {
 extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b, double scale,
                                  bool by_onednn, char** message) {
     return guarded(message, [&] {
+        const auto input = x->contiguous();
         const auto own = bias ? std::optional<Tensor>(*bias) : std::nullopt;
-        return Adapted::apply(x->contiguous(), *weight, own, *a, *b, scale, by_onednn);
+        const Layer layer{input, *weight, own, *a, *b, scale, by_onednn};
+        if (!at::GradMode::is_enabled() && layer.merges()) return layer.by_merged();
+        return Adapted::apply(input, *weight, own, *a, *b, scale, by_onednn);
     });
 }
 

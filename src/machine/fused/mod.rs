@@ -50,6 +50,8 @@ pub struct Adapted<'a> {
 impl Adapted<'_> {
     /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
     /// operations, as it is where the numbers of particles do not fit each other, which they refuse.
+    ///
+    /// Where no gradient is wanted and there are many rows of f32, each update is added to the matrix in front of the product.
     pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
@@ -158,6 +160,26 @@ mod tests {
                 let expected = plain([&x64, &a64, &b64], &frozen.0, frozen.1.as_ref());
                 let found = all(&found, &[&x, &a, &b]);
                 assert_near(&found, &all(&expected, &[&x64, &a64, &b64]), tolerance);
+            }
+        }
+    }
+
+    #[test]
+    fn an_adapted_layer_without_gradients_is_that_of_libtorch() {
+        // Few rows, and so many that updates are added to matrices; sizes of whole vectors and others; inputs of all particles or of one.
+        for (rows, [inputs, outputs], particles) in
+            [(13, [37, 21], 2), (300, [144, 128], 2), (260, [131, 133], 2), (300, [144, 128], 1)]
+        {
+            for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
+                tch::manual_seed(11);
+                let of = |shape: &[i64]| draw(shape, kind).detach();
+                let (x, a, b) = (of(&[particles, rows, inputs]), of(&[2, 3, inputs]), of(&[2, outputs, 3]));
+                let (weight, bias) = (of(&[outputs, inputs]), of(&[outputs]));
+                let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
+                let Some(found) = tch::no_grad(|| layer.forward(&x)) else { continue };
+                let [x, a, b, weight, bias] = [&x, &a, &b, &weight, &bias].map(|t| t.to_kind(Kind::Double));
+                let expected = plain([&x, &a, &b], &weight, Some(&bias));
+                assert_near(&[found.to_kind(Kind::Double)], &[expected], tolerance);
             }
         }
     }

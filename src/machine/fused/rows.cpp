@@ -68,43 +68,206 @@ inline float joined(float* parts, Join join) {
 
 inline float sum_of(float a, float b) { return a + b; }
 
-// The products of x with four rows, which are `apart` numbers apart.
-inline void dot_four(const float* x, const float* a, int64_t apart, int64_t count, float* found) {
-    float parts[4][kLanes] = {};
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-        for (int row = 0; row < 4; ++row) {
-            for (int lane = 0; lane < kLanes; ++lane) parts[row][lane] += x[i + lane] * a[row * apart + i + lane];
+// The numbers that one instruction takes, anywhere in memory.
+#if defined(__AVX512F__)
+constexpr int kVector = 16;
+#elif defined(__AVX2__)
+constexpr int kVector = 8;
+#else
+constexpr int kVector = 4;
+#endif
+typedef float Vector __attribute__((vector_size(kVector * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+typedef uint32_t VectorBits __attribute__((vector_size(kVector * sizeof(uint32_t)), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(kVector * sizeof(uint16_t)), aligned(sizeof(uint16_t)), may_alias));
+
+inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+inline Vector load(const uint16_t* from) {
+    return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), VectorBits) << 16);
+}
+
+inline void store(const Vector& x, float* to) { *reinterpret_cast<Vector*>(to) = x; }
+// As `narrow` rounds.
+inline void store(const Vector& x, uint16_t* to) {
+    const VectorBits bits = (VectorBits)x, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const VectorBits is_number = (VectorBits)(x == x);
+    *reinterpret_cast<Halves*>(to) = __builtin_convertvector((rounded & is_number) | (~is_number & 0x7fc0), Halves);
+}
+
+inline float load_one(const float* from) { return *from; }
+inline float load_one(const uint16_t* from) { return float_of(uint32_t(*from) << 16); }
+
+inline void store_one(float x, float* to) { *to = x; }
+inline void store_one(float x, uint16_t* to) { narrow(&x, to, 1); }
+
+// The vectors of sixteen numbers.
+constexpr int kParts = kLanes / kVector;
+
+// Rows that are taken together, so that a number of the factors is read once for all of them.
+#if defined(__AVX512F__)
+constexpr int kTogether = 4;
+#else
+constexpr int kTogether = 1;
+#endif
+
+template <int kRows, typename Number>
+inline void down_block(const Number* x, int64_t stride, const float* a, float* low, int64_t count, int64_t rank) {
+    for (int64_t r = 0; r < rank; r += kRankStep) {
+        Vector sums[kRows][kRankStep][kParts] = {};
+        const float* own = a + r * count;
+        int64_t i = 0;
+        for (; i + kLanes <= count; i += kLanes) {
+            for (int part = 0; part < kParts; ++part) {
+                const int64_t from = i + part * kVector;
+                Vector factors[kRankStep];
+                for (int at = 0; at < kRankStep; ++at) factors[at] = load(own + at * count + from);
+                for (int row = 0; row < kRows; ++row) {
+                    const Vector numbers = load(x + row * stride + from);
+                    for (int at = 0; at < kRankStep; ++at) sums[row][at][part] += numbers * factors[at];
+                }
+            }
+        }
+        for (int row = 0; row < kRows; ++row) {
+            for (int at = 0; at < kRankStep; ++at) {
+                float parts[kLanes];
+                std::memcpy(parts, sums[row][at], sizeof parts);
+                for (int64_t rest = i; rest < count; ++rest) parts[rest - i] += load_one(x + row * stride + rest) * own[at * count + rest];
+                low[row * rank + r + at] = joined(parts, sum_of);
+            }
         }
     }
-    for (int row = 0; row < 4; ++row) {
-        for (int64_t rest = i; rest < count; ++rest) parts[row][rest - i] += x[rest] * a[row * apart + rest];
-        found[row] = joined(parts[row], sum_of);
+}
+
+template <typename Number>
+void down_rows(const Number* x, int64_t stride, const float* a, float* low, int64_t rows, int64_t count, int64_t rank) {
+    int64_t row = 0;
+    for (; row + kTogether <= rows; row += kTogether) down_block<kTogether>(x + row * stride, stride, a, low + row * rank, count, rank);
+    for (; row < rows; ++row) down_block<1>(x + row * stride, stride, a, low + row * rank, count, rank);
+}
+
+void down(const Numbers& x, const float* a, float* low, int64_t rows, int64_t count, int64_t rank) {
+    x.narrow ? down_rows(static_cast<const uint16_t*>(x.data), x.stride, a, low, rows, count, rank)
+             : down_rows(static_cast<const float*>(x.data), x.stride, a, low, rows, count, rank);
+}
+
+template <int kRows, typename Number>
+inline void up_block(const Number* from, int64_t from_stride, Number* to, int64_t to_stride, const float* low, const float* b, int64_t count,
+                     int64_t rank) {
+    int64_t i = 0;
+    for (; i + kVector <= count; i += kVector) {
+        Vector sums[kRows];
+        for (int row = 0; row < kRows; ++row) sums[row] = load(from + row * from_stride + i);
+        for (int64_t r = 0; r < rank; ++r) {
+            const Vector factors = load(b + r * count + i);
+            for (int row = 0; row < kRows; ++row) sums[row] += low[row * rank + r] * factors;
+        }
+        for (int row = 0; row < kRows; ++row) store(sums[row], to + row * to_stride + i);
+    }
+    for (; i < count; ++i) {
+        for (int row = 0; row < kRows; ++row) {
+            float sum = load_one(from + row * from_stride + i);
+            for (int64_t r = 0; r < rank; ++r) sum += low[row * rank + r] * b[r * count + i];
+            store_one(sum, to + row * to_stride + i);
+        }
     }
 }
 
-void down(const float* x, const float* a, float* low, int64_t count, int64_t rank) {
-    for (int64_t r = 0; r < rank; r += kRankStep) dot_four(x, a + r * count, count, count, low + r);
+template <typename Number>
+void up_rows(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank) {
+    const auto* own = static_cast<const Number*>(from.data);
+    auto* out = static_cast<Number*>(to.data);
+    int64_t row = 0;
+    for (; row + kTogether <= rows; row += kTogether) {
+        up_block<kTogether>(own + row * from.stride, from.stride, out + row * to.stride, to.stride, low + row * rank, b, count, rank);
+    }
+    for (; row < rows; ++row) up_block<1>(own + row * from.stride, from.stride, out + row * to.stride, to.stride, low + row * rank, b, count, rank);
 }
 
-void up(float* __restrict y, const float* low, const float* b, int64_t count, int64_t rank) {
-    for (int64_t r = 0; r < rank; r += kRankStep) {
-        const float *b0 = b + r * count, *b1 = b0 + count, *b2 = b1 + count, *b3 = b2 + count;
-        const float l0 = low[r], l1 = low[r + 1], l2 = low[r + 2], l3 = low[r + 3];
-        for (int64_t i = 0; i < count; ++i) y[i] += l0 * b0[i] + l1 * b1[i] + l2 * b2[i] + l3 * b3[i];
+void up(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank) {
+    to.narrow ? up_rows<uint16_t>(from, to, low, b, rows, count, rank) : up_rows<float>(from, to, low, b, rows, count, rank);
+}
+
+template <int kRows, typename Number>
+inline void outer_block(float* sum, const float* low, const Number* v, int64_t stride, int64_t count, int64_t rank) {
+    int64_t i = 0;
+    for (; i + kVector <= count; i += kVector) {
+        Vector numbers[kRows];
+        for (int row = 0; row < kRows; ++row) numbers[row] = load(v + row * stride + i);
+        for (int64_t r = 0; r < rank; ++r) {
+            Vector own = load(sum + r * count + i);
+            for (int row = 0; row < kRows; ++row) own += low[row * rank + r] * numbers[row];
+            store(own, sum + r * count + i);
+        }
+    }
+    for (; i < count; ++i) {
+        for (int64_t r = 0; r < rank; ++r) {
+            for (int row = 0; row < kRows; ++row) sum[r * count + i] += low[row * rank + r] * load_one(v + row * stride + i);
+        }
     }
 }
 
-void outer(float* __restrict sum, const float* low, const float* v, int64_t count, int64_t rank) {
-    for (int64_t r = 0; r < rank; r += kRankStep) {
-        float *s0 = sum + r * count, *s1 = s0 + count, *s2 = s1 + count, *s3 = s2 + count;
-        const float l0 = low[r], l1 = low[r + 1], l2 = low[r + 2], l3 = low[r + 3];
-        for (int64_t i = 0; i < count; ++i) {
-            const float x = v[i];
-            s0[i] += l0 * x;
-            s1[i] += l1 * x;
-            s2[i] += l2 * x;
-            s3[i] += l3 * x;
+template <typename Number>
+void outer_rows(float* sum, const float* low, const Number* v, int64_t stride, int64_t rows, int64_t count, int64_t rank) {
+    int64_t row = 0;
+    for (; row + kTogether <= rows; row += kTogether) outer_block<kTogether>(sum, low + row * rank, v + row * stride, stride, count, rank);
+    for (; row < rows; ++row) outer_block<1>(sum, low + row * rank, v + row * stride, stride, count, rank);
+}
+
+void outer(float* sum, const float* low, const Numbers& v, int64_t rows, int64_t count, int64_t rank) {
+    v.narrow ? outer_rows(sum, low, static_cast<const uint16_t*>(v.data), v.stride, rows, count, rank)
+             : outer_rows(sum, low, static_cast<const float*>(v.data), v.stride, rows, count, rank);
+}
+
+#if defined(__AVX512F__)
+// Exchanges the blocks off the diagonal of 2 kApart x 2 kApart numbers of sixteen rows.
+template <int kApart>
+inline void exchange(Vector* rows) {
+    VectorBits first, second;
+    for (int lane = 0; lane < kLanes; ++lane) {
+        first[lane] = lane & kApart ? kLanes + lane - kApart : lane;
+        second[lane] = lane & kApart ? kLanes + lane : lane + kApart;
+    }
+    for (int row = 0; row < kLanes; ++row) {
+        if (row & kApart) continue;
+        const Vector above = rows[row], below = rows[row + kApart];
+        rows[row] = __builtin_shuffle(above, below, first);
+        rows[row + kApart] = __builtin_shuffle(above, below, second);
+    }
+}
+
+// Sixteen outputs and inputs of `merge`.
+inline void merge_block(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank) {
+    Vector rows[kLanes];
+    for (int row = 0; row < kLanes; ++row) rows[row] = load(w + row * stride);
+    exchange<8>(rows);
+    exchange<4>(rows);
+    exchange<2>(rows);
+    exchange<1>(rows);
+    for (int64_t r = 0; r < rank; ++r) {
+        const Vector factors = load(b + r * outputs);
+        for (int row = 0; row < kLanes; ++row) rows[row] += a[r * inputs + row] * factors;
+    }
+    for (int row = 0; row < kLanes; ++row) store(rows[row], to + row * outputs);
+}
+#endif
+
+void merge(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank) {
+    int64_t whole_inputs = 0, whole_outputs = 0;
+#if defined(__AVX512F__)
+    whole_inputs = inputs / kLanes * kLanes;
+    whole_outputs = outputs / kLanes * kLanes;
+    for (int64_t output = 0; output < whole_outputs; output += kLanes) {
+        for (int64_t input = 0; input < whole_inputs; input += kLanes) {
+            const float* from = w + output * stride + input;
+            merge_block(from, stride, a + input, b + output, to + input * outputs + output, inputs, outputs, rank);
+        }
+    }
+#endif
+    for (int64_t output = 0; output < outputs; ++output) {
+        for (int64_t input = output < whole_outputs ? whole_inputs : 0; input < inputs; ++input) {
+            float sum = w[output * stride + input];
+            for (int64_t r = 0; r < rank; ++r) sum += a[r * inputs + input] * b[r * outputs + output];
+            to[input * outputs + output] = sum;
         }
     }
 }
@@ -123,16 +286,6 @@ struct Left {
     const float* numbers;
     int64_t rows, inner;
 };
-
-// The numbers that one instruction takes, anywhere in memory.
-#if defined(__AVX512F__)
-constexpr int kVector = 16;
-#elif defined(__AVX2__)
-constexpr int kVector = 8;
-#else
-constexpr int kVector = 4;
-#endif
-typedef float Vector __attribute__((vector_size(kVector * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 // Two of them for four rows are eight sums that do not wait for each other.
 constexpr int kBeside = 2;
@@ -239,4 +392,4 @@ void attend_back(const Heads& heads, const float* gradient, int64_t gradient_str
 
 }  // namespace
 
-extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, quick_gelu_back, attend, attend_back};
+extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, merge, quick_gelu_back, attend, attend_back};

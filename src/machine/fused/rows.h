@@ -14,16 +14,27 @@ struct Heads {
     float scale;
 };
 
+// Rows of f32 numbers, or of bf16 numbers (`narrow`), of which one begins `stride` numbers after the other.
+struct Numbers {
+    void* data;
+    int64_t stride;
+    bool narrow;
+
+    Numbers from(int64_t row) const { return {static_cast<char*>(data) + row * stride * (narrow ? 2 : 4), stride, narrow}; }
+};
+
 struct RowKernels {
     // Numbers of bf16 as f32, and rounded to the nearest (even) the other way.
     void (*widen)(const uint16_t* from, float* to, int64_t count);
     void (*narrow)(const float* from, uint16_t* to, int64_t count);
-    // low[r] = x . a[r], for a [rank, count].
-    void (*down)(const float* x, const float* a, float* low, int64_t count, int64_t rank);
-    // y += sum of low[r] b[r], for b [rank, count].
-    void (*up)(float* y, const float* low, const float* b, int64_t count, int64_t rank);
-    // sum[r] += low[r] v, for sum [rank, count].
-    void (*outer)(float* sum, const float* low, const float* v, int64_t count, int64_t rank);
+    // low[i, r] = x[i] . a[r], for x [rows, count] and a [rank, count].
+    void (*down)(const Numbers& x, const float* a, float* low, int64_t rows, int64_t count, int64_t rank);
+    // to[i] = from[i] + sum of low[i, r] b[r], for b [rank, count]. They may be the same numbers.
+    void (*up)(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank);
+    // sum[r] += low[i, r] v[i] for each row, for sum [rank, count].
+    void (*outer)(float* sum, const float* low, const Numbers& v, int64_t rows, int64_t count, int64_t rank);
+    // to = the transpose of w + sum of b[r, o] a[r, i], for w [outputs, inputs] with rows `stride` apart and to [inputs, outputs].
+    void (*merge)(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank);
     // gradient *= the derivative of x sigmoid(1.702 x).
     void (*quick_gelu_back)(const float* x, float* gradient, int64_t count);
     // What each token reads, [tokens, channels] with rows `out_stride` apart; `scratch` has scratch_of(tokens, channels) numbers.

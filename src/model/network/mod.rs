@@ -225,6 +225,13 @@ pub trait Network {
         (0..stage).fold(self.enter(weights, samples), |x, stage| self.stage(weights, stage, x))
     }
 
+    /// Runs what of stage `stage` lies in front of its first trained layer, from the stage's input. What is returned enters the same
+    /// stage.
+    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, trained: &dyn Trained) -> Fields {
+        let _ = (weights, stage, trained);
+        x
+    }
+
     /// Returns the features `[p', B, d]` from prepared samples `[p, B, …]`.
     fn forward(&self, weights: &Weights, samples: &Fields) -> Tensor {
         self.features_from(weights, 0, self.enter(weights, samples))

@@ -49,6 +49,11 @@ impl Blocks<'_> {
 
     /// Runs one block.
     pub fn block<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
+        self.from_attended(ops, block, self.attended(ops, block, x, rows))
+    }
+
+    /// Runs the first half of a block, attention with its skip connection.
+    pub fn attended<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let eps = self.traits.eps;
         let normed = ops.norm(&name("ln_1"), &x, eps);
@@ -60,8 +65,13 @@ impl Blocks<'_> {
             true => ops.norm(&name("attn.norm"), &attended, eps),
             false => attended,
         };
-        let x = ops.add(x, self.scaled(ops, &name("ls_1"), ops.linear(&name("attn.proj"), &attended)));
-        let hidden = self.hidden(ops, block, &ops.norm(&name("ln_2"), &x, eps));
+        ops.add(x, self.scaled(ops, &name("ls_1"), ops.linear(&name("attn.proj"), &attended)))
+    }
+
+    /// Runs the second half of a block, the MLP with its skip connection.
+    pub fn from_attended<O: Ops>(&self, ops: &O, block: usize, x: O::Value) -> O::Value {
+        let name = |layer: &str| format!("blocks.{block}.{layer}");
+        let hidden = self.hidden(ops, block, &ops.norm(&name("ln_2"), &x, self.traits.eps));
         ops.add(x, self.scaled(ops, &name("ls_2"), ops.linear(&name("mlp.proj"), &hidden)))
     }
 

@@ -10,13 +10,16 @@ use crate::data::fields::PIXELS;
 use crate::data::{Fields, Medium};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::kind::{KindEntry, OF_TEXTS, StandIn, TokenizerAt};
-use crate::model::network::ops::{Forward, Mask, Ops};
-use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, block_of, runs_its_pass};
+use crate::model::network::ops::{Eager, Forward, Mask, Ops};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Trained, Weights, block_of, runs_its_pass};
 use crate::model::vit::block::{Attention, Blocks, Places, Rows};
 use crate::model::vit::footprint::Pass;
 use crate::model::vit::parts::{Angles, Parts, Readout, Resize};
 use crate::model::vit::relative::Distances;
 use crate::model::vit::{Geometry, Traits, relative};
+
+/// The name of what travels between the halves of a block: its input with attention added.
+const ATTENDED: &str = "attended";
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -68,6 +71,16 @@ impl Network for Vit {
 
     runs_its_pass!();
 
+    /// Runs attention of the block, if nothing of it is trained.
+    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, trained: &dyn Trained) -> Fields {
+        let own = ["ln_1.", "attn.", "ls_1."].map(|part| format!("blocks.{stage}.{part}"));
+        let is_trained = own.iter().any(|prefix| trained.reaches(prefix)) || trained.reaches("relative.");
+        match stage < self.depth() && !is_trained {
+            true => Fields::of(ATTENDED, self.attended(&Eager::of(weights), stage, x.only())),
+            false => x,
+        }
+    }
+
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need()
     }
@@ -84,7 +97,9 @@ impl Forward for Vit {
     }
 
     fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
-        Fields::of(HIDDEN, self.block(ops, stage, x.only()))
+        let is_attended = x.find(ATTENDED).is_some();
+        let x = if is_attended { x.only() } else { self.attended(ops, stage, x.only()) };
+        Fields::of(HIDDEN, self.stack().from_attended(ops, stage, x))
     }
 
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
@@ -101,12 +116,20 @@ impl Vit {
 
     /// Runs one block. If only the class token is read, the last block computes nothing else.
     pub fn block<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+        self.stack().from_attended(ops, stage, self.attended(ops, stage, x))
+    }
+
+    /// Runs the first half of one block.
+    fn attended<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
+        let first = stage + 1 == self.geometry.blocks && self.parts.readout == Readout::Class;
+        self.stack().attended(ops, stage, x, if first { Rows::First } else { Rows::All })
+    }
+
+    fn stack(&self) -> Blocks<'_> {
         let Geometry { width, blocks, .. } = self.geometry;
-        let Parts { block: parts, readout, .. } = self.parts;
-        let first = stage + 1 == blocks && readout == Readout::Class;
         let places = Places { rope: self.angles.as_ref(), relative: self.distances.as_ref() };
-        let stack = Blocks { width, blocks, traits: self.traits, attention: Attention::Full, parts, places };
-        stack.block(ops, stage, x, if first { Rows::First } else { Rows::All })
+        let (traits, parts) = (self.traits, self.parts.block);
+        Blocks { width, blocks, traits, attention: Attention::Full, parts, places }
     }
 
     pub fn new(geometry: Geometry, traits: Traits, parts: Parts) -> Vit {
