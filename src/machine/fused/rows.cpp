@@ -107,7 +107,7 @@ constexpr int kParts = kLanes / kVector;
 #if defined(__AVX512F__)
 constexpr int kTogether = 4;
 #else
-constexpr int kTogether = 1;
+constexpr int kTogether = 2;
 #endif
 
 template <int kRows, typename Number>
@@ -150,16 +150,33 @@ void down(const Numbers& x, const float* a, float* low, int64_t rows, int64_t co
              : down_rows(static_cast<const float*>(x.data), x.stride, a, low, rows, count, rank);
 }
 
+// The first numbers of some rows of `low`, which stay in registers, since nothing that is written can change them.
+template <int kRows>
+struct First {
+    float low[kRows][kRankStep];
+
+    First(const float* all, int64_t rank) {
+        for (int row = 0; row < kRows; ++row) std::memcpy(low[row], all + row * rank, sizeof low[row]);
+    }
+};
+
 template <int kRows, typename Number>
 inline void up_block(const Number* from, int64_t from_stride, Number* to, int64_t to_stride, const float* low, const float* b, int64_t count,
                      int64_t rank) {
+    const First<kRows> first(low, rank);
     int64_t i = 0;
     for (; i + kVector <= count; i += kVector) {
         Vector sums[kRows];
         for (int row = 0; row < kRows; ++row) sums[row] = load(from + row * from_stride + i);
-        for (int64_t r = 0; r < rank; ++r) {
-            const Vector factors = load(b + r * count + i);
-            for (int row = 0; row < kRows; ++row) sums[row] += low[row * rank + r] * factors;
+        for (int at = 0; at < kRankStep; ++at) {
+            const Vector factors = load(b + at * count + i);
+            for (int row = 0; row < kRows; ++row) sums[row] += first.low[row][at] * factors;
+        }
+        for (int64_t r = kRankStep; r < rank; r += kRankStep) {
+            for (int at = 0; at < kRankStep; ++at) {
+                const Vector factors = load(b + (r + at) * count + i);
+                for (int row = 0; row < kRows; ++row) sums[row] += low[row * rank + r + at] * factors;
+            }
         }
         for (int row = 0; row < kRows; ++row) store(sums[row], to + row * to_stride + i);
     }
@@ -189,14 +206,22 @@ void up(const Numbers& from, const Numbers& to, const float* low, const float* b
 
 template <int kRows, typename Number>
 inline void outer_block(float* sum, const float* low, const Number* v, int64_t stride, int64_t count, int64_t rank) {
+    const First<kRows> first(low, rank);
     int64_t i = 0;
     for (; i + kVector <= count; i += kVector) {
         Vector numbers[kRows];
         for (int row = 0; row < kRows; ++row) numbers[row] = load(v + row * stride + i);
-        for (int64_t r = 0; r < rank; ++r) {
-            Vector own = load(sum + r * count + i);
-            for (int row = 0; row < kRows; ++row) own += low[row * rank + r] * numbers[row];
-            store(own, sum + r * count + i);
+        for (int at = 0; at < kRankStep; ++at) {
+            Vector own = load(sum + at * count + i);
+            for (int row = 0; row < kRows; ++row) own += first.low[row][at] * numbers[row];
+            store(own, sum + at * count + i);
+        }
+        for (int64_t r = kRankStep; r < rank; r += kRankStep) {
+            for (int at = 0; at < kRankStep; ++at) {
+                Vector own = load(sum + (r + at) * count + i);
+                for (int row = 0; row < kRows; ++row) own += low[row * rank + r + at] * numbers[row];
+                store(own, sum + (r + at) * count + i);
+            }
         }
     }
     for (; i < count; ++i) {
