@@ -92,8 +92,8 @@ impl Model {
         Shape { tokens: (numbers / width).max(1), width, stages: self.network.stages() }
     }
 
-    /// Returns what enters the first layer where members differ, or its stage, computed once for all of them; `None` if it is that already, if each
-    /// member has its own samples, or if what is in front of it is trained.
+    /// Returns what enters the first layer where members differ, or the stage of that layer, computed once for all of them; `None` if it
+    /// is that already, if each member has its own samples, or if what is in front of it is trained.
     ///
     /// # Errors
     /// Fails if the samples cannot be prepared, or if libtorch fails.

@@ -243,7 +243,9 @@ void outer(float* sum, const float* low, const Numbers& v, int64_t rows, int64_t
              : outer_rows(sum, low, static_cast<const float*>(v.data), v.stride, rows, count, rank);
 }
 
-#if defined(__AVX512F__)
+// Shuffles by numbers are GCC's; with another compiler `merge` takes its numbers one by one.
+#if defined(__AVX512F__) && !defined(__clang__)
+#define BELLA_SHUFFLES
 // Exchanges the blocks off the diagonal of 2 kApart x 2 kApart numbers of sixteen rows.
 template <int kApart>
 inline void exchange(Vector* rows) {
@@ -278,7 +280,7 @@ inline void merge_block(const float* w, int64_t stride, const float* a, const fl
 
 void merge(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank) {
     int64_t whole_inputs = 0, whole_outputs = 0;
-#if defined(__AVX512F__)
+#if defined(BELLA_SHUFFLES)
     whole_inputs = inputs / kLanes * kLanes;
     whole_outputs = outputs / kLanes * kLanes;
     for (int64_t output = 0; output < whole_outputs; output += kLanes) {
