@@ -21,10 +21,25 @@ pub fn threads() -> usize {
     tch::get_num_threads().max(1) as usize
 }
 
-/// Returns how many of `count` pieces are taken at the same time.
-pub fn at_once(count: usize) -> usize {
-    // Few pieces would leave most threads idle: libtorch's own take every operation of them.
-    if count > 1 && 2 * count < threads() { 1 } else { threads().min(count) }
+/// Pieces of work, and the number of particles whose work they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub pieces: usize,
+    pub particles: usize,
+}
+
+impl Load {
+    /// Returns how many pieces are taken at the same time.
+    pub fn at_once(self) -> usize {
+        if self.is_left_to_libtorch() { 1 } else { threads().min(self.pieces) }
+    }
+
+    /// Returns whether libtorch's own threads take every operation of the pieces, which few pieces would leave idle. A few of libtorch's
+    /// operations give other bits with another number of threads (products of few rows in f32, functions at the end of a thread's share), so
+    /// that this is done for one particle alone, of which there are no more pieces to be had.
+    fn is_left_to_libtorch(self) -> bool {
+        self.particles == 1 && self.pieces > 1 && 2 * self.pieces < threads()
+    }
 }
 
 /// The reason why a piece ended early.
@@ -120,8 +135,8 @@ impl Turns {
     }
 }
 
-/// Runs `work` on the numbers from 0 to `count`. Threads take the numbers in this order, unless there are less than half as many
-/// numbers as threads: the calling thread then takes all of them. If some fail, the others end, and the failure of the smallest
+/// Runs `work` on the numbers of the pieces, from 0 on. Threads take the numbers in this order, unless one particle has less than half as
+/// many pieces as there are threads: the calling thread then takes all of them. If some fail, the others end, and the failure of the smallest
 /// number is passed on: its error, or its panic. A piece may wait for smaller numbers by `turns`, which are used up.
 ///
 /// # Errors
@@ -130,8 +145,9 @@ impl Turns {
 /// # Safety
 /// `work` is called by several threads at once, although it need not be `Sync`. What the calls share they must only read or lock:
 /// tensors may be read and cloned, since libtorch counts references atomically; an `Rc` must not be cloned.
-pub unsafe fn run(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {
-    if count > 1 && at_once(count) == 1 {
+pub unsafe fn run(load: Load, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {
+    let count = load.pieces;
+    if load.is_left_to_libtorch() {
         return (0..count).try_for_each(work);
     }
     let pieces = Pieces { count, work, turns, next: AtomicUsize::new(0), failed: Mutex::default() };
@@ -152,21 +168,21 @@ pub unsafe fn run(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()
     }
 }
 
-/// Returns what `work` gives for the numbers from 0 to `count`, computed as [`run`] does.
+/// Returns what `work` gives for the numbers of the pieces, computed as [`run`] does.
 ///
 /// # Errors
 /// Fails as [`run`] does.
 ///
 /// # Safety
 /// As for [`run`].
-pub unsafe fn each<T: Send>(count: usize, work: &dyn Fn(usize) -> Result<T>) -> Result<Vec<T>> {
-    let found: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
+pub unsafe fn each<T: Send>(load: Load, work: &dyn Fn(usize) -> Result<T>) -> Result<Vec<T>> {
+    let found: Vec<Mutex<Option<T>>> = (0..load.pieces).map(|_| Mutex::new(None)).collect();
     let keep = |number: usize| {
         *locked(&found[number]) = Some(work(number)?);
         Ok(())
     };
     // SAFETY: the caller vouches for `work`, and results are locked.
-    unsafe { run(count, &Turns::new(0), &keep)? };
+    unsafe { run(load, &Turns::new(0), &keep)? };
     Ok(found.into_iter().filter_map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
 }
 
@@ -179,7 +195,7 @@ mod tests {
     /// Runs pieces that share what may be shared.
     fn run_all(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {
         // SAFETY: the pieces of these tests share atomic numbers, and tensors that they read.
-        unsafe { run(count, turns, work) }
+        unsafe { run(Load { pieces: count, particles: 2 }, turns, work) }
     }
 
     #[test]
@@ -200,6 +216,13 @@ mod tests {
                 assert_eq!(own, (0..10).map(|number| 3 * number + lane).collect::<Vec<_>>(), "{threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn few_pieces_are_left_to_libtorch_where_they_are_those_of_one_particle() {
+        tch::set_num_threads(6);
+        let of = |pieces, particles| Load { pieces, particles };
+        assert_eq!([(2, 1), (3, 1), (1, 1), (2, 2), (8, 2)].map(|(a, b)| of(a, b).at_once()), [1, 3, 1, 2, 6]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tch::{Device, Tensor, no_grad};
 use super::{Input, Model};
 use crate::data::Fields;
 use crate::machine::memory::AtMost;
-use crate::machine::workers::{self, Turn};
+use crate::machine::workers::{self, Load, Turn};
 use crate::model::network::{HEAD, Trained, Weights, block_of};
 
 /// The fewest rows of a matrix product (particles times samples times tokens) for which a piece of its own pays.
@@ -64,7 +64,7 @@ impl Model {
     /// Returns what is in memory at the same time of a pass over some members and samples; `None` where that is not divided.
     pub fn at_most(&self, whole: Whole) -> Option<AtMost> {
         let pieces = self.pieces(whole)?;
-        let at_once = workers::at_once(pieces.len());
+        let at_once = Load { pieces: pieces.len(), particles: whole.members }.at_once();
         let largest = |of: fn(&Piece) -> usize| at_once * pieces.iter().map(of).max().unwrap_or(0);
         let members = largest(|piece| piece.members.len());
         Some(AtMost { members, pairs: largest(|piece| piece.members.len() * piece.samples.len()) })
@@ -97,7 +97,7 @@ impl Model {
     ///
     /// # Errors
     /// Fails if the samples cannot be prepared, or if libtorch fails.
-    pub fn shared_input(&self, trained: &dyn Trained, input: &Input) -> Result<Option<Input>> {
+    pub fn shared_input(&self, trained: &dyn Trained, input: &Input, members: usize) -> Result<Option<Input>> {
         let stage = self.network.first_stage(trained);
         let in_front = |name: &&str| !name.starts_with(HEAD) && block_of(name).is_none();
         let enters = stage > 0 || !trained.names().iter().any(in_front);
@@ -127,7 +127,7 @@ impl Model {
             Ok(no_grad(|| enter(&own)))
         };
         // SAFETY: the pieces read samples and frozen weights through a network that divides.
-        let found = unsafe { workers::each(pieces.len(), &work)? };
+        let found = unsafe { workers::each(Load { pieces: pieces.len(), particles: members }, &work)? };
         Ok(Some(Input::Entering(joined(&found), stage)))
     }
 }
@@ -146,7 +146,10 @@ fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
     let Shape { tokens, width, stages } = shape;
     let Whole { members, samples, gradients } = whole;
     let rows = samples * tokens;
-    let groups = (members * rows / LEAST_ROWS).clamp(1, members.max(1));
+    let small = members * rows * width <= SMALL;
+    // Two particles are always divided, since libtorch's threads may give other bits with another number of them.
+    let fewest = if small { 1 } else { members.clamp(1, 2) };
+    let groups = (members * rows / LEAST_ROWS).clamp(fewest, members.max(1));
     // An even number of groups leaves none of two threads idle.
     let groups = if groups > 1 && groups < members { groups.next_multiple_of(2) } else { groups };
     let at_once = members.div_ceil(groups).max(1);
@@ -163,7 +166,6 @@ fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
     if pieces.len() > 1 && pieces.len() % 2 == 1 {
         halve_last(&mut pieces);
     }
-    let small = members * rows * width <= SMALL;
     (pieces.len() > 1 || small).then_some(pieces)
 }
 
@@ -226,6 +228,8 @@ mod tests {
     #[test]
     fn few_rows_pass_together() {
         assert_eq!(sizes(MINI, 20, 8, 0), [[2, 8]; 10]);
+        assert_eq!(sizes(MINI, 3, 8, 0), [[2, 8], [1, 8]], "no number of particles is left to libtorch's threads");
+        assert_eq!(sizes(VIT, 2, 1, 0), [[1, 1]; 2]);
         assert_eq!(sizes(VIT, 1, 8, 0), Vec::<[usize; 2]>::new(), "libtorch's threads serve it better");
         assert_eq!(sizes(Shape { tokens: 5, width: 16, stages: 2 }, 2, 4, 0), [[2, 4]], "one thread is enough");
     }

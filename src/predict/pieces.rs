@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use tch::{Tensor, no_grad};
 
 use super::{Members, Predictor};
-use crate::machine::workers;
+use crate::machine::workers::{self, Load};
 use crate::model::Input;
 use crate::model::network::Weights;
 use crate::model::pieces::{Piece, Whole};
@@ -39,7 +39,9 @@ impl<'a> Predictor<'a> {
         let whole = Whole { members: some.len(), samples: input.samples() as usize, gradients: 0 };
         let Some(pieces) = self.model.pieces(whole) else { return no_grad(|| self.forward(some, input)) };
         let shared = match self.members {
-            Members::Rows { subspace, .. } if some.len() > 1 => self.model.shared_input(subspace.layout(), input)?,
+            Members::Rows { subspace, .. } if some.len() > 1 => {
+                self.model.shared_input(subspace.layout(), input, some.len())?
+            }
             _ => None,
         };
         let input = shared.as_ref().unwrap_or(input);
@@ -53,7 +55,7 @@ impl<'a> Predictor<'a> {
             no_grad(|| self.logits_by(&weights[turn.lane], &own))
         };
         // SAFETY: the pieces read samples and weights through a network that divides, and count no reference of their own.
-        let found = unsafe { workers::each(pieces.len(), &forward)? };
+        let found = unsafe { workers::each(Load { pieces: pieces.len(), particles: some.len() }, &forward)? };
         let of_lane = |lane: usize| {
             let own: Vec<&Tensor> =
                 pieces.iter().zip(&found).filter(|(piece, _)| piece.turn.lane == lane).map(|(_, t)| t).collect();

@@ -97,6 +97,11 @@ fn read_text(path: &Path) -> Result<String, String> {
     if path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > LARGEST) {
         return Err(format!("has more than {LARGEST} bytes: is this a TOML file?"));
     }
+    if path.is_dir() {
+        let config = path.join("config.toml");
+        let way_out = if config.is_file() { format!(": name {}", config.display()) } else { String::new() };
+        return Err(format!("is a folder, not a TOML file{way_out}"));
+    }
     let bytes = read_file(path).map_err(|error| format!("cannot be read: {error}"))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -236,12 +241,17 @@ mod tests {
         let missing = folder.path().join("missing.toml");
         let binary = folder.path().join("binary.toml");
         std::fs::write(&binary, [b'a', 0xff, 0xfe]).expect("a file");
+        let [run, empty] = ["run", "empty"].map(|name| folder.path().join(name));
+        [&run, &empty].map(|folder| std::fs::create_dir(folder).expect("a folder"));
+        std::fs::write(run.join("config.toml"), "").expect("a file");
         let prefix = format!("{}/", folder.path().display());
-        let text = messages(Tree::load(&[missing, binary], &[], &CHOICES)).replace(&prefix, "");
+        let text = messages(Tree::load(&[missing, binary, run, empty], &[], &CHOICES)).replace(&prefix, "");
         assert_eq!(
             text,
             "missing.toml: cannot be read: No such file or directory (os error 2)\n\
-         binary.toml: is not UTF-8 text (byte 1): is this a TOML file?"
+         binary.toml: is not UTF-8 text (byte 1): is this a TOML file?\n\
+         run: is a folder, not a TOML file: name run/config.toml\n\
+         empty: is a folder, not a TOML file"
         );
     }
 

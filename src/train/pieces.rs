@@ -5,7 +5,7 @@ use tch::{Tensor, with_grad};
 
 use super::gradient::Slice;
 use super::likelihood::Likelihood;
-use crate::machine::workers::{self, Turns};
+use crate::machine::workers::{self, Load, Turns};
 use crate::model::Input;
 use crate::model::pieces::Whole;
 
@@ -52,7 +52,7 @@ impl Likelihood<'_> {
             return self.together(whole, pass, add);
         };
         let input = self.input.map(|t| whole.of(t));
-        let input = self.model.shared_input(self.subspace.layout(), &input)?.unwrap_or(input);
+        let input = self.model.shared_input(self.subspace.layout(), &input, members)?.unwrap_or(input);
         let turns = Turns::new(members);
         let work = |number: usize| {
             let piece = &pieces[number];
@@ -66,7 +66,7 @@ impl Likelihood<'_> {
         };
         // SAFETY: passes read the batch, the frozen weights and theta through a network that divides, make leaves of their own, and
         // add to the rows of their own particles, each in its turn.
-        unsafe { workers::run(pieces.len(), &turns, &work) }
+        unsafe { workers::run(Load { pieces: pieces.len(), particles: members }, &turns, &work) }
     }
 
     /// Passes a slice at once.

@@ -98,8 +98,8 @@ pub(super) fn svgd() -> BenchMethod {
     "svgd".parse().unwrap()
 }
 
-/// One thread alone, as many as most tests have cores for, and more.
-const THREADS: [i32; 3] = [1, 2, 4];
+/// One thread alone, as many as most tests have cores for, and more than there are pieces.
+const THREADS: [i32; 3] = [1, 2, 16];
 
 /// What `compute` gives with these numbers of threads.
 fn with_threads<T, const N: usize>(numbers: [i32; N], compute: impl Fn() -> T) -> [T; N] {
@@ -129,7 +129,9 @@ fn every_method_takes_the_same_step_with_any_number_of_threads() {
         let case = Case::of(&Choices { blocks: Some("5".into()), ..choices("low-rank", method, &[]) });
         case.assert_divided(64, method.word());
         let batch = case.batch(64);
-        let trained = with_threads([1, 4], || {
+        // The two pieces of one particle are left to libtorch by more threads than four.
+        let most = if case.training.method.spec.particles() > 1 { 16 } else { 4 };
+        let trained = with_threads([1, most], || {
             let mut theta = case.theta();
             let mut method = case.training.method.spec.build(Parts {
                 theta: theta.shallow_clone(),
@@ -184,6 +186,21 @@ fn pieces_give_what_one_pass_gives() {
         alike_within(&first.losses, &whole.losses, share, what);
         alike_within(&first.gradients, &whole.gradients, share, what);
         same_bits(&found.map(|found| Tensor::cat(&[found.losses.unsqueeze(1), found.gradients], 1)), what);
+    }
+}
+
+#[test]
+fn few_images_of_few_particles_do_not_depend_on_threads() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        if bella::machine::device::compute_kind(precision, Device::Cpu).is_err() {
+            continue;
+        }
+        let case = Case::of(&Choices { precision, ..choices("low-rank", svgd(), &[]) });
+        for images in [8, 20, 32] {
+            let (theta, batch) = (case.theta(), case.batch(images));
+            let found = with_threads(THREADS, || case.likelihood(&batch, 1).losses(&theta).unwrap());
+            same_bits(&found.map(|found| found.gradients), &format!("{images} images"));
+        }
     }
 }
 

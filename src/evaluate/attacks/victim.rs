@@ -11,7 +11,7 @@ use crate::base::small::counted;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
-use crate::machine::workers;
+use crate::machine::workers::{self, Load};
 use crate::model::Input;
 use crate::model::network::Graph;
 use crate::predict::{Predictor, in_parts};
@@ -137,7 +137,7 @@ impl<'p, 'a> Victim<'p, 'a> {
             parts.iter().map(|part| of(pixels, 0, part).detach().set_requires_grad(true)).collect();
         let forward = |number: usize| with_grad(|| self.predictor.logits_by(&weights, &all_see(&leaves[number])));
         // SAFETY: each piece has pixels and a graph of its own, and reads the weights through a network that divides.
-        let graphs = unsafe { in_threads(parts.len(), &forward)? };
+        let graphs = unsafe { in_threads(Load { pieces: parts.len(), particles: members }, &forward)? };
         let logits = Tensor::cat(&graphs.iter().map(Tensor::detach).collect::<Vec<_>>(), 1).set_requires_grad(true);
         let losses = values(&logits);
         let by_logits = Tensor::f_run_backward(&[losses.sum(losses.kind())], &[&logits], false, false)?.remove(0);
@@ -146,7 +146,7 @@ impl<'p, 'a> Victim<'p, 'a> {
             Ok(Tensor::f_run_backward(&[own], &[&leaves[number]], false, false)?.remove(0))
         };
         // SAFETY: as above.
-        let gradients = unsafe { in_threads(parts.len(), &backward)? };
+        let gradients = unsafe { in_threads(Load { pieces: parts.len(), particles: members }, &backward)? };
         let gradient = finite(Tensor::cat(&gradients, 0))?;
         Ok((logits.detach(), Slope { losses: losses.detach(), gradient }))
     }
@@ -240,16 +240,16 @@ fn target_losses(target: Target, weights: Option<&[f64]>, logits: &Tensor, label
     }
 }
 
-/// Returns what `work` gives for each of `count` parts. One part alone is left to libtorch's own threads.
+/// Returns what `work` gives for each part. One part alone is left to libtorch's own threads.
 ///
 /// # Safety
 /// As for [`workers::run`].
-unsafe fn in_threads(count: usize, work: &dyn Fn(usize) -> Result<Tensor>) -> Result<Vec<Tensor>> {
-    if count == 1 {
+unsafe fn in_threads(load: Load, work: &dyn Fn(usize) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+    if load.pieces == 1 {
         return Ok(vec![work(0)?]);
     }
     // SAFETY: the caller vouches for `work`.
-    unsafe { workers::each(count, work) }
+    unsafe { workers::each(load, work) }
 }
 
 /// Returns pixels `[B, 3, h, w]` as an input shared by all members.

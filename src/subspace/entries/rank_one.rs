@@ -206,8 +206,8 @@ impl Subspace for RankOne {
         updates::check(theta, coefficients)?;
         ensure!(
             coefficients.size()[1] == 1 && coefficients.eq(1.0).all().int64_value(&[]) == 1,
-            "[subspace.rank-one]: the mean of such particles in weight space has no rank of one: average the factors (--space \
-             factors), or leave the particles apart"
+            "[subspace.rank-one]: a mean or another combination of such particles in weight space has no rank of one: average \
+             the factors (`bella soup` and `merge` with --space factors), or leave the particles apart"
         );
         let theta = theta.expand([coefficients.size()[0], -1], false).contiguous();
         Ok(Combined { subspace: self.again(), theta })
