@@ -1,11 +1,24 @@
 //! The outcome of reading one key: a value, nothing, or a mistake that has been recorded.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use serde::Serialize;
 
-use super::Shared;
 use crate::base::small::capital;
-use crate::schema::node::Origin;
+use crate::schema::node::{Origin, Problems};
 use crate::schema::survey::Note;
+
+/// What all readers of one config record.
+#[derive(Debug, Default)]
+pub struct Record {
+    pub problems: RefCell<Problems>,
+    /// The dotted keys that are given with the value that they have by default.
+    pub usual: RefCell<BTreeSet<String>>,
+}
+
+pub type Shared = Rc<Record>;
 
 /// The content of a key.
 #[derive(Debug)]

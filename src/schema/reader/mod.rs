@@ -19,18 +19,8 @@ use super::survey::{Note, Survey};
 use super::tree::Tree;
 use crate::base::small::absolute;
 pub use field::Field;
-use field::State;
+use field::{Shared, State};
 pub use nested::CommandLine;
-
-/// What all readers of one config record.
-#[derive(Debug, Default)]
-struct Record {
-    problems: RefCell<Problems>,
-    /// The dotted keys that are given with the value that they have by default.
-    usual: RefCell<BTreeSet<String>>,
-}
-
-type Shared = Rc<Record>;
 
 /// A cursor on one table. It must be `finish`ed; the root must be `close`d.
 #[derive(Debug)]
