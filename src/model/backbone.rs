@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tch::Kind;
 
 use crate::machine::quantised::Scheme;
@@ -39,16 +39,6 @@ pub struct Opening<'a> {
     pub chat: Option<&'a Chat>,
     /// The fewer bits in which weights are stored.
     pub quantize: Option<Scheme>,
-}
-
-impl Opening<'_> {
-    /// Returns the normalisation of pixels.
-    ///
-    /// # Errors
-    /// Fails for a network that takes no images.
-    pub fn normalization(&self) -> Result<Normalize> {
-        self.normalize.context("this network takes no images, which this command needs")
-    }
 }
 
 /// A checkpoint that has been opened.

@@ -319,7 +319,7 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
 /// Reports keys that mean nothing to what the network takes.
 fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     let Foreign { keys, why } = (kind.entry().foreign)(medium);
-    keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
+    keys.iter().filter(|key| reader.sets(key)).for_each(|key| reader.problem(key, why));
     if kind != Kind::Language && reader.has("chat") {
         reader.problem("chat", "is for language networks; others read no chats by it: leave it out");
     }

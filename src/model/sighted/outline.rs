@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::{Opened, Sighted, described, is_sighted, open, parameters, sizes, tower};
@@ -37,8 +37,8 @@ pub static KIND: KindEntry = KindEntry {
 
 /// Opens the network of a config.
 fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
-    let asked = (opening.normalization()?, opening.quantize);
-    open(opening.path, opening.max_tokens, asked).map(backbone::Opened::alone)
+    let normalize = opening.normalize.context("checkpoint.normalize: must be set for a network that sees images")?;
+    open(opening.path, opening.max_tokens, (normalize, opening.quantize)).map(backbone::Opened::alone)
 }
 
 /// A language network that sees an image, which bella runs itself.
