@@ -210,7 +210,8 @@ macro_rules! settings {
         }
 
         impl $crate::schema::Resolved for $name {
-            #[allow(unused_mut, unused_variables)]
+            // Keys are borrowed here, so a default that borrows one of them does so twice.
+            #[allow(unused_mut, unused_variables, clippy::needless_borrow)]
             fn resolved(&self) -> $crate::schema::outside::Table {
                 let $name { $($key),* } = self;
                 let mut table = $crate::schema::outside::Table::new();
