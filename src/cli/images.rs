@@ -106,15 +106,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 fn time(args: &ImagesArgs, files: Files, workers: usize) -> Result<()> {
     tch::set_num_threads(1);
     let count = files.paths.len();
-    let split = Split {
-        name: "images".into(),
-        inputs: Inputs::Files(files),
-        labels: vec![0; count],
-        numbers: None,
-        groups: None,
-        corrupt: None,
-        decoded_from: None,
-    };
+    let split = Split::new("images", Inputs::Files(files), vec![0; count]);
     let set = SampleSet::new(split, Device::Cpu, workers)?;
     let size = i64::from(args.size);
     let preprocess = Preprocess::new(size, Normalize::CLIP, args.interpolation, (Device::Cpu, Kind::Float));

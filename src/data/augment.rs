@@ -68,7 +68,7 @@ type Rectangle = [u32; 4];
 
 impl Augment {
     fn check(&self, table: &Reader) {
-        if self.crop == Crop::Fixed && (table.has("scale") || table.has("ratio")) {
+        if self.crop == Crop::Fixed && (table.sets("scale") || table.sets("ratio")) {
             table.problem("crop", "scale and ratio belong to crop = \"random-resized\"");
         }
     }

@@ -242,14 +242,8 @@ mod tests {
 
     #[test]
     fn pixels_are_their_own_identity() {
-        let split = |gray: u8, width: usize| Split {
-            name: "x/test".into(),
-            inputs: Inputs::Packed(Packed { pixels: vec![gray; 24], height: 8 / width, width }),
-            labels: vec![0],
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
+        let split = |gray: u8, width: usize| {
+            Split::new("x/test", Inputs::Packed(Packed { pixels: vec![gray; 24], height: 8 / width, width }), vec![0])
         };
         let base = Fingerprint::of(&split(1, 2)).unwrap();
         assert_eq!(base, Fingerprint::of(&split(1, 2)).unwrap());

@@ -123,7 +123,7 @@ impl Mixup {
                 "nothing would be mixed, since cutmix_alpha is 0 as well: leave the table out, or raise one of them",
             );
         }
-        if table.has("switch_prob") && (self.alpha == 0.0 || self.cutmix_alpha() == 0.0) {
+        if table.sets("switch_prob") && (self.alpha == 0.0 || self.cutmix_alpha() == 0.0) {
             table.problem("switch_prob", "has no meaning unless both alpha and cutmix_alpha are above 0");
         }
     }

@@ -178,18 +178,16 @@ mod tests {
 
     #[test]
     fn pixels_are_compared_where_their_sizes_are_equal() {
-        let of = |grays: &[u8], width: usize| Split {
-            name: "x/test".into(),
-            inputs: Inputs::Packed(Packed {
-                pixels: grays.iter().flat_map(|gray| vec![*gray; 24]).collect(),
-                height: 8 / width,
-                width,
-            }),
-            labels: vec![0; grays.len()],
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
+        let of = |grays: &[u8], width: usize| {
+            Split::new(
+                "x/test",
+                Inputs::Packed(Packed {
+                    pixels: grays.iter().flat_map(|gray| vec![*gray; 24]).collect(),
+                    height: 8 / width,
+                    width,
+                }),
+                vec![0; grays.len()],
+            )
         };
         let seen = Seen::of(&of(&[1, 2, 3], 2));
         let found = seen.overlap("x", &of(&[9, 3, 1, 8], 2)).unwrap().unwrap();

@@ -55,6 +55,12 @@ pub struct Corrupt {
 }
 
 impl Split {
+    /// Takes inputs with the labels of classes, as a set stores them.
+    pub fn new(name: impl Into<String>, inputs: Inputs, labels: Vec<u32>) -> Split {
+        let (name, numbers, groups, corrupt, decoded_from) = (name.into(), None, None, None, None);
+        Split { name, inputs, labels, numbers, groups, corrupt, decoded_from }
+    }
+
     /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.labels.len()

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::split::SplitName;
+use super::split::{Split, SplitName};
 use crate::schema::{Choice, Reader};
 
 const COUNT: std::ops::RangeInclusive<usize> = 1..=u32::MAX as usize;
@@ -78,6 +78,17 @@ pub fn chosen(subset: Option<Subset>, split: SplitName, labels: &[u32]) -> Resul
     let mut indices: Vec<u32> = turns[..count].iter().map(|&(_, _, i)| i).collect();
     indices.sort_unstable();
     Ok(Some(indices))
+}
+
+/// Returns the samples of a split that `subset` keeps.
+///
+/// # Errors
+/// Fails if the split has fewer samples than `subset` asks for.
+pub fn kept(all: Split, subset: Option<Subset>, split: SplitName) -> Result<Split> {
+    Ok(match chosen(subset, split, &all.labels)? {
+        Some(indices) => all.select(&indices),
+        None => all,
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 mod criterion;
 mod data;
-mod ema;
 mod identity;
 pub mod keys;
 mod layers;
@@ -13,10 +12,10 @@ mod packing;
 mod recipe;
 mod train_table;
 mod training;
-mod warnings;
 
 use std::cell::OnceCell;
 
+use crate::data::SplitName;
 use crate::machine::Chunk;
 use crate::methods::PostHoc;
 use crate::model::CheckpointSpec;
@@ -27,13 +26,12 @@ use crate::tasks::{self, Task};
 
 pub use criterion::Criterion;
 pub use data::{DataSpec, Validation};
-pub use ema::Ema;
 pub use identity::{Group, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, may_be_short};
 pub use layers::{is_part, load_config, over};
 use learnt::check_learnt;
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
-pub use train_table::{Batches, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
+pub use train_table::{Batches, Ema, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 use training::Images;
 pub use training::Selected;
 pub use training::Training;
@@ -198,4 +196,56 @@ impl Experiment {
         }
         all
     }
+}
+
+/// How far `ess` may lie from the number of training images, as a factor.
+const FAR: f64 = 2.0;
+
+/// Settings that are allowed and yet hardly meant, once the number of training images is known: a method's file merged over another data
+/// set than it was written for.
+impl Experiment {
+    /// Returns the number of training images that the publisher's numbers, `subset` and the held-out share give; `None`
+    /// for a set without published numbers.
+    pub fn published_training_images(&self) -> Option<usize> {
+        let all = self.data.dataset.published().images_of(SplitName::Train)?;
+        let images = match self.data.dataset.resolved().get("subset") {
+            None => all,
+            Some(toml::Value::Table(of)) => of.get("train").and_then(as_count).unwrap_or(all),
+            Some(count) => as_count(count)?,
+        };
+        Some(match self.data.validation {
+            Validation::Published => images,
+            Validation::HeldOut(share) => (images as f64 * (1.0 - share)).round() as usize,
+        })
+    }
+
+    /// Returns a sentence for each setting that does not suit this number of training images.
+    pub fn warnings(&self, images: usize) -> Vec<String> {
+        let Some(training) = &self.training else { return vec![] };
+        let mut warnings = vec![];
+        let key = &training.method.key;
+        if let Some(ess) = training.method.spec.resolved().get("ess").and_then(as_number)
+            && (ess > FAR * images as f64 || ess * FAR < images as f64)
+        {
+            warnings.push(format!(
+                "method.{key}.ess = {ess}, but there are {images} training images: it is usually their number"
+            ));
+        }
+        let steps = training.train.epochs * images.div_ceil(training.train.batch_size);
+        let warmup = training.train.warmup_steps;
+        if warmup >= steps {
+            warnings.push(format!(
+                "train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value"
+            ));
+        }
+        warnings
+    }
+}
+
+fn as_count(value: &toml::Value) -> Option<usize> {
+    value.as_integer().and_then(|count| count.try_into().ok())
+}
+
+fn as_number(value: &toml::Value) -> Option<f64> {
+    value.as_float().or(value.as_integer().map(|whole| whole as f64))
 }

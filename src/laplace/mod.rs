@@ -166,7 +166,7 @@ fn maps_of(subspace: &dyn Subspace, fitted: &Fitted) -> Result<pass::Maps> {
 
 /// Returns the graph of one particle's forward pass, from which Jacobians or gradients are taken.
 pub fn jacobian_graph(subspace: &dyn Subspace) -> Graph<'_> {
-    Graph::Weights { trained: subspace.layout(), recompute: false, own_samples: false }
+    Graph::Weights { trained: subspace.layout(), recompute: false, own_samples: false, twice: false }
 }
 
 /// Returns the noise ε `[S, C]` of a particle's draws, a pure function of (seed, draw, particle).

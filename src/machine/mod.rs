@@ -2,7 +2,6 @@
 
 mod calls;
 pub mod child;
-mod computing;
 pub mod device;
 pub mod fused;
 mod gpu_memory;
@@ -14,7 +13,7 @@ pub mod quantised;
 pub mod wait;
 pub mod workers;
 
-pub use computing::{Chunk, Precision};
+pub use device::{Chunk, Precision};
 pub use wait::Wait;
 
 /// Returns the number of cores that this process may use; 1 if the system does not tell it.

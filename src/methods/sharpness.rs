@@ -52,7 +52,7 @@ impl Sharpness {
             .boolean(ADAPTIVE)
             .about("Whether sharpness-aware steps are scaled by each parameter's size.")
             .or(false);
-        if rho.is_none() && reader.has(ADAPTIVE) {
+        if rho.is_none() && reader.sets(ADAPTIVE) {
             reader.problem(
                 ADAPTIVE,
                 "belongs to sharpness-aware steps, and there are none: set sharpness, or leave it out",

@@ -7,6 +7,7 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor_file::State;
+use crate::posterior::Posterior;
 use crate::schema::settings;
 
 settings! {
@@ -62,6 +63,15 @@ impl Last {
     /// Returns the tensors side by side, `[n, K, P]`.
     pub fn stacked(&self) -> Tensor {
         Tensor::stack(&self.tensors.iter().collect::<Vec<_>>(), 1)
+    }
+
+    /// Returns the posterior of chains at `theta: [n, P]`, of which the states are kept: a bank of them, those of a chain next to each
+    /// other, with their weights if there are some. Before the first state is kept, it is points.
+    pub fn posterior(&self, theta: &Tensor, weights: impl FnOnce() -> Option<Vec<f64>>) -> Posterior {
+        match self.count() {
+            0 => Posterior::Points { theta: theta.shallow_clone() },
+            _ => Posterior::Bank { draws: self.stacked().flatten(0, 1).to_kind(Kind::Float), weights: weights() },
+        }
     }
 
     /// Adds the tensors to those of a file, as `<name>.0`, `<name>.1`, and so on.

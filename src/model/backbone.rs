@@ -1,29 +1,102 @@
-//! The network of a checkpoint as it has been read, of any kind. A new kind of network implements [`Backbone`] and is opened in
-//! [`open`].
+//! A checkpoint of any kind as it is opened: what is asked for, the network that has been read, and what a model takes over of it. Each
+//! kind implements [`Backbone`] in its own file and says in its [entry](crate::model::kind::KindEntry) how it is opened.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::Result;
 use tch::Kind;
 
-use super::head::Words;
-use super::language::Rows;
-use super::network::{Network, Parameters, quantisable};
-use super::preparation::{AsStored, Preparation};
-use super::recognition::identify::{Evidence, Fixed, Identified};
-use super::spec::{CheckpointSpec, Kind as CheckpointKind};
-use super::stored::StoredNames;
-use super::vit::OwnHead;
-use super::{encoder, folder, language, module, sighted};
 use crate::machine::quantised::Scheme;
+use crate::model::chat::Chat;
+use crate::model::folder::Preprocessing;
+use crate::model::network::{Network, Parameters, Rows, quantisable};
+use crate::model::preparation::{Normalize, Preparation, Wording};
+use crate::model::recognition::identify::{Fixed, IdentifiedText};
+use crate::model::stored::StoredNames;
+use crate::model::vit::OwnHead;
+
+/// What a config says of a checkpoint that is to be opened.
+pub struct Opening<'a> {
+    /// The place of the checkpoint on this machine.
+    pub path: &'a Path,
+    /// What the config says of a vision transformer that its file does not tell.
+    pub fixed: &'a Fixed,
+    /// The preparation of images that a folder asks for.
+    pub usual: &'a Preprocessing,
+    /// The number of pixels per side of the images, if the config says it.
+    pub image_size: Option<i64>,
+    /// The normalisation of pixels; `None` for a network that takes no images.
+    pub normalize: Option<Normalize>,
+    /// The length of the rows of numbers that a module takes, if it takes such.
+    pub inputs: Option<i64>,
+    /// The place of the tokenizer, for kinds of which a config may name it.
+    pub tokenizer: Option<&'a Path>,
+    /// The most tokens of a text, if the config says it.
+    pub max_tokens: Option<i64>,
+    /// Whether longer texts are cut.
+    pub truncate: bool,
+    /// The text around every prompt of a language network.
+    pub chat: Option<&'a Chat>,
+    /// The fewer bits in which weights are stored.
+    pub quantize: Option<Scheme>,
+}
+
+/// A checkpoint that has been opened.
+pub struct Opened<'a> {
+    pub tower: Box<dyn Backbone>,
+    /// Reads the text tower beside an image tower; returns `None` where there is none.
+    pub text: Box<dyn Fn() -> Result<Option<IdentifiedText>> + 'a>,
+}
+
+impl Opened<'_> {
+    /// Takes the network of a checkpoint that has no text tower beside it.
+    pub fn alone(tower: impl Backbone + 'static) -> Opened<'static> {
+        Opened { tower: Box::new(tower), text: Box::new(|| Ok(None)) }
+    }
+}
+
+/// What a language network knows of words.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    pub tokenizer: &'a dyn Wording,
+    pub base: &'a Parameters,
+    /// The bound of the logits of tokens, if there is one.
+    pub logit_cap: Option<f64>,
+}
+
+/// What every checkpoint consists of.
+pub struct Held<'a> {
+    pub network: &'a dyn Network,
+    pub base: &'a Parameters,
+    /// The names that the parameters have in the checkpoint, if they have others there.
+    pub names: Option<&'a StoredNames>,
+    /// The checkpoint's own classifier.
+    pub head: Option<&'a OwnHead>,
+}
 
 /// The network of a checkpoint, still in f32 on the CPU.
 pub trait Backbone {
-    fn network(&self) -> &dyn Network;
-
-    fn base(&self) -> &Parameters;
+    fn held(&self) -> Held<'_>;
 
     fn base_mut(&mut self) -> &mut Parameters;
+
+    fn network(&self) -> &dyn Network {
+        self.held().network
+    }
+
+    fn base(&self) -> &Parameters {
+        self.held().base
+    }
+
+    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
+    fn names(&self) -> StoredNames {
+        self.held().names.cloned().unwrap_or_default()
+    }
+
+    /// Returns the checkpoint's own classifier.
+    fn own_head(&self) -> Option<&OwnHead> {
+        self.held().head
+    }
 
     /// Stores the weights of the linear layers of blocks in fewer bits, those that are not yet.
     ///
@@ -35,17 +108,9 @@ pub trait Backbone {
         self.base_mut().quantise(&layers, scheme)
     }
 
-    /// Returns the names that the parameters have in the checkpoint; none for a module, which keeps its own.
-    fn names(&self) -> StoredNames;
-
     /// Returns the family of the parameters' names in the checkpoint, such as `timm`.
     fn naming(&self) -> &'static str {
         "transformers"
-    }
-
-    /// Returns the checkpoint's own classifier.
-    fn own_head(&self) -> Option<&OwnHead> {
-        None
     }
 
     /// Returns the tokenizer and the weights of the language network, also of one that sees images; `None` if there is none.
@@ -92,332 +157,4 @@ pub struct Parts {
     pub network: Box<dyn Network>,
     pub base: Parameters,
     pub preparation: Box<dyn Preparation>,
-}
-
-/// Opens a checkpoint of a kind that has no text tower beside it. The kinds are matched here and not asked through their entries: an
-/// entry that named [`CheckpointSpec`] and [`Backbone`] would close a circle of imports, since the spec asks the entries what its keys
-/// mean, and a backbone names the tokenizer of language networks.
-///
-/// # Errors
-/// Fails if it cannot be read or does not fit the config.
-pub fn open(spec: &CheckpointSpec) -> Result<Box<dyn Backbone>> {
-    let path = spec.local()?;
-    let limit = module::Limit { tokens: spec.max_tokens, truncate: spec.truncate, ..module::Limit::default() };
-    Ok(match spec.kind {
-        CheckpointKind::Module => {
-            let wanted = match (&spec.tokenizer, spec.inputs, spec.image_size) {
-                (Some(tokenizer), ..) => module::Wanted::Texts { tokenizer: tokenizer.clone(), limit },
-                (None, Some(inputs), _) => module::Wanted::Rows(inputs),
-                (None, None, size) => {
-                    module::Wanted::Images(size.context("checkpoint.image_size: must be set for a module")?)
-                }
-            };
-            Box::new(module::open(path, &wanted)?)
-        }
-        CheckpointKind::Encoder => {
-            let tokenizer = spec.tokenizer.clone().unwrap_or_else(|| folder::home(path));
-            Box::new(encoder::open(path, &tokenizer, limit, spec.quantize)?)
-        }
-        CheckpointKind::Language => {
-            let opened = language::open(path, spec.max_tokens, spec.quantize)?;
-            Box::new(language::Opened { tokenizer: opened.tokenizer.in_chat(spec.chat.clone()), ..opened })
-        }
-        CheckpointKind::VisionLanguage => {
-            Box::new(sighted::open(path, spec.max_tokens, (spec.normalization()?, spec.quantize))?)
-        }
-        CheckpointKind::Native => bail!("{}: an image tower is opened with its text tower", path.display()),
-    })
-}
-
-/// A vision transformer that bella runs itself.
-impl Backbone for Identified {
-    fn network(&self) -> &dyn Network {
-        &self.vit
-    }
-
-    fn base(&self) -> &Parameters {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Parameters {
-        &mut self.base
-    }
-
-    fn names(&self) -> StoredNames {
-        self.names.clone()
-    }
-
-    fn naming(&self) -> &'static str {
-        self.naming.key
-    }
-
-    fn own_head(&self) -> Option<&OwnHead> {
-        self.head.as_ref()
-    }
-
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head))
-    }
-
-    fn announce(&self) -> Option<f64> {
-        let (geometry, traits) = (&self.vit.geometry, self.vit.traits);
-        tracing::info!(
-            "checkpoint: {} ViT, width {}, {} blocks, {} heads, patch {}, {} px, {}, eps {:e}",
-            self.naming.key,
-            geometry.width,
-            geometry.blocks,
-            traits.heads,
-            geometry.patch,
-            geometry.image_size(),
-            traits.activation,
-            traits.eps
-        );
-        match &self.evidence {
-            Evidence::SelfCheck { difference, .. } => {
-                tracing::debug!("self-check: relative difference {:.1e}", difference.relative);
-                Some(difference.relative)
-            }
-            Evidence::Config { reference: Some(difference) } => {
-                tracing::debug!("reference: relative difference {:.1e}", difference.relative);
-                Some(difference.relative)
-            }
-            Evidence::Config { reference: None } => {
-                tracing::info!(
-                    "checkpoint: every tensor has its place; no reference.safetensors beside it to compare features with"
-                );
-                None
-            }
-            Evidence::Code { reason } => {
-                tracing::warn!(
-                    "the archive's own forward does not run here, so the native one is not checked ({reason})"
-                );
-                None
-            }
-        }
-    }
-
-    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
-        let preparation = images(self.vit.geometry.image_size())?;
-        Ok(Parts { network: Box::new(self.vit), base: self.base, preparation })
-    }
-}
-
-/// A TorchScript module that runs by its own forward.
-impl Backbone for module::Opened {
-    fn network(&self) -> &dyn Network {
-        &self.module
-    }
-
-    fn base(&self) -> &Parameters {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Parameters {
-        &mut self.base
-    }
-
-    fn names(&self) -> StoredNames {
-        StoredNames::default()
-    }
-
-    fn naming(&self) -> &'static str {
-        "module"
-    }
-
-    fn own_head(&self) -> Option<&OwnHead> {
-        self.head.as_ref()
-    }
-
-    fn check_kind(&self, kind: Kind) -> Result<()> {
-        ensure!(
-            kind == Kind::Float,
-            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
-        );
-        Ok(())
-    }
-
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
-    }
-
-    fn announce(&self) -> Option<f64> {
-        let (module, parameters) = (&self.module, self.base.count());
-        let head = match &self.head {
-            Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
-            None => "its last operation is no linear layer, so its output counts as features".to_string(),
-        };
-        let taken = module.intake().about();
-        tracing::info!(
-            "checkpoint: a module of {parameters} parameters, {taken}, features {} wide; {head}",
-            module.feature_width()
-        );
-        if self.running_statistics {
-            tracing::info!("checkpoint: normalisation with running statistics stays in evaluation mode");
-        }
-        match module.kept_bytes() {
-            0 => tracing::warn!(
-                "checkpoint: this system does not tell how much memory the module takes, so none is planned"
-            ),
-            bytes => tracing::debug!(
-                "checkpoint: a graph keeps {:.1} MiB per {}",
-                bytes as f64 / f64::from(1 << 20),
-                module.intake().sample()
-            ),
-        }
-        None
-    }
-
-    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
-        let preparation: Box<dyn Preparation> = match (self.module.intake().image_size(), self.tokenizer) {
-            (Some(size), _) => images(size)?,
-            (None, Some(tokenizer)) => tokenizer,
-            (None, None) => Box::new(AsStored),
-        };
-        Ok(Parts { network: Box::new(self.module), base: self.base, preparation })
-    }
-}
-
-/// A text encoder that bella runs itself.
-impl Backbone for encoder::Opened {
-    fn network(&self) -> &dyn Network {
-        &self.encoder
-    }
-
-    fn base(&self) -> &Parameters {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Parameters {
-        &mut self.base
-    }
-
-    fn names(&self) -> StoredNames {
-        self.names.clone()
-    }
-
-    fn own_head(&self) -> Option<&OwnHead> {
-        self.head.as_ref()
-    }
-
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        encoder::parameters(path)
-    }
-
-    fn announce(&self) -> Option<f64> {
-        let (geometry, tokens) = (&self.encoder.geometry, self.encoder.tokens);
-        tracing::info!(
-            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads, texts of at most {tokens} tokens",
-            geometry.family.model_type,
-            geometry.family.about,
-            self.base.count(),
-            geometry.width,
-            geometry.blocks,
-            geometry.heads
-        );
-        None
-    }
-
-    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
-        Ok(Parts { network: Box::new(self.encoder), base: self.base, preparation: self.tokenizer })
-    }
-}
-
-/// A language network that bella runs itself.
-impl Backbone for language::Opened {
-    fn network(&self) -> &dyn Network {
-        &self.language
-    }
-
-    fn base(&self) -> &Parameters {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Parameters {
-        &mut self.base
-    }
-
-    fn names(&self) -> StoredNames {
-        self.names.clone()
-    }
-
-    fn words(&self) -> Option<Words<'_>> {
-        let logit_cap = self.language.geometry.traits.logit_cap;
-        Some(Words { tokenizer: &self.tokenizer, base: &self.base, logit_cap })
-    }
-
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        language::parameters(path).map(|found| (found, None))
-    }
-
-    fn announce(&self) -> Option<f64> {
-        let (geometry, tokens) = (&self.language.geometry, self.language.tokens);
-        tracing::info!(
-            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads ({} of keys), prompts of at most {tokens} tokens",
-            geometry.family.model_type,
-            geometry.family.about,
-            self.base.count(),
-            geometry.width,
-            geometry.blocks,
-            geometry.heads,
-            geometry.key_heads
-        );
-        None
-    }
-
-    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
-        Ok(Parts { network: Box::new(self.language), base: self.base, preparation: Box::new(self.tokenizer) })
-    }
-}
-
-/// A language network that sees an image, which bella runs itself.
-impl Backbone for sighted::Opened {
-    fn network(&self) -> &dyn Network {
-        &self.network
-    }
-
-    fn base(&self) -> &Parameters {
-        &self.base
-    }
-
-    fn base_mut(&mut self) -> &mut Parameters {
-        &mut self.base
-    }
-
-    fn names(&self) -> StoredNames {
-        self.names.clone()
-    }
-
-    fn words(&self) -> Option<Words<'_>> {
-        let logit_cap = self.network.language.geometry.traits.logit_cap;
-        Some(Words { tokenizer: &self.tokenizer.tokenizer, base: &self.base, logit_cap })
-    }
-
-    fn read(&mut self, rows: Rows) {
-        self.network.reads = rows;
-    }
-
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        sighted::parameters(path).map(|found| (found, None))
-    }
-
-    fn announce(&self) -> Option<f64> {
-        let (language, sight) = (&self.network.language, &self.network.sight);
-        tracing::info!(
-            "checkpoint: {} on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
-            sight.eyes.family.model_type,
-            language.geometry.family.model_type,
-            language.geometry.family.about,
-            self.base.count(),
-            language.geometry.width,
-            language.geometry.blocks,
-            sight.eyes.image_size,
-            sight.patches(),
-            language.tokens
-        );
-        None
-    }
-
-    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
-        Ok(Parts { network: Box::new(self.network), base: self.base, preparation: Box::new(self.tokenizer) })
-    }
 }

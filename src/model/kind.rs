@@ -7,15 +7,18 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::data::Medium;
+use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
 use crate::model::network::{Network, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
 
-/// The facts about a kind of checkpoint, but for the way in which it is read.
+/// The facts about a kind of checkpoint.
 pub struct KindEntry {
     /// The word of `checkpoint.kind`.
     pub word: &'static str,
+    /// Opens one.
+    pub open: for<'a> fn(&Opening<'a>) -> Result<Opened<'a>>,
     /// Returns whether such a network lies at a path, a folder or a file of weights.
     pub lies_at: fn(&Path) -> bool,
     /// Returns whether a `config.json` of this model type is that of such a network.

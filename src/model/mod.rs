@@ -11,6 +11,7 @@ pub mod head;
 pub mod kind;
 pub mod language;
 pub mod module;
+mod native;
 pub mod network;
 pub mod pieces;
 mod preparation;
@@ -22,7 +23,6 @@ pub mod values;
 pub mod vit;
 
 use std::cell::Cell;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
@@ -33,16 +33,13 @@ use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::machine::workers;
-use archive::Archive;
-use backbone::Parts;
+use backbone::{Opened, Parts};
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
 use network::{Graph, Network, Parameters, Weights};
-use recognition::identify::{Fixed, Identified, IdentifiedText, identify, identify_text};
-use spec::IMAGE_SIDES;
-use vit::Traits;
 
 pub use backbone::Backbone;
 pub use kind::{KindEntry, Outline};
+pub use native::OpenedCheckpoint;
 pub use preparation::{AsStored, Example, Normalize, Preparation, Preprocess, Texts, Wording};
 pub use spec::{CheckpointSpec, Kind as CheckpointKind, checkpoint_name};
 
@@ -65,71 +62,6 @@ pub struct Loaded {
     interpolation: Interpolation,
 }
 
-/// A checkpoint whose image tower has been read and checked.
-pub struct OpenedCheckpoint<'a> {
-    path: &'a Path,
-    fixed: Fixed,
-    /// The archive, which is needed for the text tower; `None` for a folder.
-    archive: Option<Archive>,
-    pub identified: Identified,
-}
-
-impl OpenedCheckpoint<'_> {
-    /// Opens an archive, which is self-checked, or a folder or a file of weights.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read, if its network is not known, or if the check fails.
-    pub fn open(path: &Path, fixed: Fixed) -> Result<OpenedCheckpoint<'_>> {
-        if folder::has_weights(path)? {
-            let identified = folder::identify(path, &fixed)?;
-            return Ok(OpenedCheckpoint { path, fixed, archive: None, identified });
-        }
-        let archive = Archive::open(path)?;
-        let identified = identify(&archive, fixed.clone())?;
-        Ok(OpenedCheckpoint { path, fixed, archive: Some(archive), identified })
-    }
-
-    /// Reads CLIP's text tower; `None` where there is none that bella knows.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read or if the check fails.
-    pub fn text(&self) -> Result<Option<IdentifiedText>> {
-        text_of((self.path, &self.fixed), self.archive.as_ref(), self.identified.vit.traits)
-    }
-}
-
-/// Reads the text tower of an archive, or of weights at a path with what the user says of them. `image` holds the traits
-/// of the image tower.
-fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Traits) -> Result<Option<IdentifiedText>> {
-    match archive {
-        Some(archive) => identify_text(archive, image),
-        None => folder::identify_text(path, fixed),
-    }
-}
-
-/// Opens the configured checkpoint at the configured image size.
-fn open_checkpoint(spec: &CheckpointSpec) -> Result<OpenedCheckpoint<'_>> {
-    let mut opened = OpenedCheckpoint::open(spec.local()?, spec.fixed.clone())?;
-    let Identified { vit, base, fixed_size, .. } = &mut opened.identified;
-    // A folder may say that its images are prepared at another size than the one of its position embeddings.
-    let usual = spec.usual.image_size.filter(|size| size % vit.geometry.patch == 0);
-    if let Some(size) = spec.image_size.or(usual) {
-        ensure!(
-            IMAGE_SIDES.contains(&size),
-            "{}: {} asks for images of {size} pixels per side: must be from 1 to {}; set checkpoint.image_size",
-            spec.path.display(),
-            spec.usual.file.unwrap_or("its config"),
-            IMAGE_SIDES.end()
-        );
-        if let Some(why) = fixed_size.as_ref().filter(|_| size != vit.geometry.image_size()) {
-            let own = vit.geometry.image_size();
-            bail!("{}: images of {size} pixels: {why}: set checkpoint.image_size to {own}", spec.path.display());
-        }
-        vit.resize(base, size)?;
-    }
-    Ok(opened)
-}
-
 impl Loaded {
     /// Reads a checkpoint and gives it the head that `head` describes. A head that must be computed is computed on
     /// `device`.
@@ -139,28 +71,10 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        if !checkpoint.kind.is_image_tower() {
-            let tower = backbone::open(checkpoint)?;
-            return Loaded::with_head(tower, checkpoint, head, classes, device, &|| Ok(None));
-        }
-        let opened = open_checkpoint(checkpoint)?;
-        let OpenedCheckpoint { path, fixed, archive, identified } = opened;
-        let traits = identified.vit.traits;
-        let text = || text_of((path, &fixed), archive.as_ref(), traits);
-        Loaded::with_head(Box::new(identified), checkpoint, head, classes, device, &text)
-    }
-
-    fn with_head(
-        mut tower: Box<dyn Backbone>,
-        checkpoint: &CheckpointSpec,
-        head: &dyn HeadSpec,
-        classes: &[String],
-        device: Device,
-        text: &dyn Fn() -> Result<Option<IdentifiedText>>,
-    ) -> Result<Loaded> {
+        let Opened { mut tower, text } = checkpoint.open()?;
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
-        let source = Checkpoint { path: &checkpoint.path, text, hash: &hash, device };
+        let source = Checkpoint { path: &checkpoint.path, text: &*text, hash: &hash, device };
         let (words, medium) = (tower.words(), checkpoint.medium());
         let head = head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })?;
         tower.read(head.training.rows());

@@ -69,6 +69,12 @@ pub trait Preparation {
 
 /// The words of tokens.
 pub trait Wording {
+    /// Returns the token of a word.
+    ///
+    /// # Errors
+    /// Fails if the tokenizer does not know the word, or if the word is none or several tokens.
+    fn token_of(&self, word: &str) -> Result<u32>;
+
     /// Returns the token at which a text ends.
     fn end(&self) -> Option<u32>;
 

@@ -1,7 +1,6 @@
 //! `[checkpoint]`: the pretrained network, and settings that its file does not contain.
 
 use std::cell::OnceCell;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -10,17 +9,16 @@ use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
 use crate::hub::{Place, Settings, last_part};
 use crate::machine::quantised::Scheme;
+use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
 use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
+use crate::model::native::{self, IMAGE_SIDES};
 use crate::model::preparation::Normalize;
 use crate::model::recognition::identify::Fixed;
-use crate::model::{encoder, language, module, sighted, vit};
+use crate::model::{encoder, language, module, sighted};
 use crate::schema::{Choice, Reader, hint, settings, words};
-
-/// The possible numbers of pixels per side of the images that a network takes.
-pub const IMAGE_SIDES: RangeInclusive<i64> = 1..=4096;
 
 /// The endings of files of weights, and of the index of several.
 const ENDINGS: [&str; 5] = ["pt", "pth", "safetensors", "bin", "json"];
@@ -61,7 +59,7 @@ impl Kind {
     /// Returns the entry, in which the file of each kind says what depends on it.
     pub fn entry(self) -> &'static KindEntry {
         match self {
-            Kind::Native => &vit::KIND,
+            Kind::Native => &native::KIND,
             Kind::Module => &module::KIND,
             Kind::Encoder => &encoder::KIND,
             Kind::Language => &language::KIND,
@@ -183,6 +181,28 @@ impl CheckpointSpec {
         Ok(path)
     }
 
+    /// Opens the checkpoint by the entry of its kind.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read or does not fit the config.
+    pub fn open(&self) -> Result<Opened<'_>> {
+        let &CheckpointSpec { image_size, normalize, inputs, max_tokens, truncate, quantize, .. } = self;
+        let opening = Opening {
+            path: self.local()?,
+            fixed: &self.fixed,
+            usual: &self.usual,
+            image_size,
+            normalize,
+            inputs,
+            tokenizer: self.tokenizer.as_deref(),
+            max_tokens,
+            truncate,
+            chat: self.chat.as_ref(),
+            quantize,
+        };
+        (self.kind.entry().open)(&opening)
+    }
+
     /// Returns the SHA-256 of the file, which is read once.
     ///
     /// # Errors
@@ -299,7 +319,7 @@ fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
 /// Reports keys that mean nothing to what the network takes.
 fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     let Foreign { keys, why } = (kind.entry().foreign)(medium);
-    keys.iter().filter(|key| reader.has(key)).for_each(|key| reader.problem(key, why));
+    keys.iter().filter(|key| reader.sets(key)).for_each(|key| reader.problem(key, why));
     if kind != Kind::Language && reader.has("chat") {
         reader.problem("chat", "is for language networks; others read no chats by it: leave it out");
     }

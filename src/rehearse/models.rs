@@ -9,7 +9,6 @@ use crate::model::CheckpointKind;
 use crate::model::described::Published;
 use crate::model::families::shapes;
 use crate::model::head::tokens::VOCABULARY;
-use crate::model::vit;
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Activation, Geometry, Traits};
 use crate::rehearse::clip::{Around, Clip};
@@ -241,7 +240,12 @@ impl Shape {
         match self {
             Shape::Archive(_) if kind.is_image_tower() => Ok(()),
             Shape::Archive(model) => {
-                bail!("checkpoint.kind = \"{}\": {} is of kind \"{}\"", kind.word(), model.about, vit::KIND.word)
+                bail!(
+                    "checkpoint.kind = \"{}\": {} is of kind \"{}\"",
+                    kind.word(),
+                    model.about,
+                    CheckpointKind::Native.word()
+                )
             }
             Shape::Folder(published) => published.check_kind(kind),
         }

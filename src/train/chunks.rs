@@ -146,8 +146,9 @@ impl<'a> Step<'a> {
         // Trainings that share passes put their rows together.
         let matrices = matrices + u64::from(self.trainings > 1);
         let own_samples = spec.batches == Batches::Independent;
-        let mut pass = model.need(Graph::Weights { trained: *layout, recompute: spec.recompute, own_samples });
-        if self.method.differentiates_pixels() {
+        let (recompute, twice) = (spec.recompute, self.method.differentiates_pixels());
+        let mut pass = model.need(Graph::Weights { trained: *layout, recompute, own_samples, twice });
+        if twice {
             /// The graph of a pass, the same of its gradients, and what the second pass back makes of both: an estimate.
             const GRAPHS: u64 = 3;
             let whole = model.need(Graph::Samples { budgets: 1 });

@@ -8,7 +8,6 @@ mod context;
 mod directions;
 mod flipout;
 mod gradient;
-mod history;
 mod input_gradients;
 mod likelihood;
 mod meter;

@@ -6,15 +6,15 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use super::context::Context;
-use super::history;
 use super::particles::Particles;
-use super::progress::{ADVICE, Progress};
+use super::progress::{ADVICE, EpochRow, Progress};
 use crate::base::files::is_there;
 use crate::base::tensor_file::{RUN, State};
 use crate::machine::Chunk;
 use crate::machine::device::{name, precision_name};
 use crate::machine::memory::{ChunkSize, Chunker};
 use crate::machine::parallel::ProcessGroup;
+use crate::results::store::{self, Row, Table};
 use crate::run::RunFolder;
 use crate::subspace::Layout;
 use crate::subspace::layout::LAYOUT;
@@ -111,7 +111,7 @@ impl<'a> Saver<'a> {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn write_history(&self, progress: &Progress) -> Result<()> {
-        if self.group.is_main() { history::write(self.folder, &progress.rows) } else { Ok(()) }
+        if self.group.is_main() { write_history(self.folder, &progress.rows) } else { Ok(()) }
     }
 
     /// Continues from the content of a resume file and logs from which step.
@@ -198,4 +198,22 @@ pub fn stored_threads(asked: Option<i32>, state: Option<&State>, group: &Process
         ),
         _ => Ok(Some(stored)),
     }
+}
+
+/// Writes the whole of `train.csv`, as happens after every epoch.
+fn write_history(run: &RunFolder, rows: &[EpochRow]) -> Result<()> {
+    let mut table = Table::default();
+    for row in rows {
+        let mut cells = cells(row);
+        cells.push(RUN, run.id());
+        table.append(&cells);
+    }
+    store::write(&run.history(), &table)
+}
+
+/// Returns the row of `train.csv` of an epoch.
+fn cells(row: &EpochRow) -> Row {
+    let mut cells = Row::new();
+    row.values().into_iter().for_each(|(column, value)| cells.push_number(column, value));
+    cells
 }

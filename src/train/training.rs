@@ -10,10 +10,11 @@ use super::context::Context;
 use super::meter::Meter;
 use super::observers::Observers;
 use super::particles::Particles;
+use super::progress::EpochRow;
 use super::record::{self, Finished};
 use super::saver::Saver;
 use super::validation::{Selector, Validator};
-use super::{directions, history, spread};
+use super::{directions, spread};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;
 use crate::machine::memory::Chunker;
@@ -126,7 +127,7 @@ impl<'a> Training<'a> {
         particles.align(context.group())?;
         let row = validator.row(particles, meter.images_per_second())?;
         selector.offer(&row, particles);
-        history::announce(&self.whose, &row, context.spec().epochs, &particles.warnings(&row));
+        announce(&self.whose, &row, context.spec().epochs, &particles.warnings(&row));
         observers.epoch(&row);
         particles.progress.finish_epoch(row);
         saver.write_history(&particles.progress)?;
@@ -152,4 +153,29 @@ impl<'a> Training<'a> {
         let record = record::trained(&context, &particles, selector);
         Ok(Finished { record, posterior: selector.posterior(particles) })
     }
+}
+
+/// Logs an epoch and the method's warnings about it. Every line begins with `whose`.
+fn announce(whose: &str, row: &EpochRow, epochs: usize, warnings: &[String]) {
+    warnings.iter().for_each(|warning| tracing::warn!("{whose}epoch {}: {warning}", row.epoch));
+    tracing::info!("{whose}{}", describe(row, epochs));
+    describe_diagnostics(row).iter().for_each(|line| tracing::debug!("{whose}{line}"));
+}
+
+/// Returns the line for the terminal.
+fn describe(row: &EpochRow, epochs: usize) -> String {
+    let mut text = format!("epoch {}/{epochs}  loss {:.4}", row.epoch, row.train_loss);
+    if let Some(nll) = row.validation_nll {
+        text += &format!("  validation NLL {nll:.4}");
+    }
+    if let Some(accuracy) = row.validation_accuracy {
+        text += &format!(", accuracy {:.2} %", accuracy * 100.0);
+    }
+    text + &row.images_per_second.map_or(String::new(), |rate| format!("  {rate:.0} images/s"))
+}
+
+/// Returns the line of the method's diagnostics, for the run's log; `None` if it has none.
+fn describe_diagnostics(row: &EpochRow) -> Option<String> {
+    let values: Vec<String> = row.diagnostics.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect();
+    (!values.is_empty()).then(|| format!("epoch {}: {}", row.epoch, values.join("  ")))
 }

@@ -46,16 +46,17 @@ fn with(old: &str, new: &str) -> String {
 }
 
 /// Folders of files that are experiments by themselves.
-const EXPERIMENTS: [&str; 6] =
+pub const EXPERIMENTS: [&str; 6] =
     ["configs", "configs/bayesadapt", "configs/commonsense", "configs/glue", "configs/ivon", "configs/vtab"];
 /// Folders of experiments on free answers, which not every method learns.
-const ANSWERS: [&str; 1] = ["configs/vqa"];
+pub const ANSWERS: [&str; 1] = ["configs/vqa"];
 /// Folders of experiments on numbers, which not every method learns.
-const NUMBERS: [&str; 1] = ["configs/regression"];
+pub const NUMBERS: [&str; 1] = ["configs/regression"];
 /// Folders of files to merge after one.
-const PARTS: [&str; 2] = ["configs/methods", "configs/layers"];
+pub const PARTS: [&str; 2] = ["configs/methods", "configs/layers"];
 
-fn all(folders: &[&str]) -> Vec<PathBuf> {
+/// The configs of folders.
+pub fn all(folders: &[&str]) -> Vec<PathBuf> {
     folders.iter().flat_map(|folder| toml_files(folder)).collect()
 }
 

@@ -120,14 +120,24 @@ fn the_readme_fits_a_page_and_its_links_lead_somewhere() {
     }
 }
 
-/// A file that a page or a guide names exists, so that moving a file mends the pages as well.
+/// Every page and guide.
+fn pages() -> Vec<String> {
+    let docs = std::fs::read_dir(repository("docs")).unwrap().map(|entry| entry.unwrap().file_name());
+    let docs = docs.map(|name| format!("docs/{}", name.to_string_lossy())).filter(|name| name.ends_with(".md"));
+    docs.chain(["README.md", "CONTRIBUTING.md"].map(String::from)).collect()
+}
+
+/// A file or folder of the source tree that a page or a guide names exists, so that moving a file mends the pages as well.
 #[test]
-fn source_files_that_pages_name_exist() {
-    for name in ["docs/internals.md", "docs/data.md", "docs/networks.md", "CONTRIBUTING.md"] {
-        let text = page(name);
-        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
-        let paths =
-            words.filter(|word| (word.starts_with("src/") || word.starts_with("tests/")) && word.ends_with(".rs"));
+fn files_that_pages_name_exist() {
+    for name in pages() {
+        let text = page(&name);
+        // The start of several names, such as `scripts/compare_*.py`, ends in front of the star.
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-*".contains(c)));
+        let paths = words.map(|word| word.trim_end_matches('.')).filter(|word| {
+            let folders = ["src/", "tests/", "scripts/", "configs/", "docs/", "assets/"];
+            folders.iter().any(|folder| word.starts_with(folder)) && !word.contains('*')
+        });
         // A section that begins with a file has it for an example of what there could be, in a folder that there is.
         let sections = text.split("\n### ").skip(1).filter_map(|section| section.split_once("\n\n"));
         let examples: Vec<&str> = sections.filter_map(|(_, body)| body.strip_prefix('`')?.split('`').next()).collect();
@@ -135,7 +145,59 @@ fn source_files_that_pages_name_exist() {
             let folder = std::path::Path::new(path).parent().map(|folder| repository(&folder.to_string_lossy()));
             examples.contains(&path) && folder.is_some_and(|folder| folder.is_dir())
         };
-        let missing = paths.filter(|path| !could_be(path) && !repository(path).is_file());
+        let missing = paths.filter(|path| !could_be(path) && !repository(path).exists());
         assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "{name}");
     }
+}
+
+/// The rows of the first table below a heading of a page, as cells.
+fn rows(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let below = page.split_once(heading).unwrap_or_else(|| panic!("no {heading}")).1;
+    let lines = below.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_string()).collect();
+    lines.skip(2).map(cells).collect()
+}
+
+/// The words of a cell that stand as code.
+fn code(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_path_through_training_has_the_files_that_it_counts() {
+    let internals = page("docs/internals.md");
+    let mut all = 0;
+    for row in rows(&internals, "## A path through `bella train`") {
+        let mut files = Vec::new();
+        for part in row[1].split(';') {
+            let folder =
+                part.trim().strip_prefix('`').and_then(|part| part.split_once("`: ")).map_or("", |(folder, _)| folder);
+            files.extend(
+                code(part).into_iter().filter(|word| word.ends_with(".rs")).map(|file| format!("src/{folder}{file}")),
+            );
+        }
+        let missing: Vec<&String> = files.iter().filter(|file| !repository(file).is_file()).collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", row[0]);
+        assert_eq!(files.len().to_string(), row[2], "{}", row[0]);
+        all += files.len();
+    }
+    assert!(internals.contains(&format!("These are {all} files.")), "{all} files");
+}
+
+#[test]
+fn the_floor_plan_of_the_page_is_that_of_the_library() {
+    let library = page("src/lib.rs");
+    let modules: Vec<&str> =
+        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let mut next = 0;
+    let internals = page("docs/internals.md");
+    for row in rows(&internals, "## The floor plan") {
+        let mut named = code(&row[2]);
+        let mut own = modules[next..modules.len().min(next + named.len())].to_vec();
+        next += named.len();
+        named.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(named, own, "{}: the modules of src/lib.rs in their order", row[0]);
+    }
+    assert_eq!(next, modules.len());
 }

@@ -35,6 +35,7 @@ mod report;
 mod resume;
 mod runs;
 mod sampling;
+mod saved_configs;
 mod search;
 mod sensitivity;
 mod shifted_sets;

@@ -74,15 +74,8 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     let theta = particle(&*subspace);
     let pixels = (Tensor::arange(i64::from(IMAGES) * 3 * 32 * 32, (Kind::Int64, Device::Cpu)) * 7919).remainder(256);
     let pixels = Vec::<u8>::try_from(pixels.to_kind(Kind::Uint8)).unwrap();
-    let split = Split {
-        name: "x/train".into(),
-        inputs: Inputs::Packed(Packed { pixels, height: 32, width: 32 }),
-        labels: vec![0; IMAGES as usize],
-        numbers: None,
-        groups: None,
-        corrupt: None,
-        decoded_from: None,
-    };
+    let split =
+        Split::new("x/train", Inputs::Packed(Packed { pixels, height: 32, width: 32 }), vec![0; IMAGES as usize]);
     let set = SampleSet::new(split, Device::Cpu, 1).unwrap();
     let indices: Vec<u32> = (0..IMAGES).collect();
 

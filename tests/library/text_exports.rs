@@ -10,7 +10,7 @@ use bella::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, of_texts};
 use bella::model::folder::Preprocessing;
 use bella::model::module::Limit;
 use bella::model::network::{Network, Weights};
-use bella::model::{encoder, language, sighted};
+use bella::model::{Wording, encoder, language, sighted};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

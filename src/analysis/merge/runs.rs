@@ -161,7 +161,7 @@ pub fn squared_gradients(
     let mut sum = Tensor::zeros([parameters], (Kind::Double, theta.device()));
     let mut rng = stream(seed, Purpose::Posterior, &[1]);
     let at_once = layout.copies_at_once();
-    let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true };
+    let graph = Graph::Weights { trained: layout, recompute: false, own_samples: true, twice: false };
     // The memory of the sum and of the copies.
     let fixed = 8 * parameters as u64 + layout.copies_bytes();
     let chunker = model.plan("squared gradients", graph, (at_once, fixed), ROOM_ELSEWHERE)?;

@@ -81,6 +81,9 @@ impl Sized {
 
     fn of_vit((name, vit): (String, Vit), base: Parameters, (kind, checkpoint_bytes): (Kind, u64)) -> Sized {
         let longest = Sample::of_image(vit.geometry.image_size());
+        // The weights are needed no more, and the device of the estimate may be another one than theirs.
+        let sizes = base.all().iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
+        let base = Parameters::without_memory(sizes, kind);
         Sized { name, network: Box::new(vit), longest, patches: None, tokenizer: None, base, kind, checkpoint_bytes }
     }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::base::files::put;
 use crate::base::pickle::{self, Id, Pickle, Value};
 use crate::data::small::planar;
-use crate::data::subset::{Subset, chosen};
+use crate::data::subset::{Subset, kept};
 use crate::data::{Inputs, Packed, Split, SplitName};
 
 const SIDE: usize = 32;
@@ -67,20 +67,8 @@ pub fn load(name: &str, files: &[PathBuf], layout: &Layout, split: SplitName, su
         }
     }
     let images = Inputs::Packed(Packed { pixels, height: SIDE, width: SIDE });
-    let all = Split {
-        name: format!("{name}/{split}"),
-        inputs: images,
-        labels,
-        numbers: None,
-        groups: None,
-        corrupt: None,
-        decoded_from: None,
-    };
-    let kept = chosen(subset, split, &all.labels).with_context(|| format!("data.{name}"))?;
-    Ok(match kept {
-        Some(indices) => all.select(&indices),
-        None => all,
-    })
+    let all = Split::new(format!("{name}/{split}"), images, labels);
+    kept(all, subset, split).with_context(|| format!("data.{name}"))
 }
 
 fn read(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {

@@ -14,7 +14,7 @@ use md5::{Digest, Md5};
 use crate::base::files::put;
 use crate::data::read::{cifar, npy};
 use crate::data::small::{Sizes, SmallSet, value};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::versions::{CORRUPTIONS, SEVERITIES};
 use crate::data::{Dataset, Inputs, Packed, Request, Split, SplitName, Subset, Version};
 use crate::schema::{Reader, settings, suggest};
@@ -121,17 +121,8 @@ impl Dataset for CifarC {
         let labels = self.labels(&labels)?[rows.start as usize..rows.end as usize].to_vec();
         let pixels = npy::byte_rows(&file, &[5 * self.images, SIDE, SIDE, 3], rows)?;
         let images = Inputs::Packed(Packed { pixels: planar(&pixels), height: SIDE as usize, width: SIDE as usize });
-        let all = Split {
-            name: format!("{key}/{version}"),
-            inputs: images,
-            labels,
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        };
-        let kept = chosen(self.subset, SplitName::Test, &all.labels).with_context(|| format!("data.{key}"))?;
-        Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
+        let all = Split::new(format!("{key}/{version}"), images, labels);
+        kept(all, self.subset, SplitName::Test).with_context(|| format!("data.{key}"))
     }
 }
 

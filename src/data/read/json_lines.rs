@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::data::subset::chosen;
+use crate::data::subset::{chosen, kept};
 use crate::data::{Inputs, Split, SplitName, Subset, Texts};
 
 /// A text with its label.
@@ -83,17 +83,6 @@ fn of_texts(
     (texts, labels, numbers): (Texts, Vec<u32>, Option<Vec<f32>>),
     subset: Option<Subset>,
 ) -> Result<Split> {
-    let all = Split {
-        name: format!("{key}/{name}"),
-        inputs: Inputs::Texts(texts),
-        labels,
-        numbers,
-        groups: None,
-        corrupt: None,
-        decoded_from: None,
-    };
-    Ok(match chosen(subset, name, &all.labels)? {
-        Some(indices) => all.select(&indices),
-        None => all,
-    })
+    let all = Split { numbers, ..Split::new(format!("{key}/{name}"), Inputs::Texts(texts), labels) };
+    kept(all, subset, name)
 }

@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 
 use crate::data::small::{Sizes, SmallSet};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::Originals;
 use crate::schema::settings;
@@ -76,20 +76,9 @@ impl Digits {
         let labels = records.chunks_exact(RECORD).map(|record| u32::from(record[0])).collect();
         let pixels = records.chunks_exact(RECORD).flat_map(|record| record[1..].repeat(3)).collect();
         let images = Inputs::Packed(Packed { pixels, height: SIDE, width: SIDE });
-        let all = Split {
-            name: format!("digits/{split}"),
-            inputs: images,
-            labels,
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        };
+        let all = Split::new(format!("digits/{split}"), images, labels);
         // The digits take turns in a subset, also where they are numbers.
-        let split = match chosen(self.subset, split, &all.labels)? {
-            Some(indices) => all.select(&indices),
-            None => all,
-        };
+        let split = kept(all, self.subset, split)?;
         if !self.numbers {
             return Ok(split);
         }

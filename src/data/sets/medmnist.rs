@@ -101,15 +101,11 @@ impl Dataset for MedMnist {
         let kept = chosen(self.subset, split, &labels).context("data.medmnist")?;
         let pixels = self.pixels(&mut npz, (split, labels.len()), kept.as_deref())?;
         let side = self.size as usize;
-        Ok(Split {
-            name: format!("{}/{split}", self.stem()),
-            inputs: Inputs::Packed(Packed { pixels, height: side, width: side }),
-            labels: kept.map_or_else(|| labels.clone(), |kept| kept.iter().map(|at| labels[*at as usize]).collect()),
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        })
+        Ok(Split::new(
+            format!("{}/{split}", self.stem()),
+            Inputs::Packed(Packed { pixels, height: side, width: side }),
+            kept.map_or_else(|| labels.clone(), |kept| kept.iter().map(|at| labels[*at as usize]).collect()),
+        ))
     }
 }
 

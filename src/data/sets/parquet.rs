@@ -14,7 +14,7 @@ use crate::data::read::json_lines::{Label, Pairs};
 use crate::data::read::splits::splits;
 use crate::data::read::tables::{Numbers, Tables, groups};
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::table::{Column, write};
 use crate::data::{Dataset, Entry, Medium, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
@@ -233,8 +233,7 @@ impl Dataset for Parquet {
         if let Some(kept) = drawn {
             all = all.select(&kept);
         }
-        let kept = chosen(self.files.subset(), split, &all.labels).context("data.parquet")?;
-        Ok(kept.map_or_else(|| all.clone(), |kept| all.select(&kept)))
+        kept(all, self.files.subset(), split).context("data.parquet")
     }
 }
 

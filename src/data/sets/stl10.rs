@@ -11,7 +11,7 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::repeated;
 use crate::data::read::mat::row_major;
 use crate::data::small::{Sizes, SmallSet, value};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::hub::originals::{Original, Originals};
 use crate::schema::{Reader, settings, words};
@@ -135,8 +135,7 @@ impl Dataset for Stl10 {
         check_sizes((&images, pixels.len()), (&labels, published.len()))?;
         let all = self.split(split, &pixels, &published, &labels)?;
         ensure!(!all.is_empty(), "{}: no image of the classes {}", labels.display(), self.classes.join(", "));
-        let kept = chosen(self.subset, split, &all.labels).context("data.stl10")?;
-        Ok(kept.map_or_else(|| all.clone(), |indices| all.select(&indices)))
+        kept(all, self.subset, split).context("data.stl10")
     }
 }
 
@@ -157,15 +156,7 @@ impl Stl10 {
             }
         }
         let images = Inputs::Packed(Packed { pixels: kept, height: SIDE, width: SIDE });
-        Ok(Split {
-            name: format!("stl10/{split}"),
-            inputs: images,
-            labels,
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        })
+        Ok(Split::new(format!("stl10/{split}"), images, labels))
     }
 }
 

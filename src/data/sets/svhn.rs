@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::data::read::mat::{self, Array, Value, row_major};
 use crate::data::read::tables::PackedSplit;
 use crate::data::small::{Sizes, SmallSet, planar};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
@@ -80,20 +80,8 @@ impl Dataset for Svhn {
         let file = self.file(split);
         let labels = labels(&file)?;
         let images = Inputs::Packed(Packed { pixels: labels.1, height: SIDE, width: SIDE });
-        let all = Split {
-            name: format!("svhn/{split}"),
-            inputs: images,
-            labels: labels.0,
-            numbers: None,
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        };
-        let kept = chosen(self.subset, split, &all.labels).context("data.svhn")?;
-        Ok(match kept {
-            Some(indices) => all.select(&indices),
-            None => all,
-        })
+        let all = Split::new(format!("svhn/{split}"), images, labels.0);
+        kept(all, self.subset, split).context("data.svhn")
     }
 }
 

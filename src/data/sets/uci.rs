@@ -13,7 +13,7 @@ use crate::base::files::{put, read_text};
 use crate::data::numbers::{Scale, number};
 use crate::data::rows::Rows;
 use crate::data::small::{Sizes, SmallSet, value};
-use crate::data::subset::chosen;
+use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Inputs, Medium, Request, Split, SplitName, Subset};
 use crate::hub::originals::Originals;
 use crate::schema::settings;
@@ -164,19 +164,13 @@ impl Uci {
             let cell = |(column, scale): (&usize, &Scale)| ((f64::from(row[*column]) - scale.mean) / scale.std) as f32;
             columns.iter().zip(&scales).map(cell).collect::<Vec<_>>()
         };
-        let all = Split {
-            name: format!("{}/{}/{split}-{}", ENTRY.key, self.name, self.split),
-            inputs: Inputs::Rows(Rows { values: rows.iter().flat_map(cells).collect(), width: columns.len() }),
-            labels: vec![0; rows.len()],
-            numbers: Some(rows.iter().map(|row| table.rows[*row][target]).collect()),
-            groups: None,
-            corrupt: None,
-            decoded_from: None,
-        };
-        Ok(match chosen(self.subset, split, &all.labels).context("data.uci")? {
-            Some(kept) => all.select(&kept),
-            None => all,
-        })
+        let all = Split::new(
+            format!("{}/{}/{split}-{}", ENTRY.key, self.name, self.split),
+            Inputs::Rows(Rows { values: rows.iter().flat_map(cells).collect(), width: columns.len() }),
+            vec![0; rows.len()],
+        )
+        .with_numbers(rows.iter().map(|row| table.rows[*row][target]).collect());
+        kept(all, self.subset, split).context("data.uci")
     }
 }
 

@@ -284,11 +284,11 @@ struct Adapted : torch::autograd::Function<Adapted> {
 
 // x sigmoid(1.702 x). The numbers are those of libtorch's operations; only x is kept, and the gradient is one pass.
 struct QuickGelu : torch::autograd::Function<QuickGelu> {
-    static Tensor plainly(const Tensor& x) { return at::mul(x, at::sigmoid(at::mul(x, 1.702))); }
+    static Tensor plainly(const Tensor& x) { return at::mul(x, at::sigmoid(at::mul(x, kQuickSlope))); }
 
     static Tensor forward(AutogradContext* context, const Tensor& x) {
         context->save_for_backward({x});
-        return at::mul(x, 1.702).sigmoid_().mul_(x);
+        return at::mul(x, kQuickSlope).sigmoid_().mul_(x);
     }
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {

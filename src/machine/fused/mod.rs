@@ -13,6 +13,9 @@ use torch_sys::C_tensor;
 use super::calls::made;
 use super::linear_kernels::by_onednn;
 
+/// The factor of x in the sigmoid of QuickGELU. `rows.h` has it for the gradient.
+pub const QUICK_SLOPE: f64 = 1.702;
+
 /// The largest number of tokens of which each reads all in the one pass. With more of them, libtorch's blocks are faster.
 const MOST_TOKENS: i64 = 64;
 
@@ -56,12 +59,8 @@ impl Adapted<'_> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
         let fits = [1, self.a.size()[0]].contains(&x.size()[0]) && self.b.size()[0] == self.a.size()[0];
-        let serves = fits
-            && serves(x)
-            && frozen(self.weight)
-            && self.bias.is_none_or(frozen)
-            && factor(self.a)
-            && factor(self.b);
+        let serves =
+            fits && takes(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
         serves.then(|| {
             let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
@@ -75,7 +74,7 @@ impl Adapted<'_> {
 /// Returns what tokens read of each other, `[S, T, heads · D]`, for queries, keys and values `[S, T, 3 · heads · D]`; `None` if it is left to
 /// libtorch's operations.
 pub fn attention(qkv: &Tensor, heads: i64) -> Option<Tensor> {
-    let serves = serves(qkv) && qkv.size()[1] <= MOST_TOKENS;
+    let serves = takes(qkv) && qkv.size()[1] <= MOST_TOKENS;
     // SAFETY: as above.
     serves.then(|| made(|message| unsafe { bella_attention(qkv.as_ptr(), heads, message) }))
 }
@@ -83,21 +82,26 @@ pub fn attention(qkv: &Tensor, heads: i64) -> Option<Tensor> {
 /// Returns x sigmoid(1.702 x), to the bit as libtorch's operations compute it; `None` if it is left to them.
 pub fn quick_gelu(x: &Tensor) -> Option<Tensor> {
     // SAFETY: as above.
-    serves(x).then(|| made(|message| unsafe { bella_quick_gelu(x.as_ptr(), message) }))
+    takes(x).then(|| made(|message| unsafe { bella_quick_gelu(x.as_ptr(), message) }))
 }
 
-/// Returns whether the passes here are faster than libtorch's for numbers like these.
-fn serves(x: &Tensor) -> bool {
+/// Returns whether `x` is left to the passes here.
+fn takes(x: &Tensor) -> bool {
+    x.numel() > 0 && serves(x.kind(), x.device())
+}
+
+/// Returns whether the passes here are faster than libtorch's for numbers of a type on a device.
+pub fn serves(kind: Kind, device: Device) -> bool {
     // 16 numbers at once with AVX-512, 8 with AVX2, else 0: other processors have not been measured.
     // SAFETY: it takes nothing and lets no exception out.
     static VECTORS: LazyLock<i64> = LazyLock::new(|| unsafe { bella_vectors() });
-    let least = match x.kind() {
+    let least = match kind {
         Kind::Float => 8,
         // Without AVX-512, numbers of bf16 take longer to convert than is gained.
         Kind::BFloat16 => 16,
         _ => return false,
     };
-    x.device() == Device::Cpu && x.numel() > 0 && *VECTORS >= least
+    device == Device::Cpu && *VECTORS >= least
 }
 
 #[cfg(test)]
@@ -238,7 +242,7 @@ mod tests {
     #[test]
     fn quick_gelu_is_libtorchs_to_the_bit_and_its_gradients_are_near() {
         tch::manual_seed(5);
-        let plain = |x: &Tensor| x * (x * 1.702).sigmoid();
+        let plain = |x: &Tensor| x * (x * QUICK_SLOPE).sigmoid();
         // A gradient of a gradient is by libtorch's operations, which round after each.
         for (kind, tolerance, twice) in [(Kind::Float, 1e-6, 5e-6), (Kind::BFloat16, 1e-2, 5e-2)] {
             // More numbers than one row has; some so large that the sigmoid is 0 or 1.

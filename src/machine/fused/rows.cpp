@@ -50,10 +50,12 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
     }
 }
 
+constexpr float kSlope = float(kQuickSlope);
+
 void quick_gelu_back(const float* x, float* __restrict gradient, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-        const float share = 1.0f / (1.0f + exp_of(-1.702f * x[i]));
-        gradient[i] *= share + 1.702f * x[i] * (share * (1.0f - share));
+        const float share = 1.0f / (1.0f + exp_of(-kSlope * x[i]));
+        gradient[i] *= share + kSlope * x[i] * (share * (1.0f - share));
     }
 }
 

@@ -7,6 +7,9 @@
 // The number of rows of adapters is a multiple of this: those that are missing are zeros.
 constexpr int64_t kRankStep = 4;
 
+// The factor of x in the sigmoid of QuickGELU, as in mod.rs.
+constexpr double kQuickSlope = 1.702;
+
 // Heads of one sample: `tokens` rows of `channels` numbers each, of which one begins `stride` numbers after the other.
 struct Heads {
     const float *query, *key, *value;
@@ -35,7 +38,7 @@ struct RowKernels {
     void (*outer)(float* sum, const float* low, const Numbers& v, int64_t rows, int64_t count, int64_t rank);
     // to = the transpose of w + sum of b[r, o] a[r, i], for w [outputs, inputs] with rows `stride` apart and to [inputs, outputs].
     void (*merge)(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank);
-    // gradient *= the derivative of x sigmoid(1.702 x).
+    // gradient *= the derivative of x sigmoid(kQuickSlope x).
     void (*quick_gelu_back)(const float* x, float* gradient, int64_t count);
     // What each token reads, [tokens, channels] with rows `out_stride` apart; `scratch` has scratch_of(tokens, channels) numbers.
     void (*attend)(const Heads& heads, float* out, int64_t out_stride, float* scratch);

@@ -27,7 +27,7 @@ mod settings;
 use std::collections::VecDeque;
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::host_f64;
@@ -210,14 +210,8 @@ impl Method for Chain {
         self.kept.count() > 0
     }
 
-    /// Before the first kept state, points: there is no bank yet.
     fn posterior(&self, theta: &Tensor) -> Posterior {
-        if !self.has_posterior() {
-            return Posterior::Points { theta: theta.shallow_clone() };
-        }
-        // A chain's states are next to each other.
-        let draws = self.kept.stacked().flatten(0, 1).to_kind(Kind::Float);
-        Posterior::Bank { draws, weights: self.weights(theta.size()[0]) }
+        self.kept.posterior(theta, || self.weights(theta.size()[0]))
     }
 
     fn remarks(&self) -> Result<Vec<String>> {

@@ -103,7 +103,7 @@ impl Cycles {
             .float("exploration", limits::from_below(0.0, 1.0))
             .about("Share of a cycle, its first steps, without noise and without snapshots.")
             .or(0.8);
-        if cycle.is_none() && reader.has("exploration") {
+        if cycle.is_none() && reader.sets("exploration") {
             reader.problem("exploration", "is the share of a cycle, and there is none: set cycle, or leave it out");
         }
         cycle.map(|cycle| Cycles { cycle: cycle as i64, exploration })

@@ -1,5 +1,5 @@
 use super::*;
-use tch::Device;
+use tch::{Device, Kind};
 
 use crate::base::golden::{Golden, near};
 use crate::methods::snapshots::Schedule;

@@ -22,7 +22,7 @@ settings! {
         /// Number of particles.
         particles: i64, in 1..=MAX_PARTICLES;
         /// SHA-256 of each imported adapter or model; `bella import` writes this.
-        sources: Vec<String> = Vec::new();
+        sources: Vec<String> = Vec::new(), omit Vec::new();
     }
 }
 

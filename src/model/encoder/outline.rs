@@ -1,24 +1,28 @@
-//! A text encoder as its config describes it, and the entry of its kind.
+//! A text encoder as its config describes it, the entry of its kind, and what a model takes over of one that has been opened.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Encoder, Geometry, is_encoder, sizes};
+use super::{Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
 use crate::data::Medium;
+use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
 use crate::model::chat::Chat;
 use crate::model::families::encoders::encoder;
+use crate::model::folder::home;
 use crate::model::kind::{
     Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SIZE_KEYS, StandIn, TextSizes, TokenizerAt,
 };
 use crate::model::module::{Limit, Tokenizer};
-use crate::model::network::{Network, Rows};
+use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::Preparation;
 use crate::model::values::Values;
+use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "encoder",
+    open: opened,
     lies_at: is_encoder,
     reads: |model_type| encoder(model_type).is_some(),
     is_folder: true,
@@ -36,6 +40,46 @@ pub static KIND: KindEntry = KindEntry {
         why: "means nothing to a text encoder, whose config.json says everything: leave it out",
     },
 };
+
+/// Opens the text encoder of a config.
+fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
+    let limit = Limit { tokens: opening.max_tokens, truncate: opening.truncate, ..Limit::default() };
+    let tokenizer = opening.tokenizer.map_or_else(|| home(opening.path), Path::to_path_buf);
+    open(opening.path, &tokenizer, limit, opening.quantize).map(backbone::Opened::alone)
+}
+
+/// A text encoder that bella runs itself.
+impl Backbone for Opened {
+    fn held(&self) -> Held<'_> {
+        Held { network: &self.encoder, base: &self.base, names: Some(&self.names), head: self.head.as_ref() }
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        parameters(path)
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (geometry, tokens) = (&self.encoder.geometry, self.encoder.tokens);
+        tracing::info!(
+            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads, texts of at most {tokens} tokens",
+            geometry.family.model_type,
+            geometry.family.about,
+            self.base.count(),
+            geometry.width,
+            geometry.blocks,
+            geometry.heads
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.encoder), base: self.base, preparation: self.tokenizer })
+    }
+}
 
 /// Writes the sizes of a stand-in into a publisher's config. Positions stay as many as published.
 fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {

@@ -18,9 +18,10 @@ use crate::base::tensor::capped;
 use crate::data::Medium;
 use crate::data::numbers::Scale;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
-use crate::model::language::{OUTPUT, Rows, Tokenizer};
+use crate::model::backbone::Words;
+use crate::model::families::OUTPUT;
 use crate::model::network::ops::{Dual, Tangents, dual};
-use crate::model::network::{Parameters, Weights};
+use crate::model::network::{Rows, Weights};
 use crate::model::recognition::identify::IdentifiedText;
 use crate::model::vit::OwnHead;
 use crate::schema::{Reader, Resolved};
@@ -63,15 +64,6 @@ pub struct HeadContext<'a> {
     /// The kind of samples that the network takes.
     pub medium: Medium,
     pub checkpoint: Checkpoint<'a>,
-}
-
-/// What a language network knows of words.
-#[derive(Clone, Copy)]
-pub struct Words<'a> {
-    pub tokenizer: &'a Tokenizer,
-    pub base: &'a Parameters,
-    /// The bound of the logits of tokens, if there is one.
-    pub logit_cap: Option<f64>,
 }
 
 /// The checkpoint, from which a head may read a text tower.

@@ -346,7 +346,7 @@ mod tests {
         let last = 10 * (16 + 2 * 12) + 16 + 2 * 24 + 3 * 24 + 2 * 6;
         assert_eq!(pass(Graph::Samples { budgets: 1 }).entries(), with_graph + mask + 2 * whole + last);
         // Gradients begin at the queries of the second block: neither its first norm nor its keys and values have some.
-        let weights = |recompute| Graph::Weights { trained: &Queries, recompute, own_samples: true };
+        let weights = |recompute| Graph::Weights { trained: &Queries, recompute, own_samples: true, twice: false };
         let second = 10 * (16 + 2 * 24 + 2 * 12 + 16 + 3 * 24 + 24) + mask;
         let found = pass(weights(false)).entries();
         assert_eq!(found, with_graph + second + last + 160);

@@ -1,23 +1,28 @@
-//! A language network as its config describes it, and the entry of its kind.
+//! A language network as its config describes it, the entry of its kind, and what a model takes over of one that has been opened.
 
 use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer, described, is_language, sizes};
+use super::{
+    EMBEDDING, Geometry, Language, OUTPUT, Opened, Tokenizer, described, is_language, open, parameters, sizes,
+};
 use crate::data::Medium;
+use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts, Words};
 use crate::model::chat::Chat;
 use crate::model::families::decoders::decoder;
 use crate::model::kind::{
     END, Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, START, Size, SizeKeys, StandIn, TextSizes, TokenizerAt,
 };
-use crate::model::network::{Network, Rows};
+use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::Preparation;
 use crate::model::values::Values;
+use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "language",
+    open: opened,
     lies_at: is_language,
     reads: |model_type| decoder(model_type).is_some(),
     is_folder: true,
@@ -41,6 +46,52 @@ pub static KIND: KindEntry = KindEntry {
         why: "means nothing to a language network, whose config.json says everything: leave it out",
     },
 };
+
+/// Opens the language network of a config.
+fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
+    let opened = open(opening.path, opening.max_tokens, opening.quantize)?;
+    let tokenizer = opened.tokenizer.in_chat(opening.chat.cloned());
+    Ok(backbone::Opened::alone(Opened { tokenizer, ..opened }))
+}
+
+/// A language network that bella runs itself.
+impl Backbone for Opened {
+    fn held(&self) -> Held<'_> {
+        Held { network: &self.language, base: &self.base, names: Some(&self.names), head: None }
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
+    }
+
+    fn words(&self) -> Option<Words<'_>> {
+        let logit_cap = self.language.geometry.traits.logit_cap;
+        Some(Words { tokenizer: &self.tokenizer, base: &self.base, logit_cap })
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        parameters(path).map(|found| (found, None))
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (geometry, tokens) = (&self.language.geometry, self.language.tokens);
+        tracing::info!(
+            "checkpoint: {} ({}), {} parameters, width {}, {} blocks, {} heads ({} of keys), prompts of at most {tokens} tokens",
+            geometry.family.model_type,
+            geometry.family.about,
+            self.base.count(),
+            geometry.width,
+            geometry.blocks,
+            geometry.heads,
+            geometry.key_heads
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.language), base: self.base, preparation: Box::new(self.tokenizer) })
+    }
+}
 
 /// Writes the sizes of a stand-in into the table of a language network. Keys of a tiny one have at least 16 channels, since low-rank
 /// updates of usual ranks need as many.

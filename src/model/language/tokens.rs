@@ -120,28 +120,6 @@ impl Tokenizer {
         Ok(found.map_err(|error| anyhow!("{}: `{text}`: {error}", self.path.display()))?.get_ids().to_vec())
     }
 
-    /// Returns the token of a word.
-    ///
-    /// # Errors
-    /// Fails if the tokenizer does not know the word, or if the word is none or several tokens.
-    pub fn token_of(&self, word: &str) -> Result<u32> {
-        match self.encode(word, false)?[..] {
-            [id] if Some(id) == self.unknown => {
-                bail!("the label word `{word}` is unknown to this tokenizer: choose words that are in its vocabulary")
-            }
-            [id] => Ok(id),
-            ref all => {
-                let parts: Vec<String> =
-                    all.iter().map(|id| self.tokenizer.id_to_token(*id).unwrap_or_default()).collect();
-                bail!(
-                    "the label word `{word}` is {} tokens of this tokenizer ({}): choose words of one token",
-                    parts.len(),
-                    parts.join(" ")
-                )
-            }
-        }
-    }
-
     /// Returns the tokens of all prompts of the set `name`, each in its chat.
     ///
     /// # Errors
@@ -177,6 +155,24 @@ impl Tokenizer {
 }
 
 impl Wording for Tokenizer {
+    fn token_of(&self, word: &str) -> Result<u32> {
+        match self.encode(word, false)?[..] {
+            [id] if Some(id) == self.unknown => {
+                bail!("the label word `{word}` is unknown to this tokenizer: choose words that are in its vocabulary")
+            }
+            [id] => Ok(id),
+            ref all => {
+                let parts: Vec<String> =
+                    all.iter().map(|id| self.tokenizer.id_to_token(*id).unwrap_or_default()).collect();
+                bail!(
+                    "the label word `{word}` is {} tokens of this tokenizer ({}): choose words of one token",
+                    parts.len(),
+                    parts.join(" ")
+                )
+            }
+        }
+    }
+
     fn end(&self) -> Option<u32> {
         self.end.as_ref().map(|edge| edge.id)
     }

@@ -8,12 +8,14 @@ use tch::{Kind, Tensor};
 
 use crate::data::Medium;
 use crate::model::archive::Archive;
+use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
 use crate::model::kind::{Foreign, KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use crate::model::module::intake::{Copies, Intake, stored};
 use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
 use crate::model::module::{Module, Texts, Tokenizer};
-use crate::model::network::{HEAD, Parameters};
+use crate::model::network::{HEAD, Network, Parameters};
+use crate::model::preparation::{AsStored, Preparation};
 use crate::model::recognition::identify::{check_images, check_rows};
 use crate::model::vit::OwnHead;
 
@@ -140,6 +142,7 @@ fn named(parameters: Vec<(String, Tensor, usize)>) -> Vec<Named> {
 
 pub static KIND: KindEntry = KindEntry {
     word: "module",
+    open: opened,
     lies_at: |_| false,
     reads: |_| false,
     is_folder: false,
@@ -163,3 +166,77 @@ pub static KIND: KindEntry = KindEntry {
         _ => OF_TEXTS,
     },
 };
+
+/// Opens the module of a config.
+fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
+    let limit = Limit { tokens: opening.max_tokens, truncate: opening.truncate, ..Limit::default() };
+    let wanted = match (opening.tokenizer, opening.inputs, opening.image_size) {
+        (Some(tokenizer), ..) => Wanted::Texts { tokenizer: tokenizer.to_path_buf(), limit },
+        (None, Some(inputs), _) => Wanted::Rows(inputs),
+        (None, None, size) => Wanted::Images(size.context("checkpoint.image_size: must be set for a module")?),
+    };
+    open(opening.path, &wanted).map(backbone::Opened::alone)
+}
+
+/// A TorchScript module that runs by its own forward.
+impl Backbone for Opened {
+    fn held(&self) -> Held<'_> {
+        Held { network: &self.module, base: &self.base, names: None, head: self.head.as_ref() }
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
+    }
+
+    fn naming(&self) -> &'static str {
+        "module"
+    }
+
+    fn check_kind(&self, kind: Kind) -> Result<()> {
+        ensure!(
+            kind == Kind::Float,
+            "train.precision: a module (checkpoint.kind = \"module\") computes in f32 only: set precision = \"f32\""
+        );
+        Ok(())
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (module, parameters) = (&self.module, self.base.count());
+        let head = match &self.head {
+            Some(own) => format!("its last layer is a classifier of {} classes", own.weight.size()[0]),
+            None => "its last operation is no linear layer, so its output counts as features".to_string(),
+        };
+        let taken = module.intake().about();
+        tracing::info!(
+            "checkpoint: a module of {parameters} parameters, {taken}, features {} wide; {head}",
+            module.feature_width()
+        );
+        if self.running_statistics {
+            tracing::info!("checkpoint: normalisation with running statistics stays in evaluation mode");
+        }
+        match module.kept_bytes() {
+            0 => tracing::warn!(
+                "checkpoint: this system does not tell how much memory the module takes, so none is planned"
+            ),
+            bytes => tracing::debug!(
+                "checkpoint: a graph keeps {:.1} MiB per {}",
+                bytes as f64 / f64::from(1 << 20),
+                module.intake().sample()
+            ),
+        }
+        None
+    }
+
+    fn into_parts(self: Box<Self>, images: &Images) -> Result<Parts> {
+        let preparation: Box<dyn Preparation> = match (self.module.intake().image_size(), self.tokenizer) {
+            (Some(size), _) => images(size)?,
+            (None, Some(tokenizer)) => tokenizer,
+            (None, None) => Box::new(AsStored),
+        };
+        Ok(Parts { network: Box::new(self.module), base: self.base, preparation })
+    }
+}

@@ -19,9 +19,10 @@ mod parameters;
 pub mod scales;
 mod weights;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::data::Fields;
+use crate::machine::fused;
 use crate::machine::memory::MemoryEstimate;
 use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 
@@ -132,8 +133,8 @@ pub enum Graph<'a> {
     /// A graph down to the samples through fixed weights, for this many budgets: an attack.
     Samples { budgets: usize },
     /// A graph down to the trained layers. With `recompute`, only the input of each stage is kept. With `own_samples`,
-    /// each member sees its own samples.
-    Weights { trained: &'a dyn Trained, recompute: bool, own_samples: bool },
+    /// each member sees its own samples; with `twice`, gradients are differentiated again.
+    Weights { trained: &'a dyn Trained, recompute: bool, own_samples: bool, twice: bool },
 }
 
 /// The trained parameters of a network.
@@ -314,7 +315,10 @@ impl KeptPass<'_> {
             trained.filter(|trained| trained.reaches_layer(layer)).map(of)
         };
         let graph = !matches!(self.graph, Graph::None);
-        let counted = Counted { base: self.base, adapted: &reached, kind: self.kind, particles: 1, samples: 1, graph };
+        let once = matches!(self.graph, Graph::Weights { twice: false, .. });
+        let keeps_sigmoid = !(once && self.base.lie_on_cpu() && fused::serves(self.kind, Device::Cpu));
+        let (base, adapted, kind) = (self.base, &reached, self.kind);
+        let counted = Counted { base, adapted, kind, particles: 1, samples: 1, graph, keeps_sigmoid };
         let counter = Counter::new(counted).within(self.part);
         let entered = enter(&counter);
         counter.take_kept();

@@ -91,6 +91,13 @@ impl Parameters {
         Parameters::new(sizes.into_iter().map(named).collect())
     }
 
+    /// Returns whether they are weights on the CPU, and not [sizes](Self::without_memory) of weights of which nobody knows where they will
+    /// be.
+    pub fn lie_on_cpu(&self) -> bool {
+        let takes_memory = |tensor: &Tensor| tensor.stride().iter().any(|step| *step > 0);
+        self.named.iter().any(|(_, tensor)| tensor.device() == Device::Cpu && takes_memory(tensor))
+    }
+
     /// Stores the weights of linear layers in fewer bits, those that are not yet.
     ///
     /// # Errors

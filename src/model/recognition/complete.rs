@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::machine::fused::QUICK_SLOPE;
 use crate::model::network::Parameters;
 use crate::model::vit::parts::{Parts, RELATIVE, Readout};
 use crate::model::vit::relative::table_rows;
@@ -186,7 +187,7 @@ impl Hints {
 }
 
 fn activation(code: &str) -> Option<Activation> {
-    if code.contains("1.702") {
+    if code.contains(&QUICK_SLOPE.to_string()) {
         return Some(Activation::QuickGelu);
     }
     let call = code.split("gelu(").nth(1)?;

@@ -1,23 +1,26 @@
 //! A network that sees images as its config describes it, with the names of its published folder, which transformers 4 wrote and 5
-//! reads, too; and the entry of its kind.
+//! reads, too; the entry of its kind; and what a model takes over of one that has been opened.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Sighted, described, is_sighted, sizes, tower};
+use super::{Opened, Sighted, described, is_sighted, open, parameters, sizes, tower};
 use crate::data::Medium;
+use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts, Words};
 use crate::model::chat::Chat;
 use crate::model::families::sighted::sighted;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
 use crate::model::language::{published_sizes, write_made};
-use crate::model::network::{Network, Rows};
+use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
+use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "vision-language",
+    open: opened,
     lies_at: is_sighted,
     reads: |model_type| sighted(model_type).is_some(),
     is_folder: true,
@@ -31,6 +34,57 @@ pub static KIND: KindEntry = KindEntry {
         why: "means nothing to a network of images and texts, whose config.json says it: leave it out",
     },
 };
+
+/// Opens the network of a config.
+fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
+    let normalize = opening.normalize.context("checkpoint.normalize: must be set for a network that sees images")?;
+    open(opening.path, opening.max_tokens, (normalize, opening.quantize)).map(backbone::Opened::alone)
+}
+
+/// A language network that sees an image, which bella runs itself.
+impl Backbone for Opened {
+    fn held(&self) -> Held<'_> {
+        Held { network: &self.network, base: &self.base, names: Some(&self.names), head: None }
+    }
+
+    fn base_mut(&mut self) -> &mut Parameters {
+        &mut self.base
+    }
+
+    fn words(&self) -> Option<Words<'_>> {
+        let logit_cap = self.network.language.geometry.traits.logit_cap;
+        Some(Words { tokenizer: &self.tokenizer.tokenizer, base: &self.base, logit_cap })
+    }
+
+    fn read(&mut self, rows: Rows) {
+        self.network.reads = rows;
+    }
+
+    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+        parameters(path).map(|found| (found, None))
+    }
+
+    fn announce(&self) -> Option<f64> {
+        let (language, sight) = (&self.network.language, &self.network.sight);
+        tracing::info!(
+            "checkpoint: {} on {} ({}), {} parameters, width {}, {} blocks; an image of {} px a side is {} of at most {} tokens",
+            sight.eyes.family.model_type,
+            language.geometry.family.model_type,
+            language.geometry.family.about,
+            self.base.count(),
+            language.geometry.width,
+            language.geometry.blocks,
+            sight.eyes.image_size,
+            sight.patches(),
+            language.tokens
+        );
+        None
+    }
+
+    fn into_parts(self: Box<Self>, _: &Images) -> Result<Parts> {
+        Ok(Parts { network: Box::new(self.network), base: self.base, preparation: Box::new(self.tokenizer) })
+    }
+}
 
 /// Writes the sizes of a stand-in into a publisher's config, with how the image enters.
 fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {

@@ -69,9 +69,14 @@ impl Pass<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::*;
+    use crate::machine::fused;
     use crate::model::families::shapes;
     use crate::model::network::Trained;
+    use crate::model::vit::forward::Vit;
+    use crate::model::vit::{Activation, Traits};
 
     struct Mlps;
     impl Trained for Mlps {
@@ -103,7 +108,7 @@ mod tests {
         let last = 17 * (192 + 2 * 192) + 3 * 192 + 768;
         assert_eq!(pass(Graph::Samples { budgets: 1 }).entries(), with_graph + 5 * block + last);
         // The gradient begins at the MLP of the fifth block, whose layers keep their inputs.
-        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_samples: true };
+        let weights = |recompute| Graph::Weights { trained: &Mlps, recompute, own_samples: true, twice: false };
         let fifth = 17 * (192 + 768 + 768);
         let last = last + 192 + 768;
         assert_eq!(pass(weights(false)).entries(), with_graph + fifth + last);
@@ -111,5 +116,24 @@ mod tests {
         let need = pass(weights(false)).need();
         assert_eq!(need.image, 0);
         assert_eq!(need.pair, 4 * (with_graph + fifth + last) * 12 / 10 + 3 * 32 * 32 * 17);
+    }
+
+    /// The gradient of QuickGELU in one pass reads its input alone: that of the fifth block and of the last token in the sixth. Who does
+    /// not know where the weights will be, or differentiates gradients again, plans for libtorch's.
+    #[test]
+    fn the_sigmoid_of_quick_gelu_counts_where_it_is_kept() {
+        let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);
+        let quick = Traits { activation: Activation::QuickGelu, ..vit.traits };
+        let vit = Vit::new(vit.geometry.clone(), quick, vit.parts);
+        let sizes = base.all().iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
+        let anywhere = Parameters::without_memory(sizes, Kind::Float);
+        let entries = |base, twice| {
+            let graph = Graph::Weights { trained: &Mlps, recompute: false, own_samples: true, twice };
+            let (network, geometry, kind) = (&vit, &vit.geometry, Kind::Float);
+            Pass { network, geometry, part: "", blocks: 6, base, kind, graph }.entries()
+        };
+        let sigmoids = if fused::serves(Kind::Float, Device::Cpu) { 17 * 768 + 768 } else { 0 };
+        assert_eq!(entries(&anywhere, false) - entries(&base, false), sigmoids);
+        assert_eq!(entries(&base, true), entries(&anywhere, false));
     }
 }

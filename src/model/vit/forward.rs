@@ -6,10 +6,9 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::data::Fields;
 use crate::data::fields::PIXELS;
-use crate::data::{Fields, Medium};
 use crate::machine::memory::MemoryEstimate;
-use crate::model::kind::{KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use crate::model::network::ops::{Eager, Forward, Mask, Ops};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Trained, Weights, block_of, runs_its_pass};
 use crate::model::vit::block::{Attention, Blocks, Places, Rows};
@@ -253,18 +252,3 @@ fn attend<O: Ops>(ops: &O, x: &O::Value, traits: &Traits) -> O::Value {
     let hidden = ops.activation(traits.activation, ops.linear("pool.fc", &normed));
     ops.add(read, ops.linear("pool.out", &hidden))
 }
-
-pub static KIND: KindEntry = KindEntry {
-    word: "native",
-    lies_at: |_| false,
-    reads: |_| false,
-    is_folder: false,
-    outline: Err(
-        "the shape of a vision transformer is that of its weights, or a published one, and no config describes it",
-    ),
-    stand_in: StandIn::Archive,
-    bench: &[],
-    medium: |_| Medium::Images,
-    tokenizer: TokenizerAt::Folder,
-    foreign: |_| OF_TEXTS,
-};

@@ -19,7 +19,6 @@ use serde::Serialize;
 use tch::Tensor;
 
 pub use crate::model::network::ops::Activation;
-pub use forward::KIND;
 
 /// Returns whether a layer of `width` channels can be cut into `heads` heads.
 pub fn heads_fit(heads: i64, width: i64) -> bool {

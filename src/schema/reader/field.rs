@@ -1,14 +1,24 @@
 //! The outcome of reading one key: a value, nothing, or a mistake that has been recorded.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde::Serialize;
 
 use crate::base::small::capital;
-use crate::schema::node::Origin;
-use crate::schema::node::Problems;
+use crate::schema::node::{Origin, Problems};
 use crate::schema::survey::Note;
+
+/// What all readers of one config record.
+#[derive(Debug, Default)]
+pub struct Record {
+    pub problems: RefCell<Problems>,
+    /// The dotted keys that are given with the value that they have by default.
+    pub usual: RefCell<BTreeSet<String>>,
+}
+
+pub type Shared = Rc<Record>;
 
 /// The content of a key.
 #[derive(Debug)]
@@ -26,7 +36,7 @@ pub struct Field<T> {
     state: State<T>,
     place: (Origin, String),
     rule: String,
-    problems: Rc<RefCell<Problems>>,
+    shared: Shared,
     note: Option<Note>,
 }
 
@@ -36,10 +46,10 @@ impl<T> Field<T> {
         state: State<T>,
         place: (Origin, String),
         rule: String,
-        problems: Rc<RefCell<Problems>>,
+        shared: Shared,
         note: Option<Note>,
     ) -> Field<T> {
-        Field { state, place, rule, problems, note }
+        Field { state, place, rule, shared, note }
     }
 
     /// Describes the key in one sentence, which [`Survey`](crate::schema::Survey)s collect.
@@ -61,12 +71,20 @@ impl<T> Field<T> {
     where
         T: Serialize,
     {
-        let note = self.note.clone();
-        self.optional().unwrap_or_else(|| {
-            let default = default();
-            note.iter().for_each(|note| note.default(&default));
-            default
-        })
+        let default = default();
+        let written = |value: &T| toml::Value::try_from(value).ok();
+        match self.state {
+            State::Present(value) => {
+                if written(&value) == written(&default) {
+                    self.shared.usual.borrow_mut().insert(self.place.1);
+                }
+                value
+            }
+            State::Absent | State::Bad => {
+                self.note.iter().for_each(|note| note.default(&default));
+                default
+            }
+        }
     }
 
     /// Returns the value, or `None` if the key is absent or was reported.
@@ -110,7 +128,7 @@ impl<T> Field<T> {
         if let State::Absent = self.state {
             let (origin, path) = &self.place;
             let text = format!("{path} is required: {why}");
-            self.problems.borrow_mut().push(origin.clone(), text);
+            self.shared.problems.borrow_mut().push(origin.clone(), text);
         }
         self.optional().unwrap_or(stand_in)
     }
@@ -122,6 +140,6 @@ impl<T> Field<T> {
             State::Absent => State::Absent,
             State::Bad => State::Bad,
         };
-        Field::new(state, self.place, self.rule, self.problems, self.note)
+        Field::new(state, self.place, self.rule, self.shared, self.note)
     }
 }

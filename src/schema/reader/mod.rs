@@ -19,10 +19,8 @@ use super::survey::{Note, Survey};
 use super::tree::Tree;
 use crate::base::small::absolute;
 pub use field::Field;
-use field::State;
+use field::{Shared, State};
 pub use nested::CommandLine;
-
-type Shared = Rc<RefCell<Problems>>;
 
 /// A cursor on one table. It must be `finish`ed; the root must be `close`d.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ pub struct Reader<'a> {
     /// The dotted path of the table, empty for the root.
     path: String,
     source: Source<'a>,
-    problems: Shared,
+    shared: Shared,
     asked: RefCell<BTreeSet<String>>,
     /// Records every key if the reader only surveys keys.
     survey: Option<Rc<Survey>>,
@@ -73,13 +71,13 @@ impl<'a> Reader<'a> {
         self.survey.is_some()
     }
 
-    fn new(path: String, source: Source<'a>, problems: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {
-        Reader { path, source, problems, asked: RefCell::default(), survey, finished: false }
+    fn new(path: String, source: Source<'a>, shared: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {
+        Reader { path, source, shared, asked: RefCell::default(), survey, finished: false }
     }
 
     /// Creates a cursor on a table below this one.
     fn below(&self, path: String, source: Source<'a>) -> Reader<'a> {
-        Reader::new(path, source, self.problems.clone(), self.survey.clone())
+        Reader::new(path, source, self.shared.clone(), self.survey.clone())
     }
 
     /// Reads a whole number within `range`.
@@ -178,7 +176,7 @@ impl<'a> Reader<'a> {
     /// Fails with all mistakes recorded by this reader and by the readers of its sections. Those must be finished first.
     pub fn close<T>(mut self, value: T) -> Result<T, Problems> {
         self.finish_keys();
-        self.problems.take().into_result(value)
+        self.shared.problems.take().into_result(value)
     }
 
     fn finish_keys(&mut self) {
@@ -227,7 +225,7 @@ impl<'a> Reader<'a> {
     fn with_state<T>(&self, key: &str, rule: String, state: State<T>) -> Field<T> {
         let place = (self.origin().whole(), self.dotted(key));
         let note = self.survey.as_ref().map(|survey| Note::new(survey.clone(), self.dotted(key), rule.clone()));
-        Field::new(state, place, rule, self.problems.clone(), note)
+        Field::new(state, place, rule, self.shared.clone(), note)
     }
 
     fn complain(&self, path: &str, node: &Node, why: &str) {
@@ -239,7 +237,7 @@ impl<'a> Reader<'a> {
     }
 
     fn push(&self, origin: Origin, text: String) {
-        self.problems.borrow_mut().push(origin, text);
+        self.shared.problems.borrow_mut().push(origin, text);
     }
 
     fn origin(&self) -> Origin {

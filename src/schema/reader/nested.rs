@@ -22,6 +22,12 @@ impl<'a> Reader<'a> {
             .map_or(self.node(key).is_some(), |survey| survey.assumes(self.dotted(key), survey.given != Given::Nothing))
     }
 
+    /// Returns whether `key`, which has been read, is given with another value than its default. The config that a run saves states
+    /// the defaults of absent keys, so a rule about keys that mean nothing beside others asks this, and not whether they are given.
+    pub fn sets(&self, key: &str) -> bool {
+        self.has(key) && !self.shared.usual.borrow().contains(&self.dotted(key))
+    }
+
     /// Returns whether the value at `key` satisfies `of`. A survey answers by the kind of value that it assumes as
     /// given.
     fn is(&self, key: &str, given: Given, of: fn(&Value) -> bool) -> bool {

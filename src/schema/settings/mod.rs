@@ -166,7 +166,7 @@ pub fn read_by<T>(reader: &Reader, read: impl FnOnce(&Reader) -> T) -> T {
 /// | `, by FUNCTION` | the function of a reader that reads the key |
 /// | `, part FUNCTION` | the function that reads settings whose keys stand in the same table |
 /// | `, given VALUE` | no key of a config |
-/// | `, omit VALUE` | the value that the resolved config leaves out, so that runs keep their identity |
+/// | `, omit VALUE` | the value that the resolved config leaves out where it is the default, so that runs keep their identity |
 ///
 /// A struct without members has no keys. `struct Name(x: X)` is read by `Name::read(reader, x)`. After `then check` at the end, `self.check(reader, x)` reports what
 /// is wrong with several keys together.
@@ -210,11 +210,13 @@ macro_rules! settings {
         }
 
         impl $crate::schema::Resolved for $name {
-            #[allow(unused_mut)]
+            // Keys are borrowed here, so a default that borrows one of them does so twice.
+            #[allow(unused_mut, unused_variables, clippy::needless_borrow)]
             fn resolved(&self) -> $crate::schema::outside::Table {
+                let $name { $($key),* } = self;
                 let mut table = $crate::schema::outside::Table::new();
                 $($crate::settings!(
-                    @write table, $key, self.$key, [$($part)?] [$($given)?] [$($omitted)?]
+                    @write table, $key, $type, [$($part)?] [$($given)?] [$($omitted)?] [$($default)?]
                 );)*
                 table
             }
@@ -265,17 +267,24 @@ macro_rules! settings {
     (@check $settings:ident, [] [$($argument:ident),*]) => {};
     (@check $settings:ident, [$check:ident] [$($argument:ident),*]) => { $settings.$check($($argument),*); };
 
-    (@write $table:ident, $key:ident, $value:expr, [] [$given:expr] []) => {};
-    (@write $table:ident, $key:ident, $value:expr, [$part:expr] [] []) => {
-        $table.extend($crate::schema::Resolved::resolved(&$value));
+    (@write $table:ident, $key:ident, $type:ty, [] [$given:expr] [] []) => {};
+    (@write $table:ident, $key:ident, $type:ty, [$part:expr] [] [] []) => {
+        $table.extend($crate::schema::Resolved::resolved($key));
     };
-    (@write $table:ident, $key:ident, $value:expr, [] [] [$omitted:expr]) => {
-        if $value != $omitted {
-            $crate::schema::put(&mut $table, stringify!($key), &$value);
+    (@write $table:ident, $key:ident, $type:ty, [] [] [$omitted:expr] []) => {
+        if *$key != $omitted {
+            $crate::schema::put(&mut $table, stringify!($key), $key);
         }
     };
-    (@write $table:ident, $key:ident, $value:expr, [] [] []) => {
-        $crate::schema::put(&mut $table, stringify!($key), &$value);
+    (@write $table:ident, $key:ident, $type:ty, [] [] [$omitted:expr] [$default:expr]) => {
+        // An absent key means its default, which other keys may decide.
+        let (omitted, default): ($type, $type) = ($omitted, $default);
+        if *$key != omitted || default != omitted {
+            $crate::schema::put(&mut $table, stringify!($key), $key);
+        }
+    };
+    (@write $table:ident, $key:ident, $type:ty, [] [] [] [$($default:expr)?]) => {
+        $crate::schema::put(&mut $table, stringify!($key), $key);
     };
 }
 

@@ -104,3 +104,42 @@ fn a_survey_learns_the_meaning_and_the_default() {
     assert_eq!((find("burn_in").0, find("radius").0), (Absence::Unset, Absence::Unset));
     assert_eq!((find("color").0, find("shared").0), (stated("\"blue\""), stated("true")));
 }
+
+settings! {
+    struct Crop {
+        fixed: bool = false;
+        scale: f64 = 0.08, in above(0.0);
+        /// As many as there are sides, which are two for a fixed crop.
+        tries: i64 = usual_tries(&fixed), in 1..=9, omit 1;
+    }
+    then check
+}
+
+fn usual_tries(fixed: &bool) -> i64 {
+    if *fixed { 2 } else { 1 }
+}
+
+impl Crop {
+    fn check(&self, reader: &Reader) {
+        if self.fixed && reader.sets("scale") {
+            reader.problem("scale", "means nothing to a fixed crop");
+        }
+    }
+}
+
+#[test]
+fn a_stated_default_is_an_absent_key() {
+    let read = |text: &str| {
+        let tree = Tree::parse("test.toml", text).unwrap();
+        let root = Reader::root(&tree);
+        let crop = Crop::read(&root);
+        root.close(crop).map(|crop| crop.resolved().to_string()).map_err(|problems| problems.to_string())
+    };
+    let fixed = "fixed = true\nscale = 0.08\n";
+    assert_eq!(read("").unwrap(), "fixed = false\nscale = 0.08\n");
+    assert_eq!(read("fixed = true").unwrap(), format!("{fixed}tries = 2\n"));
+    assert_eq!(read(fixed).unwrap(), format!("{fixed}tries = 2\n"));
+    assert!(read("fixed = true\nscale = 0.1").unwrap_err().contains("means nothing to a fixed crop"));
+    // The value that is left out is another one than that of an absent key here.
+    assert_eq!(read(&format!("{fixed}tries = 1\n")).unwrap(), format!("{fixed}tries = 1\n"));
+}

@@ -6,6 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::proto::{Attribute, Node, element};
 use crate::data::Interpolation;
+use crate::machine::fused::QUICK_SLOPE;
 use crate::model::network::ops::graph::{Graph, Masked, Node as Step, Operation, SAMPLES, Value};
 use crate::model::network::ops::{Activation, Scoring};
 
@@ -260,7 +261,7 @@ impl Nodes {
             Activation::Gelu => self.node("Gelu", &[x], &[]),
             Activation::GeluTanh => self.node("Gelu", &[x], &[Attribute::text("approximate", "tanh")]),
             Activation::QuickGelu => {
-                let slope = self.number(1.702, kind);
+                let slope = self.number(QUICK_SLOPE, kind);
                 let gate = self.node("Mul", &[x, &slope], &[]);
                 let gate = self.node("Sigmoid", &[&gate], &[]);
                 self.node("Mul", &[x, &gate], &[])

@@ -123,7 +123,7 @@ impl Rule {
             Form::Paper => (paper, &OF_RELEASED[..]),
             Form::Released => (released, &OF_PAPER[..]),
         };
-        for key in other.iter().filter(|key| reader.has(key)) {
+        for key in other.iter().filter(|key| reader.sets(key)) {
             reader.problem(key, format!("is no key of variant = \"{variant}\": leave it out"));
         }
         match own {

@@ -327,9 +327,6 @@ words! {
     }
 }
 
-/// The Hessian's start where nothing is said.
-const HESS_INIT: f64 = 1.0;
-
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
@@ -340,7 +337,7 @@ settings! {
         pub ess: f64, in above(0.0),
             because "the effective sample size λ: the number of training images, or more for a cold posterior";
         /// Initial value of the Hessian.
-        pub hess_init: f64 = HESS_INIT, in above(0.0);
+        pub hess_init: f64 = 1.0, in above(0.0);
         /// Whether the Hessian starts, instead, at the smallest power of two at which no draw raises the loss of the first batch by more
         /// than 2 %.
         pub tune_hess_init: bool = false, omit false;
@@ -364,8 +361,7 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader) {
-        // The config that a run saves states `hess_init` with its default value, too.
-        if self.tune_hess_init && self.hess_init != HESS_INIT {
+        if self.tune_hess_init && reader.sets("hess_init") {
             reader.problem("hess_init", "is found by tune_hess_init: leave one of them out");
         }
         if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {

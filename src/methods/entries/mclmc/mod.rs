@@ -281,13 +281,8 @@ impl Method for Mclmc {
         self.kept.count() > 0
     }
 
-    /// Before the first kept state, points: there is no bank yet.
     fn posterior(&self, theta: &Tensor) -> Posterior {
-        if !self.has_posterior() {
-            return Posterior::Points { theta: theta.shallow_clone() };
-        }
-        let draws = self.kept.stacked().flatten(0, 1).to_kind(Kind::Float);
-        Posterior::Bank { draws, weights: None }
+        self.kept.posterior(theta, || None)
     }
 
     fn remarks(&self) -> Result<Vec<String>> {

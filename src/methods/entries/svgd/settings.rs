@@ -45,6 +45,13 @@ words! {
     }
 }
 
+impl Flow {
+    /// Input gradients repel by the rule of FoRDE, which is a Wasserstein flow.
+    fn usual(space: &Space) -> Flow {
+        if *space == Space::InputGradients { Flow::Wasserstein } else { Flow::Stein }
+    }
+}
+
 impl Drive {
     /// The factors of different particles have no common basis, so their gradients are not mixed (equation 4); logits of
     /// different particles have one. The Wasserstein flow mixes none.
@@ -78,7 +85,7 @@ settings! {
         /// Space in which particles repel; other ones than `weights` compare what they compute for the images of a batch.
         pub space: Space = Space::Weights, omit Space::Weights;
         /// Flow that the particles follow: Stein's, or the Wasserstein gradient flow of repulsive ensembles, which is that of input gradients.
-        pub flow: Flow = if space == Space::InputGradients { Flow::Wasserstein } else { Flow::Stein }, omit Flow::Stein;
+        pub flow: Flow = Flow::usual(&space), omit Flow::Stein;
         /// Gradients that move a particle; by default `own` in `low-rank`, `shared` in `full` and where logits or probabilities repel.
         pub drive: Drive = Drive::usual(space, flow, context);
         /// One kernel for each layer, or one for all of theta; there is one wherever outputs repel.

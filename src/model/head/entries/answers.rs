@@ -5,8 +5,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{capped, wide};
 use crate::data::Medium;
+use crate::model::families::OUTPUT;
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
-use crate::model::language::OUTPUT;
 use crate::model::network::Weights;
 use crate::schema::settings;
 

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training, Words};
+use crate::model::backbone::Words;
+use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {

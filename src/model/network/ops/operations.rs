@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
-use crate::machine::fused;
+use crate::machine::fused::{self, QUICK_SLOPE};
 use crate::schema::words;
 
 /// A linear layer, whole or in part.
@@ -203,7 +203,7 @@ impl Activation {
         match self {
             Activation::Gelu => x.gelu("none"),
             Activation::GeluTanh => x.gelu("tanh"),
-            Activation::QuickGelu => fused::quick_gelu(x).unwrap_or_else(|| x * (x * 1.702).sigmoid()),
+            Activation::QuickGelu => fused::quick_gelu(x).unwrap_or_else(|| x * (x * QUICK_SLOPE).sigmoid()),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
         }
@@ -214,7 +214,7 @@ impl Activation {
         match self {
             Activation::Gelu => format!("torch.gelu({x})"),
             Activation::GeluTanh => format!("torch.gelu({x}, approximate=\"tanh\")"),
-            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, 1.702)))"),
+            Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, {QUICK_SLOPE})))"),
             Activation::Silu => format!("torch.silu({x})"),
             Activation::Tanh => format!("torch.tanh({x})"),
         }

@@ -5,8 +5,8 @@
 //! products run once where all particles see the same input. Norms, activations and embeddings do not count.
 //!
 //! A backward pass keeps what libtorch's gradients read. A norm keeps its input, and one with weights per particle the normalised
-//! values twice; attention keeps queries, keys, values and its result; an activation keeps its input, and QuickGELU the sigmoid
-//! too; a product of two values keeps each where the other has a gradient; a trained linear layer keeps its input. A
+//! values twice; attention keeps queries, keys, values and its result; an activation keeps its input, and QuickGELU by
+//! libtorch's operations the sigmoid too; a product of two values keeps each where the other has a gradient; a trained linear layer keeps its input. A
 //! view keeps the whole value behind it, and a value that is kept twice counts once.
 
 mod run;
@@ -55,6 +55,8 @@ pub struct Counted<'a> {
     pub samples: i64,
     /// Whether a graph is kept.
     pub graph: bool,
+    /// Whether the gradient of QuickGELU reads its sigmoid beside its input, as that of libtorch's operations does.
+    pub keeps_sigmoid: bool,
 }
 
 /// A value `[1, 1, …]` of one particle and one sample.

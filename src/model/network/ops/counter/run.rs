@@ -94,7 +94,7 @@ impl Ops for Counter<'_> {
         let beside = if activation == Activation::QuickGelu { 2 * numbers } else { numbers / 2 };
         if x.live {
             self.keep(&x);
-            if activation == Activation::QuickGelu {
+            if activation == Activation::QuickGelu && self.counted.keeps_sigmoid {
                 self.keep_numbers(numbers);
             }
         }
