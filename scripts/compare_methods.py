@@ -89,7 +89,9 @@ class Measured:
 
     def __init__(self, run, tables, epsilons, shifts):
         results, ood, conformal = tables
-        clean = one(results, run, condition="clean")
+        # Attacks on fewer images evaluate these as clean ones, too.
+        every = [row for row in results if row["run"] == run.name and row["condition"] == "clean"]
+        clean = max(every, key=lambda row: number(row, "samples") or 0)
         wrong = one(ood, run, score="predictive_entropy")
         sets = one(conformal, run, condition="clean", score="lac", average="pm", part="all")
         self.clean, self.shifted = clean, [row for row in results if row["run"] == run.name and row.get("corruption")]
@@ -208,7 +210,7 @@ def mark(paired, method, metric, seeds):
 def text(column, mean, half):
     if mean is None:
         return "–"
-    percent = column.startswith("accuracy") or column in ("ece", "set_coverage")
+    percent = column.startswith("accuracy") or column in ("ece", "ece_shifted", "set_coverage")
     scale, digits = (100, 2) if percent else (1, 0 if column in ("members", "peak_memory_mb") else 2 if "seconds" in column or "size" in column else 4)
     shown = f"{mean * scale:.{digits}f}"
     return shown if half is None or column == "members" else f"{shown} ± {half * scale:.{digits}f}"

@@ -135,8 +135,9 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     let (mut panels, mut present) = (vec![], vec![]);
     for set in distinct(rows.iter().map(|(_, row)| row.get("set"))) {
         let own: Vec<_> = rows.iter().filter(|(_, row)| row.get("set") == set).collect();
-        let (singles, others): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, row)| row.get("method") == "map");
-        let reading = |(series, row): &&(usize, RowView)| {
+        let is_single = |(_, row): &(usize, RowView)| row.get("method") == "map";
+        let (singles, others): (Vec<(usize, RowView)>, Vec<_>) = own.into_iter().copied().partition(is_single);
+        let reading = |(series, row): &(usize, RowView)| {
             let diversity = row.number(DIVERSITY)?;
             let same = singles.iter().filter(|(_, single)| is_same_task(material, row, single));
             let best = same.filter_map(|(_, single)| single.number(NLL)).reduce(f64::min)?;

@@ -23,8 +23,10 @@ pub fn turn(direction: &mut Tensor, gradient: &Tensor, step_size: &Tensor, share
     let rest: Tensor = 1.0 - &zeta;
     let turned: Tensor = 1.0 + &zeta + &along * &rest;
     let by_gradient = (rest * turned).to_kind(kind);
+    // 1 + u·e where u has the length 1, which it has not after a step that was undone.
+    let plus = (&*direction + &away).square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double) * 0.5;
+    let square = zeta.square();
+    let grown = plus * (square.ones_like() - &square) + square * 2.0;
     *direction = unit(&(away * by_gradient + &*direction * (&zeta * 2.0).to_kind(kind)));
-    let apart: Tensor = 1.0 - &along;
-    let grown: Tensor = 1.0 + along + apart * zeta.square();
     (delta - 2f64.ln() + grown.log()) * more
 }
