@@ -243,7 +243,8 @@ def runs_with_cost(results, runs):
     """The rows of these runs, with the processor seconds of their training: what `bella report` draws from."""
     seconds = {run.name: processor_seconds(run) for run in runs.values()}
     rows = [row for row in results if row["run"] in seconds]
-    columns = list(dict.fromkeys([*(rows[0] if rows else []), "train_processor_seconds"]))
+    # A hash of the row as bella wrote it does not fit one with another cell.
+    columns = [column for column in dict.fromkeys([*(rows[0] if rows else []), "train_processor_seconds"]) if column != "row_hash"]
     return [columns] + [
         [row.get(column) or seconds[row["run"]] or "" if column == "train_processor_seconds" else row.get(column, "") for column in columns]
         for row in rows

@@ -74,8 +74,9 @@ pub fn pareto(material: &Material) -> Result<Option<Drawing>> {
             own.iter().filter_map(one).collect()
         };
         let all = COSTS.map(|(column, title)| (costs(column), title));
-        // Costs of two kinds cannot be compared: the kind that most rows have is shown.
-        let Some((readings, title)) = all.into_iter().rev().max_by_key(|(readings, _)| readings.len()) else {
+        // Costs of two kinds cannot be compared: the kind that most series have is shown.
+        let series = |readings: &[(usize, f64, f64)]| distinct(readings.iter().map(|(series, ..)| *series)).len();
+        let Some((readings, title)) = all.into_iter().rev().max_by_key(|(readings, _)| series(readings)) else {
             continue;
         };
         let points = points(&readings);
