@@ -1,7 +1,8 @@
-"""The table of scripts/compare_methods.sh: one row a method, means over seeds with 95 % intervals (Student's t), and marks where
-the paired bootstrap of `bella compare` separates a method from `map` in every seed. Needs Python's standard library only.
+"""The tables of scripts/compare_methods.sh: one row a method, means over seeds with 95 % intervals (Student's t), and marks where
+the paired bootstrap of `bella compare`, corrected for as many comparisons as a table has rows, separates a method from `map` in every
+seed. The first table is of equal epochs; each further one is of equal processor time. Needs Python's standard library only.
 
-    python3 scripts/compare_methods.py --bella target/release/bella --out results --epsilons "0.002 0.005" map svgd …
+    python3 scripts/compare_methods.py --bella target/release/bella --out results --epsilons "0.002 0.005" --shifts "contrast:3" map svgd …
 """
 
 import argparse
@@ -15,19 +16,21 @@ from pathlib import Path
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]
 COMPARED = {"accuracy": 1, "nll": -1, "ece": -1, "brier": -1}
+SIGNIFICANT = 0.05
 NOTE = """\
 Cells are means over the seeds ± the half width of the 95 % interval (Student's t); predictions are averaged probabilities. A
-▲ (better) or ▼ (worse) says that the 95 % interval of the paired bootstrap of the difference from `map` excludes 0 in every
-seed. AUROC of errors and of CIFAR-100 use the predictive entropy. Sets are those of `lac` at level 0.1, with thresholds from the
-held-out images. Accuracies under FGSM are those of the first images alone that were attacked. Seconds are those of training,
-relative to `map` of the same seed, without what `laplace` and `tfb` fit afterwards; peak memory is that of the process.
-Two rows stand beside the methods: `map` after temperature scaling on the held-out images, and, for each method, the ensemble (or `map`) whose
-training took as long, within 15 %.
+▲ (better) or ▼ (worse) says that in every seed the paired bootstrap of the difference from `map` of the same table has p < 0.05 after Holm's
+correction for the rows of the table. AUROC of errors and of CIFAR-100 use the predictive entropy. Sets are those of `lac` at level 0.1, with
+thresholds from the held-out images. Accuracies under FGSM and numbers of shifted images (means over the corruptions) are those of the first
+images alone. Seconds are those of the processor in training, with what is fitted after it and the held-out predictions after each epoch;
+peak memory is that of the process.
+`map` stands a second time after temperature scaling on the held-out images.
 """
 # The largest relative difference of two costs that count as equal.
 EQUAL = 0.15
 # What a temperature changes in other ways than its columns say.
-UNSCALED = ["mi_correct", "mi_wrong", "auroc_error", "auroc_cifar100", "set_coverage", "mean_set_size"]
+UNSCALED = ["mi_correct", "mi_wrong", "diversity_kl", "auroc_error", "auroc_cifar100", "set_coverage", "mean_set_size"]
+SCALED = ("nll", "ece", "brier")
 
 
 def rows_of(path):
@@ -46,10 +49,18 @@ def trained(folder):
             continue
         method, seed = name.groups()
         text = log.read_text(encoding="utf-8", errors="replace")
-        lines = re.findall(r"^run: (.+)$", text, re.MULTILINE)
-        if lines and Path(lines[-1].strip()).is_dir():
-            runs[method, int(seed)] = Path(lines[-1].strip())
+        # Evaluations print the id alone.
+        folders = [Path(line.strip()) for line in re.findall(r"^run: (.+)$", text, re.MULTILINE)]
+        folders = [folder for folder in folders if len(folder.parts) > 1 and folder.is_dir()]
+        if folders:
+            runs[method, int(seed)] = folders[-1]
     return runs
+
+
+def processor_seconds(run):
+    """What training took, by the file that the script keeps beside a run; None where there is none."""
+    path = run / "processor-seconds.txt"
+    return sum(map(float, path.read_text(encoding="utf-8").split())) if path.is_file() else None
 
 
 def names_of(runs, results):
@@ -76,12 +87,16 @@ def one(rows, run, **wanted):
 class Measured:
     """What was measured of one run."""
 
-    def __init__(self, run, name, tables, epsilons, plain):
+    def __init__(self, run, tables, epsilons, shifts):
         results, ood, conformal = tables
-        clean = one(results, run, condition="clean")
+        # Attacks on fewer images evaluate these as clean ones, too.
+        every = [row for row in results if row["run"] == run.name and row["condition"] == "clean"]
+        clean = max(every, key=lambda row: number(row, "samples") or 0)
         wrong = one(ood, run, score="predictive_entropy")
         sets = one(conformal, run, condition="clean", score="lac", average="pm", part="all")
-        seconds, reference = number(clean, "train_wall_seconds"), number(plain, "train_wall_seconds")
+        self.clean, self.shifted = clean, [row for row in results if row["run"] == run.name and row.get("corruption")]
+        self.shifted = [row for row in self.shifted if f"{row['corruption']}:{number(row, 'severity'):g}" in shifts]
+        self.seconds = processor_seconds(run)
         self.cells = {
             "members": number(clean, "members"),
             "accuracy": number(clean, "accuracy_pm"),
@@ -90,8 +105,12 @@ class Measured:
             "brier": number(clean, "brier_pm"),
             "mi_correct": number(clean, "mi_correct_pm"),
             "mi_wrong": number(clean, "mi_wrong_pm"),
+            "diversity_kl": number(clean, "diversity_kl"),
             "auroc_error": number(clean, "auroc_entropy_error_pm"),
             "auroc_cifar100": number(wrong, "auroc"),
+            "accuracy_shifted": self.mean_shifted("accuracy_pm"),
+            "nll_shifted": self.mean_shifted("nll_pm"),
+            "ece_shifted": self.mean_shifted("ece_pm"),
         }
         for epsilon in epsilons:
             attacked = (row for row in results if row["run"] == run.name and row.get("attack") == "fgsm")
@@ -99,16 +118,21 @@ class Measured:
             self.cells[f"accuracy_fgsm_{epsilon:g}"] = number(found, "accuracy_pm")
         self.cells["set_coverage"] = number(sets, "set_coverage")
         self.cells["mean_set_size"] = number(sets, "mean_set_size")
-        self.cells["train_seconds_over_map"] = seconds / reference if seconds and reference else None
+        self.cells["train_processor_seconds"] = self.seconds
         self.cells["peak_memory_mb"] = (number(clean, "train_peak_memory_bytes") or math.nan) / 1e6
-        self.name, self.seconds, self.clean = name, seconds, clean
+
+    def mean_shifted(self, column):
+        """The mean over the corruptions; None unless all of them have the column."""
+        values = [number(row, column) for row in self.shifted]
+        return sum(values) / len(values) if values and None not in values else None
 
     def scaled(self):
         """What was measured after temperature scaling; None where that was not evaluated."""
         if number(self.clean, "nll_ts_pm") is None:
             return None
         other = copy.copy(self)
-        by_scaling = {metric: number(self.clean, f"{metric}_ts_pm") for metric in ("nll", "ece", "brier")}
+        by_scaling = {metric: number(self.clean, f"{metric}_ts_pm") for metric in SCALED}
+        by_scaling |= {f"{metric}_shifted": self.mean_shifted(f"{metric}_ts_pm") for metric in SCALED if f"{metric}_shifted" in self.cells}
         other.cells = {**self.cells, **by_scaling, **dict.fromkeys(UNSCALED)}
         return other
 
@@ -126,32 +150,32 @@ def summary(values):
     return mean, quantile * deviation / math.sqrt(len(known))
 
 
-def rivals(measured):
-    """The rows that a method has to beat, by their names, and a note for each that is missing."""
-    rows, missing = {}, []
-    plain = next((seeds for name, seeds in measured.items() if name.split(",")[0] == "map"), {})
-    scaled = {seed: one.scaled() for seed, one in plain.items()}
-    if scaled and all(scaled.values()):
-        rows["map, temperature-scaled"] = scaled
-    else:
-        missing.append("`map`, temperature-scaled: missing; `bella eval RUN --calibrate` for every seed of `map`")
+def cost(seeds):
+    """The mean processor seconds of the runs of a row; None where they are not known."""
+    known = [one.seconds for one in seeds.values() if one.seconds]
+    return sum(known) / len(known) if known else None
 
-    def cost(seeds):
-        known = [one.seconds for one in seeds.values() if one.seconds]
-        return sum(known) / len(known) if known else None
 
-    networks = {name: cost(seeds) for name, seeds in measured.items() if name.split(",")[0] in ("map", "ensemble")}
-    networks = {name: seconds for name, seconds in networks.items() if seconds}
-    for name, seeds in measured.items():
-        seconds = cost(seeds)
-        if name.split(",")[0] in ("map", "ensemble") or not seconds:
-            continue
-        nearest = min(networks, key=lambda other: abs(math.log(networks[other] / seconds)), default=None)
-        if nearest and abs(math.log(networks[nearest] / seconds)) <= math.log1p(EQUAL):
-            rows[f"{nearest}, at the cost of {name}"] = measured[nearest]
-        else:
-            missing.append(f"ensemble at the cost of `{name}`: missing; its training takes {seconds:.0f} s")
-    return rows, missing
+def groups(measured):
+    """The rows of each table by their titles: equal epochs, then each number of times the processor time of `map`."""
+    plain = {name: seeds for name, seeds in measured.items() if "@" not in name}
+    tables = {"Equal epochs": plain}
+    single = next((cost(seeds) for name, seeds in plain.items() if name.split(",")[0] == "map"), None)
+    for factor in sorted({name.split(",")[0].split("@")[1] for name in measured if "@" in name}, key=float):
+        rows = {}
+        for name, seeds in measured.items():
+            of_factor = name.split(",")[0].endswith(f"@{factor}")
+            # What took as long with the epochs of all stands here, too.
+            took = cost(seeds) if "@" not in name and single else None
+            if of_factor or (took and abs(math.log(took / (single * float(factor)))) <= math.log1p(EQUAL)):
+                rows[name] = seeds
+        tables[f"Equal processor time, {factor} times that of `map`"] = rows
+    return tables
+
+
+def base(names):
+    """The row that the others of a table are compared with: `map`."""
+    return next((name for name in names if name.split(",")[0].split("@")[0] == "map"), None)
 
 
 def predictions(run):
@@ -159,23 +183,25 @@ def predictions(run):
     return found[0] if found else None
 
 
-def differences(bella, runs, names):
-    """Rows of paired bootstraps against `map` of the same seed."""
-    found = []
-    for method, seed in sorted(names):
-        a, b = (predictions(runs.get((name, seed), Path("."))) for name in ("map", method))
-        if method == "map" or not a or not b:
+def differences(bella, title, rows, files):
+    """Rows of paired bootstraps against `map` of the same seed, corrected for the rows of a table."""
+    found, single = [], base(rows)
+    for seed in sorted(rows.get(single, {})):
+        others = [name for name in rows if name != single and files.get((name, seed))]
+        if not others or not files.get((single, seed)):
             continue
-        printed = subprocess.run([bella, "compare", a, b, "--average", "pm", "--csv"], check=True, capture_output=True, text=True)
-        for row in csv.DictReader(printed.stdout.splitlines()):
-            found.append({"method": names[method, seed], "seed": seed, **row})
+        command = [bella, "compare", files[single, seed], *(files[name, seed] for name in others), "--average", "pm", "--csv"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        names = {str(files[name, seed]): name for name in others}
+        for row in csv.DictReader(printed.splitlines()):
+            found.append({"table": title, "method": names[row.pop("predictor")], "training_seed": seed, **row})
     return found
 
 
 def mark(paired, method, metric, seeds):
-    """▲ or ▼ where the intervals of all seeds lie on one side of 0."""
+    """▲ or ▼ where every seed has a significant difference, to the same side."""
     rows = [row for row in paired if row["method"] == method and row["metric"] == metric]
-    sides = {1 if float(row["low"]) > 0 else -1 if float(row["high"]) < 0 else 0 for row in rows}
+    sides = {math.copysign(1, float(row["difference"])) if float(row["p_adjusted"]) < SIGNIFICANT else 0 for row in rows}
     if len(rows) < seeds or len(sides) != 1 or 0 in sides:
         return ""
     return " ▲" if sides.pop() == COMPARED[metric] else " ▼"
@@ -184,10 +210,45 @@ def mark(paired, method, metric, seeds):
 def text(column, mean, half):
     if mean is None:
         return "–"
-    percent = column.startswith("accuracy") or column in ("ece", "set_coverage")
+    percent = column.startswith("accuracy") or column in ("ece", "ece_shifted", "set_coverage")
     scale, digits = (100, 2) if percent else (1, 0 if column in ("members", "peak_memory_mb") else 2 if "seconds" in column or "size" in column else 4)
     shown = f"{mean * scale:.{digits}f}"
     return shown if half is None or column == "members" else f"{shown} ± {half * scale:.{digits}f}"
+
+
+def table(title, rows, paired):
+    """The page's lines of a table, and the rows of its CSV."""
+    columns = list(next(iter(next(iter(rows.values())).values())).cells)
+    shown, written = [["method", "seeds", *columns]], []
+    single = base(rows)
+    scaled = {seed: one.scaled() for seed, one in rows.get(single, {}).items()}
+    beside = {f"{single}, temperature-scaled": scaled} if scaled and all(scaled.values()) else {}
+    for method, of_seeds in {**rows, **beside}.items():
+        cells = {column: summary([one.cells[column] for one in of_seeds.values()]) for column in columns}
+        marks = {column: mark(paired, method, column, len(of_seeds)) if column in COMPARED else "" for column in columns}
+        shown.append([method, str(len(of_seeds)), *(text(column, *cells[column]) + marks[column] for column in columns)])
+        numbers = ["" if value is None else value for column in columns for value in cells[column]]
+        written.append([title, method, len(of_seeds), *numbers])
+    lines = ["| " + " | ".join(row) + " |" for row in shown]
+    lines.insert(1, "|" + "---|" * len(shown[0]))
+    return [f"## {title}", "", *lines, ""], written, columns
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def runs_with_cost(results, runs):
+    """The rows of these runs, with the processor seconds of their training: what `bella report` draws from."""
+    seconds = {run.name: processor_seconds(run) for run in runs.values()}
+    rows = [row for row in results if row["run"] in seconds]
+    # A hash of the row as bella wrote it does not fit one with another cell.
+    columns = [column for column in dict.fromkeys([*(rows[0] if rows else []), "train_processor_seconds"]) if column != "row_hash"]
+    return [columns] + [
+        [row.get(column) or seconds[row["run"]] or "" if column == "train_processor_seconds" else row.get(column, "") for column in columns]
+        for row in rows
+    ]
 
 
 def main():
@@ -195,46 +256,41 @@ def main():
     parser.add_argument("--bella", default="bella")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--epsilons", default="0.002 0.005")
+    parser.add_argument("--shifts", default="gaussian-noise:3 gaussian-blur:3 contrast:3")
     parser.add_argument("methods", nargs="+")
     arguments = parser.parse_args()
     out = arguments.out
     epsilons = [float(word) for word in arguments.epsilons.split()]
     runs = trained(out / "sweeps" / "comparison")
     tables = [rows_of(out / f"comparison{suffix}.csv") for suffix in ("", "-ood", "-conformal")]
-    names = {key: name for key, name in names_of(runs, tables[0]).items() if key[0] in arguments.methods}
+    # What is not evaluated yet has no row.
+    runs = {key: run for key, run in runs.items() if one(tables[0], run, condition="clean")}
+    names = {key: name for key, name in names_of(runs, tables[0]).items() if key[0].split("@")[0] in arguments.methods}
     if not names:
         raise SystemExit(f"{out}: no finished run of a comparison here")
-    measured = {}
-    for method, seed in sorted(names, key=lambda key: (arguments.methods.index(key[0]), key[1])):
-        plain = one(tables[0], runs.get(("map", seed), Path("-")), condition="clean")
-        name = names[method, seed]
-        measured.setdefault(name, {})[seed] = Measured(runs[method, seed], name, tables, epsilons, plain)
-    methods = list(measured)
-    paired = differences(arguments.bella, runs, names)
-    columns = list(next(iter(measured[methods[0]].values())).cells)
-    written = [["method", "seeds", *(name for column in columns for name in (column, f"{column}_half_width"))]]
-    shown = [["method", "seeds", *columns]]
-    beside, missing = rivals(measured)
-    for method, of_seeds in {**measured, **beside}.items():
-        seeds = of_seeds.values()
-        cells = {column: summary([one.cells[column] for one in seeds]) for column in columns}
-        written.append([method, len(seeds), *("" if value is None else value for column in columns for value in cells[column])])
-        marks = {column: mark(paired, method, column, len(seeds)) if column in COMPARED else "" for column in columns}
-        shown.append([method, str(len(seeds)), *(text(column, *cells[column]) + marks[column] for column in columns)])
-    tables_folder = out / "comparison"
-    tables_folder.mkdir(exist_ok=True)
-    with open(tables_folder / "table.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(written)
-    if paired:
-        with open(tables_folder / "paired.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(paired[0]))
-            writer.writeheader()
-            writer.writerows(paired)
-    lines = ["| " + " | ".join(row) + " |" for row in shown]
-    lines.insert(1, "|" + "---|" * len(shown[0]))
-    page = "\n".join(lines) + "\n\n" + NOTE + "".join(f"\n- {note}" for note in missing) + ("\n" if missing else "")
-    (out / "comparison.md").write_text(page, encoding="utf-8")
-    print(page)
+    measured, files = {}, {}
+    for method, seed in sorted(names, key=lambda key: (arguments.methods.index(key[0].split("@")[0]), key)):
+        run, name = runs[method, seed], names[method, seed]
+        measured.setdefault(name, {})[seed] = Measured(run, tables, epsilons, arguments.shifts.split())
+        files[name, seed] = predictions(run)
+    page, written, all_paired = [], [], []
+    for title, rows in groups(measured).items():
+        if rows:
+            paired = differences(arguments.bella, title, rows, files)
+            lines, numbers, columns = table(title, rows, paired)
+            page += lines
+            written += numbers
+            all_paired += paired
+    folder = out / "comparison"
+    folder.mkdir(exist_ok=True)
+    head = ["table", "method", "seeds", *(name for column in columns for name in (column, f"{column}_half_width"))]
+    write_csv(folder / "table.csv", [head, *written])
+    write_csv(folder / "runs.csv", runs_with_cost(tables[0], {key: runs[key] for key in names}))
+    if all_paired:
+        write_csv(folder / "paired.csv", [list(all_paired[0]), *(row.values() for row in all_paired)])
+    text_of_page = "\n".join(page) + "\n" + NOTE
+    (out / "comparison.md").write_text(text_of_page, encoding="utf-8")
+    print(text_of_page)
 
 
 if __name__ == "__main__":

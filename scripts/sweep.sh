@@ -236,7 +236,17 @@ run_logged() {
     return "$code"
 }
 
-# run_cell NUMBER DEVICE, in a shell of its own.
+# note_cost RUN BEGAN: notes the processor seconds of all commands of this shell so far, of which the last one trained RUN, in a file of the
+# run, unless the run was finished before the file BEGAN was made. What an interrupted command took is not counted.
+note_cost() {
+    local cost=$1/processor-seconds.txt
+    [[ $1/posterior.safetensors -nt $2 ]] || return 0
+    times >"$2"
+    # The second line is that of the commands: 1m2.345s 0m1.234s.
+    awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, at, "[ms]"); sum += 60 * at[1] + at[2] } print sum }' "$2" >"$cost"
+}
+
+# run_cell NUMBER DEVICE, in a shell of its own. With unevaluated=--no-eval the cell's evaluations are all that there are.
 run_cell() {
     local log=$folder/${cell_names[$1]}.log train=() arguments=() start=0 run evaluation
     local common=(--device "$2" --out "$out" ${passed[@]+"${passed[@]}"})
@@ -244,9 +254,12 @@ run_cell() {
     trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
     eval "train=(${cell_trains[$1]})"
     [[ ! -f $log ]] || start=$(wc -c <"$log")
-    run_logged "$log" "$bella" train "${train[@]}" "${common[@]}" || return
+    : >"$log.began"
+    run_logged "$log" "$bella" train "${train[@]}" "${common[@]}" ${unevaluated:+"$unevaluated"} || return
     run=$(tail -c "+$((start + 1))" "$log" | sed -n 's/^run: //p' | tail -n 1)
     [[ -d $run ]] || { echo "bella train named no run" >>"$log" && return 1; }
+    note_cost "$run" "$log.began"
+    rm -f "$log.began"
     # What was evaluated of this run, unless it was trained anew since.
     local known=$run/evaluated.txt
     [[ -f $known && $known -nt $run/posterior.safetensors ]] || : >"$known"
@@ -346,6 +359,7 @@ run_all() {
         [[ $(cat "$state/$at" 2>/dev/null) == 0 ]] || failed=$((failed + 1))
     done
     summary "$state" "$2" "$3" "$failed"
+    rm -rf "$state"
     ((failed == 0)) || return 1
 }
 

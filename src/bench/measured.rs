@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tch::{Cuda, Device};
 
+use crate::machine::processor_seconds;
 use crate::schema::words;
 
 /// The number of repetitions of each measurement and their input.
@@ -156,16 +157,6 @@ fn settle(device: Device) {
     if let Device::Cuda(index) = device {
         Cuda::synchronize(index as i64);
     }
-}
-
-/// Returns the processor seconds of all threads of this process, where the system reports them (Linux).
-fn processor_seconds() -> Option<f64> {
-    let mut total = 0.0;
-    for task in std::fs::read_dir("/proc/self/task").ok()? {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        total += text.split_whitespace().next()?.parse::<f64>().ok()? * 1e-9;
-    }
-    Some(total)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `bella compare`: compares two predictors on one test set, with paired bootstrap intervals.
+//! `bella compare`: compares predictors with one on one test set, with paired bootstrap intervals and corrected p-values.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,30 @@ use clap::Args;
 
 use super::report::{print_csv, table_of};
 use crate::base::outside::print_drawn;
-use crate::evaluate::comparison::{compare_files, predictions_file};
-use crate::metrics::bootstrap::{Difference, RESAMPLES};
+use crate::evaluate::comparison::{Asked, Compared, compare_all, predictions_file};
+use crate::metrics::bootstrap::RESAMPLES;
+use crate::metrics::multiple::Correction;
 use crate::metrics::{Average, Unit};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
+use crate::schema::Choice;
 
-/// Compare two runs, or two predictions files, on one test set: differences with 95 % intervals (paired bootstrap).
+/// Compare runs, or predictions files, with one on one test set: differences with 95 % intervals (paired bootstrap).
+///
+/// Where several are compared with A, their p-values are corrected for it, metric by metric. Intervals are not.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella compare low-rank-map-s1 low-rank-svgd-s1\n  \
                   bella compare map,seed=1 svgd,seed=1 --condition 'fgsm 0.02'\n  \
+                  bella compare map,seed=1 svgd,seed=1 ivon,seed=1 swag,seed=1 --correct benjamini-hochberg\n  \
                   bella compare a/predictions/cifar10@clean.safetensors b/predictions/cifar10@clean.safetensors")]
 pub struct CompareArgs {
     /// A: a predictions file, or a run (its folder, the start of its id, settings, or `latest`), whose test set counts.
     #[arg(add = super::completions::of_runs())]
     a: String,
 
-    /// B, as A; differences are B - A.
-    #[arg(add = super::completions::of_runs())]
-    b: String,
+    /// B, as A, or several; differences are B - A.
+    #[arg(required = true, add = super::completions::of_runs())]
+    b: Vec<String>,
 
     /// Condition of the images of runs, as in the results files.
     #[arg(long, value_name = "CONDITION", default_value = "clean")]
@@ -38,6 +43,10 @@ pub struct CompareArgs {
     /// Average over members to compare [default: both].
     #[arg(long)]
     average: Option<Average>,
+
+    /// Correction of the p-values for the number of B, each metric by itself.
+    #[arg(long, value_name = "KEY", default_value = "holm")]
+    correct: Correction,
 
     /// Number of resamples.
     #[arg(long, value_name = "N", default_value_t = RESAMPLES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -53,38 +62,53 @@ pub struct CompareArgs {
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let file = |named: &str| predictions_file(named, &args.out, &args.condition);
-    let (file_a, file_b) = (file(&args.a)?, file(&args.b)?);
+    let file = |named: &String| predictions_file(named, &args.out, &args.condition);
+    let (file_a, files) = (file(&args.a)?, args.b.iter().map(file).collect::<Result<Vec<_>>>()?);
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
-    let differences = compare_files([&file_a, &file_b], &averages, (args.resamples, args.seed))?;
+    let asked = Asked { averages, resamples: args.resamples, seed: args.seed, correction: args.correct };
+    let found = compare_all(&file_a, &files, &asked)?;
     if args.csv {
-        let rows: Vec<Row> = differences.iter().map(|difference| full_row(difference, args)).collect();
+        let rows: Vec<Row> = found.iter().map(|one| full_row(one, args)).collect();
         return print_csv(&table_of(&rows));
     }
     let mut table = Table::default();
-    differences.iter().for_each(|difference| table.append(&readable_row(difference)));
-    let spec = Spec { columns: table.columns.clone(), group_by: vec![], surface: Surface::of_stdout() };
-    println!("A: {}\nB: {}", file_a.display(), file_b.display());
+    found.iter().for_each(|one| table.append(&readable_row(one, args)));
+    let group_by = if files.len() > 1 { vec!["metric".to_string(), "average".to_string()] } else { vec![] };
+    let spec = Spec { columns: table.columns.clone(), group_by, surface: Surface::of_stdout() };
+    println!("A: {}", file_a.display());
+    files.iter().for_each(|file| println!("B: {}", file.display()));
     print_drawn(&render(&table, &spec));
     println!("differences are B - A; {} paired resamples, seed {}", args.resamples, args.seed);
+    if files.len() > 1 {
+        println!(
+            "p {}: corrected for {} comparisons by each metric; intervals are not",
+            args.correct.word(),
+            files.len()
+        );
+    }
     println!("{}", Average::legend());
     Ok(())
 }
 
-fn full_row(of: &Difference, args: &CompareArgs) -> Row {
+fn full_row(Compared { predictor, difference: of, adjusted }: &Compared, args: &CompareArgs) -> Row {
     let mut row = Row::new();
+    row.push("predictor", &args.b[*predictor]);
     row.push("metric", of.metric.key);
     row.push("average", of.average.suffix());
     let [low, high] = of.interval;
     let numbers = [("a", of.a), ("b", of.b), ("difference", of.difference), ("low", low), ("high", high), ("p", of.p)];
     numbers.into_iter().for_each(|(column, number)| row.push_number(column, Some(number)));
+    row.push_number("p_adjusted", Some(*adjusted));
+    row.push("correction", args.correct.word());
+    row.push("comparisons", args.b.len().to_string());
     row.push("resamples", args.resamples.to_string());
     row.push("seed", args.seed.to_string());
     row
 }
 
-/// Formats numbers as in tables, with fractions as percent.
-fn readable_row(of: &Difference) -> Row {
+/// Formats numbers as in tables, with fractions as percent. Which B it is, and the corrected p-value, stand there where there are
+/// several.
+fn readable_row(Compared { predictor, difference: of, adjusted }: &Compared, args: &CompareArgs) -> Row {
     let (name, scale, digits) = match of.metric.unit {
         Unit::Fraction => (format!("{} [%]", of.metric.key), 100.0, 2),
         Unit::Nats | Unit::One => (of.metric.key.to_string(), 1.0, 4),
@@ -92,6 +116,9 @@ fn readable_row(of: &Difference) -> Row {
     let number = |value: f64| format!("{:.digits$}", scale * value);
     let signed = |value: f64| format!("{:+.digits$}", scale * value);
     let mut row = Row::new();
+    if args.b.len() > 1 {
+        row.push("of", &args.b[*predictor]);
+    }
     row.push("metric", name);
     row.push("average", of.average.suffix());
     row.push("A", number(of.a));
@@ -99,6 +126,9 @@ fn readable_row(of: &Difference) -> Row {
     row.push("difference", signed(of.difference));
     row.push("95 % interval", format!("{} to {}", signed(of.interval[0]), signed(of.interval[1])));
     row.push("p", format!("{:.4}", of.p));
+    if args.b.len() > 1 {
+        row.push(format!("p {}", args.correct.word()), format!("{adjusted:.4}"));
+    }
     row
 }
 
@@ -107,6 +137,20 @@ mod tests {
     use super::*;
     use crate::metrics::bootstrap::compare;
     use crate::predictions::{Predictions, Shape};
+
+    fn args(b: &[&str]) -> CompareArgs {
+        CompareArgs {
+            a: "a".into(),
+            b: b.iter().map(|name| name.to_string()).collect(),
+            condition: "clean".into(),
+            out: PathBuf::new(),
+            average: None,
+            correct: Correction::Holm,
+            resamples: 200,
+            seed: 0,
+            csv: true,
+        }
+    }
 
     // B is right on one of four samples more than A, with the same confidences.
     #[test]
@@ -118,17 +162,18 @@ mod tests {
         };
         let (a, b) = (predictions([1.0, 1.0, -1.0, -1.0]), predictions([1.0, 1.0, 1.0, -1.0]));
         let found = compare(&a, &b, &[Average::Logit], 200, 0).unwrap();
-        let readable = readable_row(&found[0]);
+        let found: Vec<Compared> =
+            found.into_iter().map(|difference| Compared { predictor: 0, adjusted: difference.p, difference }).collect();
+        let args = super::tests::args(&["a"]);
+        let readable = readable_row(&found[0], &args);
+        assert!(readable.get("of").is_none() && readable.get("p holm").is_none());
         let cells = ["metric", "average", "A", "B", "difference"].map(|column| readable.get(column).unwrap());
         assert_eq!(cells, ["accuracy [%]", "lm", "50.00", "75.00", "+25.00"]);
-        let file = std::path::PathBuf::new();
-        let file = file.display().to_string();
-        let (condition, out) = ("clean".into(), PathBuf::new());
-        let args =
-            CompareArgs { a: file.clone(), b: file, condition, out, average: None, resamples: 200, seed: 0, csv: true };
         let full = full_row(&found[0], &args);
-        let cells = ["a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
-        assert_eq!(cells, ["0.5", "0.75", "0.25", "0", "200"]);
-        assert!(readable_row(&found[1]).get("metric") == Some("nll"));
+        let cells = ["predictor", "a", "b", "difference", "low", "resamples"].map(|column| full.get(column).unwrap());
+        assert_eq!(cells, ["a", "0.5", "0.75", "0.25", "0", "200"]);
+        assert!(readable_row(&found[1], &args).get("metric") == Some("nll"));
+        let of_two = readable_row(&found[0], &super::tests::args(&["svgd", "ivon"]));
+        assert!(of_two.get("of") == Some("svgd") && of_two.get("p holm").is_some());
     }
 }

@@ -22,6 +22,7 @@ pub const METHODS: &[Recipe] = recipes![
     "bella-svgd",
     "bella-ensemble",
     "lora-ensemble",
+    "batch-ensemble",
     "lora",
     "vbl",
     "ivon",
@@ -45,6 +46,7 @@ pub const METHODS: &[Recipe] = recipes![
     "psgld",
     "sghmc",
     "mile",
+    "smile",
     "ibdr",
     "bayestune",
     "single",
@@ -113,6 +115,9 @@ impl Recipe {
                 "[train]" => {}
                 _ if section.starts_with("[head.") => *tables.head.get_or_insert_default() += &format!("{line}\n"),
                 _ if line.starts_with("[subspace.low-rank]") => tables.tables += low_rank,
+                "[subspace.rank-one]" if line == section => tables.tables += &rank_one(low_rank)?,
+                // The layers are those of the network, not those of the file.
+                "[subspace.rank-one]" => {}
                 _ => tables.tables += &format!("{}\n", replaced(line, &fitted)),
             }
         }
@@ -123,6 +128,14 @@ impl Recipe {
         tables.head = tables.head.map(|head| head.trim_end().to_string() + "\n");
         Ok(tables)
     }
+}
+
+/// Returns the table of factors of the layers that `low_rank` adapts.
+fn rank_one(low_rank: &str) -> Result<String> {
+    let targets = low_rank.lines().find(|line| line.starts_with("targets = "));
+    let targets = targets
+        .context("batch-ensemble: the network has no linear layers whose inputs and outputs could get factors")?;
+    Ok(format!("[subspace.rank-one]\n{targets}\n\n"))
 }
 
 fn without_brackets(text: &str) -> String {
@@ -199,15 +212,16 @@ mod tests {
 
     const SIZES: Sizes = Sizes { images: 1000, classes: 3, batch_size: 50, steps: 700 };
 
+    const LOW_RANK: &str = "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.q\"]\n";
+
     fn tables(name: &str) -> Tables {
-        Recipe::named(name).unwrap().tables(SIZES, "[subspace.low-rank]\nrank = 4\n").unwrap()
+        Recipe::named(name).unwrap().tables(SIZES, LOW_RANK).unwrap()
     }
 
     #[test]
     fn every_method_file_is_a_recipe_or_left_out_on_purpose() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/configs/methods");
-        let left_out =
-            ["batch-ensemble", "ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight", "bayesvlm"];
+        let left_out = ["ivon-full", "ivon-full-imagenet", "single-sgd", "bella-svgd-weight", "bayesvlm"];
         for entry in std::fs::read_dir(folder).unwrap() {
             let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
             assert!(Recipe::named(&name).is_some() != left_out.contains(&name.as_str()), "{name}");
@@ -227,6 +241,10 @@ mod tests {
         assert_eq!(tables("vbll").head.unwrap(), "[head.linear]\n");
         // 100 · 1000^(π/8) / 50 = 30.1
         assert!(tables("blob").tables.contains("cycle = 30 #"), "{}", tables("blob").tables);
+        let factors = tables("batch-ensemble").tables;
+        assert!(factors.starts_with("[subspace.rank-one]\ntargets = [\"attn.q\"]\n\n[method.ensemble]\n"), "{factors}");
+        let none = Recipe::named("batch-ensemble").unwrap().tables(SIZES, "[subspace.full]\n").unwrap_err();
+        assert!(none.to_string().contains("no linear layers"));
         assert_eq!(tables("bella-svgd").about, "SVGD Bella: five low-rank particles that repel each other");
         assert_eq!(tables("ensemble").about, "Ensemble base: five particles, every weight of the image tower each");
     }

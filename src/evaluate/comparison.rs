@@ -1,24 +1,60 @@
-//! Two predictors compared on one test set, by their saved predictions.
+//! Predictors compared with one on one test set, by their saved predictions.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
+use crate::base::small::push_new;
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
+use crate::metrics::multiple::Correction;
 use crate::predictions::{Predictions, numbers};
 use crate::run::{RunFolder, open_predictions};
 
-/// Compares the predictions B with the predictions A by so many paired resamples.
+/// How predictors are compared.
+pub struct Asked {
+    pub averages: Vec<Average>,
+    /// The number of paired resamples, and their seed.
+    pub resamples: u32,
+    pub seed: u64,
+    pub correction: Correction,
+}
+
+/// The difference of one of several predictors from A.
+pub struct Compared {
+    /// The place of the predictor among those that are compared with A.
+    pub predictor: usize,
+    pub difference: Difference,
+    /// The p-value, corrected for the number of predictors that are compared by this metric and average.
+    pub adjusted: f64,
+}
+
+/// Compares the predictions of each of `others` with the predictions A.
 ///
 /// # Errors
 /// Fails if a file cannot be read, if a logit is not finite, or if the images are not the same.
-pub fn compare_files(
-    [a, b]: [&Path; 2],
-    averages: &[Average],
-    (resamples, seed): (u32, u64),
-) -> Result<Vec<Difference>> {
+pub fn compare_all(a: &Path, others: &[PathBuf], asked: &Asked) -> Result<Vec<Compared>> {
+    let mut found = Vec::new();
+    for (predictor, b) in others.iter().enumerate() {
+        let differences = compare_files(a, b, asked)?;
+        found.extend(differences.into_iter().map(|difference| {
+            let adjusted = difference.p;
+            Compared { predictor, difference, adjusted }
+        }));
+    }
+    let kind = |one: &Compared| (one.difference.metric.key, one.difference.average.suffix());
+    let mut kinds = Vec::new();
+    found.iter().for_each(|one| push_new(&mut kinds, kind(one)));
+    for own in kinds {
+        let family: Vec<usize> = (0..found.len()).filter(|at| kind(&found[*at]) == own).collect();
+        let values: Vec<f64> = family.iter().map(|at| found[*at].difference.p).collect();
+        family.iter().zip(asked.correction.adjusted(&values)).for_each(|(at, value)| found[*at].adjusted = value);
+    }
+    Ok(found)
+}
+
+fn compare_files(a: &Path, b: &Path, asked: &Asked) -> Result<Vec<Difference>> {
     let open = |file: &Path| -> Result<Predictions> {
         let predictions = open_predictions(file)?;
         predictions.check_all_finite().with_context(|| file.display().to_string())?;
@@ -27,7 +63,7 @@ pub fn compare_files(
     let both = || format!("{} and {}", a.display(), b.display());
     let (of_a, of_b) = (open(a)?, open(b)?);
     check_images(&of_a, &of_b).with_context(both)?;
-    compare(&of_a, &of_b, averages, resamples, seed).with_context(both)
+    compare(&of_a, &of_b, &asked.averages, asked.resamples, asked.seed).with_context(both)
 }
 
 /// Returns a predictions file: the one that is named, or that of a run below `out` on its own test set.
@@ -77,6 +113,34 @@ fn check_images(a: &Predictions, b: &Predictions) -> Result<()> {
 mod tests {
     use super::*;
     use crate::predictions::Shape;
+
+    /// Three predictors are compared with one: each metric's three p-values are a family.
+    #[test]
+    fn p_values_are_corrected_metric_by_metric() {
+        let folder = tempfile::tempdir().unwrap();
+        let shape = Shape { members: 1, samples: 40, classes: 2 };
+        let file = |name: &str, skill: f32| {
+            let path = folder.path().join(name);
+            let logits = (0..40).flat_map(|i| [skill * (i as f32 * 1.7).sin() + 0.3 * skill, 0.0]).collect();
+            let labels = (0..40).map(|i| (i % 3 == 0) as u32).collect();
+            Predictions::new(shape, logits, labels).unwrap().save(&path).unwrap();
+            path
+        };
+        let a = file("a.safetensors", 0.1);
+        let others: Vec<PathBuf> =
+            [0.5, 1.0, 3.0].iter().enumerate().map(|(at, skill)| file(&format!("{at}.safetensors"), *skill)).collect();
+        let asked = |correction| Asked { averages: vec![Average::Logit], resamples: 200, seed: 0, correction };
+        let found = compare_all(&a, &others, &asked(Correction::Holm)).unwrap();
+        for metric in ["accuracy", "nll"] {
+            let own: Vec<&Compared> = found.iter().filter(|one| one.difference.metric.key == metric).collect();
+            assert_eq!(own.iter().map(|one| one.predictor).collect::<Vec<_>>(), [0, 1, 2]);
+            let values: Vec<f64> = own.iter().map(|one| one.difference.p).collect();
+            let adjusted: Vec<f64> = own.iter().map(|one| one.adjusted).collect();
+            assert_eq!(adjusted, Correction::Holm.adjusted(&values));
+        }
+        let alone = compare_all(&a, &others[..1], &asked(Correction::Holm)).unwrap();
+        assert!(alone.iter().all(|one| one.adjusted == one.difference.p));
+    }
 
     #[test]
     fn different_images_of_one_condition_are_refused() {

@@ -60,6 +60,7 @@ impl Evaluation<'_> {
         if let Some(record) = self.record {
             row.push("trainable_parameters", record.trainable_parameters.to_string());
             row.push_number("train_wall_seconds", Some(record.wall_seconds));
+            row.push_number("train_processor_seconds", record.processor_seconds);
             row.push_number("train_images_per_second", Some(record.images_per_second));
             row.push_number("train_peak_memory_bytes", record.peak_memory_bytes.map(|bytes| bytes as f64));
             row.push("selected_epoch", record.selected_epoch.to_string());

@@ -153,6 +153,7 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
         epochs: 0,
         steps: 0,
         wall_seconds: 0.0,
+        processor_seconds: None,
         images_per_second: 0.0,
         peak_memory_bytes: None,
         planned_memory_bytes: None,

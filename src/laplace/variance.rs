@@ -140,3 +140,49 @@ impl Part {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::golden::{Golden, near};
+    use crate::laplace::curvature::Fit;
+    use crate::laplace::labels::Labels;
+    use crate::laplace::pass::Site;
+    use crate::laplace::{Shape, Structure, Tokens};
+
+    /// A pass of a last layer without bias on features `[B, D]`.
+    fn pass(features: &Tensor, logits: Tensor) -> Pass {
+        let site = Site { input: features.unsqueeze(1), source: Source::Logits };
+        Pass { logits, layers: vec![], sites: vec![site] }
+    }
+
+    /// The covariance of SNGP's last layer is that of the whole curvature of one output: its ridge s is the prior's precision of numbers, and half of
+    /// it that of two classes, whose logit is a difference. edward2 multiplies variances by s.
+    #[test]
+    fn whole_curvatures_of_last_layers_are_those_of_edward2() {
+        let golden = Golden::of_authors("random_features");
+        let tensor = |name: &str| golden.tensor(&format!("covariance/{name}"));
+        let (fitted, tested, logits) = (tensor("fitted"), tensor("tested"), tensor("logits"));
+        let ridge = golden.number("covariance/ridge");
+        let two = |logits: &Tensor| Tensor::cat(&[logits * 0.5, logits * -0.5], 1);
+        let shape = Shape { structure: Structure::Full, tokens: Tokens::Expand, wide: 512, kept: 100 };
+        let variances = |labels: Labels, logits: Tensor, precision: f64| {
+            let (features, outputs) = (fitted.size()[1], logits.size()[1]);
+            let map = Map { block: 0, role: Role::Head, inputs: features, outputs };
+            let maps = Maps { maps: vec![map], columns: 0..features * outputs };
+            let mut fit = Fit::new(&maps, shape, labels, tch::Device::Cpu);
+            for (from, count) in [(0, 6), (6, 4)] {
+                fit.add(&pass(&fitted.narrow(0, from, count), logits.narrow(0, from, count))).unwrap();
+            }
+            let curvature = fit.finish().unwrap();
+            let at = pass(&tested, Tensor::zeros([3, outputs], tch::kind::DOUBLE_CPU));
+            Projected::new(&curvature, &maps, &at).unwrap().variance(precision).unwrap() * ridge
+        };
+        let of_numbers = variances(Labels::Numbers(1.0), logits.copy(), ridge);
+        near(&of_numbers.reshape([-1]), &tensor("variances/gaussian"), 1e-12);
+        let v = variances(Labels::All, two(&logits), 2.0 * ridge);
+        let entry = |i: i64, j: i64| v.select(1, i).select(1, j);
+        let of_difference = entry(0, 0) + entry(1, 1) - entry(0, 1) - entry(1, 0);
+        near(&of_difference, &tensor("variances/binary_logistic"), 1e-12);
+    }
+}

@@ -22,6 +22,7 @@ mod f1;
 mod list;
 mod matthews;
 mod metric;
+pub mod multiple;
 mod nll;
 pub mod numbers;
 pub mod ood;

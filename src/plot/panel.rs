@@ -113,6 +113,11 @@ impl Mean {
         Self { low, high, ..self }
     }
 
+    /// Returns the ends of the whiskers.
+    pub fn ends(&self) -> [f64; 2] {
+        [self.low, self.high]
+    }
+
     pub fn filled(self, fill: Fill) -> Self {
         Self { fill, ..self }
     }

@@ -147,6 +147,9 @@ pub struct Record {
     pub steps: usize,
     /// The seconds of training, over all interruptions.
     pub wall_seconds: f64,
+    /// The processor seconds of training of the process with all its threads, over all interruptions; absent where they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_seconds: Option<f64>,
     /// The number of training images per second, counted once for each particle.
     pub images_per_second: f64,
     pub peak_memory_bytes: Option<u64>,

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::experiment::Criterion;
+use crate::machine::processor_seconds;
 use crate::methods::Step;
 use crate::posterior::Posterior;
 
@@ -91,6 +92,9 @@ pub struct Progress {
     /// The seconds of training before this process started, and the time of its start.
     pub earlier_seconds: f64,
     started: Instant,
+    /// The same of the processor, where the system tells.
+    earlier_processor: f64,
+    started_processor: Option<f64>,
     /// The sum of the losses over the steps of the epoch, `[n]` in f64, on the device.
     loss_sum: Tensor,
     /// The sum of the diagnostics over the steps of the epoch, `[k]` in f64.
@@ -108,6 +112,8 @@ struct Counters {
     rows: Vec<EpochRow>,
     best: Option<(usize, f64)>,
     wall_seconds: f64,
+    #[serde(default)]
+    processor_seconds: Option<f64>,
 }
 
 impl Progress {
@@ -122,6 +128,8 @@ impl Progress {
             best: None,
             earlier_seconds: 0.0,
             started: Instant::now(),
+            earlier_processor: 0.0,
+            started_processor: processor_seconds(),
             loss_sum: zeros(particles),
             diagnostic_sum: zeros(diagnostics as i64),
         }
@@ -198,6 +206,13 @@ impl Progress {
         self.earlier_seconds + self.started.elapsed().as_secs_f64()
     }
 
+    /// Returns the processor seconds of training so far, over all interruptions; `None` where the system does not tell, or a process
+    /// before this one did not note them.
+    pub fn processor_seconds(&self) -> Option<f64> {
+        let own = processor_seconds()? - self.started_processor?;
+        Some(self.earlier_processor + own)
+    }
+
     pub fn save(&self, state: &mut State) -> Result<()> {
         let counters = Counters {
             epoch: self.epoch,
@@ -207,6 +222,7 @@ impl Progress {
             rows: self.rows.clone(),
             best: self.best.as_ref().map(|best| (best.epoch, best.value)),
             wall_seconds: self.wall_seconds(),
+            processor_seconds: self.processor_seconds(),
         };
         state.put_text("progress", &serde_json::to_string(&counters).context("cannot write the progress")?);
         state.put("progress.loss_sum", &self.loss_sum);
@@ -234,6 +250,10 @@ impl Progress {
         (self.epoch, self.step, self.steps) = (counters.epoch, counters.step, counters.steps);
         self.skipped = counters.skipped;
         (self.rows, self.earlier_seconds) = (counters.rows, counters.wall_seconds);
+        match counters.processor_seconds {
+            Some(seconds) => self.earlier_processor = seconds,
+            None => self.started_processor = None,
+        }
         Ok(())
     }
 }

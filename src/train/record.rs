@@ -43,6 +43,7 @@ pub(super) fn untrained(context: &Context, theta: &Tensor) -> Record {
         epochs: 0,
         steps: 0,
         wall_seconds: 0.0,
+        processor_seconds: None,
         images_per_second: 0.0,
         // On the CPU this is the peak of the process, on a GPU that of its tensors. Both cover the frozen base, and the
         // plan starts from what is held there.
@@ -63,6 +64,7 @@ pub(super) fn trained(context: &Context, particles: &Particles, selector: Select
         epochs: progress.epoch,
         steps: progress.steps,
         wall_seconds,
+        processor_seconds: progress.processor_seconds(),
         images_per_second: mean_rate(context, particles, wall_seconds),
         selected_epoch: selector.epoch(progress),
         ..untrained(context, theta)

@@ -114,12 +114,17 @@ fn the_comparison_averages_runs_of_one_config_alone() {
         ("svgd", 1, "a", 0.8),
         ("svgd", 2, "b", 0.2),
         ("svgd", 3, "a", 0.6),
+        ("svgd@1", 1, "c", 0.65),
     ] {
         let run = format!("{method}-s{seed}-{config}");
         let folder = place.path(&format!("results/runs/comparison/{run}"));
         fs::create_dir_all(&folder).unwrap();
-        let log = format!("run: {}\n", folder.display());
+        // An evaluation prints the id alone.
+        let log = format!("run: {}\nrun: {run}  set: cifar10\n", folder.display());
+        let seconds = if method == "svgd" { "40\n12\n" } else { "10\n" };
+        place.write(&format!("results/runs/comparison/{run}/processor-seconds.txt"), seconds.as_bytes());
         place.write(&format!("results/sweeps/comparison/{method}-s{seed}.log"), log.as_bytes());
+        let method = method.trim_end_matches("@1");
         results += &format!("comparison,{run},{method},{seed},clean,{config},1,{accuracy},0.4\n");
     }
     place.write("results/comparison.csv", results.as_bytes());
@@ -128,8 +133,13 @@ fn the_comparison_averages_runs_of_one_config_alone() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
     let table = bella::results::store::read(&place.path("results/comparison/table.csv")).unwrap();
-    assert_eq!(cells(&table, "method"), ["map", "svgd, config a", "svgd, config b"]);
-    assert_eq!(cells(&table, "seeds"), ["2", "2", "1"]);
+    // The second table is of what costs as much as `map`.
+    assert_eq!(cells(&table, "method"), ["map", "svgd, config a", "svgd, config b", "map", "svgd@1"]);
+    assert_eq!(cells(&table, "seeds"), ["2", "2", "1", "2", "1"]);
+    assert_eq!(cells(&table, "table")[2..4], ["Equal epochs", "Equal processor time, 1 times that of `map`"]);
+    assert_eq!(number(&table, 1, "train_processor_seconds"), 52.0);
+    let runs = bella::results::store::read(&place.path("results/comparison/runs.csv")).unwrap();
+    assert_eq!((runs.rows.len(), number(&runs, 4, "train_processor_seconds")), (6, 52.0));
     let accuracies: Vec<f64> = (0..3).map(|row| number(&table, row, "accuracy")).collect();
     assert!(accuracies.iter().zip([0.6, 0.7, 0.2]).all(|(found, mean)| (found - mean).abs() < 1e-12), "{accuracies:?}");
 }

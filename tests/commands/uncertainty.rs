@@ -308,11 +308,20 @@ fn two_runs_are_compared_image_by_image() {
         assert!((b - a - difference).abs() < 1e-12 && low <= high, "row {row}");
     }
     assert_has(&done(bella(&["compare", &first, &second])), &["differences are B - A", "95 % interval"]);
+    // Several are compared with one, and their p-values corrected: an equal one has p = 1, so the other's is doubled.
+    let of_several =
+        |more: &[&str]| done(bella(&[&["compare", &first, &second, &first, "--resamples", "200"], more].concat()));
+    assert_has(&of_several(&[]), &["p holm", "corrected for 2 comparisons"]);
+    let several = table(&place, &of_several(&["--csv", "--correct", "holm"]));
+    let [p, adjusted] = ["p", "p_adjusted"].map(|column| number(&several, 0, column));
+    assert_eq!((adjusted, several.get(0, "comparisons")), ((2.0 * p).min(1.0), Some("2")));
+    assert_eq!(several.rows.len(), 2 * rows.rows.len());
 
     // Runs stand for their predictions, and settings for a run.
     let out = text(&place.path("results"));
     let of_runs = bella(&["compare", "svgd,seed=3", "tiny,seed=4", "--out", &out, "--csv", "--resamples", "200"]);
-    assert_eq!(table(&place, &done(of_runs)).rows, rows.rows);
+    let numbers = |of: &Table| of.rows.iter().map(|row| row[1..].to_vec()).collect::<Vec<_>>();
+    assert_eq!(numbers(&table(&place, &done(of_runs))), numbers(&rows));
     let of_runs = |a: &str, more: &[&str]| bella(&[&["compare", a, "seed=4", "--out", &out], more].concat());
     assert_has(&error_line(of_runs("svgd", &[]), 1), &["`svgd` fits 2 runs", "or of the settings"]);
     assert_has(&error_line(of_runs("ivon", &[]), 1), &["no run `ivon`", "svgd,rank=4,seed=1"]);

@@ -43,7 +43,13 @@ const LAPLACE: &str = "[method.laplace]\nsamples = 4\n\n[optimizer.adamw]\nlr = 
 const IVON: &str = "[method.ivon]\nlr = 0.03\ness = 40\nhess_init = 1e-2\n\n[optimizer.none]\n";
 
 /// The columns of result rows that are measured anew each time.
-const COSTS: [&str; 4] = ["train_wall_seconds", "train_images_per_second", "predict_images_per_second", "memory_bytes"];
+const COSTS: [&str; 5] = [
+    "train_wall_seconds",
+    "train_processor_seconds",
+    "train_images_per_second",
+    "predict_images_per_second",
+    "memory_bytes",
+];
 
 impl Scenario {
     /// A folder with the experiment and, for a command on a run, the run.

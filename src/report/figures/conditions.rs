@@ -139,6 +139,64 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
     }
 }
 
+/// Returns the rows of each run and condition with the most images: an attack on fewer images evaluates these as clean ones, too.
+fn of_most_images(rows: Vec<(usize, RowView)>) -> Vec<(usize, RowView)> {
+    let most = |row: &RowView| {
+        let same = rows.iter().filter(|(_, other)| ["run", "condition"].iter().all(|at| other.get(at) == row.get(at)));
+        same.filter_map(|(_, other)| other.number("samples")).reduce(f64::max)
+    };
+    rows.iter().filter(|(_, row)| row.number("samples") == most(row)).copied().collect()
+}
+
+/// The columns of calibration under shift, before and after temperature scaling.
+const CALIBRATION: [&str; 4] = ["ece_pm", "ece_ts_pm", "nll_pm", "nll_ts_pm"];
+
+/// Returns the calibration on clean images and under each corruption. The images of corruptions may be fewer.
+pub fn calibration_under_shift(material: &Material) -> Result<Option<Drawing>> {
+    let set = |row: &RowView| row.stored_name("set").to_string();
+    let is_shifted = |row: &RowView| !row.get("corruption").is_empty();
+    let sets = distinct(rows(material).filter(|(_, row)| is_shifted(row)).map(|(_, row)| set(&row)));
+    let is_shown = |row: &RowView| sets.contains(&set(row)) && (is_shifted(row) || row.get("condition") == "clean");
+    let shown = of_most_images(rows(material).filter(|(_, row)| is_shown(row)).collect());
+    // Clean images come first.
+    let mut conditions = vec!["clean"];
+    shown.iter().for_each(|(_, row)| push_new(&mut conditions, row.get("condition")));
+    let left_out = conditions.len().saturating_sub(MOST_CONDITIONS);
+    conditions.truncate(MOST_CONDITIONS);
+    let mut readings = vec![];
+    for column in CALIBRATION {
+        for (series, row) in &shown {
+            let Some(order) = conditions.iter().position(|one| *one == row.get("condition")) else { continue };
+            let Some(found) = measured(row, column) else { continue };
+            let name = row.get("condition").trim_end_matches(" (bella)").to_string();
+            let after = if column.contains("_ts_") { ", temperature-scaled" } else { "" };
+            let panel = format!("{}: {}{after}", set(row), found.short);
+            let place = Place { order: order as f64, name };
+            readings.push(Reading {
+                panel,
+                unit: found.unit,
+                series: *series,
+                place,
+                value: found.value,
+                interval: None,
+            });
+        }
+    }
+    let notes = match left_out {
+        0 => vec![],
+        left_out => vec![format!("{left_out} more conditions stand in the tables.")],
+    };
+    let plan = Plan { x_title: "", columns: 1, joined: false, notes };
+    match ladder(&material.names, &readings, plan) {
+        Some(chart) => Drawing::of(
+            &chart,
+            "Expected calibration error and negative log-likelihood (probabilities averaged) on clean images and under each corruption, as \
+             predicted and after temperature scaling on clean held-out images. Fewer images have a larger error by chance alone.",
+        ),
+        None => Ok(None),
+    }
+}
+
 /// The most conditions that fit side by side in the comparison.
 const MOST_COMPARED: usize = 8;
 

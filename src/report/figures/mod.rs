@@ -7,6 +7,7 @@ mod class_reliability;
 mod conditions;
 pub mod confusion;
 mod densities;
+mod gains;
 pub mod landscape;
 mod material;
 mod readings;
@@ -97,6 +98,22 @@ static KINDS: &[Kind] = &[
         paper: "",
         command: TRAIN,
         draw: conditions::comparison,
+    },
+    Kind {
+        key: "pareto",
+        title: "NLL over the cost of training",
+        topic: Topic::Comparison,
+        paper: "",
+        command: TRAIN,
+        draw: gains::pareto,
+    },
+    Kind {
+        key: "diversity-gain",
+        title: "Gain over one network by the diversity of the members",
+        topic: Topic::Comparison,
+        paper: "",
+        command: "bella train --config EXPERIMENT.toml --set method.svgd.particles=5, and with [method.map] on the same data",
+        draw: gains::diversity,
     },
     Kind {
         key: "training",
@@ -193,6 +210,14 @@ static KINDS: &[Kind] = &[
         paper: "",
         command: "bella eval RUN --corrupt gaussian-noise:1,gaussian-noise:3,gaussian-noise:5",
         draw: conditions::shift,
+    },
+    Kind {
+        key: "calibration-shift",
+        title: "Calibration under shift",
+        topic: Topic::Calibration,
+        paper: "",
+        command: "bella eval RUN --corrupt gaussian-noise:3,contrast:3 --calibrate",
+        draw: conditions::calibration_under_shift,
     },
     Kind {
         key: "reliability",

@@ -16,11 +16,15 @@
 //! Var[ΔE] ∝ ε⁶ towards the variance d · `energy_variance`, by the running means of blackjax, and ℓ becomes √(Σ of the columns' variances)
 //! over the second half of them, unless it is given.
 //!
+//! With `dynamics = "smile"` or `"psmile"` the batches' own noise turns the directions instead, and ε is tuned all the time ([`smile`]).
+//!
 //! Differs from blackjax, to whose steps these are equal: ε at most doubles in a step, a number that is not finite ends the training
-//! instead of the step, and ℓ is not refined by autocorrelations. The preconditioning by gradient noise and the tuner of SMILE (arXiv
-//! 2602.06500) are not here.
+//! instead of the step, and ℓ is not refined by autocorrelations.
 
+mod energy;
+mod smile;
 mod tuning;
+mod turn;
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -33,13 +37,16 @@ use crate::methods::{
     spec,
 };
 use crate::posterior::Posterior;
-use crate::schema::{Reader, settings};
+use crate::schema::{Reader, settings, words};
+use energy::Scale;
+use smile::{Adaption, Smile};
 use tuning::{Tuning, Wanted};
+use turn::{OUTER, turn, unit};
 
 pub static ENTRY: Entry = Entry {
     key: "mclmc",
     about: "microcanonical Langevin dynamics: chains of constant speed from the members of an ensemble (MILE)",
-    paper: "MCLMC, MILE",
+    paper: "MCLMC, MILE, SMILE",
     update: Update::Optimizer,
     rows: RowsAre::Samples,
     particles: Particles::Any,
@@ -53,11 +60,25 @@ pub static ENTRY: Entry = Entry {
     read: |reader, _| Box::new(Spec::read(reader)),
 };
 
+words! {
+    /// Where the noise of a chain comes from.
+    pub enum Dynamics {
+        /// It is drawn.
+        Langevin = "langevin",
+        /// Batches differ.
+        Smile = "smile",
+        /// Batches differ, and columns are scaled by the noise of their gradients.
+        Preconditioned = "psmile",
+    }
+}
+
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
         /// Number of chains.
         pub particles: i64 = 1, in 1..=MAX_PARTICLES;
+        /// Where the noise of a chain comes from: drawn (langevin), or from the batches alone (smile, and psmile, which scales columns by the noise of their gradients).
+        pub dynamics: Dynamics = Dynamics::Langevin, omit Dynamics::Langevin;
         pub ess: f64, by spec::ess;
         /// Temperature of the posterior; below 1 it is colder than Bayes' rule says.
         pub temperature: f64 = 1.0, in above(0.0);
@@ -65,7 +86,7 @@ settings! {
         pub weight_decay: f64 = 1e-4, in at_least(0.0);
         /// Training steps at the beginning in which the optimizer moves the chains.
         pub fit_steps: i64 = 0, in 0..=1_000_000_000;
-        /// Steps after those in which the size and the length of the steps are tuned; 0 for none.
+        /// Steps after those in which the size and the length of the steps are tuned; 0 for none. SMILE tunes its size in all steps, and only waits for so long.
         pub tune_steps: i64 = 100, in 0..=1_000_000_000;
         /// Size ε of a step, the distance that it goes: where tuning starts, or fixed.
         pub step_size: f64 = 1e-3, in above(0.0);
@@ -73,6 +94,14 @@ settings! {
         pub length: Option<f64>, in above(0.0);
         /// Variance of a step's energy error for each column that tuning wants.
         pub energy_variance: f64 = 5e-4, in above(0.0);
+        /// SMILE: the quantile of the energy errors so far above which a step is undone.
+        pub guard: f64 = 0.99, in between(0.0, 1.0), omit 0.99;
+        /// SMILE: the share of the errors by which the size changes: above the upper two thirds it shrinks, below the lower third it grows.
+        pub tails: f64 = 0.05, in between(0.0, 1.0), omit 0.05;
+        /// SMILE: the share by which the size changes.
+        pub adaption: f64 = 0.02, in between(0.0, 1.0), omit 0.02;
+        /// SMILE: the share of a new error in the running mean and deviation of the errors.
+        pub smoothing: f64 = 0.01, in between(0.0, 1.0), omit 0.01;
         pub schedule: Schedule, part Schedule::read;
         /// Snapshots that are kept per chain, the last ones: each is a member that predicts.
         pub samples: usize = 20, in 1..=100_000;
@@ -81,7 +110,8 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader) {
-        if self.length.is_none() && self.tune_steps < 4 {
+        self.check_dynamics(reader);
+        if self.dynamics == Dynamics::Langevin && self.length.is_none() && self.tune_steps < 4 {
             let why = "must be given with so few tune_steps: at least 4 are needed to find it";
             reader.problem("length", why);
         }
@@ -97,6 +127,36 @@ impl Spec {
 }
 
 impl Spec {
+    /// Refuses what the other dynamics have.
+    fn check_dynamics(&self, reader: &Reader) {
+        let Spec { guard, tails, adaption, smoothing, .. } = *self;
+        let is_smile = self.dynamics != Dynamics::Langevin;
+        let own = [
+            ("guard", guard, 0.99),
+            ("tails", tails, 0.05),
+            ("adaption", adaption, 0.02),
+            ("smoothing", smoothing, 0.01),
+        ];
+        for (key, _, _) in own.into_iter().filter(|(_, value, usual)| !is_smile && value != usual) {
+            reader.problem(key, "is for dynamics = \"smile\" and \"psmile\": leave it out, or set one of these");
+        }
+        if is_smile && self.length.is_some() {
+            let why =
+                "is for dynamics = \"langevin\": the batches alone turn the directions of the others; leave it out";
+            reader.problem("length", why);
+        }
+    }
+
+    /// Returns the settings of SMILE's size of steps.
+    fn adaption(&self) -> Adaption {
+        let Spec { step_size, guard, tails, adaption, smoothing, .. } = *self;
+        Adaption { step_size, guard, tails, adaption, smoothing }
+    }
+
+    fn scale(&self) -> Scale {
+        Scale { scale: self.ess / self.temperature, weight_decay: self.weight_decay }
+    }
+
     /// Returns the settings of tuning.
     fn wanted(&self) -> Wanted {
         let Spec { energy_variance, tune_steps, step_size, length, .. } = *self;
@@ -123,41 +183,40 @@ impl MethodSpec for Spec {
     }
 
     fn shortened(&self, _: usize) -> Vec<(&'static str, toml::Value)> {
-        let length = self.length.unwrap_or(1.0);
-        vec![
-            ("fit_steps", 0.into()),
-            ("tune_steps", 0.into()),
-            ("length", length.into()),
-            ("start", 0.into()),
-            ("every", 1.into()),
-        ]
+        let steps = ["fit_steps", "tune_steps", "start"].map(|key| (key, 0.into()));
+        let length = (self.dynamics == Dynamics::Langevin).then(|| ("length", self.length.unwrap_or(1.0).into()));
+        steps.into_iter().chain([("every", 1.into())]).chain(length).collect()
     }
 
     fn gathers_posterior(&self) -> bool {
         true
     }
 
-    /// The states, the direction, and the two moments of the columns while it is tuned.
+    /// The states, the direction, and what the dynamics keep: the two moments of the columns while they are tuned, or the last gradient and the
+    /// noise of gradients.
     fn kept_matrices(&self) -> u64 {
-        self.samples as u64 + 1 + if self.tune_steps > 0 { 2 } else { 0 }
+        let own = match self.dynamics {
+            Dynamics::Langevin if self.tune_steps > 0 => 2,
+            Dynamics::Langevin => 0,
+            Dynamics::Smile => 1,
+            Dynamics::Preconditioned => 3,
+        };
+        self.samples as u64 + 1 + own
     }
 
-    /// The gradients, those of the energy, and two that a turn makes of them.
+    /// The gradients, those of the energy, and two that a turn makes of them; with SMILE the new state, its direction and their scale, too.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
-        4
+        if self.dynamics == Dynamics::Langevin { 4 } else { 7 }
     }
 
     fn gradients_of_a_step(&self) -> u64 {
-        3
+        if self.dynamics == Dynamics::Langevin { 3 } else { 2 }
     }
 
     fn matrices_of_the_posterior(&self) -> u64 {
         self.samples as u64
     }
 }
-
-/// The share of a step that its outer turns take.
-const OUTER: f64 = 0.1931833275037836;
 
 struct Mclmc {
     spec: Spec,
@@ -167,59 +226,32 @@ struct Mclmc {
     /// u, `[n, P]`.
     direction: Tensor,
     tuning: Tuning,
+    smile: Option<Smile>,
     kept: Last,
-}
-
-/// The energy of a batch.
-struct Energy {
-    /// The mean losses, `[n]`.
-    losses: Tensor,
-    /// E, `[n, 1]` in f64.
-    value: Tensor,
-    /// ∇E, `[n, P]`.
-    gradient: Tensor,
-}
-
-/// Returns rows over their lengths.
-fn unit(rows: &Tensor) -> Tensor {
-    rows / rows.norm_scalaropt_dim(2.0, [1], true)
 }
 
 impl Mclmc {
     fn new(spec: Spec, parts: Parts) -> Mclmc {
         let noise = Noise::new(parts.seed, Purpose::Noise);
-        let direction = unit(&noise.draw(At { step: -1, sample: 0, part: 0 }, &parts.theta));
+        let is_preconditioned = match spec.dynamics {
+            Dynamics::Langevin => None,
+            Dynamics::Smile => Some(false),
+            Dynamics::Preconditioned => Some(true),
+        };
+        let smile = is_preconditioned.map(|is| Smile::new(spec.adaption(), is, &parts.theta));
+        // SMILE's first gradient gives the direction.
+        let direction = match &smile {
+            Some(_) => parts.theta.zeros_like(),
+            None => unit(&noise.draw(At { step: -1, sample: 0, part: 0 }, &parts.theta)),
+        };
         let tuning = Tuning::new(&spec.wanted(), &parts.theta);
         let kept = Last::new(spec.samples, &parts.theta);
-        Mclmc { spec, parts, noise, steps: 0, direction, tuning, kept }
-    }
-
-    fn energy(&self, theta: &Tensor, objective: &mut dyn Objective) -> Result<Energy> {
-        let Spec { ess, temperature, weight_decay, .. } = self.spec;
-        let Evaluation { losses, gradients } = objective.losses(theta)?;
-        let scale = ess / temperature;
-        let prior = theta.to_kind(Kind::Double).square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
-        let value = (losses.to_kind(Kind::Double).unsqueeze(1) + prior * (weight_decay / 2.0)) * scale;
-        Ok(Energy { losses, value, gradient: (gradients + theta * weight_decay) * scale })
+        Mclmc { spec, parts, noise, steps: 0, direction, tuning, smile, kept }
     }
 
     /// Turns the direction by a share of a step, and returns the change of the speed's own energy, `[n, 1]`.
     fn turn(&mut self, gradient: &Tensor, share: f64) -> Tensor {
-        let more = (gradient.size()[1] - 1).max(1) as f64;
-        let kind = self.direction.kind();
-        let length = gradient.norm_scalaropt_dim(2.0, [1], true).to_kind(Kind::Double);
-        // A gradient of nothing has no direction; the least length is a number in f32, too.
-        let away = -gradient / length.clamp_min(f64::from(f32::MIN_POSITIVE)).to_kind(kind);
-        let along = (&self.direction * &away).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
-        let delta = self.tuning.step_size() * &length * (share / more);
-        let zeta = (-&delta).exp();
-        let rest: Tensor = 1.0 - &zeta;
-        let turned: Tensor = 1.0 + &zeta + &along * &rest;
-        let by_gradient = (rest * turned).to_kind(kind);
-        self.direction = unit(&(away * by_gradient + &self.direction * (&zeta * 2.0).to_kind(kind)));
-        let apart: Tensor = 1.0 - &along;
-        let grown: Tensor = 1.0 + along + apart * zeta.square();
-        (delta - 2f64.ln() + grown.log()) * more
+        turn(&mut self.direction, gradient, self.tuning.step_size(), share)
     }
 
     /// Adds noise to the direction, for the first or the second half of a step.
@@ -237,14 +269,15 @@ impl Mclmc {
 
     /// Makes a step, and returns the losses where it began and ΔE, `[n, 1]`.
     fn advance(&mut self, theta: &mut Tensor, objective: &mut dyn Objective) -> Result<(Tensor, Tensor)> {
+        let scale = self.spec.scale();
         self.refresh(0);
-        let first = self.energy(theta, objective)?;
+        let first = scale.energy(theta, objective)?;
         let mut error = self.turn(&first.gradient, OUTER) - &first.value;
         self.go(theta, 0.5);
-        let middle = self.energy(theta, objective)?;
+        let middle = scale.energy(theta, objective)?;
         error += self.turn(&middle.gradient, 1.0 - 2.0 * OUTER);
         self.go(theta, 0.5);
-        let last = self.energy(theta, objective)?;
+        let last = scale.energy(theta, objective)?;
         error += self.turn(&last.gradient, OUTER) + last.value;
         self.refresh(1);
         Ok((first.losses, error))
@@ -254,27 +287,37 @@ impl Mclmc {
 impl Method for Mclmc {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let nothing = || self.tuning.step_size().zeros_like();
-        let (losses, error) = if self.steps < self.spec.fit_steps {
-            let error = nothing();
+        let (losses, error, undone) = if self.steps < self.spec.fit_steps {
+            let (error, undone) = (nothing(), nothing());
             let Evaluation { losses, gradients } = objective.losses(theta)?;
             self.parts.apply(theta, &gradients, objective, factor)?;
-            (losses, error)
+            (losses, error, undone)
+        } else if let Some(smile) = &mut self.smile {
+            let moved = smile.advance(theta, &mut self.direction, objective, self.spec.scale())?;
+            (moved.losses, moved.error, moved.undone)
         } else {
+            let undone = nothing();
             let (losses, error) = self.advance(theta, objective)?;
             self.tuning.learn(self.steps - self.spec.fit_steps, theta, &error);
-            (losses, error)
+            (losses, error, undone)
         };
         self.steps += 1;
         if self.spec.schedule.is_due(self.steps) {
             self.kept.push(theta.copy());
         }
         let each = error.square() / theta.size()[1] as f64;
-        let means = [&each, self.tuning.step_size(), self.tuning.length()].map(|t| t.mean(Kind::Double));
-        Ok(Step { losses, diagnostics: Some(Tensor::stack(&means, 0)) })
+        let found = match &self.smile {
+            Some(smile) => [&each, smile.step_size(), &undone],
+            None => [&each, self.tuning.step_size(), self.tuning.length()],
+        };
+        Ok(Step { losses, diagnostics: Some(Tensor::stack(&found.map(|t| t.mean(Kind::Double)), 0)) })
     }
 
     fn diagnostics(&self) -> &'static [&'static str] {
-        &["energy_variance", "step_size", "length"]
+        match self.smile {
+            Some(_) => &["energy_variance", "step_size", "undone"],
+            None => &["energy_variance", "step_size", "length"],
+        }
     }
 
     fn has_posterior(&self) -> bool {
@@ -289,7 +332,7 @@ impl Method for Mclmc {
         Ok(vec![format!(
             "mclmc: {} states of each chain are the posterior; {}",
             self.kept.count(),
-            self.tuning.said()?
+            self.smile.as_ref().map_or_else(|| self.tuning.said(), Smile::said)?
         )])
     }
 
@@ -297,7 +340,10 @@ impl Method for Mclmc {
         self.parts.optimizer.save(state);
         state.put("mclmc.direction", &self.direction);
         state.put_count("mclmc.steps", self.steps);
-        self.tuning.save(state);
+        match &self.smile {
+            Some(smile) => smile.save(state),
+            None => self.tuning.save(state),
+        }
         self.kept.save("mclmc.kept", state);
     }
 
@@ -305,7 +351,10 @@ impl Method for Mclmc {
         self.parts.optimizer.load(state)?;
         state.copy_into("mclmc.direction", &mut self.direction)?;
         self.steps = state.count("mclmc.steps")?;
-        self.tuning.load(state)?;
+        match &mut self.smile {
+            Some(smile) => smile.load(state)?,
+            None => self.tuning.load(state)?,
+        }
         self.kept.load("mclmc.kept", self.spec.schedule.snapshots(self.steps), state)
     }
 }

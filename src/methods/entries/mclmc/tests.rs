@@ -18,6 +18,11 @@ impl Objective for Quartic {
 fn spec() -> Spec {
     Spec {
         particles: 1,
+        dynamics: Dynamics::Langevin,
+        guard: 0.99,
+        tails: 0.05,
+        adaption: 0.02,
+        smoothing: 0.01,
         ess: 1.0,
         temperature: 1.0,
         weight_decay: 1.0,
@@ -119,6 +124,57 @@ fn phases_follow_each_other_and_survive_a_file() {
     run(&mut fitted, &mut plain, 1);
     let gradients = start.narrow(0, 0, 1).square() * start.pow_tensor_scalar(3);
     near(&plain, &(&start - gradients * 0.1), 1e-12);
+}
+
+/// SMILET and NOISYSMILE: the authors' steps on batches that differ, with one that is undone.
+#[test]
+fn steps_of_smile_are_those_of_its_authors() {
+    let golden = Golden::of_authors("smile");
+    let batches = golden.tensor("batches");
+    for (key, dynamics) in [("smile", Dynamics::Smile), ("psmile", Dynamics::Preconditioned)] {
+        let mut theta = golden.tensor("start").unsqueeze(0);
+        let spec = Spec { dynamics, length: None, step_size: golden.number("step_size"), ..spec() };
+        let mut method = Mclmc::new(spec, parts(&theta));
+        let mut undone = 0.0;
+        for step in 0..20 {
+            let mut objective = Quartic(batches.narrow(0, step, 1));
+            let taken = method.step(&mut theta, &mut objective, 1.0).unwrap();
+            let row = |name: &str| golden.tensor(&format!("{key}/{step}/{name}")).unsqueeze(0);
+            near(&theta, &row("theta"), 1e-12);
+            near(&method.direction, &row("direction"), 1e-12);
+            let size = golden.number(&format!("{key}/{step}/step_size"));
+            near(
+                method.smile.as_ref().unwrap().step_size(),
+                &Tensor::full_like(&taken.losses, size).view([1, 1]),
+                1e-14,
+            );
+            undone += taken.diagnostics.unwrap().double_value(&[2]);
+        }
+        assert!(undone >= 1.0 && method.remarks().unwrap()[0].contains(&format!("{undone} of 20 steps were undone")));
+    }
+}
+
+/// A resumed run of SMILE goes on alike.
+#[test]
+fn smile_survives_a_file() {
+    tch::manual_seed(4);
+    let start = Tensor::randn([2, 6], tch::kind::DOUBLE_CPU);
+    let spec =
+        Spec { particles: 2, dynamics: Dynamics::Preconditioned, fit_steps: 2, length: None, step_size: 0.1, ..spec() };
+    let mut objective = Quartic(start.narrow(0, 0, 1).copy());
+    let mut run = |method: &mut Mclmc, theta: &mut Tensor, steps: usize| {
+        (0..steps).for_each(|_| drop(method.step(theta, &mut objective, 1.0).unwrap()));
+    };
+    let (mut whole, mut theta) = (Mclmc::new(spec.clone(), parts(&start)), start.copy());
+    run(&mut whole, &mut theta, 16);
+    let (mut early, mut again) = (Mclmc::new(spec.clone(), parts(&start)), start.copy());
+    run(&mut early, &mut again, 13);
+    let mut state = State::default();
+    early.save(&mut state);
+    let mut resumed = Mclmc::new(spec, parts(&start));
+    resumed.load(&state).unwrap();
+    run(&mut resumed, &mut again, 3);
+    assert!(again.equal(&theta));
 }
 
 /// Where nothing pulls, a chain goes straight on.

@@ -1,0 +1,244 @@
+//! SMILE (Sommer et al. 2026, arXiv 2602.06500): microcanonical dynamics without drawn noise. Batches differ, and that turns the directions; the
+//! size of the steps follows quantiles of the energy errors, and a step whose error is beyond them is undone.
+//!
+//! | symbol | here |
+//! |---|---|
+//! | a step: turn(b) by the gradient where the last step ended, go(½), turn(1 − 2 b), go(½), turn(b) | two gradients of one batch, and one of the batch before |
+//! | ΔE, the change of the speed's own energy and of E, which in the first step is not known | |
+//! | m ← (1 − β) m + β abs(ΔE), s² ← (1 − β) s² + β (abs(ΔE) − m)² | β is `smoothing`; m starts at abs(ΔE) |
+//! | Q(p) = s² / m · a (1 − 1 / (9 a) + z / (3 √a))³ with a = m² / s² and z = Φ⁻¹(p): the quantile of a gamma distribution (Wilson and Hilferty) | s² + 10⁻⁶ in place of s² |
+//! | abs(ΔE) > Q(`guard`): θ as before the step, and no direction until the next gradient gives one | |
+//! | abs(ΔE) > Q(1 − 2 t / 3): ε ← ε (1 − δ); abs(ΔE) < Q(t / 3): ε ← ε (1 + δ) | t is `tails`, δ `adaption` |
+//! | pSMILE: σ, the deviation of each column's gradient from its running mean, over the root mean square of all; θ ← θ + ε a u / σ, and ∇E / σ in turns | β = 0.01, clamped to 10⁻² … 10⁴ |
+//!
+//! In the first nine steps nothing is undone and ε stays. These are the authors' steps, with the numbers that stand in their code. Differs from
+//! it: the mean of the gradients goes on from step to step, where theirs begins at 1 in each (a state that is not handed on), and a loss that is
+//! not finite ends the training.
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::energy::{Energy, Scale};
+use super::turn::{OUTER, turn};
+use crate::base::tensor::host_f64;
+use crate::base::tensor_file::State;
+use crate::methods::Objective;
+
+/// How the size of the steps follows the energy errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Adaption {
+    pub step_size: f64,
+    pub guard: f64,
+    pub tails: f64,
+    pub adaption: f64,
+    pub smoothing: f64,
+}
+
+/// The steps at the beginning in which nothing is undone and the size stays.
+const SETTLING: i64 = 9;
+
+/// The largest entry of a gradient.
+const LARGEST: f64 = 1e6;
+
+/// What the noise of gradients forgets in a step.
+const FORGOTTEN: f64 = 0.01;
+
+pub struct Smile {
+    adaption: Adaption,
+    /// Φ⁻¹ of the quantiles: the guard, and the upper and lower one of the adaption.
+    bounds: [f64; 3],
+    /// The number of steps done.
+    steps: i64,
+    /// The number of steps that were undone, over all chains.
+    undone: i64,
+    /// ε, m, s, and E of the last batch at the end of the last step, `[n, 1]` in f64.
+    step_size: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    energy: Tensor,
+    /// The gradient at the end of the last step, `[n, P]`.
+    gradient: Tensor,
+    noise: Option<Noise>,
+}
+
+/// The running mean of the gradients, which begins at 1 in those of the log density, and their deviation from it, `[n, P]`.
+struct Noise {
+    mean: Tensor,
+    deviation: Tensor,
+}
+
+/// What a step has found.
+pub struct Moved {
+    /// The mean losses half-way, `[n]`.
+    pub losses: Tensor,
+    /// ΔE, and 1 for each chain whose step was undone, `[n, 1]`.
+    pub error: Tensor,
+    pub undone: Tensor,
+}
+
+impl Smile {
+    pub fn new(adaption: Adaption, preconditioned: bool, theta: &Tensor) -> Smile {
+        let full = |value: f64| Tensor::full([theta.size()[0], 1], value, (Kind::Double, theta.device()));
+        let Adaption { guard, tails, .. } = adaption;
+        let noise = preconditioned.then(|| Noise { mean: -theta.ones_like(), deviation: theta.ones_like() });
+        Smile {
+            adaption,
+            bounds: [guard, 1.0 - 2.0 * tails / 3.0, tails / 3.0].map(normal_quantile),
+            steps: 0,
+            undone: 0,
+            step_size: full(adaption.step_size),
+            mean: full(0.0),
+            deviation: full(0.0),
+            energy: full(0.0),
+            gradient: theta.zeros_like(),
+            noise,
+        }
+    }
+
+    pub fn step_size(&self) -> &Tensor {
+        &self.step_size
+    }
+
+    /// Makes a step of `theta: [n, P]` in the directions `[n, P]`.
+    ///
+    /// # Errors
+    /// Fails if the objective does.
+    pub fn advance(
+        &mut self,
+        theta: &mut Tensor,
+        direction: &mut Tensor,
+        objective: &mut dyn Objective,
+        scale: Scale,
+    ) -> Result<Moved> {
+        let widths = self.noise.as_ref().map(Noise::widths);
+        let over = |tensor: &Tensor| widths.as_ref().map_or(tensor.shallow_clone(), |widths| tensor / widths);
+        let size = self.step_size.copy();
+        let half = |place: &Tensor, way: &Tensor| place + over(&(way * (&size * 0.5).to_kind(way.kind())));
+        let mut energy_at = |place: &Tensor| -> Result<Energy> {
+            let found = scale.energy(place, objective)?;
+            Ok(Energy { gradient: found.gradient.clamp(-LARGEST, LARGEST), ..found })
+        };
+        let mut turned = direction.copy();
+        let mut error = turn(&mut turned, &self.gradient, &size, OUTER);
+        let place = half(theta, &turned);
+        let middle = energy_at(&place)?;
+        error += turn(&mut turned, &over(&middle.gradient), &size, 1.0 - 2.0 * OUTER);
+        let place = half(&place, &turned);
+        let end = energy_at(&place)?;
+        let gradient = over(&end.gradient);
+        error += turn(&mut turned, &gradient, &size, OUTER);
+        error += (&end.value - &self.energy) * self.energy.not_equal(0.0).to_kind(Kind::Double);
+        (self.gradient, self.energy) = (gradient, end.value);
+        let undone = self.judge(&error);
+        *theta = theta.where_self(&undone, &place);
+        *direction = turned.zeros_like().where_self(&undone, &turned);
+        if let Some(noise) = &mut self.noise {
+            noise.learn(&end.gradient);
+        }
+        self.undone += undone.sum(Kind::Int64).int64_value(&[]);
+        Ok(Moved { losses: middle.losses, error, undone: undone.to_kind(Kind::Double) })
+    }
+
+    /// Learns from the energy errors, and returns which chains go back.
+    fn judge(&mut self, error: &Tensor) -> Tensor {
+        let Adaption { adaption, smoothing, .. } = self.adaption;
+        let error = error.abs();
+        let [guard, upper, lower] = self.quantiles();
+        self.steps += 1;
+        let settles = self.steps <= SETTLING;
+        self.mean = if self.steps < 3 { error.copy() } else { &self.mean * (1.0 - smoothing) + &error * smoothing };
+        self.mean = self.mean.clamp(1e-6, 1e6);
+        let kept = if self.steps == 1 { 0.0 } else { 1.0 - smoothing };
+        let known = if self.steps < 5 { 1.0 } else { 1.0 - 0.5f64.powi((self.steps - 4) as i32) };
+        let square = self.deviation.square() * kept + (&error - &self.mean).square() * smoothing;
+        self.deviation = (square / known).sqrt().clamp(1e-6, 1e7);
+        if settles {
+            return error.zeros_like().to_kind(Kind::Bool);
+        }
+        let smaller = (&self.step_size * (1.0 - adaption)).where_self(&error.greater_tensor(&upper), &self.step_size);
+        let larger = (&smaller * (1.0 + adaption)).where_self(&error.less_tensor(&lower), &smaller);
+        self.step_size = larger.clamp(1e-8, 10.0);
+        error.greater_tensor(&guard)
+    }
+
+    /// Returns the quantiles of the errors so far, `[n, 1]` each.
+    fn quantiles(&self) -> [Tensor; 3] {
+        let variance = self.deviation.square() + 1e-6;
+        let (scale, shape) = (&variance / &self.mean, self.mean.square() / &variance);
+        self.bounds.map(|z| {
+            let root: Tensor = 1.0 - (&shape * 9.0).reciprocal() + shape.sqrt().reciprocal() * (z / 3.0);
+            &scale * &shape * root.pow_tensor_scalar(3)
+        })
+    }
+
+    /// Returns what was found, in words.
+    pub fn said(&self) -> Result<String> {
+        let sizes = host_f64(&self.step_size.reshape([-1]))?;
+        let sizes: Vec<String> = sizes.iter().map(|one| format!("{one:.3e}")).collect();
+        let all = self.steps * self.step_size.size()[0];
+        Ok(format!("step size {}; {} of {all} steps were undone", sizes.join(", "), self.undone))
+    }
+
+    fn named(&mut self) -> Vec<(&'static str, &mut Tensor)> {
+        let Smile { step_size, mean, deviation, energy, gradient, noise, .. } = self;
+        let mut all = vec![
+            ("step_size", step_size),
+            ("error_mean", mean),
+            ("error_deviation", deviation),
+            ("energy", energy),
+            ("gradient", gradient),
+        ];
+        if let Some(Noise { mean, deviation }) = noise {
+            all.extend([("gradient_mean", mean), ("gradient_deviation", deviation)]);
+        }
+        all
+    }
+
+    pub fn save(&self, state: &mut State) {
+        let Smile { step_size, mean, deviation, energy, gradient, .. } = self;
+        let all = [
+            ("step_size", step_size),
+            ("error_mean", mean),
+            ("error_deviation", deviation),
+            ("energy", energy),
+            ("gradient", gradient),
+        ];
+        let noise = self
+            .noise
+            .iter()
+            .flat_map(|noise| [("gradient_mean", &noise.mean), ("gradient_deviation", &noise.deviation)]);
+        all.into_iter().chain(noise).for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
+        state.put_count("mclmc.smile_steps", self.steps);
+        state.put_count("mclmc.undone", self.undone);
+    }
+
+    /// # Errors
+    /// Fails if something is missing, or has another size.
+    pub fn load(&mut self, state: &State) -> Result<()> {
+        for (name, tensor) in self.named() {
+            state.copy_into(&format!("mclmc.{name}"), tensor)?;
+        }
+        (self.steps, self.undone) = (state.count("mclmc.smile_steps")?, state.count("mclmc.undone")?);
+        Ok(())
+    }
+}
+
+impl Noise {
+    /// Returns σ, `[n, P]`.
+    fn widths(&self) -> Tensor {
+        let widths = self.deviation.clamp(1e-2, 1e4);
+        let mean = widths.to_kind(Kind::Double).square().mean_dim([1i64].as_slice(), true, Kind::Double);
+        &widths / mean.sqrt().to_kind(widths.kind())
+    }
+
+    fn learn(&mut self, gradient: &Tensor) {
+        self.mean = (&self.mean * (1.0 - FORGOTTEN) + gradient * FORGOTTEN).clamp(-LARGEST, LARGEST);
+        let square = self.deviation.square() * (1.0 - FORGOTTEN) + (gradient - &self.mean).square() * FORGOTTEN;
+        self.deviation = square.clamp_min(1e-7).sqrt();
+    }
+}
+
+/// Returns Φ⁻¹ of a probability.
+fn normal_quantile(probability: f64) -> f64 {
+    Tensor::full([1], probability, (Kind::Double, Device::Cpu)).special_ndtri().double_value(&[0])
+}
