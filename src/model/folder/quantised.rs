@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
@@ -133,7 +133,21 @@ pub fn tensors_of(place: &Place, values: &Values, quantize: Option<Scheme>) -> R
         place.path.display(),
         format.name()
     );
-    format.joined(place.unread(true)?).with_context(|| place.path.display().to_string())
+    let joined = format.joined(place.unread(true)?).map_err(|why| {
+        anyhow!(
+            "{}: {why:#}: download the folder again, or give the unquantised one and checkpoint.quantize",
+            place.path.display()
+        )
+    })?;
+    ensure!(
+        joined.iter().any(|(_, tensor)| tensor.is_quantised()),
+        "{}: {KEY} says that {} has quantised the weights, but {} has plain ones alone: remove the key, and let checkpoint.quantize \
+         store them in fewer bits",
+        values.path.display(),
+        format.name(),
+        place.path.display()
+    );
+    Ok(joined)
 }
 
 /// Checks that the weights of a network whose quantised ones are not read are plain.
@@ -172,13 +186,24 @@ impl Parts {
         Ok(found)
     }
 
+    /// Takes the scales of a weight, in f32.
+    fn take_scales(&mut self, name: &str) -> Result<Tensor> {
+        let scales = self.take(name)?;
+        ensure!(
+            [Kind::Half, Kind::BFloat16, Kind::Float].contains(&scales.kind()),
+            "`{name}` is stored as {:?}: must be f32, f16 or bf16",
+            scales.kind()
+        );
+        finite(name, scales.to_kind(Kind::Float))
+    }
+
     /// Returns the weight that begins with the tensor `name`, in 8 or 4 bits; `None` for a plain tensor.
     fn of_bitsandbytes(&mut self, name: &str) -> Result<Option<(String, Unread)>> {
         let Some(layer) = name.strip_suffix(".weight") else { return Ok(None) };
         match self.0[name].kind {
             Kind::Int8 => {
                 let (scales, form) =
-                    (self.take(&format!("{layer}.SCB"))?, self.0.remove(&format!("{layer}.weight_format")));
+                    (self.take_scales(&format!("{layer}.SCB"))?, self.0.remove(&format!("{layer}.weight_format")));
                 let form = form.map(Unread::tensor).transpose()?;
                 let is_plain = form.is_none_or(|form| form.numel() == 1 && form.eq(0).all().int64_value(&[]) == 1);
                 ensure!(is_plain, "its weight_format is another one than that of rows as they are, 0");
@@ -221,9 +246,15 @@ impl Parts {
         };
         let table = self.take_kind(&format!("{name}.quant_map"), Kind::Float)?;
         expect_table(&table)?;
-        let largest = self.take(&format!("{name}.absmax"))?.reshape([-1]);
-        let largest = if largest.kind() == Kind::Uint8 { self.nested(name, &largest, &state)? } else { largest };
-        Quantised::nf4(&self.take(name)?, largest.to_kind(Kind::Float), [outputs, inputs], kind)
+        let scales = format!("{name}.absmax");
+        let largest = match self.0.get(&scales).is_some_and(|stored| stored.kind == Kind::Uint8) {
+            true => {
+                let codes = self.take(&scales)?.reshape([-1]);
+                finite(&format!("{name}.nested_absmax"), self.nested(name, &codes, &state)?)?
+            }
+            false => self.take_scales(&scales)?.reshape([-1]),
+        };
+        Quantised::nf4(&self.take(name)?, largest, [outputs, inputs], kind)
     }
 
     /// Returns the largest values of blocks, which are quantised themselves: those of a table, times the largest of each 256 of them,
@@ -247,17 +278,12 @@ impl Parts {
         let Some(layer) = name.strip_suffix(".qweight") else { return Ok(None) };
         let codes = self.take_kind(name, Kind::Int)?;
         let zeros = self.take_kind(&format!("{layer}.qzeros"), Kind::Int)?;
-        let scales = self.take(&format!("{layer}.scales"))?;
+        let stored = self.0.get(&format!("{layer}.scales")).map_or(Kind::Half, |scales| scales.kind);
+        let scales = self.take_scales(&format!("{layer}.scales"))?;
         let named = self.0.remove(&format!("{layer}.g_idx")).map(Unread::tensor).transpose()?;
         ensure!(
             codes.dim() == 2 && zeros.dim() == 2 && scales.dim() == 2 && codes.numel() > 0 && zeros.numel() > 0,
             "its tensors have not two axes, or no number"
-        );
-        let plain = [Kind::Half, Kind::BFloat16, Kind::Float];
-        ensure!(
-            plain.contains(&scales.kind()),
-            "`{layer}.scales` is stored as {:?}: must be floating point",
-            scales.kind()
         );
         let (codes, zeros, group) = match format {
             Format::Gptq { offset, group } => (spread(&codes, 0), spread(&zeros, 1) + offset, group),
@@ -277,10 +303,16 @@ impl Parts {
         let halves = |from: i64| codes.slice(1, from, None, 2);
         let packed = (halves(0) * 16 + halves(1)).contiguous();
         let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float).tr().contiguous();
-        let (kind, scales, zeros) = (scales.kind(), wide(&scales), wide(&zeros));
-        let quantised = Quantised::groups(Groups { codes: packed, scales, zeros, group }, kind)?;
+        let (scales, zeros) = (wide(&scales), wide(&zeros));
+        let quantised = Quantised::groups(Groups { codes: packed, scales, zeros, group }, stored)?;
         Ok(Some((format!("{layer}.weight"), Unread::of_quantised(quantised))))
     }
+}
+
+/// Returns scales that are numbers.
+fn finite(name: &str, scales: Tensor) -> Result<Tensor> {
+    ensure!(scales.isfinite().all().int64_value(&[]) == 1, "`{name}` has a number that is NaN or infinite");
+    Ok(scales)
 }
 
 /// Returns the eight numbers of 4 bits in each number of 32, lowest bits first, along an axis.
@@ -410,13 +442,21 @@ mod tests {
             format!("{:#}", found.err().unwrap())
         };
         assert!(awq(&[0, 1], Kind::Float).contains("have not two axes, or no number"));
-        assert!(awq(&[2, 1], Kind::Int).contains("`a.scales` is stored as Int: must be floating point"));
+        assert!(awq(&[2, 1], Kind::Int).contains("`a.scales` is stored as Int: must be f32, f16 or bf16"));
         let eight = |form: &[u8]| {
             let codes = Tensor::zeros([2, 3], (Kind::Int8, Device::Cpu));
             let all = [("a.weight", codes), ("a.SCB", numbers(&[1.0; 2])), ("a.weight_format", bytes(form))];
             Format::Bitsandbytes.joined(all.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into())
         };
         assert!(eight(&[0]).is_ok());
+        let nan = [("a.weight", Tensor::zeros([1, 3], (Kind::Int8, Device::Cpu))), ("a.SCB", numbers(&[f32::NAN]))];
+        let nan = Format::Bitsandbytes.joined(nan.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
+        let error = format!("{:#}", nan.err().unwrap());
+        assert!(error.contains("`a.SCB` has a number that is NaN or infinite"), "{error}");
+        let flat = [("a.weight", Tensor::zeros([3], (Kind::Int8, Device::Cpu))), ("a.SCB", numbers(&[1.0]))];
+        let flat = Format::Bitsandbytes.joined(flat.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
+        let error = format!("{:#}", flat.err().unwrap());
+        assert!(error.contains("its codes have the shape [3], and those of a linear layer have two axes"), "{error}");
         for form in [&[1][..], &[0, 0]] {
             assert!(format!("{:#}", eight(form).err().unwrap()).contains("weight_format is another one"));
         }
