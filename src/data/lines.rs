@@ -108,7 +108,10 @@ impl Line {
         match self.get(key)?.as_f64() {
             Some(value) => finite(value, key, self),
             None if self.get(key)?.is_array() || self.get(key)?.is_object() => {
-                anyhow::bail!("{self}: `{key}` is {}, which is no number: correct it, or leave the sample out", self.get(key)?)
+                anyhow::bail!(
+                    "{self}: `{key}` is {}, which is no number: correct it, or leave the sample out",
+                    self.get(key)?
+                )
             }
             None => number(&self.text(key)?, key, self),
         }

@@ -148,7 +148,8 @@ impl Checkpoint {
 
     fn look_at_sighted(path: &Path) -> Result<Checkpoint> {
         let network = sighted::described(&config_of(path)?, None, Normalize::CLIP)?;
-        let (language::Geometry { width, blocks, family, .. }, eyes) = (&network.language.geometry, &network.sight.eyes);
+        let (language::Geometry { width, blocks, family, .. }, eyes) =
+            (&network.language.geometry, &network.sight.eyes);
         let (tokens, patches) = (network.language.tokens, network.sight.patches());
         Ok(Checkpoint {
             path: path.to_path_buf(),
@@ -156,7 +157,10 @@ impl Checkpoint {
                 "{} on {}, width {width}, {blocks} blocks, {} px, prompts of at most {tokens} tokens",
                 eyes.family.about, family.about, eyes.image_size
             ),
-            normalize: Preprocessing::of(path).normalize.is_none().then_some(("\"clip\"", "compare with its model card")),
+            normalize: Preprocessing::of(path)
+                .normalize
+                .is_none()
+                .then_some(("\"clip\"", "compare with its model card")),
             classes: None,
             has_text: false,
             image_size: Some(eyes.image_size as usize),

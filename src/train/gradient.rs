@@ -10,10 +10,9 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::data::Fields;
 use crate::experiment::TrainSpec;
-use crate::machine::memory::release_freed;
 use crate::machine::parallel::Shard;
 use crate::methods::Output;
-use crate::model::network::{Weights, returns_freed};
+use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::tasks::Loss;
 
@@ -202,7 +201,6 @@ impl Segments<'_> {
                 let x = entered[entered.len() - 1].again();
                 entered.push(network.stage(weights, stage, x));
                 backward.forget();
-                self.release();
             }
         });
         let found = leaves.iter().map(|_| Tensor::new()).collect();
@@ -214,21 +212,11 @@ impl Segments<'_> {
             let x = leaf(&x);
             let left = network.stage(weights, stage, x.again());
             flowing = sums.back(&against(left.first(), &flowing), Some(x.first()).filter(|x| x.requires_grad()))?;
-            drop((left, x));
-            self.release();
         }
         if start.first().requires_grad() {
             let _ = sums.back(&against(start.first(), &flowing), None)?;
         }
         Ok(Gradient { values: values.detach(), by_leaves: sums.found })
-    }
-
-    /// Returns the memory that a stage has freed to the system where the next one would make holes in it.
-    fn release(&self) {
-        let model = self.pass.model;
-        if returns_freed(&model.base, model.network.blocks()) {
-            release_freed();
-        }
     }
 }
 

@@ -177,7 +177,11 @@ fn networks_that_write_get_configs_that_train() {
     crate::common::questions(&place, "paligemma/gemma");
     let vqa = format!("vqa-v2={}", place.path("vqa").display());
     for (folder, data, wanted) in [
-        ("language/qwen3", place.path("texts").display().to_string(), ["[head.linear] #", "targets = [\"attn.q\", \"attn.v\"]"]),
+        (
+            "language/qwen3",
+            place.path("texts").display().to_string(),
+            ["[head.linear] #", "targets = [\"attn.q\", \"attn.v\"]"],
+        ),
         ("language/gpt2", place.path("texts").display().to_string(), ["[head.linear] #", "targets = [\"attn.qkv\"]"]),
         ("paligemma/gemma", vqa, ["[head.answers] #", "prompt = \"<image>answer en {question}\""]),
     ] {

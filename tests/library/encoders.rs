@@ -336,6 +336,14 @@ fn changed(name: &str, config: impl Fn(&mut Value), tensors: impl Fn(&str) -> Op
 }
 
 #[test]
+fn positions_behind_another_padding_token_are_refused() {
+    let same = |name: &str| Some(name.to_string());
+    let error = format!("{:#}", changed("roberta", |config| config["pad_token_id"] = 0.into(), same));
+    assert!(error.contains("pad_token_id = 0, behind which positions are counted, but "), "{error}");
+    assert!(error.contains(" pads with the token 1: they are not of one model"), "{error}");
+}
+
+#[test]
 fn folders_that_are_not_computed_are_refused_by_name() {
     let same = |name: &str| Some(name.to_string());
     let set = |key: &'static str, value: Value| move |config: &mut Value| config[key] = value.clone();

@@ -175,7 +175,7 @@ fn gradients_by_adapters_are_those_of_transformers() {
 /// The derivative of the logits along a move of the adapters, times coefficients, is the move times the gradient of transformers.
 #[test]
 fn derivatives_along_moves_are_those_of_transformers() {
-    for name in &families() {
+    for name in FAMILIES {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let (mut mode, mut moves) = (Weights::frozen(&opened.base), Weights::frozen(&opened.base));
         // The sums of products, which cancel in part, and of their squares.

@@ -320,6 +320,27 @@ fn a_missing_tensor_has_its_publishers_name() {
     }
 }
 
+/// A tensor of the tower that has another shape is named as in the folder.
+#[test]
+fn a_misshapen_tensor_of_the_tower_has_its_publishers_name() {
+    let place = tempfile::tempdir().unwrap();
+    let from = folder("llava/transformers-5");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(file), place.path().join(file)).unwrap();
+    }
+    let name = "model.vision_tower.encoder.layers.1.mlp.fc2.weight";
+    let all = Tensor::read_safetensors(from.join("model.safetensors")).unwrap();
+    let cut = |(known, tensor): (String, Tensor)| match known == name {
+        true => (known, tensor.narrow(1, 0, 19).contiguous()),
+        false => (known, tensor),
+    };
+    let all: Vec<(String, Tensor)> = all.into_iter().map(cut).collect();
+    Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
+    let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
+    let rule = format!("its image tower: `{name}` has the shape [12, 19], but config.json asks for [12, 20]");
+    assert!(error.contains(&rule), "{error}");
+}
+
 /// Sizes of the image tower in the config that are not those of the weights are refused by key.
 #[test]
 fn a_config_that_contradicts_the_tower_is_refused_by_name() {

@@ -454,7 +454,8 @@ mod tests {
         let error = format!("{:#}", nan.err().unwrap());
         assert!(error.contains("`a.SCB` has a number that is NaN or infinite"), "{error}");
         let flat = [("a.weight", Tensor::zeros([3], (Kind::Int8, Device::Cpu))), ("a.SCB", numbers(&[1.0]))];
-        let flat = Format::Bitsandbytes.joined(flat.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
+        let flat =
+            Format::Bitsandbytes.joined(flat.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
         let error = format!("{:#}", flat.err().unwrap());
         assert!(error.contains("its codes have the shape [3], and those of a linear layer have two axes"), "{error}");
         for form in [&[1][..], &[0, 0]] {

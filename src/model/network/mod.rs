@@ -72,13 +72,10 @@ pub fn quantisable(network: &dyn Network) -> Vec<String> {
     network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
-/// Returns whether a pass that computes activations again returns the memory that each stage has freed to the system, as the stages of
-/// networks of `blocks` blocks do that are large: what a stage takes would otherwise come to lie between the inputs of stages, which stay,
-/// and the holes would take more than the activations (results/quantised.md). Clearing new pages takes 3 % of the time of such a stage, and
-/// more of that of a smaller one.
-pub fn returns_freed(base: &Parameters, blocks: usize) -> bool {
-    /// Those of a block of width 1024 are 12.6 million.
-    const LARGE: usize = 10_000_000;
+/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside what computes it.
+pub fn has_large_blocks(base: &Parameters, blocks: usize) -> bool {
+    /// Those of a block of width 4096 are about 200 million.
+    const LARGE: usize = 100_000_000;
     base.count() / blocks.max(1) >= LARGE
 }
 
