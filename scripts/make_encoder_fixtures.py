@@ -97,9 +97,9 @@ def bytes_between_marks():
     return between_marks(tokenizer)
 
 
-def randomised(model):
+def randomised(model, seed=11):
     """Every parameter random, so that none of them can be left out unnoticed."""
-    generator = torch.Generator().manual_seed(11)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.5 if parameter.dim() < 2 else 0.3))
@@ -176,7 +176,9 @@ RANK, SCALE = 2, 0.5
 
 
 def outputs(model, call, inputs):
-    """The logits of a classifier, or the hidden state of the first token."""
+    """The logits of a classifier, what BERT pools, or the hidden state of the first token."""
+    if type(model) is hf.BertModel:
+        return call(**inputs).pooler_output
     if "MaskedLM" in type(model).__name__:
         return call(**inputs, output_hidden_states=True).hidden_states[-1][:, 0]
     output = call(**inputs)

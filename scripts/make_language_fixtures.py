@@ -60,9 +60,9 @@ def pieces():
     return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
 
 
-def randomised(model):
+def randomised(model, seed=11):
     """Every parameter random, so that none of them can be left out unnoticed."""
-    generator = torch.Generator().manual_seed(11)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             scale = 0.5 if parameter.dim() < 2 else 0.3
@@ -97,12 +97,12 @@ def low_rank(model, tokens, mask, layers):
     for ours, theirs in layers.items():
         weight, turned = model.get_submodule(theirs).weight.detach(), isinstance(model.get_submodule(theirs), Conv1D)
         outputs, inputs = reversed(weight.shape) if turned else weight.shape
-        a = (torch.randn(RANK, inputs, generator=generator) * 0.3).requires_grad_()
-        b = (torch.randn(outputs, RANK, generator=generator) * 0.3).requires_grad_()
+        draw = lambda *shape: (torch.randn(*shape, generator=generator) * 0.3).to(weight.dtype).requires_grad_()
+        a, b = draw(RANK, inputs), draw(outputs, RANK)
         update = SCALE * b @ a
         weights[f"{theirs}.weight"], found[ours] = weight + (update.T if turned else update), (a, b)
     logits = last_logits(lambda **inputs: functional_call(model, weights, (), inputs, tie_weights=False), tokens, mask)
-    coefficients = torch.randn(logits.shape, generator=generator)
+    coefficients = torch.randn(logits.shape, generator=generator).to(logits.dtype)
     gradients = iter(torch.autograd.grad((logits * coefficients).sum(), [leaf for pair in found.values() for leaf in pair]))
     tensors = {"adapted.logits": logits, "coefficients": coefficients}
     for ours, (a, b) in found.items():
@@ -133,6 +133,11 @@ def write(name, model, tokenizer, shard=None, layers=LAYERS):
     model.generation_config = hf.GenerationConfig(bos_token_id=1)  # no end, so that 20 tokens follow every prompt
     model.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
     tokenizer.save_pretrained(folder)
+    write_reference(folder, model, tokenizer, layers)
+
+
+def write_reference(folder, model, tokenizer, layers):
+    """What transformers computes from the prompts."""
     ids = tokenizer(PROMPTS)["input_ids"]
     (folder / "prompts.json").write_text(json.dumps({"prompts": PROMPTS, "ids": ids}, indent=1) + "\n")
     tensors = {}

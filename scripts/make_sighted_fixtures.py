@@ -40,7 +40,7 @@ SYSTEM = ("A chat between a curious user and an artificial intelligence assistan
 ASK = "\nAnswer the question using a single word or phrase. ASSISTANT:"
 QUESTIONS = ["Is this a cat?", "What is the colour of the dog in this image?"]
 ANSWERS = ["yes", "blue green"]
-RANK, SCALE = 2, 0.5
+RANK, SCALE, SEED = 2, 0.5, 11
 TEXT = dict(hidden_size=WIDTH, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=128)
 VISION = dict(hidden_size=12, intermediate_size=20, num_hidden_layers=BLOCKS, num_attention_heads=3, image_size=SIDE, patch_size=PATCH)
@@ -48,7 +48,7 @@ VISION = dict(hidden_size=12, intermediate_size=20, num_hidden_layers=BLOCKS, nu
 
 def endless(model):
     """The same with random parameters and without a token that ends an answer, so that 20 tokens follow every prompt."""
-    model = randomised(model)
+    model = randomised(model, SEED)
     model.generation_config = hf.GenerationConfig(bos_token_id=1)
     return model
 
@@ -57,11 +57,11 @@ class Llava:
     layers = {"projector.linear_1": "model.multi_modal_projector.linear_1", "projector.linear_2": "model.multi_modal_projector.linear_2"}
     mean, std = MEAN, STD
 
-    def __init__(self, image_token, **more):
+    def __init__(self, image_token, text=hf.LlamaConfig, **more):
         self.tokenizer = self.words(image_token)
         size = len(self.tokenizer)
         self.image = self.tokenizer.convert_tokens_to_ids("<image>") if image_token else size
-        text = hf.LlamaConfig(vocab_size=size + 2, bos_token_id=1, eos_token_id=2, rms_norm_eps=1e-5, **TEXT)
+        text = text(vocab_size=size + 2, bos_token_id=1, eos_token_id=2, **dict(rms_norm_eps=1e-5) | TEXT)
         vision = hf.CLIPVisionConfig(projection_dim=8, **VISION)
         config = hf.LlavaConfig(text_config=text, vision_config=vision, image_token_id=self.image, image_token_index=self.image, **more)
         self.model = endless(hf.LlavaForConditionalGeneration(config))

@@ -36,7 +36,12 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
             bytes <= LONGEST,
             "{shown}:{number}: has {bytes} bytes, more than the {LONGEST} of a line: divide the text"
         );
-        let table = serde_json::from_str(line).with_context(|| format!("{shown}:{}: no JSON", at + 1))?;
+        let table = serde_json::from_str(line).with_context(|| {
+            // Python's json writes them.
+            let written = ["NaN", "Infinity"].into_iter().find(|word| line.contains(word));
+            let why = written.map_or_else(String::new, |word| format!(" (which has no {word})"));
+            format!("{shown}:{}: no JSON{why}", at + 1)
+        })?;
         let line = Line { path: path.to_path_buf(), number: at + 1, table };
         ensure!(line.table.is_object(), "{line}: no table of keys and values");
         lines.push(line);
@@ -102,6 +107,12 @@ impl Line {
     pub fn number(&self, key: &str) -> Result<f32> {
         match self.get(key)?.as_f64() {
             Some(value) => finite(value, key, self),
+            None if self.get(key)?.is_array() || self.get(key)?.is_object() => {
+                anyhow::bail!(
+                    "{self}: `{key}` is {}, which is no number: correct it, or leave the sample out",
+                    self.get(key)?
+                )
+            }
             None => number(&self.text(key)?, key, self),
         }
     }

@@ -41,7 +41,9 @@ impl Scale {
 /// Fails if it writes no number, or one that is not finite in f32.
 pub fn number(text: &str, key: &str, place: &dyn Display) -> Result<f32> {
     let parsed = text.trim().parse::<f64>();
-    let value = parsed.ok().with_context(|| format!("{place}: `{key}` is `{text}`, which is no number"))?;
+    let value = parsed.ok().with_context(|| {
+        format!("{place}: `{key}` is `{text}`, which is no number: correct it, or leave the sample out")
+    })?;
     finite(value, key, place)
 }
 
@@ -51,7 +53,10 @@ pub fn number(text: &str, key: &str, place: &dyn Display) -> Result<f32> {
 /// Fails if it is not finite in f32.
 pub fn finite(value: f64, key: &str, place: &dyn Display) -> Result<f32> {
     let narrow = value as f32;
-    ensure!(narrow.is_finite(), "{place}: `{key}` is {value}: a number must be finite and below 3.4e38");
+    ensure!(
+        narrow.is_finite(),
+        "{place}: `{key}` is {value:e}: a number must be finite and below 3.4e38: correct it, or leave the sample out"
+    );
     Ok(narrow)
 }
 
@@ -71,8 +76,9 @@ mod tests {
     fn numbers_are_finite() {
         let read = |text: &str| number(text, "age", &"list.csv:3").map_err(|error| error.to_string());
         assert_eq!(read(" -2.5e1 "), Ok(-25.0));
-        assert_eq!(read("cat").unwrap_err(), "list.csv:3: `age` is `cat`, which is no number");
-        assert_eq!(read("").unwrap_err(), "list.csv:3: `age` is ``, which is no number");
+        let out = "which is no number: correct it, or leave the sample out";
+        assert_eq!(read("cat").unwrap_err(), format!("list.csv:3: `age` is `cat`, {out}"));
+        assert_eq!(read("").unwrap_err(), format!("list.csv:3: `age` is ``, {out}"));
         for text in ["nan", "inf", "-Infinity", "1e39"] {
             assert!(read(text).unwrap_err().contains("must be finite and below 3.4e38"), "{text}");
         }

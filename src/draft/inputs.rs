@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::base::files::read_json;
 use crate::base::small::{Usage, counted};
 use crate::data::{Medium, Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
-use crate::model::OpenedCheckpoint;
 use crate::model::encoder::{self, Encoder, is_encoder};
-use crate::model::folder::{Preprocessing, home};
+use crate::model::folder::{Preprocessing, config_file, home};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
+use crate::model::values::Values;
+use crate::model::{Normalize, OpenedCheckpoint, language, sighted};
 use crate::schema::Tree;
 
 use super::layouts::{Layout, recognised};
@@ -26,6 +28,10 @@ const LOW_RANK: &str =
 /// The low-rank subspace of a text encoder, as text.
 const LOW_RANK_OF_TEXTS: &str =
     "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.q\", \"attn.v\"] # also attn.k, attn.proj, mlp.fc, mlp.proj\n";
+
+/// The same of a network whose queries, keys and values are one layer.
+const LOW_RANK_OF_FUSED: &str =
+    "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.qkv\"] # also attn.proj and the layers of the MLP\n";
 
 /// The line of the precision of a network that bella computes itself.
 const FASTEST: &str = "precision = \"auto\" # bf16 where this machine computes it natively";
@@ -51,11 +57,13 @@ pub struct Checkpoint {
     pub precision: &'static str,
     /// The table of the low-rank subspace, or of the one that takes its place where there is nothing to adapt.
     pub low_rank: String,
+    /// More lines of the table of a set of questions, for a network that answers some.
+    pub questions: Option<&'static str>,
 }
 
 impl Checkpoint {
     /// Opens a checkpoint as training would: a vision transformer, a text encoder, or a module of images with `module_size`
-    /// pixels per side.
+    /// pixels per side. Of a network that writes, whose weights may be many, the config alone is read.
     ///
     /// # Errors
     /// Fails if it cannot be read, or if its network is not known.
@@ -65,6 +73,8 @@ impl Checkpoint {
         let found = match module_size {
             Some(side) => Checkpoint::look_at_module(&local, side),
             None if is_encoder(&local) => Checkpoint::look_at_encoder(&local),
+            None if language::is_language(&local) => Checkpoint::look_at_decoder(&local),
+            None if sighted::is_sighted(&local) => Checkpoint::look_at_sighted(&local),
             None => Checkpoint::look_at_vit(&local),
         }?;
         Ok(Checkpoint { path: path.to_path_buf(), ..found })
@@ -93,6 +103,7 @@ impl Checkpoint {
             lines: String::new(),
             precision: FASTEST,
             low_rank: LOW_RANK.into(),
+            questions: None,
         })
     }
 
@@ -113,6 +124,50 @@ impl Checkpoint {
             lines: format!("max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"),
             precision: FASTEST,
             low_rank: LOW_RANK_OF_TEXTS.into(),
+            questions: None,
+        })
+    }
+
+    fn look_at_decoder(path: &Path) -> Result<Checkpoint> {
+        let network = language::described(&config_of(path)?, None)?;
+        let language::Geometry { width, blocks, family, traits, .. } = &network.geometry;
+        let tokens = network.tokens;
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            about: format!("{}, width {width}, {blocks} blocks, texts of at most {tokens} tokens", family.about),
+            normalize: None,
+            classes: None,
+            has_text: false,
+            image_size: None,
+            lines: format!("max_tokens = {tokens} # longer texts are refused\n"),
+            precision: FASTEST,
+            low_rank: if traits.is_qkv_fused { LOW_RANK_OF_FUSED.into() } else { LOW_RANK_OF_TEXTS.into() },
+            questions: None,
+        })
+    }
+
+    fn look_at_sighted(path: &Path) -> Result<Checkpoint> {
+        let network = sighted::described(&config_of(path)?, None, Normalize::CLIP)?;
+        let (language::Geometry { width, blocks, family, .. }, eyes) =
+            (&network.language.geometry, &network.sight.eyes);
+        let (tokens, patches) = (network.language.tokens, network.sight.patches());
+        Ok(Checkpoint {
+            path: path.to_path_buf(),
+            about: format!(
+                "{} on {}, width {width}, {blocks} blocks, {} px, prompts of at most {tokens} tokens",
+                eyes.family.about, family.about, eyes.image_size
+            ),
+            normalize: Preprocessing::of(path)
+                .normalize
+                .is_none()
+                .then_some(("\"clip\"", "compare with its model card")),
+            classes: None,
+            has_text: false,
+            image_size: Some(eyes.image_size as usize),
+            lines: format!("max_tokens = {tokens} # {patches} of the image, and those of the text\n"),
+            precision: FASTEST,
+            low_rank: LOW_RANK_OF_TEXTS.into(),
+            questions: Some(eyes.family.questions),
         })
     }
 
@@ -141,8 +196,15 @@ impl Checkpoint {
             lines: format!("kind = \"module\" # it runs by its own forward\nimage_size = {side}\n"),
             precision: "precision = \"f32\" # a module computes in the type in which it is stored",
             low_rank,
+            questions: None,
         })
     }
+}
+
+/// Returns what the config beside weights says.
+fn config_of(path: &Path) -> Result<Values> {
+    let file = config_file(&home(path)).context("there is no config.json beside the weights")?;
+    Ok(Values::new(&file, read_json(&file)?))
 }
 
 /// The share of the images that is drawn as the test split where there is none, and the share held out of the others.
@@ -164,6 +226,8 @@ pub struct Images {
     pub train: usize,
     /// The numbers of images of each split, in words.
     pub about: String,
+    /// Whether its samples are questions about images.
+    pub has_questions: bool,
 }
 
 impl Images {
@@ -197,9 +261,14 @@ impl Images {
             "{}, {train} training, {held_out} validation and {} test {}",
             counted(classes.len(), "class", "classes"),
             load(SplitName::Test)?.len(),
-            if spec.dataset.medium() == Medium::Texts { "texts" } else { "images" }
+            match spec.dataset.medium() {
+                Medium::Texts => "texts",
+                Medium::Questions => "questions",
+                _ => "images",
+            }
         );
-        Ok(Images { key, label: spec.dataset.label(), table, root, classes, train, about })
+        let has_questions = spec.dataset.medium() == Medium::Questions;
+        Ok(Images { key, label: spec.dataset.label(), table, root, classes, train, about, has_questions })
     }
 }
 

@@ -44,8 +44,9 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     if let Some((value, why)) = checkpoint.normalize {
         writeln!(text, "normalize = {value} # {why}")?;
     }
-    writeln!(text, "\n{}", method.head.unwrap_or_else(|| head(checkpoint, images.classes.len())))?;
-    writeln!(text, "[data.{}] # {}\n{}", images.key, images.about, images.table)?;
+    writeln!(text, "\n{}", method.head.unwrap_or_else(|| head(checkpoint, images)))?;
+    let asked = checkpoint.questions.filter(|_| images.has_questions).unwrap_or_default();
+    writeln!(text, "[data.{}] # {}\n{}{asked}", images.key, images.about, images.table)?;
     writeln!(text, "{}", method.tables)?;
     writeln!(text, "[train] # {steps} steps")?;
     writeln!(text, "epochs = {epochs}\nbatch_size = {batch_size}")?;
@@ -70,8 +71,12 @@ fn size(images: usize) -> (usize, usize) {
 }
 
 /// Returns the table of the head that suits a checkpoint.
-fn head(checkpoint: &Checkpoint, classes: usize) -> String {
+fn head(checkpoint: &Checkpoint, images: &Images) -> String {
+    let classes = images.classes.len();
     let (table, why) = match checkpoint.classes {
+        _ if checkpoint.questions.is_some() && images.has_questions => {
+            ("answers", "free answers, by the checkpoint's own output matrix".to_string())
+        }
         Some(own) if own == classes => {
             ("checkpoint", "the checkpoint's own classifier; [head.linear] trains a new one".to_string())
         }

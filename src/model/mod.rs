@@ -31,11 +31,11 @@ use crate::base::tensor::wide;
 use crate::data::mix::Mixed;
 use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
-use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
+use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, return_large};
 use crate::machine::workers;
 use backbone::{Opened, Parts};
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
-use network::{Graph, Network, Parameters, Weights};
+use network::{Graph, Network, Parameters, Weights, has_large_blocks};
 
 pub use backbone::Backbone;
 pub use kind::{KindEntry, Outline};
@@ -99,6 +99,9 @@ impl Loaded {
             Ok(Box::new(Preprocess::new(size, normalize, self.interpolation, (device, kind))))
         };
         let Parts { network, base, preparation } = self.tower.into_parts(&images)?;
+        if has_large_blocks(&base, network.blocks()) {
+            return_large();
+        }
         Ok(Model {
             network,
             base: base.into_kind(device, kind),

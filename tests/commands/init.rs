@@ -166,6 +166,37 @@ fn a_text_encoder_gets_a_config_that_trains() {
     assert_has(&messages(&refused), &["jsonl has texts, but the network of checkpoint.path takes images"]);
 }
 
+/// Networks that write: a decoder on texts with a classifier, and PaliGemma, which answers questions as it was trained to.
+#[test]
+fn networks_that_write_get_configs_that_train() {
+    let place = Place::new();
+    let line = |i: usize| format!("{{\"text\": \"the cat {i}\", \"label\": \"{}\"}}\n", ["no", "yes"][i % 2]);
+    for (file, count) in [("train", 40), ("test", 12)] {
+        place.write(&format!("texts/{file}.jsonl"), (0..count).map(line).collect::<String>().as_bytes());
+    }
+    crate::common::questions(&place, "paligemma/gemma");
+    let vqa = format!("vqa-v2={}", place.path("vqa").display());
+    for (folder, data, wanted) in [
+        (
+            "language/qwen3",
+            place.path("texts").display().to_string(),
+            ["[head.linear] #", "targets = [\"attn.q\", \"attn.v\"]"],
+        ),
+        ("language/gpt2", place.path("texts").display().to_string(), ["[head.linear] #", "targets = [\"attn.qkv\"]"]),
+        ("paligemma/gemma", vqa, ["[head.answers] #", "prompt = \"<image>answer en {question}\""]),
+    ] {
+        let file = place.path(&format!("{}.toml", folder.replace('/', "-"))).display().to_string();
+        let output = init(&fixture(folder), &data, &file, &["--method", "bella-ensemble"]);
+        assert_eq!(output.status.code(), Some(0), "{folder}: {}", messages(&output));
+        assert_has(&std::fs::read_to_string(&file).unwrap(), &wanted);
+        let trained = bella(&["train", "-c", &file, "-s", "train.epochs=1", "-s", "train.warmup_steps=0"])
+            .args(["--device", "cpu", "--out", &place.path("out").display().to_string()])
+            .output()
+            .unwrap();
+        assert_eq!(trained.status.code(), Some(0), "{folder}: {}", messages(&trained));
+    }
+}
+
 #[test]
 fn what_is_missing_or_unknown_is_told() {
     let place = Place::new();

@@ -24,6 +24,19 @@ pub fn fixture(name: &str) -> PathBuf {
     repository("tests/fixtures").join(name)
 }
 
+/// A folder of networks that were made outside of the repository (`BELLA_FOLDERS`, scripts/make_random_folders.py), if there is one.
+pub fn elsewhere(part: &str) -> Option<PathBuf> {
+    std::env::var_os("BELLA_FOLDERS").map(|folder| PathBuf::from(folder).join(part))
+}
+
+/// Returns the names of the folders below a folder, in their order.
+pub fn names_below(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().into()).collect();
+    names.sort();
+    names
+}
+
 /// The device of the commands that tests run: the CPU, or what `BELLA_TEST_DEVICE` says.
 pub fn device() -> String {
     std::env::var("BELLA_TEST_DEVICE").unwrap_or("cpu".into())
@@ -291,7 +304,12 @@ pub struct Reference(Vec<(String, Tensor)>);
 impl Reference {
     /// Reads `reference.safetensors` of a folder.
     pub fn of(folder: &Path) -> Reference {
-        Reference(Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap())
+        Reference::at(&folder.join("reference.safetensors"))
+    }
+
+    /// Reads a file.
+    pub fn at(file: &Path) -> Reference {
+        Reference(Tensor::read_safetensors(file).unwrap())
     }
 
     pub fn get(&self, name: &str) -> Tensor {

@@ -1,7 +1,9 @@
 //! Text encoders, as modules and from their folders. The reference is transformers (tests/fixtures/encoder, written by
 //! scripts/make_encoder_fixtures.py): token ids of texts and pairs, features and logits, gradients.
 
-use crate::common::{alike, fixture};
+use std::path::PathBuf;
+
+use crate::common::{alike, elsewhere, fixture, names_below};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
 use bella::machine::quantised::Scheme;
@@ -191,9 +193,25 @@ const FOLDERS: [(&str, &str); 10] = [
     ("roberta-int8", "roberta"),
 ];
 
+/// These folders, or those that were made elsewhere (scripts/make_random_folders.py), which have their own tokenizers.
+fn folders() -> Vec<[String; 2]> {
+    let fixtures = || FOLDERS.map(|(name, tokenizer)| [name, tokenizer].map(String::from)).to_vec();
+    let own = |made: PathBuf| names_below(&made).into_iter().map(|name| [name.clone(), name]).collect();
+    elsewhere("encoder").map_or_else(fixtures, own)
+}
+
+fn folder(name: &str) -> PathBuf {
+    let made = elsewhere("encoder").map(|made| made.join(name));
+    made.filter(|made| made.exists()).unwrap_or_else(|| fixture("encoder/folders").join(name))
+}
+
+fn config(name: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(folder(name).join("config.json")).unwrap()).unwrap()
+}
+
 fn from_folder(name: &str, tokenizer: &str) -> (encoder::Opened, Vec<(String, Tensor)>) {
     tch::set_num_threads(1);
-    let [folder, tokenizer] = [name, tokenizer].map(|name| fixture("encoder/folders").join(name));
+    let [folder, tokenizer] = [name, tokenizer].map(folder);
     let opened =
         encoder::open(&folder, &tokenizer, Limit::default(), None).unwrap_or_else(|why| panic!("{name}: {why:#}"));
     (opened, Tensor::read_safetensors(folder.join("reference.safetensors")).unwrap())
@@ -216,16 +234,18 @@ fn classified(opened: &encoder::Opened, features: Tensor) -> Tensor {
 /// Texts and pairs of several lengths, padded on either side, alone, and from every stage on.
 #[test]
 fn folders_give_the_numbers_of_transformers() {
-    for (name, tokenizer) in FOLDERS {
+    for [name, tokenizer] in &folders() {
         let (opened, reference) = from_folder(name, tokenizer);
-        assert_eq!(opened.head.is_some(), !name.ends_with("-model") && !name.ends_with("-masked"), "{name}");
-        assert_eq!(opened.base.has_quantised(), name.ends_with("-nf4") || name.ends_with("-int8"), "{name}");
+        let config = config(name);
+        let classifies = config["architectures"][0].as_str().unwrap().ends_with("ForSequenceClassification");
+        assert_eq!(opened.head.is_some(), classifies, "{name}");
+        assert_eq!(opened.base.has_quantised(), config["quantization_config"].is_object(), "{name}");
         let (network, frozen) = (&opened.encoder, Weights::frozen(&opened.base));
         let of = |features: Tensor| classified(&opened, features.squeeze_dim(0));
         let batches = ["texts.right", "texts.left", "pairs.right", "pairs.left"];
         // In front of a text, only BERT and RoBERTa read padding in the place of its first token as transformers does.
         let known = |batch: &&str| reference.iter().any(|(key, _)| key == batch);
-        let sides = if tokenizer == "bert" || tokenizer == "roberta" { 2 } else { 1 };
+        let sides = if config["model_type"] == "bert" || config["model_type"] == "roberta" { 2 } else { 1 };
         assert_eq!(batches.iter().filter(|batch| known(batch)).count(), 2 * sides);
         for batch in batches.into_iter().filter(known) {
             let (samples, expected) = (padded(&opened, &reference, batch), find(&reference, batch));
@@ -261,7 +281,7 @@ fn quantised_folders_are_not_quantised_again() {
 /// The tokenizer gives the samples of transformers, with the kinds of the texts of a pair.
 #[test]
 fn tokens_of_folders_are_those_of_transformers() {
-    for (name, tokenizer) in FOLDERS {
+    for [name, tokenizer] in &folders() {
         let (opened, reference) = from_folder(name, tokenizer);
         for what in ["texts", "pairs"] {
             let tokens = opened.tokenizer.prompts(name, &prompts(&texts("bert"), what)).unwrap().tensor();
@@ -275,7 +295,7 @@ fn tokens_of_folders_are_those_of_transformers() {
 /// Two particles: that of the reference, and one without an update, which must not disturb it.
 #[test]
 fn gradients_by_adapters_of_folders_are_those_of_transformers() {
-    for (name, tokenizer) in FOLDERS {
+    for [name, tokenizer] in &folders() {
         let (opened, reference) = from_folder(name, tokenizer);
         let (mut weights, mut leaves) = (Weights::frozen(&opened.base), Vec::new());
         let layers = reference.iter().filter_map(|(key, _)| key.strip_suffix(".A"));
@@ -313,6 +333,14 @@ fn changed(name: &str, config: impl Fn(&mut Value), tensors: impl Fn(&str) -> Op
     let all: Vec<(String, Tensor)> = all.into_iter().filter_map(|(name, t)| Some((tensors(&name)?, t))).collect();
     Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
     encoder::open(place.path(), &from, Limit::default(), None).err().unwrap_or_else(|| anyhow::anyhow!("it opens"))
+}
+
+#[test]
+fn positions_behind_another_padding_token_are_refused() {
+    let same = |name: &str| Some(name.to_string());
+    let error = format!("{:#}", changed("roberta", |config| config["pad_token_id"] = 0.into(), same));
+    assert!(error.contains("pad_token_id = 0, behind which positions are counted, but "), "{error}");
+    assert!(error.contains(" pads with the token 1: they are not of one model"), "{error}");
 }
 
 #[test]

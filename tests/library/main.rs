@@ -5,6 +5,7 @@
 mod common;
 
 mod archives;
+mod changed_keys;
 mod checkpoints;
 mod encoders;
 mod exchange;

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Reference, fixture, near};
+use crate::common::{Reference, elsewhere, fixture, names_below, near};
 use bella::base::tensor::capped;
 use bella::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use bella::data::{Answers, Images, Learnt, Packed, Questions, Resize};
@@ -23,8 +23,15 @@ use tch::{Device, Kind, Tensor};
 const FOLDERS: [&str; 4] = ["llava/transformers-4", "llava/transformers-5", "paligemma/gemma", "paligemma/gemma2"];
 const SCALE: f64 = 0.5;
 
+/// The folders of [`FOLDERS`], or those that were made elsewhere (scripts/make_random_folders.py).
+fn folders() -> Vec<String> {
+    let fixtures = || FOLDERS.map(String::from).to_vec();
+    elsewhere("sighted").map_or_else(fixtures, |made| names_below(&made))
+}
+
 fn folder(name: &str) -> PathBuf {
-    fixture(name)
+    let made = elsewhere("sighted").map(|made| made.join(name));
+    made.filter(|made| made.exists()).unwrap_or_else(|| fixture(name))
 }
 
 fn opened(name: &str) -> Opened {
@@ -65,7 +72,7 @@ fn prompts(name: &str) -> serde_json::Value {
 
 #[test]
 fn prompts_have_the_tokens_of_transformers() {
-    for name in FOLDERS {
+    for name in &folders() {
         assert!(is_sighted(&folder(name)));
         let (told, tokenizer) = (prompts(name), opened(name).tokenizer);
         for (prompt, ids) in told["prompts"].as_array().unwrap().iter().zip(told["ids"].as_array().unwrap()) {
@@ -99,7 +106,7 @@ fn answers_follow_their_prompts_as_in_transformers() {
 /// Logits at all tokens of two prompts of different lengths, and of those with their answers; of PaliGemma also with the padding in front.
 #[test]
 fn logits_are_those_of_transformers() {
-    for name in FOLDERS {
+    for name in &folders() {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let weights = Weights::frozen(&opened.base);
         let whole = opened.network.reads_prompt_whole();
@@ -191,7 +198,7 @@ fn ids(text: &[Written]) -> Vec<i64> {
 
 #[test]
 fn twenty_greedy_tokens_are_those_of_transformers() {
-    for name in FOLDERS {
+    for name in &folders() {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let samples = samples(&opened, &reference, "");
         let model = model(opened);
@@ -249,7 +256,7 @@ fn targets(reference: &Reference) -> Tensor {
 
 #[test]
 fn losses_and_gradients_by_adapters_are_those_of_transformers() {
-    for name in FOLDERS {
+    for name in &folders() {
         let (opened, reference) = (opened(name), Reference::of(&folder(name)));
         let (weights, leaves) = updated(&opened, &reference);
         let features = opened.network.forward(&weights, &samples(&opened, &reference, "answered.").for_all());
@@ -311,6 +318,27 @@ fn a_missing_tensor_has_its_publishers_name() {
             assert!(error.contains(&format!("the weights lack `{lacking}`, which config.json asks for")), "{error}");
         }
     }
+}
+
+/// A tensor of the tower that has another shape is named as in the folder.
+#[test]
+fn a_misshapen_tensor_of_the_tower_has_its_publishers_name() {
+    let place = tempfile::tempdir().unwrap();
+    let from = folder("llava/transformers-5");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(file), place.path().join(file)).unwrap();
+    }
+    let name = "model.vision_tower.encoder.layers.1.mlp.fc2.weight";
+    let all = Tensor::read_safetensors(from.join("model.safetensors")).unwrap();
+    let cut = |(known, tensor): (String, Tensor)| match known == name {
+        true => (known, tensor.narrow(1, 0, 19).contiguous()),
+        false => (known, tensor),
+    };
+    let all: Vec<(String, Tensor)> = all.into_iter().map(cut).collect();
+    Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
+    let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
+    let rule = format!("its image tower: `{name}` has the shape [12, 19], but config.json asks for [12, 20]");
+    assert!(error.contains(&rule), "{error}");
 }
 
 /// Sizes of the image tower in the config that are not those of the weights are refused by key.

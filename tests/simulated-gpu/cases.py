@@ -253,6 +253,13 @@ case("llava-classes", config(ANSWERING, SVGD, base=CLASSES), ["eval", "RUN", "--
 case("llava-laplace", config(ANSWERING, LAPLACE, base=CLASSES), **NOISE)
 case("waits-llava", config(ANSWERING, SVGD, train="prefix_cache = \"off\"\n", base=LLAVA), waits=True)
 
+PALIGEMMA = LLAVA.replace("llava/transformers-4", "paligemma/gemma2").replace(
+    'root = "DATA/vqa"', 'root = "DATA/vqa"\nprompt = "<image>answer en {question}"\nresize = "stretch"')
+TIED = ANSWERING.replace(', "lm_head"', "")
+case("paligemma-answers", config(TIED, SVGD, base=PALIGEMMA), ["eval", "RUN", "--split", "train"], ["soup", "RUN"], ci=True)
+case("paligemma-vision", config(SEEING.replace("linear_1", "linear"), SVGD, train="recompute = true\n", base=PALIGEMMA))
+case("paligemma-nf4", config(TIED, SVGD, base=PALIGEMMA.replace("max_tokens", 'quantize = "nf4"\nmax_tokens')))
+
 # Language networks and a text encoder on sentences, by label words and by a classifier; what members write together.
 LLAMA = f"""name = "texts"
 seed = 1
@@ -279,6 +286,17 @@ case("f64-llama-ivon", config(TUNED, IVON, NONE, 'precision = "f64"\n', base=LLA
 case("llama-laplace", config(TUNED, LAPLACE, base=LLAMA), NAMES, **NOISE)
 case("llama-last-layer", config("[subspace.last-layer]\n", LAPLACE, base=LLAMA), **NOISE)
 case("llama-bf16", config(TUNED, SVGD, train='precision = "bf16"\n', base=LLAMA), WRITES, compare=False)
+for bits in ("int8", "nf4"):
+    case(f"llama-{bits}", config(TUNED, SVGD, base=LLAMA.replace("llama-3", f'llama-wide"\nquantize = "{bits}')), WRITES, ci=bits == "nf4")
+for network in ("llama-gptq", "llama-awq", "qwen3", "gemma", "gemma2", "gemma3", "olmo2", "smollm3"):
+    case(f"net-{network}", config(TUNED.replace(', "lm_head"', ""), SVGD, base=LLAMA.replace("llama-3", network)), WRITES)
+FUSED = '[subspace.low-rank]\nrank = 2\ntargets = ["attn.qkv", "mlp.proj"]\n'
+case("net-phi3", config(FUSED, SVGD, base=LLAMA.replace("llama-3", "phi3")), WRITES)
+case("net-gpt2", config(FUSED, SVGD, base=LLAMA.replace("llama-3", "gpt2").replace("label-words", "linear")))
+for network in ("bert", "roberta", "deberta-v2", "modernbert"):
+    layer = "attn.qkv" if network == "modernbert" else "attn.q"
+    text = ENCODER.replace("encoder/roberta/roberta.pt", f"encoder/folders/{network}").replace('kind = "module"\n', "")
+    case(f"folder-{network}", config(LINEAR.replace("linear", layer), SVGD, base=text), NAMES)
 for network in ("llama", "llama-linear", "mistral"):
     case(f"net-{network}", config(TUNED, SVGD, base=LLAMA.replace("llama-3", network)), WRITES)
 # No label word is one token of its tokenizer.

@@ -71,8 +71,14 @@ pub static ENTRY: Entry = Entry {
                 "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
             )
             .of("task", "wnli"),
+            Original::new(
+                "https://dl.fbaipublicfiles.com/glue/data/STS-B.zip",
+                802_872,
+                "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
+            )
+            .of("task", "stsb"),
         ],
-        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive, and that of stsb (STS-B.zip, with its folder STS-B) is fetched by hand",
+        terms: "each task has its own terms: https://gluebenchmark.com/tasks; mrpc has no archive",
     },
     hub: Some(Hub {
         repository: "nyu-mll/glue",

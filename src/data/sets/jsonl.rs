@@ -284,7 +284,8 @@ mod tests {
             ("{\"text\": \"a\", \"score\": \"NaN\"}", "`score` is NaN: a number must be finite"),
             ("{\"text\": \"a\", \"score\": 1e300}", "must be finite and below 3.4e38"),
             ("{\"text\": \"a\", \"score\": null}", "train.jsonl:1: has no key `score`"),
-            ("{\"text\": \"a\", \"score\": [1]}", "`score` must be a text"),
+            ("{\"text\": \"a\", \"score\": [1]}", "`score` is [1], which is no number: correct it"),
+            ("{\"text\": \"a\", \"score\": NaN}", "train.jsonl:1: no JSON (which has no NaN)"),
         ] {
             write(place.path(), "train.jsonl", text);
             let error = error(&*jsonl, SplitName::Train);

@@ -125,6 +125,11 @@ impl Quantised {
     /// # Errors
     /// Fails if the shapes do not fit.
     pub fn int8(codes: Tensor, largest: &Tensor, kind: Kind) -> Result<Quantised> {
+        ensure!(
+            codes.dim() == 2,
+            "its codes have the shape {:?}, and those of a linear layer have two axes",
+            codes.size()
+        );
         let (outputs, inputs) = codes.size2()?;
         let largest = largest.to_kind(Kind::Float).reshape([-1]);
         ensure!(

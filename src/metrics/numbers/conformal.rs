@@ -114,7 +114,10 @@ impl Interval {
 
 #[cfg(test)]
 mod tests {
+    use tch::{Kind, Tensor};
+
     use super::*;
+    use crate::base::golden::Golden;
 
     fn numbers(means: &[f64], deviations: &[f64], y: &[f64]) -> Numbers {
         Numbers::new(means.to_vec(), deviations.iter().map(|one| one * one).collect(), y.to_vec()).unwrap()
@@ -140,6 +143,39 @@ mod tests {
         let widths = [6.0, 9.0, 2.0 * (z + 2.0 * z) / 2.0 + 2.0 * (3.0 - z)];
         for ((one, width), coverage) in measured.iter().zip(widths).zip([0.5, 1.0, 0.5]) {
             assert!((one.mean_width - width).abs() < 1e-9 && one.coverage == coverage, "{one:?} {width}");
+        }
+    }
+
+    /// Mixtures of two Gaussians; the intervals of 15 test samples by 40 others at three levels are those of crepes and MAPIE
+    /// (tests/fixtures/intervals.json, written by scripts/make_interval_goldens.py).
+    #[test]
+    fn intervals_are_those_of_crepes_and_mapie() {
+        let golden = Golden::of("intervals");
+        let part = |of: &str| {
+            let [means, variances, numbers] =
+                ["means", "variances", "numbers"].map(|what| golden.tensor(&format!("{of}/{what}")).flatten(0, -1));
+            let list = |of: Tensor| Vec::<f64>::try_from(of).unwrap();
+            Numbers::new(list(means), list(variances), list(numbers)).unwrap()
+        };
+        let (held_out, tests) = (part("held_out"), part("tests"));
+        for level in 0..3 {
+            let alpha = alpha(&golden.number(&format!("expected/{level}/alpha")).to_string());
+            for one in Interval::all(&[alpha], &held_out).unwrap() {
+                let expected = golden.tensor(&format!("expected/{level}/{}", one.score.key));
+                for (sample, (of, _)) in predicted(&tests, alpha).enumerate() {
+                    for (end, found) in (one.score.interval)(&of, one.threshold).into_iter().enumerate() {
+                        let expected = expected.double_value(&[sample as i64, end as i64]);
+                        assert!((found - expected).abs() < 1e-6, "{} {sample}: {found} {expected}", one.score.key);
+                    }
+                }
+                let [low, high] = [0, 1].map(|end| expected.select(1, end));
+                let widths = (&high - &low).clamp_min(0.0).mean(Kind::Double).double_value(&[]);
+                let y = golden.tensor("tests/numbers");
+                let inside = y.ge_tensor(&low).logical_and(&y.le_tensor(&high));
+                let coverage = inside.to_kind(Kind::Double).mean(Kind::Double).double_value(&[]);
+                let measured = one.measure(&tests);
+                assert!((measured.mean_width - widths).abs() < 1e-6 && (measured.coverage - coverage).abs() < 1e-12);
+            }
         }
     }
 

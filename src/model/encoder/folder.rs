@@ -13,7 +13,7 @@ use crate::model::encoder::config::check_classifier;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Places, encoder};
+use crate::model::families::encoders::{Numbering, Places, encoder};
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
 use crate::model::language::{Sorted, largest_kind, sorted};
@@ -75,6 +75,14 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
     let mut encoder = Encoder::new(geometry, context);
     let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
+    let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
+    ensure!(
+        encoder.geometry.family.numbering != Numbering::BehindPadding || said == own,
+        "{}: its config says pad_token_id = {said}, behind which positions are counted, but {} pads with the token {own}: they are not of one \
+         model: give the tokenizer that was published with the weights, or correct the key",
+        path.display(),
+        tokenizer.path().display()
+    );
     encoder.tokens = tokenizer.tokens;
     Ok(Opened { encoder, base, head, stored, names, tokenizer: Box::new(tokenizer) })
 }

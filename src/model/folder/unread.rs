@@ -47,6 +47,11 @@ impl Unread {
         Unread { size: quantised.size().to_vec(), kind: quantised.kind(), content: Content::Quantised(quantised) }
     }
 
+    /// Returns whether it is stored in fewer bits.
+    pub fn is_quantised(&self) -> bool {
+        matches!(self.content, Content::Quantised(_))
+    }
+
     /// Returns the weight in the form in which it is stored.
     ///
     /// # Errors

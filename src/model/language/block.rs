@@ -10,7 +10,7 @@ use crate::model::language::Geometry;
 use crate::model::language::rope::Table;
 use crate::model::network::Rows;
 use crate::model::network::ops::{Count, Layer, Mask, Ops, Written};
-use crate::model::network::{Graph, HIDDEN, KeptPass, Parameters};
+use crate::model::network::{Graph, HIDDEN, KeptPass, Parameters, has_large_blocks};
 
 /// The texts that a block sees.
 pub struct Texts<V> {
@@ -259,12 +259,14 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     /// Returns the memory of the pass, per prompt and per prompt of each member.
     pub fn need(&self) -> MemoryEstimate {
-        // Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md).
-        const HOLES: f64 = 1.6;
+        /// Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md). Where large tensors
+        /// have pages of their own, the numbers in f32 that products make on their way remain (results/quantised.md).
+        const HOLES: [f64; 2] = [1.6, 1.4];
         /// The bytes of an id and of its place in the mask, as stored and as they are looked up.
         const ID: u64 = 2 * (4 + 3 * 8);
         let number = self.kind.elt_size_in_bytes() as u64;
-        let pair = (HOLES * (number * self.entries()) as f64) as u64;
+        let holes = HOLES[usize::from(has_large_blocks(self.base, self.blocks))];
+        let pair = (holes * (number * self.entries()) as f64) as u64;
         let ids = ID * self.tokens as u64;
         match self.graph {
             Graph::Weights { own_samples: true, .. } => {

@@ -73,6 +73,13 @@ pub fn quantisable(network: &dyn Network) -> Vec<String> {
     network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
+/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside what computes it.
+pub fn has_large_blocks(base: &Parameters, blocks: usize) -> bool {
+    /// Those of a block of width 4096 are about 200 million.
+    const LARGE: usize = 100_000_000;
+    base.count() / blocks.max(1) >= LARGE
+}
+
 /// Returns the number of the block that a parameter such as `blocks.3.mlp.fc.weight` belongs to; `None` for one of no block.
 pub fn block_of(name: &str) -> Option<usize> {
     name.strip_prefix("blocks.")?.split('.').next()?.parse().ok()

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -18,7 +18,7 @@ use crate::model::families::sighted::sighted;
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, check_preparation, config_file, home};
 use crate::model::language::{Geometry, Language, Rows, TOKENS, largest_kind, placed};
-use crate::model::network::{Parameters, block_of};
+use crate::model::network::{Parameters, block_of, quantisable};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::{Form, StoredNames};
 use crate::model::values::{Values, agree};
@@ -152,15 +152,22 @@ fn assembled(
 ) -> Result<(Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
-    let (mut all, seen) = tower_of(&tower, eyes).context("its image tower")?;
+    let (mut all, seen) = tower_of(&tower, &tower_prefix, eyes).context("its image tower")?;
     let seen = seen.within(TOWER, |name| name.replacen(TOWER_NAMES, &tower_prefix, 1));
     let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone(), Form::AsIs));
     let names = seen
         .with(StoredNames::of_plain(between))
         .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));
+    drop(tower);
     all.extend(projector_of(projector, eyes, geometry.width)?);
-    let base = Parameters::new(all).with(placed(geometry, language, quantize)?);
-    Ok((base, names))
+    let mut seeing = Parameters::new(all);
+    if let Some(scheme) = quantize {
+        // Now, since wide weights of the tower would otherwise be there beside those of the language network.
+        let tower = Vit::new(eyes.geometry("config.json")?, eyes.traits, eyes.parts());
+        let layers: Vec<String> = quantisable(&tower).into_iter().map(|layer| format!("{TOWER}{layer}")).collect();
+        seeing.quantise(&layers, scheme)?;
+    }
+    Ok((seeing.with(placed(geometry, language, quantize)?), names))
 }
 
 /// The parameters of a tower, and the names that these have where it stands alone.
@@ -176,10 +183,11 @@ fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) 
     Ok(())
 }
 
-/// Returns the parameters of the tower that take part, and the names of all.
-fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
+/// Returns the parameters of the tower that take part, and the names of all. `prefix` begins the names of its tensors in the folder.
+fn tower_of(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Result<Seen> {
+    let expected = Expected { image_size: Some(eyes.image_size), ..Expected::default() };
     let Named { geometry, base, names, .. } =
-        recognise(tensors, Expected { image_size: Some(eyes.image_size), ..Expected::default() })?;
+        recognise(tensors, expected).map_err(|why| misshapen(tensors, prefix, eyes).unwrap_or(why))?;
     for (key, said, found) in [
         ("hidden_size", eyes.width, geometry.width),
         ("patch_size", eyes.patch, geometry.patch),
@@ -202,6 +210,20 @@ fn tower_of(tensors: &[(String, Tensor)], eyes: &VisionConfig) -> Result<Seen> {
         );
     }
     Ok((named, names))
+}
+
+/// Returns the error of the first tensor whose shape is not that for which the config asks, by its name in the folder; `None` if there is
+/// none.
+fn misshapen(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Option<Error> {
+    let published = tower::published(eyes);
+    tensors.iter().find_map(|(name, tensor)| {
+        let name = name.strip_prefix(TOWER_NAMES)?;
+        let (_, shape) = published.iter().find(|(known, shape)| known == name && tensor.size() != *shape)?;
+        Some(anyhow!(
+            "`{prefix}{name}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
+            tensor.size()
+        ))
+    })
 }
 
 /// Returns whether a parameter of the tower takes part.

@@ -45,7 +45,7 @@ pub static DECODERS: &[&Decoder] = &[
 ];
 
 /// The parts of the model types of mixtures of experts, which are not read.
-const MIXTURES: [&str; 6] = ["mixtral", "moe", "deepseek", "dbrx", "gpt_oss", "llama4"];
+const MIXTURES: [&str; 8] = ["mixtral", "moe", "deepseek", "dbrx", "gpt_oss", "llama4", "qwen3_next", "jamba"];
 
 /// Returns the family of a model type.
 pub fn decoder(model_type: &str) -> Option<&'static Decoder> {

@@ -33,6 +33,8 @@ pub struct SightedFamily {
     /// Whether the tokens of a prompt read each other in both directions, and only those of an answer look back alone.
     pub reads_prompt_whole: bool,
     pub asking: Asking,
+    /// The lines of a data set's table that ask as in its training, where they are not the defaults.
+    pub questions: &'static str,
     /// The keys of the whole config that are read besides those of every family.
     pub keys: &'static [&'static str],
     /// The keys of the whole config that change nothing.

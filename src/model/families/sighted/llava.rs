@@ -34,6 +34,7 @@ pub static LLAVA: SightedFamily = SightedFamily {
     tied: false,
     reads_prompt_whole: false,
     asking: Asking { start: Start::Front, ending: "", between: Some(" ") },
+    questions: "",
     keys: &[
         "multimodal_projector_bias",
         "projector_hidden_act",

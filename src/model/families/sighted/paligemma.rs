@@ -43,6 +43,7 @@ pub static PALIGEMMA: SightedFamily = SightedFamily {
     reads_prompt_whole: true,
     // The processor of transformers cuts the answer into tokens as the second text of a pair.
     asking: Asking { start: Start::BehindImage, ending: "\n", between: None },
+    questions: "resize = \"stretch\" # as in its training, and so is the prompt\nprompt = \"<image>answer en {question}\"\n",
     keys: &["projection_dim"],
     harmless: &["_vocab_size", "hidden_size", "num_hidden_layers"],
     // The processor says which tokens are those of the prompt, and the mask follows it whatever the second key says.

@@ -11,7 +11,7 @@
 mod format;
 mod parts;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::unread::Unread;
@@ -56,7 +56,21 @@ pub fn tensors_of(place: &Place, values: &Values, quantize: Option<Scheme>) -> R
         place.path.display(),
         format.name()
     );
-    format.joined(place.unread(true)?).with_context(|| place.path.display().to_string())
+    let joined = format.joined(place.unread(true)?).map_err(|why| {
+        anyhow!(
+            "{}: {why:#}: download the folder again, or give the unquantised one and checkpoint.quantize",
+            place.path.display()
+        )
+    })?;
+    ensure!(
+        joined.iter().any(|(_, tensor)| tensor.is_quantised()),
+        "{}: {KEY} says that {} has quantised the weights, but {} has plain ones alone: remove the key, and let checkpoint.quantize \
+         store them in fewer bits",
+        values.path.display(),
+        format.name(),
+        place.path.display()
+    );
+    Ok(joined)
 }
 
 /// Checks that the weights of a network whose quantised ones are not read are plain.
@@ -138,13 +152,22 @@ mod tests {
             format!("{:#}", found.err().unwrap())
         };
         assert!(awq(&[0, 1], Kind::Float).contains("have not two axes, or no number"));
-        assert!(awq(&[2, 1], Kind::Int).contains("`a.scales` is stored as Int: must be floating point"));
+        assert!(awq(&[2, 1], Kind::Int).contains("`a.scales` is stored as Int: must be f32, f16 or bf16"));
         let eight = |form: &[u8]| {
             let codes = Tensor::zeros([2, 3], (Kind::Int8, Device::Cpu));
             let all = [("a.weight", codes), ("a.SCB", numbers(&[1.0; 2])), ("a.weight_format", bytes(form))];
             Format::Bitsandbytes.joined(all.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into())
         };
         assert!(eight(&[0]).is_ok());
+        let nan = [("a.weight", Tensor::zeros([1, 3], (Kind::Int8, Device::Cpu))), ("a.SCB", numbers(&[f32::NAN]))];
+        let nan = Format::Bitsandbytes.joined(nan.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
+        let error = format!("{:#}", nan.err().unwrap());
+        assert!(error.contains("`a.SCB` has a number that is NaN or infinite"), "{error}");
+        let flat = [("a.weight", Tensor::zeros([3], (Kind::Int8, Device::Cpu))), ("a.SCB", numbers(&[1.0]))];
+        let flat =
+            Format::Bitsandbytes.joined(flat.map(|(name, tensor)| (name.to_string(), Unread::of(tensor))).into());
+        let error = format!("{:#}", flat.err().unwrap());
+        assert!(error.contains("its codes have the shape [3], and those of a linear layer have two axes"), "{error}");
         for form in [&[1][..], &[0, 0]] {
             assert!(format!("{:#}", eight(form).err().unwrap()).contains("weight_format is another one"));
         }

@@ -25,13 +25,24 @@ impl Parts {
         Ok(found)
     }
 
+    /// Takes the scales of a weight, in f32.
+    fn take_scales(&mut self, name: &str) -> Result<Tensor> {
+        let scales = self.take(name)?;
+        ensure!(
+            [Kind::Half, Kind::BFloat16, Kind::Float].contains(&scales.kind()),
+            "`{name}` is stored as {:?}: must be f32, f16 or bf16",
+            scales.kind()
+        );
+        finite(name, scales.to_kind(Kind::Float))
+    }
+
     /// Returns the weight that begins with the tensor `name`, in 8 or 4 bits; `None` for a plain tensor.
     pub fn of_bitsandbytes(&mut self, name: &str) -> Result<Option<(String, Unread)>> {
         let Some(layer) = name.strip_suffix(".weight") else { return Ok(None) };
         match self.0[name].kind {
             Kind::Int8 => {
                 let (scales, form) =
-                    (self.take(&format!("{layer}.SCB"))?, self.0.remove(&format!("{layer}.weight_format")));
+                    (self.take_scales(&format!("{layer}.SCB"))?, self.0.remove(&format!("{layer}.weight_format")));
                 let form = form.map(Unread::tensor).transpose()?;
                 let is_plain = form.is_none_or(|form| form.numel() == 1 && form.eq(0).all().int64_value(&[]) == 1);
                 ensure!(is_plain, "its weight_format is another one than that of rows as they are, 0");
@@ -74,9 +85,15 @@ impl Parts {
         };
         let table = self.take_kind(&format!("{name}.quant_map"), Kind::Float)?;
         expect_table(&table)?;
-        let largest = self.take(&format!("{name}.absmax"))?.reshape([-1]);
-        let largest = if largest.kind() == Kind::Uint8 { self.nested(name, &largest, &state)? } else { largest };
-        Quantised::nf4(&self.take(name)?, largest.to_kind(Kind::Float), [outputs, inputs], kind)
+        let scales = format!("{name}.absmax");
+        let largest = match self.0.get(&scales).is_some_and(|stored| stored.kind == Kind::Uint8) {
+            true => {
+                let codes = self.take(&scales)?.reshape([-1]);
+                finite(&format!("{name}.nested_absmax"), self.nested(name, &codes, &state)?)?
+            }
+            false => self.take_scales(&scales)?.reshape([-1]),
+        };
+        Quantised::nf4(&self.take(name)?, largest, [outputs, inputs], kind)
     }
 
     /// Returns the largest values of blocks, which are quantised themselves: those of a table, times the largest of each 256 of them,
@@ -100,17 +117,12 @@ impl Parts {
         let Some(layer) = name.strip_suffix(".qweight") else { return Ok(None) };
         let codes = self.take_kind(name, Kind::Int)?;
         let zeros = self.take_kind(&format!("{layer}.qzeros"), Kind::Int)?;
-        let scales = self.take(&format!("{layer}.scales"))?;
+        let stored = self.0.get(&format!("{layer}.scales")).map_or(Kind::Half, |scales| scales.kind);
+        let scales = self.take_scales(&format!("{layer}.scales"))?;
         let named = self.0.remove(&format!("{layer}.g_idx")).map(Unread::tensor).transpose()?;
         ensure!(
             codes.dim() == 2 && zeros.dim() == 2 && scales.dim() == 2 && codes.numel() > 0 && zeros.numel() > 0,
             "its tensors have not two axes, or no number"
-        );
-        let plain = [Kind::Half, Kind::BFloat16, Kind::Float];
-        ensure!(
-            plain.contains(&scales.kind()),
-            "`{layer}.scales` is stored as {:?}: must be floating point",
-            scales.kind()
         );
         let (codes, zeros, group) = match format {
             Format::Gptq { offset, group } => (spread(&codes, 0), spread(&zeros, 1) + offset, group),
@@ -130,10 +142,16 @@ impl Parts {
         let halves = |from: i64| codes.slice(1, from, None, 2);
         let packed = (halves(0) * 16 + halves(1)).contiguous();
         let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float).tr().contiguous();
-        let (kind, scales, zeros) = (scales.kind(), wide(&scales), wide(&zeros));
-        let quantised = Quantised::groups(Groups { codes: packed, scales, zeros, group }, kind)?;
+        let (scales, zeros) = (wide(&scales), wide(&zeros));
+        let quantised = Quantised::groups(Groups { codes: packed, scales, zeros, group }, stored)?;
         Ok(Some((format!("{layer}.weight"), Unread::of_quantised(quantised))))
     }
+}
+
+/// Returns scales that are numbers.
+fn finite(name: &str, scales: Tensor) -> Result<Tensor> {
+    ensure!(scales.isfinite().all().int64_value(&[]) == 1, "`{name}` has a number that is NaN or infinite");
+    Ok(scales)
 }
 
 /// Returns the eight numbers of 4 bits in each number of 32, lowest bits first, along an axis.
