@@ -242,7 +242,9 @@ mod tests {
         let binary = folder.path().join("binary.toml");
         std::fs::write(&binary, [b'a', 0xff, 0xfe]).expect("a file");
         let [run, empty] = ["run", "empty"].map(|name| folder.path().join(name));
-        [&run, &empty].map(|folder| std::fs::create_dir(folder).expect("a folder"));
+        for folder in [&run, &empty] {
+            std::fs::create_dir(folder).expect("a folder");
+        }
         std::fs::write(run.join("config.toml"), "").expect("a file");
         let prefix = format!("{}/", folder.path().display());
         let text = messages(Tree::load(&[missing, binary, run, empty], &[], &CHOICES)).replace(&prefix, "");
