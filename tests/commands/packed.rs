@@ -14,7 +14,7 @@ use tch::Tensor;
 const ROUNDING: f64 = 1e-5;
 
 /// Columns that say how long something took.
-const TIMES: [&str; 2] = ["wall_seconds", "images_per_second"];
+const TIMES: [&str; 3] = ["wall_seconds", "processor_seconds", "images_per_second"];
 
 fn sweep(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
     with(place.command("sweep", &[]), &[&[place.path("tiny.toml").to_str().unwrap(), "--packed"], arguments].concat())
