@@ -29,7 +29,7 @@ pub fn processor_seconds() -> Option<f64> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the call writes one timespec, which is ours.
         let code = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-        (code == 0).then(|| time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
+        (code == 0).then_some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
     }
     #[cfg(not(unix))]
     None

@@ -49,7 +49,7 @@ impl Blocks<'_> {
 
     /// Runs one block.
     pub fn block<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
-        self.from_attended(ops, block, self.attended(ops, block, x, rows))
+        self.behind_attention(ops, block, self.attended(ops, block, x, rows))
     }
 
     /// Runs the first half of a block, attention with its skip connection.
@@ -69,7 +69,7 @@ impl Blocks<'_> {
     }
 
     /// Runs the second half of a block, the MLP with its skip connection.
-    pub fn from_attended<O: Ops>(&self, ops: &O, block: usize, x: O::Value) -> O::Value {
+    pub fn behind_attention<O: Ops>(&self, ops: &O, block: usize, x: O::Value) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let hidden = self.hidden(ops, block, &ops.norm(&name("ln_2"), &x, self.traits.eps));
         ops.add(x, self.scaled(ops, &name("ls_2"), ops.linear(&name("mlp.proj"), &hidden)))

@@ -98,7 +98,7 @@ impl Forward for Vit {
     fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
         let is_attended = x.find(ATTENDED).is_some();
         let x = if is_attended { x.only() } else { self.attended(ops, stage, x.only()) };
-        Fields::of(HIDDEN, self.stack().from_attended(ops, stage, x))
+        Fields::of(HIDDEN, self.stack().behind_attention(ops, stage, x))
     }
 
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
@@ -115,7 +115,7 @@ impl Vit {
 
     /// Runs one block. If only the class token is read, the last block computes nothing else.
     pub fn block<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
-        self.stack().from_attended(ops, stage, self.attended(ops, stage, x))
+        self.stack().behind_attention(ops, stage, self.attended(ops, stage, x))
     }
 
     /// Runs the first half of one block.
