@@ -259,13 +259,15 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     /// Returns the memory of the pass, per prompt and per prompt of each member.
     pub fn need(&self) -> MemoryEstimate {
-        /// Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md). Where large tensors
-        /// have pages of their own, the numbers in f32 that products make on their way remain (results/quantised.md).
-        const HOLES: [f64; 2] = [1.6, 1.4];
+        /// Freed tensors leave holes between those that stay: 1.5 to 1.7 were measured on CPUs (results/language.md).
+        const HOLES: f64 = 1.6;
+        /// The same on CPUs where blocks are large (results/quantised.md).
+        const OF_LARGE: f64 = 2.8;
         /// The bytes of an id and of its place in the mask, as stored and as they are looked up.
         const ID: u64 = 2 * (4 + 3 * 8);
         let number = self.kind.elt_size_in_bytes() as u64;
-        let holes = HOLES[usize::from(has_large_blocks(self.base, self.blocks))];
+        let is_large = has_large_blocks(self.base, self.blocks) && self.base.lie_on_cpu();
+        let holes = if is_large { OF_LARGE } else { HOLES };
         let pair = (holes * (number * self.entries()) as f64) as u64;
         let ids = ID * self.tokens as u64;
         match self.graph {
