@@ -12,7 +12,7 @@ use crate::metrics::multiple::Correction;
 use crate::predictions::{Predictions, numbers};
 use crate::run::{RunFolder, open_predictions};
 
-/// How predictors are compared.
+/// The settings of a comparison.
 pub struct Asked {
     pub averages: Vec<Average>,
     /// The number of paired resamples, and their seed.
@@ -36,8 +36,12 @@ pub struct Compared {
 /// Fails if a file cannot be read, if a logit is not finite, or if the images are not the same.
 pub fn compare_all(a: &Path, others: &[PathBuf], asked: &Asked) -> Result<Vec<Compared>> {
     let mut found = Vec::new();
+    let of_a = opened(a)?;
     for (predictor, b) in others.iter().enumerate() {
-        let differences = compare_files(a, b, asked)?;
+        let both = || format!("{} and {}", a.display(), b.display());
+        let of_b = opened(b)?;
+        check_images(&of_a, &of_b).with_context(both)?;
+        let differences = compare(&of_a, &of_b, &asked.averages, asked.resamples, asked.seed).with_context(both)?;
         found.extend(differences.into_iter().map(|difference| {
             let adjusted = difference.p;
             Compared { predictor, difference, adjusted }
@@ -54,16 +58,11 @@ pub fn compare_all(a: &Path, others: &[PathBuf], asked: &Asked) -> Result<Vec<Co
     Ok(found)
 }
 
-fn compare_files(a: &Path, b: &Path, asked: &Asked) -> Result<Vec<Difference>> {
-    let open = |file: &Path| -> Result<Predictions> {
-        let predictions = open_predictions(file)?;
-        predictions.check_all_finite().with_context(|| file.display().to_string())?;
-        Ok(predictions)
-    };
-    let both = || format!("{} and {}", a.display(), b.display());
-    let (of_a, of_b) = (open(a)?, open(b)?);
-    check_images(&of_a, &of_b).with_context(both)?;
-    compare(&of_a, &of_b, &asked.averages, asked.resamples, asked.seed).with_context(both)
+/// Reads predictions whose logits are finite.
+fn opened(file: &Path) -> Result<Predictions> {
+    let predictions = open_predictions(file)?;
+    predictions.check_all_finite().with_context(|| file.display().to_string())?;
+    Ok(predictions)
 }
 
 /// Returns a predictions file: the one that is named, or that of a run below `out` on its own test set.

@@ -198,7 +198,7 @@ impl Experiment {
     }
 }
 
-/// How far `ess` may lie from the number of training images, as a factor.
+/// The largest factor between `ess` and the number of training images that raises no warning.
 const FAR: f64 = 2.0;
 
 /// Settings that are allowed and yet hardly meant, once the number of training images is known: a method's file merged over another data

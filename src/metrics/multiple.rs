@@ -10,7 +10,7 @@
 use crate::schema::words;
 
 words! {
-    /// How p-values are corrected for the number of comparisons.
+    /// The correction of p-values for the number of comparisons.
     pub enum Correction {
         /// Holm's steps: no wrong rejection at all, with the probability of the level.
         Holm = "holm",

@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 
 use crate::methods::{Evaluation, Objective};
 
-/// What the energy is made of: E(θ) = (N / T) (L̄(θ) + δ ‖θ‖² / 2).
+/// The parts of the energy E(θ) = (N / T) (L̄(θ) + δ ‖θ‖² / 2).
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// N / T.

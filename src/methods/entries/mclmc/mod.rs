@@ -129,15 +129,8 @@ impl Spec {
 impl Spec {
     /// Refuses what the other dynamics have.
     fn check_dynamics(&self, reader: &Reader) {
-        let Spec { guard, tails, adaption, smoothing, .. } = *self;
         let is_smile = self.dynamics != Dynamics::Langevin;
-        let own = [
-            ("guard", guard, 0.99),
-            ("tails", tails, 0.05),
-            ("adaption", adaption, 0.02),
-            ("smoothing", smoothing, 0.01),
-        ];
-        for (key, _, _) in own.into_iter().filter(|(_, value, usual)| !is_smile && value != usual) {
+        for key in ["guard", "tails", "adaption", "smoothing"].into_iter().filter(|key| !is_smile && reader.sets(key)) {
             reader.problem(key, "is for dynamics = \"smile\" and \"psmile\": leave it out, or set one of these");
         }
         if is_smile && self.length.is_some() {

@@ -24,7 +24,7 @@ use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::methods::Objective;
 
-/// How the size of the steps follows the energy errors.
+/// The adaptation of the size of the steps to the errors of the energy.
 #[derive(Clone, Copy, Debug)]
 pub struct Adaption {
     pub step_size: f64,
@@ -40,7 +40,7 @@ const SETTLING: i64 = 9;
 /// The largest entry of a gradient.
 const LARGEST: f64 = 1e6;
 
-/// What the noise of gradients forgets in a step.
+/// The share of the noise of gradients that is forgotten in a step.
 const FORGOTTEN: f64 = 0.01;
 
 pub struct Smile {
@@ -67,7 +67,7 @@ struct Noise {
     deviation: Tensor,
 }
 
-/// What a step has found.
+/// The result of a step.
 pub struct Moved {
     /// The mean losses half-way, `[n]`.
     pub losses: Tensor,

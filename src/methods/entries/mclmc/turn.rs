@@ -1,4 +1,4 @@
-//! How a chain of constant speed turns: the momentum's part of an isokinetic step, as blackjax has it.
+//! The turn of a chain of constant speed: the part of an isokinetic step that changes the momentum, as blackjax computes it.
 
 use tch::{Kind, Tensor};
 
