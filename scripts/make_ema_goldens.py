@@ -1,4 +1,4 @@
-"""Prints the golden numbers of the test in src/train/average.rs: a parameter averaged by timm's ModelEmaV3 over six steps. Made with timm
+"""Prints the golden numbers of the test in src/train/particles.rs: a parameter averaged by timm's ModelEmaV3 over six steps. Made with timm
 1.0.31 and torch 2.11.0.
 
     python scripts/make_ema_goldens.py

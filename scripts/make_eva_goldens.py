@@ -1,4 +1,4 @@
-"""Prints the golden numbers of the test in src/train/directions/components.rs: the factors A of PEFT's start by EVA (arXiv 2410.07170) of two
+"""Prints the golden numbers of the test in src/train/directions/mod.rs: the factors A of PEFT's start by EVA (arXiv 2410.07170) of two
 layers. Made with peft 0.21.2 and torch 2.11.0.
 
     python scripts/make_eva_goldens.py

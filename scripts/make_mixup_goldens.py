@@ -1,4 +1,4 @@
-"""Prints the golden numbers of the tests in src/data/mix/tests.rs and src/tasks/mixed.rs: mixed images, the shares of their labels, and the
+"""Prints the golden numbers of the tests in src/data/mix/tests.rs and src/tasks/classes.rs: mixed images, the shares of their labels, and the
 loss of mixed labels, by timm's Mixup with given draws. Made with timm 1.0.31, torch 2.11.0 and numpy 2.4.6.
 
     python scripts/make_mixup_goldens.py

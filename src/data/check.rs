@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::dataset::Dataset;
-use super::inputs::Medium;
 use super::read::class_folders::repeated;
 use super::request::Request;
-use super::split::{Split, SplitName};
+use super::split::{Medium, Split, SplitName};
 
 /// The parts to check, and how strictly.
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use super::decode::Resize;
-use super::inputs::Medium;
 use super::lines::Line;
 use super::request::Request;
 use super::small::SmallSet;
-use super::split::{Split, SplitName};
+use super::split::{Medium, Split, SplitName};
 use super::versions::Version;
 use crate::hub::originals::Originals;
 use crate::schema::{Reader, Resolved, Tree};

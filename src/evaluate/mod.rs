@@ -11,6 +11,7 @@ use crate::data::versions::{Mean, Version, means};
 use crate::experiment::{Experiment, Group};
 use crate::metrics;
 use crate::metrics::calibrators::{self, Calibration};
+use crate::posterior::Posterior;
 use crate::predict::Predictor;
 use crate::predictions::Predictions;
 use crate::results::experiment_csv;
@@ -18,10 +19,9 @@ use crate::results::images::TESTED;
 use crate::results::rebuild::mend;
 use crate::results::store::{Identity, Row, upsert_measurement};
 use crate::run::{Record, RunFolder};
-use crate::session::Session;
+use crate::session::{Session, prepare};
 use crate::tasks::{Batched, Classes, Outcome};
 
-mod after;
 mod asked;
 mod attacked;
 pub mod attacks;
@@ -33,12 +33,11 @@ mod foreign;
 mod matched;
 mod row;
 pub mod score;
+mod stored;
 mod suite;
 mod transfer;
 mod uncertainty;
 
-pub use after::after_training;
-pub use after::stored_rows;
 pub use asked::{FittedOn, Foreign, ForeignSet};
 pub use attacked::{Adversarial, AttackPlan};
 pub use condition::Condition;
@@ -46,6 +45,7 @@ pub use conformal::Conformal;
 pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
+pub use stored::stored_rows;
 pub use suite::{Suite, Tested};
 pub use transfer::Source;
 
@@ -84,6 +84,48 @@ fn mend_results(experiment: &Experiment, session: &Session, run: &RunFolder) -> 
         mend(&session.settings.out, &experiment.name)?;
     }
     Ok(())
+}
+
+/// Evaluates each test set with each predictive, and returns the rows stored in the results of the run and of the
+/// experiment.
+///
+/// # Errors
+/// Fails if images cannot be read, if results cannot be written, or if memory runs out.
+pub fn after_training(
+    experiment: &Experiment,
+    session: &Session,
+    (run, record): (&RunFolder, &Record),
+    posterior: &Posterior,
+    tests: &[(String, TestImages)],
+) -> Result<Vec<Row>> {
+    let (chunk, batch_size) = (experiment.particle_chunk(), experiment.eval_batch_size());
+    let (own, mut rows) = (experiment.predictive(), Vec::new());
+    if tests.is_empty() {
+        return Ok(rows);
+    }
+    mend_results(experiment, session, run)?;
+    for predictive in posterior.predictives(own) {
+        let prepared = prepare(predictive, experiment.post_hoc(), session.subspace()?, posterior, experiment.seed)?;
+        let mut evaluation = Evaluation {
+            experiment,
+            session,
+            run,
+            group: run.group(experiment.file_hashes()?)?,
+            record: Some(record),
+            predictor: Predictor::new(&session.model, prepared.members(), chunk),
+            predictive: predictive.name(own),
+            batch_size,
+            set: String::new(),
+            names_files: true,
+            calibration: None,
+            conformal: None,
+        };
+        for (set, images) in tests {
+            evaluation.set.clone_from(set);
+            rows.push(evaluation.row_of(images, &Condition::Clean)?);
+        }
+    }
+    Ok(rows)
 }
 
 impl Evaluation<'_> {

@@ -12,16 +12,15 @@
 //! are whole, which costs no more, as the posterior's eigenvectors are the same for all images and for all texts.
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::{Kind, Tensor};
+use tch::{Kind, Tensor, no_grad};
 
-use super::collected::Collected;
 use super::predictive::shrunk;
 use super::{Approximation, Curvature, Fitted, Output, noise};
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::Model;
 use crate::model::head::Head;
-use crate::model::network::Graph;
+use crate::model::network::{Graph, Tape, Weights};
 use crate::posterior::curvature::Pair;
 use crate::predict::Linear;
 use crate::subspace::Subspace;
@@ -173,6 +172,30 @@ impl Linear for Cosines<'_> {
     /// Returns the logits of all members: draws with independent classes, as in the paper, or the probit approximation.
     fn logits(&self, model: &Model, samples: &Fields, _: usize) -> Result<Tensor> {
         self.outputs(&model.head, &Collected::new(model, self.layer, samples)?)
+    }
+}
+
+/// The output of the image tower for some images.
+pub struct Collected {
+    /// The inputs of the projection, φ, `[B, w]`.
+    pub inputs: Tensor,
+    /// The embeddings g, `[B, d]`.
+    pub embeddings: Tensor,
+}
+
+impl Collected {
+    /// Runs the checkpoint's image tower on prepared samples `[1, B, …]`.
+    ///
+    /// # Errors
+    /// Fails if the network does not show what enters its projection.
+    pub fn new(model: &Model, layer: &'static str, samples: &Fields) -> Result<Collected> {
+        let tape = Tape::default();
+        let mut weights = Weights::frozen(&model.base);
+        weights.watch(layer, &tape);
+        let kind = model.head.weight.kind();
+        let embeddings = no_grad(|| model.network.forward(&weights, samples)).squeeze_dim(0).to_kind(kind);
+        let tap = tape.take().pop().context("the network does not show what enters its projection")?;
+        Ok(Collected { inputs: tap.input.flatten(0, 2).to_kind(kind), embeddings })
     }
 }
 

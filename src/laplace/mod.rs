@@ -14,7 +14,6 @@
 //! τ is tuned after training while θ* stays where it is, so θ* is then no longer exactly the mode. Each particle has
 //! its own tuned τ.
 
-mod collected;
 pub mod cosine;
 pub mod curvature;
 pub mod evidence;

@@ -24,8 +24,7 @@
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::collected::Collected;
-use super::cosine::Cosines;
+use super::cosine::{Collected, Cosines};
 use super::factor::Sum;
 use super::fit::Fitter;
 use super::{Approximation, Curvature, Evidence, Fitted, Output};

@@ -1,10 +1,8 @@
-//! The registry of metrics. A new metric is one file and its lines here.
+//! The registry of metrics, and their values. A new metric is one file and its lines here.
 
 use super::metric::Metric;
-use super::{
-    accuracy, auroc, balanced_accuracy, brier, calibration, classwise, debiased, diversity, entropy, f1, matthews, nll,
-    selective, smooth,
-};
+use super::{Average, Scores};
+use super::{accuracy, agreement, auroc, brier, calibration, diversity, entropy, nll, selective};
 
 /// All metrics in the order of the columns.
 pub static METRICS: &[&Metric] = &[
@@ -16,9 +14,9 @@ pub static METRICS: &[&Metric] = &[
     &calibration::MCE,
     &calibration::ACE,
     &calibration::RMSCE,
-    &debiased::DEBIASED,
-    &classwise::CLASSWISE,
-    &smooth::SMOOTH,
+    &calibration::DEBIASED,
+    &calibration::CLASSWISE,
+    &calibration::SMOOTH,
     &entropy::PREDICTIVE,
     &entropy::EXPECTED,
     &entropy::MI,
@@ -36,10 +34,24 @@ pub static METRICS: &[&Metric] = &[
     &selective::ACCURACY_AT_80,
     &selective::ACCURACY_AT_90,
     &selective::COVERAGE_AT_5,
-    &matthews::MATTHEWS,
-    &balanced_accuracy::BALANCED_ACCURACY,
+    &agreement::MATTHEWS,
+    &agreement::BALANCED_ACCURACY,
     &auroc::AUROC,
-    &f1::F1,
-    &f1::F1_MACRO,
-    &f1::F1_MACRO_SHOWN,
+    &agreement::F1,
+    &agreement::F1_MACRO,
+    &agreement::F1_MACRO_SHOWN,
 ];
+
+/// Returns all columns and their values in registry order. Undefined values are `None`.
+pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
+    let columns = METRICS.iter().flat_map(|metric| {
+        let values = metric.columns().into_iter();
+        values.map(|(column, average)| (column, (metric.eval)(scores, average)))
+    });
+    columns.collect()
+}
+
+/// Returns the value of the metric with this key. `None` if the key is unknown or the value is undefined.
+pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
+    METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
+}

@@ -2,10 +2,10 @@
 //! columns, tables and lists all follow from that slice.
 
 pub mod accuracy;
+mod agreement;
 pub mod answers;
 mod auroc;
 mod average;
-mod balanced_accuracy;
 mod bins;
 pub mod bootstrap;
 mod brier;
@@ -13,14 +13,10 @@ pub mod by_class;
 pub mod calibration;
 pub mod calibrators;
 mod class_gaps;
-mod classwise;
 pub mod conformal;
-mod debiased;
 mod diversity;
 mod entropy;
-mod f1;
 mod list;
-mod matthews;
 mod metric;
 pub mod multiple;
 mod nll;
@@ -30,8 +26,6 @@ pub mod ranking;
 mod sample;
 pub mod scores;
 pub mod selective;
-mod smooth;
-mod softmax;
 mod tally;
 pub mod temperature;
 #[cfg(test)]
@@ -39,11 +33,11 @@ mod tests;
 
 pub use accuracy::ACCURACY;
 pub use average::{Average, PerAverage, UNSCALED};
-pub use list::METRICS;
+pub use list::{METRICS, evaluate, value};
 pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
 pub use nll::NLL;
+pub use sample::{argmax, softmax_in_place};
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
-pub use softmax::{argmax, softmax_in_place};
 pub use tally::Tally;
 
 /// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.
@@ -63,20 +57,6 @@ pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
 pub fn columns_of_sets(named: &dyn Fn(&str) -> bool) -> Vec<String> {
     let of_sets = METRICS.iter().filter(|metric| metric.shown.sets.iter().any(|set| named(set)));
     of_sets.flat_map(|metric| metric.columns()).map(|(column, _)| column).collect()
-}
-
-/// Returns all columns and their values in registry order. Undefined values are `None`.
-pub fn evaluate(scores: &Scores) -> Vec<(String, Option<f64>)> {
-    let columns = METRICS.iter().flat_map(|metric| {
-        let values = metric.columns().into_iter();
-        values.map(|(column, average)| (column, (metric.eval)(scores, average)))
-    });
-    columns.collect()
-}
-
-/// Returns the value of the metric with this key. `None` if the key is unknown or the value is undefined.
-pub fn value(scores: &Scores, key: &str, average: Average) -> Option<f64> {
-    METRICS.iter().find(|metric| metric.key == key).and_then(|metric| (metric.eval)(scores, average))
 }
 
 /// Returns the meaning of a registered column: a metric (`ece_lm`, `mi`), a metric after temperature scaling

@@ -11,7 +11,7 @@ use crate::base::tensor::host_f64;
 use crate::base::tensor_file::{RUN, State};
 use crate::data::labels::Labels;
 use crate::data::numbers::Scale;
-use crate::subspace::layout::LAYOUT;
+use crate::subspace::LAYOUT;
 
 impl Posterior {
     /// Adds the tensors to those of a file, under names that start with `prefix`.

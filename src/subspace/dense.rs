@@ -4,10 +4,8 @@
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
-use super::layout::Column;
-use super::{Combined, Layout, Shape, Subspace};
-use crate::model::network::Parameters;
-use crate::model::network::Weights;
+use super::{Column, Combined, Layout, Shape, Subspace};
+use crate::model::network::{Parameters, Weights};
 
 /// The source of a column of ΔW.
 #[derive(Clone)]

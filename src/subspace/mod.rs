@@ -1,23 +1,27 @@
 //! Subspaces give the P columns of `theta` `[n, P]` their meaning. Each has one file and is registered in
-//! [`SUBSPACES`].
+//! [`SUBSPACES`]. A [`Layout`] says which columns of a row are which parameter, and which columns form one block; among them those of a
+//! head that particles train.
 
-mod dense;
+pub mod dense;
 mod entries;
 pub mod geometry;
-pub mod layout;
 mod targets;
 pub mod updates;
 
-use anyhow::Result;
-use tch::Tensor;
+use std::ops::Range;
+use std::path::Path;
 
+use anyhow::{Result, ensure};
+use rand::RngExt;
+use tch::{Kind, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::random::{Purpose, stream};
 use crate::model::head::{Head, Training};
-use crate::model::network::{Network, Parameters, Weights};
+use crate::model::network::{Network, Parameters, Trained, Weights};
 use crate::schema::{Reader, Resolved};
 
-pub use dense::Dense;
 pub use entries::{SUBSPACES, low_rank};
-pub use layout::{Block, Column, Layout, Shape};
 pub use updates::Space;
 
 /// A layer whose factor A starts along directions of its inputs.
@@ -129,4 +133,182 @@ pub struct Combined {
     pub subspace: Box<dyn Subspace>,
     /// The points, `[k, P']`.
     pub theta: Tensor,
+}
+
+/// One parameter of a particle: columns `start..start + numel(shape)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub start: i64,
+    pub shape: Vec<i64>,
+    /// Whether this is the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
+    pub takes_inputs: bool,
+}
+
+impl Column {
+    pub fn count(&self) -> i64 {
+        self.shape.iter().product()
+    }
+}
+
+/// The meaning of the columns of a block.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// The factors A `[rank, inputs]`, then B `[outputs, rank]`, of ΔW = scale · B A.
+    LowRank { rank: i64, inputs: i64, outputs: i64, scale: f64 },
+    /// The weights themselves.
+    Dense,
+}
+
+/// The columns that share one kernel: the A and B of an adapted layer, or the weight and bias of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    pub name: String,
+    pub columns: Range<i64>,
+    pub shape: Shape,
+}
+
+/// The meaning of a row of `theta`.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    pub columns: Vec<Column>,
+    pub blocks: Vec<Block>,
+}
+
+/// The metadata entry of files of theta with the digest of its layout.
+pub const LAYOUT: &str = "theta_layout";
+
+impl Layout {
+    /// Returns a digest of the names, the shapes and the order of the columns, which files of theta carry.
+    pub fn digest(&self) -> String {
+        let line = |column: &Column| format!("{} {:?}\n", column.name, column.shape);
+        let text: String = self.columns.iter().map(line).collect();
+        format!("{:016x}", xxh3_64(text.as_bytes()))
+    }
+
+    /// Checks that the columns of theta in a file, which has the digest `stored`, are these.
+    ///
+    /// # Errors
+    /// Fails if they have other names or shapes, or another order, or if the file does not say.
+    pub fn check(&self, file: &Path, stored: Option<&str>) -> Result<()> {
+        let own = self.digest();
+        ensure!(
+            stored == Some(own.as_str()),
+            "{}: its columns of theta have the layout {}, those of this network and subspace {own}: the checkpoint's names or their \
+             order have changed; put the old checkpoint back, or train the run again with --force",
+            file.display(),
+            stored.unwrap_or("that it does not say")
+        );
+        Ok(())
+    }
+
+    /// Returns the number of trainable parameters per particle, P.
+    pub fn parameters(&self) -> i64 {
+        self.columns.last().map_or(0, |c| c.start + c.count())
+    }
+
+    /// Returns the number of outputs of a head that particles train; `None` if they train none.
+    pub fn outputs_of_head(&self) -> Option<i64> {
+        self.columns.iter().find(|column| column.name == HEAD_BIAS).map(Column::count)
+    }
+
+    /// Returns the number of copies of a particle, one for each image, that are held at once where the gradients of single
+    /// images are wanted.
+    pub fn copies_at_once(&self) -> usize {
+        /// The memory that the copies and their gradients may take, in bytes.
+        const BYTES: i64 = 256 << 20;
+        (BYTES / (8 * self.parameters().max(1))).clamp(1, 64) as usize
+    }
+
+    /// Returns the bytes that these copies take: rows, leaves and gradients.
+    pub fn copies_bytes(&self) -> u64 {
+        12 * self.parameters() as u64 * self.copies_at_once() as u64
+    }
+
+    /// Returns whether every column is an entry of a weight itself.
+    pub fn is_dense(&self) -> bool {
+        self.blocks.iter().all(|block| block.shape == Shape::Dense)
+    }
+
+    /// Appends a parameter. The caller closes the block that it belongs to with [`close_block`](Self::close_block).
+    pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
+        let start = self.parameters();
+        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec(), takes_inputs: false });
+    }
+
+    /// Appends the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
+    pub fn push_linear(&mut self, name: impl Into<String>, shape: [i64; 2]) {
+        self.push(name, &shape);
+        if let Some(column) = self.columns.last_mut() {
+            column.takes_inputs = true;
+        }
+    }
+
+    /// Appends a block over the columns from `start` to the end.
+    pub fn close_block(&mut self, name: impl Into<String>, start: i64, shape: Shape) {
+        let columns = start..self.parameters();
+        self.blocks.push(Block { name: name.into(), columns, shape });
+    }
+
+    /// Returns the leaves of a graph, one `[k, …shape]` per column in the compute type, from `theta: [k, P]`.
+    pub fn leaves(&self, theta: &Tensor, kind: Kind, differentiate: bool) -> Vec<Tensor> {
+        let particles = theta.size()[0];
+        let leaf = |column: &Column| {
+            let mut shape = vec![particles];
+            shape.extend(&column.shape);
+            let leaf = theta.narrow(1, column.start, column.count()).detach().to_kind(kind).reshape(&shape);
+            leaf.set_requires_grad(differentiate)
+        };
+        self.columns.iter().map(leaf).collect()
+    }
+
+    /// Adds the gradients of the leaves to `rows: [k, P]`.
+    pub fn gather(&self, gradients: &[Tensor], rows: &Tensor) {
+        let particles = rows.size()[0];
+        for (column, gradient) in self.columns.iter().zip(gradients) {
+            // The gradient of a parameter that the loss does not depend on comes back undefined and counts as zero.
+            if gradient.defined() {
+                let mut target = rows.narrow(1, column.start, column.count());
+                let _ = target.g_add_(&gradient.to_kind(rows.kind()).reshape([particles, -1]));
+            }
+        }
+    }
+}
+
+impl Trained for Layout {
+    fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+}
+
+/// The name of the weight of a trained head.
+pub const HEAD_WEIGHT: &str = "head.weight";
+
+/// The name of its bias.
+pub const HEAD_BIAS: &str = "head.bias";
+
+/// Returns uniform draws from ±bound, a pure function of (seed, particle, column).
+pub fn uniform(seed: u64, particle: u64, column: u64, count: usize, bound: f64) -> Vec<f32> {
+    let mut rng = stream(seed, Purpose::Init, &[particle, column]);
+    (0..count).map(|_| rng.random_range(-bound..bound) as f32).collect()
+}
+
+/// Returns the start of a new linear head, drawn as in `torch.nn.Linear`: U(±1/√d).
+pub fn initial_head(seed: u64, particle: u64, head: &Head) -> Tensor {
+    let bound = 1.0 / (head.weight.size()[1] as f64).sqrt();
+    let values = uniform(seed, particle, u64::MAX, head.weight.numel() + head.bias.numel(), bound);
+    Tensor::from_slice(&values)
+}
+
+/// Appends the columns and the block of a head that particles train.
+pub fn push_head(layout: &mut Layout, head: &Head) {
+    let start = layout.parameters();
+    layout.push_linear(HEAD_WEIGHT, [head.weight.size()[0], head.weight.size()[1]]);
+    layout.push(HEAD_BIAS, &head.bias.size());
+    layout.close_block("head", start, Shape::Dense);
+}
+
+/// Returns the weight and the bias of a head as they follow each other in the columns.
+pub fn flat_head(head: &Head) -> Tensor {
+    Tensor::cat(&[head.weight.reshape([-1]), head.bias.reshape([-1])], 0)
 }

@@ -4,8 +4,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::layout::{Layout, Shape};
-use super::{Combined, Subspace};
+use super::{Combined, Layout, Shape, Subspace};
 use crate::schema::words;
 
 /// Particles whose updates ΔW = s B A are the same, with B = U D and A = Vᵀ A₀ for the B₀ = U D Vᵀ that they had.

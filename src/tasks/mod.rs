@@ -3,15 +3,13 @@
 
 mod answers;
 mod classes;
-mod mixed;
 mod numbers;
 mod task;
 
 use crate::model::head::HeadSpec;
 
 pub use answers::Answers;
-pub use classes::{Classes, Recipe};
-pub use mixed::MixedLabels;
+pub use classes::{Classes, MixedLabels, Recipe};
 pub use numbers::{Numbers, mixtures};
 pub use task::{About, Batched, Loss, Outcome, Task, Validated, has_logits, is_answers, open};
 

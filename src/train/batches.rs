@@ -1,4 +1,5 @@
-//! The batches of a training: which samples each process sees in which step, and the input of the network for them.
+//! The batches of a training: which samples each process sees in which step, the input of the network for them, and the objective that
+//! a method is given.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,14 +9,17 @@ use tch::Tensor;
 
 use super::context::{Context, Material};
 use super::gradient::Passes;
+use super::likelihood::{Learner, Likelihood};
 use super::prefix::Prefix;
 use super::progress::Progress;
+use super::shared::Shared;
 use crate::base::tensor::upload;
 use crate::data::Fields;
 use crate::data::mix::{Mixed, Mixup};
 use crate::data::order::{balanced_order, epoch_order};
 use crate::experiment::{self, Sampling, TrainSpec};
-use crate::machine::parallel::Shard;
+use crate::machine::memory::Chunker;
+use crate::machine::parallel::{Shard, Sharding};
 use crate::model::Input;
 use crate::tasks::MixedLabels;
 
@@ -217,5 +221,34 @@ impl Planned {
         };
         let labels = MixedLabels::labels(&of(&labels, &own), &of(&labels, &partners), &mixes.select(2, 0));
         TrainBatch { input: Input::Mixed(input), labels, scale: None, size: self.size }
+    }
+}
+
+/// Makes the objective of each batch.
+pub(super) struct Objectives<'a> {
+    learner: Learner<'a>,
+    passes: Passes,
+    /// The number of particles and images that go through the network at once.
+    chunker: Rc<Chunker>,
+    sharding: &'a Sharding<'a>,
+}
+
+impl<'a> Objectives<'a> {
+    pub fn new(context: &Context<'a>, sharding: &'a Sharding<'a>, chunker: Rc<Chunker>) -> Objectives<'a> {
+        let (learner, passes) = (context.learner(), Passes::of(context.spec()));
+        Objectives { learner, passes, chunker, sharding }
+    }
+
+    /// Returns the objective of a batch, whose losses are multiplied by `magnified` on the way back.
+    pub fn on(&self, batch: &TrainBatch, magnified: f64) -> Shared<'a> {
+        let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
+        let own = Likelihood::on(self.learner, self.passes, input, labels);
+        let own = match &batch.scale {
+            Some(factors) => own.scaled_by(factors),
+            None => own,
+        };
+        let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
+        let own = own.magnified_by(magnified);
+        Shared { own, sharding: self.sharding }
     }
 }

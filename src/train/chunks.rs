@@ -1,13 +1,15 @@
-//! The number of particles and images that go through the network at once in training: as many as memory allows.
+//! The number of particles and images that go through the network at once in training: as many as memory allows. It is also found
+//! without training.
 
 use std::rc::Rc;
 
 use anyhow::Result;
 use tch::{Device, Kind};
 
-use super::context::Context;
-use super::context::Material;
+use super::context::{Context, Material};
 use crate::base::tensor::ROOM_TO_TRAIN;
+use crate::data::labels::Labels;
+use crate::data::overlap::Seen;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
@@ -16,7 +18,7 @@ use crate::model::Model;
 use crate::model::network::Graph;
 use crate::model::pieces::Whole;
 use crate::optimizers::OptimizerSpec;
-use crate::session::Session;
+use crate::session::{Session, Settings};
 use crate::subspace::Layout;
 use crate::subspace::geometry::WeightSpace;
 
@@ -202,4 +204,31 @@ impl<'a> Step<'a> {
         let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
         Task { what, coming: self.coming, need: self.need(), whole, at_most: None, members, device, advice }
     }
+}
+
+/// The work of a training step, known before training.
+pub struct Opening {
+    /// The number of images that are trained on.
+    pub trained: usize,
+    /// The number of images that are held out.
+    pub held_out: usize,
+    /// The particles and images that go through the network at once.
+    pub cut: ChunkSize,
+}
+
+/// Opens everything that training or evaluation would open, in their order, and plans a training step; `None` if the config
+/// trains nothing.
+///
+/// # Errors
+/// Fails as training would before its first step.
+pub fn open(experiment: &Experiment, settings: Settings) -> Result<Option<Opening>> {
+    let device = settings.device.open()?;
+    let session = Session::open(experiment, settings, device, Labels::of(&*experiment.data.dataset)?)?;
+    let material = experiment.training.as_ref().map(|_| Material::read(experiment, &session)).transpose()?;
+    let seen = material.as_ref().map_or(&Seen::Others, |(_, seen)| seen);
+    session.test_images(experiment, seen)?;
+    let Some((material, _)) = material else { return Ok(None) };
+    let cut = plan_alone(experiment, &session, &material)?;
+    let (trained, held_out) = (material.holdout.train.len(), material.holdout.validation.len());
+    Ok(Some(Opening { trained, held_out, cut }))
 }

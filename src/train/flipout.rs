@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::gradient::{Gradient, Root};
 use super::likelihood::Likelihood;
-use super::pieces::Own;
+use super::passes::Own;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
 use crate::methods::{Evaluation, Extended, FactorNoise, Request};

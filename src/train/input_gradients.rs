@@ -6,7 +6,7 @@ use tch::{Kind, Tensor, with_grad};
 
 use super::gradient::Pass;
 use super::likelihood::Likelihood;
-use super::pieces::Own;
+use super::passes::Own;
 use crate::data::fields::{Fields, PIXELS};
 use crate::methods::{Output, Outputs, Request, Target};
 use crate::model::network::Weights;

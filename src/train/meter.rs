@@ -10,11 +10,10 @@ use indicatif::ProgressBar;
 use tch::{Device, Tensor};
 
 use super::batches::TrainBatch;
-use super::context::Context;
+use super::context::{Context, Rates};
 use super::observers::Observers;
 use super::progress::{ADVICE, Progress};
 use super::reading::{Left, Reading, Timing};
-use super::schedule::Rates;
 use crate::base::tensor::host_f64;
 use crate::machine::memory;
 use crate::methods::Step;

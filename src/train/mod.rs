@@ -1,7 +1,6 @@
 //! Training: batches, schedule, validation, resume files. [`run()`] shows all of it; it knows no method, network or data set by
 //! name.
 
-mod average;
 mod batches;
 pub mod chunks;
 mod context;
@@ -16,27 +15,21 @@ mod observers;
 mod packed;
 mod particles;
 mod passes;
-mod pieces;
 mod prefix;
 mod progress;
 mod reading;
-mod record;
 mod run;
 mod saver;
 mod scaling;
-mod schedule;
 mod shared;
 mod spread;
-mod training;
 mod validation;
 
-pub use context::Material;
+pub use chunks::{Opening, open};
+pub use context::{Material, rate_factors};
 pub use gradient::Passes;
 pub use likelihood::{Learner, Likelihood};
 pub use packed::{PackedRun, run_packed};
-pub use record::Finished;
-pub use run::{Opening, open};
 pub use run::{Outcome, Run, Watch, run};
-pub use saver::{read_resume_file, stored_threads};
-pub use schedule::rate_factors;
+pub use saver::{Finished, read_resume_file, stored_threads};
 pub use shared::Shared;

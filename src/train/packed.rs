@@ -14,11 +14,9 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
-use super::batches::{Batches, TrainBatch};
+use super::batches::{Batches, Objectives, TrainBatch};
 use super::context::{Context, Material};
-use super::run::{Outcome, Watch, store};
-use super::shared::Objectives;
-use super::training::Training;
+use super::run::{Outcome, Training, Watch, store};
 use super::{chunks, prefix};
 use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
 use crate::base::tensor_file::State;

@@ -1,16 +1,11 @@
 //! The likelihood of a batch, computed by several processes together.
 
-use std::rc::Rc;
-
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::batches::TrainBatch;
-use super::context::Context;
-use super::gradient::{Passes, Root};
-use super::likelihood::{Learner, Likelihood};
+use super::gradient::Root;
+use super::likelihood::Likelihood;
 use crate::base::tensor::upload;
-use crate::machine::memory::Chunker;
 use crate::machine::parallel::Sharding;
 use crate::methods::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Outputs, Request, Target};
 
@@ -19,36 +14,6 @@ use crate::methods::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective
 pub struct Shared<'a> {
     pub own: Likelihood<'a>,
     pub sharding: &'a Sharding<'a>,
-}
-
-/// Makes the objective of each batch.
-pub(super) struct Objectives<'a> {
-    learner: Learner<'a>,
-    passes: Passes,
-    /// The number of particles and images that go through the network at once.
-    chunker: Rc<Chunker>,
-    sharding: &'a Sharding<'a>,
-}
-
-impl<'a> Objectives<'a> {
-    pub fn new(context: &Context<'a>, sharding: &'a Sharding<'a>, chunker: Rc<Chunker>) -> Objectives<'a> {
-        let (learner, passes) = (context.learner(), Passes::of(context.spec()));
-        Objectives { learner, passes, chunker, sharding }
-    }
-
-    /// Returns the objective of a batch.
-    /// Losses are magnified on the way back.
-    pub fn on(&self, batch: &TrainBatch, magnified: f64) -> Shared<'a> {
-        let (input, labels) = (batch.input.map(Tensor::shallow_clone), batch.labels.shallow_clone());
-        let own = Likelihood::on(self.learner, self.passes, input, labels);
-        let own = match &batch.scale {
-            Some(factors) => own.scaled_by(factors),
-            None => own,
-        };
-        let own = own.of_share(self.sharding.share(), batch.size).chunked_by(self.chunker.clone());
-        let own = own.magnified_by(magnified);
-        Shared { own, sharding: self.sharding }
-    }
 }
 
 impl Objective for Shared<'_> {

@@ -5,10 +5,9 @@ use anyhow::{Context as _, Result, ensure};
 use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
-use super::context::{Context, Material};
+use super::context::{Context, Material, Rates};
 use super::particles::Particles;
 use super::progress::{EpochRow, Progress};
-use super::schedule::Rates;
 use crate::analysis::sensitivity::sensitivities;
 use crate::experiment::{Criterion, Selection, TrainSpec};
 use crate::machine::parallel::ProcessGroup;

@@ -12,7 +12,8 @@ use bella::laplace::pass::{Maps, Pass};
 use bella::laplace::{Curvature, Labels, Shape, Structure, Tokens};
 use bella::model::Model;
 use bella::results::store::read;
-use bella::subspace::{Dense, Subspace};
+use bella::subspace::Subspace;
+use bella::subspace::dense::Dense;
 use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor};
 

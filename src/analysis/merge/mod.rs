@@ -19,7 +19,8 @@ use tch::{Kind, Tensor};
 
 use crate::posterior::Posterior;
 use crate::schema::words;
-use crate::subspace::{Combined, Dense, Space, Subspace};
+use crate::subspace::dense::Dense;
+use crate::subspace::{Combined, Space, Subspace};
 
 pub use runs::{Merge, Merged, squared_gradients};
 

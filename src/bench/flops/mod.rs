@@ -9,8 +9,8 @@ use tch::Kind;
 
 use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use crate::model::language::{EMBEDDING, OUTPUT};
+use crate::model::network::low_rank::SCALES;
 use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
-use crate::model::network::scales::SCALES;
 use crate::model::network::{Network, Parameters, Trained};
 use crate::subspace::{Layout, Shape};
 

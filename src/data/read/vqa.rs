@@ -1,6 +1,8 @@
 //! The files of visual question answering (Antol et al. 2015, arXiv 1505.00468): questions and annotations as JSON, and the
 //! images of COCO 2014 by their numbers; or the Hub's tables, which have a question with its answers and its image in each row.
 
+mod dataset;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -8,16 +10,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::tables::Tables;
 use crate::base::files::read_file;
+use crate::data::lines::Line;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::subset::chosen;
 use crate::data::{Answers, Hub, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
 use crate::hub::DataRoot;
 use crate::schema::{Choice, Reader, settings};
-
-mod dataset;
-mod rows;
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -305,4 +307,66 @@ fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let bytes =
         read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
     serde_json::from_slice(&bytes).with_context(|| format!("{shown}: is no file of VQA"))
+}
+
+/// The columns that are read beside the image and the answer to learn.
+const COLUMNS: [&str; 5] = ["question_id", "image_id", "question", "answer_type", "answers"];
+
+/// Questions in the Hub's tables: a row has a question, its answers as a list of structs, and its image, which other rows have, too.
+impl Vqa {
+    /// Opens the tables of a split; `None` if the root is not in the form of the Hub, or if bella does not know this form.
+    fn tables(&self, split: SplitName) -> Result<Option<Tables>> {
+        self.of.hub.map_or(Ok(None), |hub| hub.open(&self.root, split))
+    }
+
+    /// Returns the questions of tables. An image is that of the first row that has its number.
+    fn of_tables(&self, tables: Tables, split: SplitName, request: &Request) -> Result<Split> {
+        let hub = self.of.hub.context("no form of the Hub")?;
+        let columns = [&COLUMNS[..], &[hub.label]].concat();
+        let (mut all, mut row_of) = (Listed::default(), BTreeMap::new());
+        let lines = tables.lines(&columns)?;
+        for (row, line) in (0_u32..).zip(&lines) {
+            let (question, annotation) = (question(line)?, annotation(line, hub.label)?);
+            row_of.entry(question.image_id).or_insert(row);
+            if let Some(label) = self.label(&annotation, line)? {
+                all.push(question, annotation, label);
+            }
+        }
+        let listed = |numbers: Vec<u64>| {
+            let rows: Vec<u32> = numbers.iter().map(|number| row_of[number]).collect();
+            let mut listing = tables.listing(hub.image, vec![0; lines.len()])?;
+            listing.select(&rows);
+            Ok(listing)
+        };
+        self.split(all, split, listed, request)
+    }
+}
+
+fn question(line: &Line) -> Result<Question> {
+    Ok(Question {
+        image_id: number(line, "image_id")?,
+        question: line.text("question")?,
+        question_id: number(line, "question_id")?,
+    })
+}
+
+fn annotation(line: &Line, target: &str) -> Result<Annotation> {
+    let given = line.get("answers")?.as_array().with_context(|| format!("{line}: `answers` must be a list"))?;
+    let answer = |one: &Value| {
+        let text = one.get("answer").and_then(Value::as_str);
+        let text = text.with_context(|| format!("{line}: `answers` must be structs with a text `answer`"))?;
+        Ok(Answer { answer: text.to_string() })
+    };
+    Ok(Annotation {
+        question_id: number(line, "question_id")?,
+        answer_type: line.text("answer_type")?,
+        multiple_choice_answer: line.find(target).map(|_| line.text(target)).transpose()?,
+        answers: given.iter().map(answer).collect::<Result<_>>()?,
+    })
+}
+
+/// Returns a number, which some tables write as a text.
+fn number(line: &Line, column: &str) -> Result<u64> {
+    let text = line.text(column)?;
+    text.parse().with_context(|| format!("{line}: `{column}` is {text}: must be a whole number"))
 }

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::base::files::{put, read_text};
-use crate::data::numbers::{Scale, number};
-use crate::data::rows::Rows;
+use crate::data::numbers::{Rows, Scale, number};
 use crate::data::small::{Sizes, SmallSet, value};
 use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Inputs, Medium, Request, Split, SplitName, Subset};

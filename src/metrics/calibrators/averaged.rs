@@ -4,8 +4,7 @@ use anyhow::Result;
 
 use crate::metrics::Average;
 use crate::metrics::average::UNSCALED;
-use crate::metrics::sample::each_sample;
-use crate::metrics::softmax::log_sum_exp;
+use crate::metrics::sample::{each_sample, log_sum_exp};
 use crate::predictions::Predictions;
 
 /// The averaged predictions of all samples as logits, `[N, C]`: the mean logits, or the logarithms of the mean probabilities.

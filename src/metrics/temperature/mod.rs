@@ -4,8 +4,8 @@
 use anyhow::Result;
 use rayon::prelude::*;
 
+use super::sample::log_sum_exp;
 use super::scores::labels;
-use super::softmax::log_sum_exp;
 use super::{Average, Better, Column, METRICS, Metric, PerAverage, Scores, Unit};
 use crate::predictions::{Predictions, check_finite};
 

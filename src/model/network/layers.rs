@@ -6,12 +6,12 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
+use super::low_rank::Scales;
 use crate::base::tensor::wide;
 use crate::machine::fused::Adapted;
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::machine::quantised::Quantised;
 use crate::model::network::low_rank::{Flipped, LowRank};
-use crate::model::network::scales::Scales;
 
 /// A parameter of a layer.
 #[derive(Debug)]

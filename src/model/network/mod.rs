@@ -16,7 +16,6 @@ mod layers;
 pub mod low_rank;
 pub mod ops;
 mod parameters;
-pub mod scales;
 mod weights;
 
 use tch::{Device, Kind, Tensor};
@@ -315,7 +314,7 @@ impl KeptPass<'_> {
             Graph::None | Graph::Samples { .. } => (None, false),
         };
         let reached = |layer: &str| {
-            let of = |trained: &dyn Trained| match trained.reaches_layer(&format!("{layer}{}", scales::SCALES)) {
+            let of = |trained: &dyn Trained| match trained.reaches_layer(&format!("{layer}{}", low_rank::SCALES)) {
                 true => Adaptation::Scaled,
                 false => Adaptation::Whole,
             };

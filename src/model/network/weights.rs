@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use tch::{Kind, Tensor};
 
+use super::low_rank::Scales;
 use crate::model::network::layers::{Linear, Norm, Param, Recorder, RmsNorm, Tap, Tape};
 use crate::model::network::low_rank::{Flipped, LowRank};
 use crate::model::network::parameters::Parameters;
-use crate::model::network::scales::Scales;
 
 /// The weights that a forward pass reads: the frozen base, overridden where particles differ.
 pub struct Weights<'a> {

@@ -8,8 +8,9 @@ use tch::{Device, Kind, Tensor};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, SlotKind, Weights};
 use crate::schema::{settings, words};
-use crate::subspace::layout::{flat_head, initial_head, push_head, uniform};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
+use crate::subspace::{
+    Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, flat_head, initial_head, push_head, uniform, updates,
+};
 
 pub static ENTRY: Entry = Entry {
     key: "full",

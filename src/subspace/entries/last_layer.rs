@@ -7,8 +7,7 @@ use tch::{Device, Kind, Tensor};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::schema::settings;
-use crate::subspace::layout::{flat_head, initial_head, push_head};
-use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec, updates};
+use crate::subspace::{Combined, Entry, Layout, Subspace, SubspaceSpec, flat_head, initial_head, push_head, updates};
 
 pub static ENTRY: Entry =
     Entry { key: "last-layer", about: "the head alone; the network stays as it is", read: |_| Box::new(Spec) };

@@ -19,12 +19,11 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::random::{Purpose, normal, stream};
 use crate::model::head::{Head, Training};
-use crate::model::network::scales::{SCALES, Scales};
+use crate::model::network::low_rank::{SCALES, Scales};
 use crate::model::network::{Network, Parameters, Slot, Weights};
 use crate::schema::{Reader, settings, words};
-use crate::subspace::layout::{initial_head, push_head};
 use crate::subspace::targets::{Chosen, Target};
-use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, updates};
+use crate::subspace::{Combined, Entry, Layout, Shape, Subspace, SubspaceSpec, initial_head, push_head, updates};
 
 pub static ENTRY: Entry = Entry {
     key: "rank-one",
@@ -227,7 +226,7 @@ impl Subspace for RankOne {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::subspace::Dense;
+    use crate::subspace::dense::Dense;
 
     const MEMBERS: i64 = 3;
     const INPUTS: i64 = 7;

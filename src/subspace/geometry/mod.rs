@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 use tch::{Kind, Tensor};
 
 use self::factors::{Factors, Grams};
-use super::layout::{Block, Column, HEAD_WEIGHT, Layout, Shape};
+use super::{Block, Column, HEAD_WEIGHT, Layout, Shape};
 
 /// The largest number of entries of theta that are computed at once. With many particles the blocks are computed in
 /// turns, so that their f64 copies stay in the cache and in memory that the allocator reuses.

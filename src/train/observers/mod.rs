@@ -8,9 +8,8 @@ use anyhow::Result;
 
 use self::events::EventFile;
 use self::hook::Hook;
-use super::context::Context;
+use super::context::{Context, Rates};
 use super::progress::{EpochRow, Progress};
-use super::schedule::Rates;
 use crate::experiment::LogFormat;
 use crate::run::RunFolder;
 

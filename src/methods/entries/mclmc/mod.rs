@@ -21,10 +21,8 @@
 //! Differs from blackjax, to whose steps these are equal: ε at most doubles in a step, a number that is not finite ends the training
 //! instead of the step, and ℓ is not refined by autocorrelations.
 
-mod energy;
 mod smile;
 mod tuning;
-mod turn;
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
@@ -38,10 +36,8 @@ use crate::methods::{
 };
 use crate::posterior::Posterior;
 use crate::schema::{Reader, settings, words};
-use energy::Scale;
-use smile::{Adaption, Smile};
+use smile::{Adaption, OUTER, Scale, Smile, turn, unit};
 use tuning::{Tuning, Wanted};
-use turn::{OUTER, turn, unit};
 
 pub static ENTRY: Entry = Entry {
     key: "mclmc",

@@ -18,11 +18,9 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use super::energy::{Energy, Scale};
-use super::turn::{OUTER, turn};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
-use crate::methods::Objective;
+use crate::methods::{Evaluation, Objective};
 
 /// The adaptation of the size of the steps to the errors of the energy.
 #[derive(Clone, Copy, Debug)]
@@ -241,4 +239,62 @@ impl Noise {
 /// Returns Φ⁻¹ of a probability.
 fn normal_quantile(probability: f64) -> f64 {
     Tensor::full([1], probability, (Kind::Double, Device::Cpu)).special_ndtri().double_value(&[0])
+}
+
+/// The parts of the energy E(θ) = (N / T) (L̄(θ) + δ ‖θ‖² / 2).
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// N / T.
+    pub scale: f64,
+    /// δ.
+    pub weight_decay: f64,
+}
+
+/// The energy of a batch.
+pub struct Energy {
+    /// The mean losses, `[n]`.
+    pub losses: Tensor,
+    /// E, `[n, 1]` in f64.
+    pub value: Tensor,
+    /// ∇E, `[n, P]`.
+    pub gradient: Tensor,
+}
+
+impl Scale {
+    pub fn energy(self, theta: &Tensor, objective: &mut dyn Objective) -> Result<Energy> {
+        let Scale { scale, weight_decay } = self;
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
+        let prior = theta.to_kind(Kind::Double).square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+        let value = (losses.to_kind(Kind::Double).unsqueeze(1) + prior * (weight_decay / 2.0)) * scale;
+        Ok(Energy { losses, value, gradient: (gradients + theta * weight_decay) * scale })
+    }
+}
+
+/// The share of a step that its outer turns take (McLachlan).
+pub const OUTER: f64 = 0.1931833275037836;
+
+/// Returns rows over their lengths; a row of nothing stays so.
+pub fn unit(rows: &Tensor) -> Tensor {
+    rows / rows.norm_scalaropt_dim(2.0, [1], true).clamp_min(f64::from(f32::MIN_POSITIVE))
+}
+
+/// Turns a chain of constant speed: the part of an isokinetic step that changes the momentum, as blackjax computes it. It turns a direction by a share of a step of the size `step_size: [n, 1]`, and returns the change of the speed's own energy, `[n, 1]`.
+pub fn turn(direction: &mut Tensor, gradient: &Tensor, step_size: &Tensor, share: f64) -> Tensor {
+    let more = (gradient.size()[1] - 1).max(1) as f64;
+    let kind = direction.kind();
+    let length = gradient.norm_scalaropt_dim(2.0, [1], true).to_kind(Kind::Double);
+    // A gradient of nothing has no direction; the least length is a number in f32, too.
+    let away = -gradient / length.clamp_min(f64::from(f32::MIN_POSITIVE)).to_kind(kind);
+    let along = (&*direction * &away).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
+    let delta = step_size * &length * (share / more);
+    let zeta = (-&delta).exp();
+    let rest: Tensor = 1.0 - &zeta;
+    let turned: Tensor = 1.0 + &zeta + &along * &rest;
+    let by_gradient = (rest * turned).to_kind(kind);
+    // 1 + u·e where u has the length 1, which it has not after a step that was undone.
+    let plus = (&*direction + &away).square().sum_dim_intlist([1i64].as_slice(), true, Kind::Double) * 0.5;
+    let square = zeta.square();
+    let grown = plus * (square.ones_like() - &square) + square * 2.0;
+    *direction = unit(&(away * by_gradient + &*direction * (&zeta * 2.0).to_kind(kind)));
+    (delta - 2f64.ln() + grown.log()) * more
 }

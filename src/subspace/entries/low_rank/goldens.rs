@@ -4,8 +4,7 @@ use tch::{Kind, Tensor};
 use super::particles::{Layer, LowRankSubspace};
 use super::start::{Factors, Start, row_norms};
 use crate::model::network::Parameters;
-use crate::subspace::Subspace;
-use crate::subspace::layout::uniform;
+use crate::subspace::{Subspace, uniform};
 
 const INPUTS: i64 = 7;
 const OUTPUTS: i64 = 5;

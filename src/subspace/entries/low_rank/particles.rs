@@ -9,8 +9,7 @@ use super::start::{Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Parameters, Weights};
-use crate::subspace::layout::{initial_head, push_head};
-use crate::subspace::{Combined, Directed, Layout, Shape, Subspace};
+use crate::subspace::{Combined, Directed, Layout, Shape, Subspace, initial_head, push_head};
 
 /// An adapted layer.
 pub struct Layer {

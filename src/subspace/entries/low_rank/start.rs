@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, normal, stream};
 use crate::base::tensor::first_line;
-use crate::subspace::layout::uniform;
+use crate::subspace::uniform;
 
 /// The start of the factors of all layers.
 #[derive(Clone, Copy, Debug)]

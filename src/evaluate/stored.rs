@@ -1,6 +1,4 @@
-//! The evaluation that follows training: the run's own test sets, with every predictive that its posterior offers.
-//!
-//! The results of a finished run that are stored already are not computed again, unless the user has changed the test data since.
+//! The stored rows of a finished run, which are not computed again unless the user has changed the test data since.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,60 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tch::Device;
 
-use super::{Condition, Evaluation, IMAGES, mend_results};
-use crate::data::batches::TestImages;
+use super::IMAGES;
 use crate::data::{Dataset, Fingerprint, Request, SplitName};
 use crate::experiment::{DataSpec, Experiment};
 use crate::machine::cores;
-use crate::posterior::Posterior;
-use crate::predict::Predictor;
 use crate::results::experiment_csv;
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
-use crate::run::{Record, RunFolder, open_outcome};
-use crate::session::{Session, prepare};
-
-/// Evaluates each test set with each predictive, and returns the rows stored in the results of the run and of the
-/// experiment.
-///
-/// # Errors
-/// Fails if images cannot be read, if results cannot be written, or if memory runs out.
-pub fn after_training(
-    experiment: &Experiment,
-    session: &Session,
-    (run, record): (&RunFolder, &Record),
-    posterior: &Posterior,
-    tests: &[(String, TestImages)],
-) -> Result<Vec<Row>> {
-    let (chunk, batch_size) = (experiment.particle_chunk(), experiment.eval_batch_size());
-    let (own, mut rows) = (experiment.predictive(), Vec::new());
-    if tests.is_empty() {
-        return Ok(rows);
-    }
-    mend_results(experiment, session, run)?;
-    for predictive in posterior.predictives(own) {
-        let prepared = prepare(predictive, experiment.post_hoc(), session.subspace()?, posterior, experiment.seed)?;
-        let mut evaluation = Evaluation {
-            experiment,
-            session,
-            run,
-            group: run.group(experiment.file_hashes()?)?,
-            record: Some(record),
-            predictor: Predictor::new(&session.model, prepared.members(), chunk),
-            predictive: predictive.name(own),
-            batch_size,
-            set: String::new(),
-            names_files: true,
-            calibration: None,
-            conformal: None,
-        };
-        for (set, images) in tests {
-            evaluation.set.clone_from(set);
-            rows.push(evaluation.row_of(images, &Condition::Clean)?);
-        }
-    }
-    Ok(rows)
-}
+use crate::run::{RunFolder, open_outcome};
 
 /// Returns the rows of all test sets and predictives of a finished run, which the results folder `out` holds; `None` if some
 /// are missing, or are of other images than the user's own files list now. A kill may have come between the rows of two predictives.
