@@ -126,7 +126,7 @@ impl Opened<'_> {
     /// Evaluates the run on the test sets, if there are any.
     fn evaluate(&self, trained: Finished, session: &Session, images: &Images) -> Result<()> {
         let Finished { record, posterior } = trained;
-        after_training(self.experiment, session, (&self.folder, &record), &posterior, &images.tests).map(drop)
+        after_training(self.experiment, session, &self.folder, &record, &posterior, &images.tests).map(drop)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::base::small::{counted, particles};
 use crate::results::experiment_csv;
 use crate::results::listing::{Line, Selection, age, text};
 use crate::results::rebuild::rows_elsewhere;
-use crate::results::runs::{self, Summary};
+use crate::results::runs::{self, Difference, Summary};
 use crate::results::store::{Row, Table};
 use crate::results::table::{Spec, Surface, render};
 use crate::run::settings::{choice, distinction};
@@ -230,11 +230,11 @@ fn show(run: &Summary, table: &TableArgs) -> Result<()> {
 }
 
 fn print_difference(a: &Summary, b: &Summary) {
-    let row = |(key, of_a, of_b): (String, String, String)| {
+    let row = |Difference { key, of_first, of_second }: Difference| {
         let mut row = Row::new();
         row.push("key", key);
-        row.push(a.folder.id(), of_a);
-        row.push(b.folder.id(), of_b);
+        row.push(a.folder.id(), of_first);
+        row.push(b.folder.id(), of_second);
         row
     };
     let (first, second) = (a.folder.id(), b.folder.id());

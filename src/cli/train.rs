@@ -300,7 +300,7 @@ fn train(
         ))
         .into());
     }
-    after_training(experiment, &session, (run, &record), &posterior, &tests)
+    after_training(experiment, &session, run, &record, &posterior, &tests)
 }
 
 /// Reports a pause by --until-epoch, or fails because the user stopped the training.
@@ -330,5 +330,5 @@ fn evaluate_finished(
     // What is among the training images was said by the training, and is in its record.
     let tests = session.test_images(experiment, &Seen::Others)?.tests;
     let record = Record::read(run)?;
-    after_training(experiment, &session, (run, &record), &posterior, &tests)
+    after_training(experiment, &session, run, &record, &posterior, &tests)
 }

@@ -3,7 +3,6 @@
 
 mod inputs;
 mod layouts;
-mod lines;
 mod methods;
 mod tables;
 

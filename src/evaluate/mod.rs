@@ -94,7 +94,8 @@ fn mend_results(experiment: &Experiment, session: &Session, run: &RunFolder) -> 
 pub fn after_training(
     experiment: &Experiment,
     session: &Session,
-    (run, record): (&RunFolder, &Record),
+    run: &RunFolder,
+    record: &Record,
     posterior: &Posterior,
     tests: &[(String, TestImages)],
 ) -> Result<Vec<Row>> {

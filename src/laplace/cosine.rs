@@ -57,8 +57,16 @@ impl Embeddings {
     }
 }
 
-/// Returns the factor of E cos on the cosine of the means, and Var cos, both `[B, C]`.
-pub fn moments(images: &Embeddings, texts: &Embeddings) -> (Tensor, Tensor) {
+/// The mean and the variance of cosines, `[B, C]`.
+pub struct Moments {
+    /// The factor of E cos on the cosine of the means.
+    pub factor: Tensor,
+    /// Var cos.
+    pub variance: Tensor,
+}
+
+/// Returns the moments of the cosines of images and texts.
+pub fn moments(images: &Embeddings, texts: &Embeddings) -> Moments {
     let in_basis = |of: &Embeddings, other: &Embeddings| of.mean.matmul(&other.basis).square();
     let overlap = images.basis.tr().matmul(&texts.basis).square();
     let variance = images.variances.matmul(&in_basis(texts, images).tr())
@@ -67,7 +75,7 @@ pub fn moments(images: &Embeddings, texts: &Embeddings) -> (Tensor, Tensor) {
     let norms = |of: &Embeddings| of.mean.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
     let spread = images.spread().outer(&texts.spread());
     let variance = variance / norms(images).outer(&norms(texts)) / &spread;
-    (spread.rsqrt(), variance)
+    Moments { factor: spread.rsqrt(), variance }
 }
 
 /// The Gaussian projections and the settings that predictions need.
@@ -141,7 +149,7 @@ impl<'a> Cosines<'a> {
             (Some(_), None) => bail!("the head has no texts, but its projection is Gaussian"),
             (None, _) => Embeddings::points(&head.weight),
         };
-        let (factor, variance) = moments(&images, &texts);
+        let Moments { factor, variance } = moments(&images, &texts);
         // The head's own product, so that the logits without a spread are exactly its.
         let cosines = head.inputs(&seen.embeddings).linear(&head.weight, None::<&Tensor>).to_kind(Kind::Double);
         let scales = head.weight.to_kind(Kind::Double).norm_scalaropt_dim(2.0, [-1], false);
@@ -308,7 +316,7 @@ mod tests {
     fn moments_are_those_of_the_authors_code() {
         let golden = Golden::of_authors("bayesvlm");
         let (images, texts) = (authors(&golden, "images", 0.0), authors(&golden, "texts", 0.0));
-        let (factor, variance) = moments(&images, &texts);
+        let Moments { factor, variance } = moments(&images, &texts);
         let unit = |of: &Tensor| of / of.norm_scalaropt_dim(2.0, [-1], true);
         let scale = golden.number("log_scale").exp();
         let mean = unit(&images.mean).matmul(&unit(&texts.mean).tr()) * factor * scale;
@@ -316,7 +324,7 @@ mod tests {
         golden::near(&(variance * scale * scale), &golden.tensor("undamped/variance"), 1e-11);
         // (√H₁ + √λ) (√H₂ + √λ) there is more than H + λ here.
         let damped = (authors(&golden, "images", 3.0), authors(&golden, "texts", 3.0));
-        let larger = moments(&damped.0, &damped.1).1 * (scale * scale) - golden.tensor("damped/variance");
+        let larger = moments(&damped.0, &damped.1).variance * (scale * scale) - golden.tensor("damped/variance");
         assert!(larger.min().double_value(&[]) > 0.01, "{larger}");
     }
 

@@ -102,6 +102,16 @@ pub(super) fn with_sums<T: Send, S: Send>(
     Ok((rows.into_iter().flatten().collect(), sums))
 }
 
+/// The numbers of the averaged probabilities p̄ beside those of the members.
+struct Divergences {
+    /// `H[p̄]`.
+    entropy: f64,
+    /// mean_k KL(p̄‖p_k).
+    from_members: f64,
+    /// Σ_c p̄_c mean_k log p_kc.
+    cross: f64,
+}
+
 impl Scratch {
     pub fn new(classes: usize, temperatures: PerAverage<f64>) -> Self {
         let zeros = || vec![0.0; classes];
@@ -136,7 +146,7 @@ impl Scratch {
         self.mean_logit.iter_mut().for_each(|logit| *logit *= self.inverse_temperature.logit);
         self.softmax.copy_from_slice(&self.mean_logit);
         self.mean_logit_log_sum = softmax_in_place(&mut self.softmax);
-        let (predictive_entropy, diversity_kl, cross) = self.divergences();
+        let Divergences { entropy: predictive_entropy, from_members: diversity_kl, cross } = self.divergences();
         let expected_entropy = -negative_entropies / total;
         // This is (Σ_kc w_k p_kc log p_kc − (1/W) Σ_c S_c T_c) / (W − Σ_k w_k² / W), the mean over ordered pairs k ≠ l with the
         // weights w_k w_l. Weights of 1 have the denominator m − 1.
@@ -231,8 +241,7 @@ impl Scratch {
         negative_entropy
     }
 
-    /// Returns `H[p̄]`, mean_k KL(p̄‖p_k) and Σ_c p̄_c mean_k log p_kc.
-    fn divergences(&self) -> (f64, f64, f64) {
+    fn divergences(&self) -> Divergences {
         let (mut entropy, mut cross) = (0.0, 0.0);
         for (p, mean_log_p) in self.mean_probability.iter().zip(&self.mean_log_probability) {
             if *p > 0.0 {
@@ -240,7 +249,7 @@ impl Scratch {
                 cross += p * mean_log_p;
             }
         }
-        (entropy, -entropy - cross, cross)
+        Divergences { entropy, from_members: -entropy - cross, cross }
     }
 
     /// Returns the probabilities, and the values by which classes are ranked. For the logit mean these are the mean

@@ -76,7 +76,7 @@ pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) ->
         }
         lines
     });
-    let (status, peak_bytes, killed) = wait(&mut child, kill)?;
+    let Waited { status, peak_bytes, killed } = wait(&mut child, kill)?;
     let seconds = started.elapsed().as_secs_f64();
     let Ok(lines) = reader.join() else { bail!("reading from a child failed") };
     Ok(Ended { ending: ending(status, killed), seconds, peak_bytes, lines })
@@ -100,12 +100,19 @@ fn ending(status: ExitStatus, killed: bool) -> Ending {
 /// The number of the signal SIGKILL.
 pub const KILL: i32 = 9;
 
-/// Waits for the end of `child`. Returns its status, its peak memory, and whether it was killed here.
-fn wait(child: &mut Child, kill: Option<&dyn Fn() -> bool>) -> Result<(ExitStatus, Option<u64>, bool)> {
+/// The end of a child, and whether it was killed here.
+struct Waited {
+    status: ExitStatus,
+    peak_bytes: Option<u64>,
+    killed: bool,
+}
+
+/// Waits for the end of `child`.
+fn wait(child: &mut Child, kill: Option<&dyn Fn() -> bool>) -> Result<Waited> {
     let mut killed = false;
     loop {
-        if let Some((status, peak)) = ended(child)? {
-            return Ok((status, peak, killed));
+        if let Some((status, peak_bytes)) = ended(child)? {
+            return Ok(Waited { status, peak_bytes, killed });
         }
         if !killed && kill.is_some_and(|kill| kill()) {
             child.kill().context("cannot kill a child")?;

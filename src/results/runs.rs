@@ -98,12 +98,19 @@ impl Summary {
     }
 }
 
-/// Returns the keys in which two runs differ, with both values; an empty one if a run lacks the key.
-pub fn difference(a: &Summary, b: &Summary) -> Vec<(String, String, String)> {
+/// A key in which two runs differ, with both values; an empty one if a run lacks the key.
+pub struct Difference {
+    pub key: String,
+    pub of_first: String,
+    pub of_second: String,
+}
+
+/// Returns the keys in which two runs differ.
+pub fn difference(a: &Summary, b: &Summary) -> Vec<Difference> {
     let keys: BTreeSet<&String> = a.settings.keys().chain(b.settings.keys()).collect();
     let value = |run: &Summary, key: &String| run.settings.get(key).cloned().unwrap_or_default();
-    let all = keys.into_iter().map(|key| (key.clone(), value(a, key), value(b, key)));
-    all.filter(|(_, a, b)| a != b).collect()
+    let both = |key: &String| Difference { key: key.clone(), of_first: value(a, key), of_second: value(b, key) };
+    keys.into_iter().map(both).filter(|found| found.of_first != found.of_second).collect()
 }
 
 /// Returns the rows of a run's own `metrics.csv`; none if it was not evaluated.

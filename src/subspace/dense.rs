@@ -64,7 +64,7 @@ impl Dense {
         self.each(theta.size()[0], |source, count| match source.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
                 let product = |rows: &Tensor| {
-                    let (a, b) = factors(rows, source.start, (rank, inputs, outputs));
+                    let Factors { a, b } = Factors::of(rows, source.start, Sizes { rank, inputs, outputs });
                     b.bmm(&a) * scale
                 };
                 // The frozen weights lack the product of the origin's factors, which most have not.
@@ -83,9 +83,9 @@ impl Dense {
         let (squares, variance) = (theta.to_kind(Kind::Double).square(), variance.to_kind(Kind::Double));
         self.each(theta.size()[0], |source, count| match source.shape {
             Shape::LowRank { rank, inputs, outputs, scale } => {
-                let shape = (rank, inputs, outputs);
-                let (a, b) = factors(&squares, source.start, shape);
-                let (var_a, var_b) = factors(&variance, source.start, shape);
+                let sizes = Sizes { rank, inputs, outputs };
+                let Factors { a, b } = Factors::of(&squares, source.start, sizes);
+                let Factors { a: var_a, b: var_b } = Factors::of(&variance, source.start, sizes);
                 (b.bmm(&var_a) + var_b.bmm(&(a + &var_a))) * (scale * scale)
             }
             Shape::Dense => variance.narrow(1, source.start, count),
@@ -100,11 +100,27 @@ impl Dense {
     }
 }
 
-/// Returns A `[n, r, in]` and B `[n, out, r]`.
-fn factors(rows: &Tensor, start: i64, (rank, inputs, outputs): (i64, i64, i64)) -> (Tensor, Tensor) {
-    let a = rows.narrow(1, start, rank * inputs).reshape([-1, rank, inputs]);
-    let b = rows.narrow(1, start + rank * inputs, outputs * rank).reshape([-1, outputs, rank]);
-    (a, b)
+/// The lengths of the axes of the factors of a layer.
+#[derive(Clone, Copy)]
+struct Sizes {
+    rank: i64,
+    inputs: i64,
+    outputs: i64,
+}
+
+/// The factors A `[n, r, in]` and B `[n, out, r]` of a layer.
+struct Factors {
+    a: Tensor,
+    b: Tensor,
+}
+
+impl Factors {
+    /// Takes the factors from the columns of rows `[n, P]` from `start` on.
+    fn of(rows: &Tensor, start: i64, Sizes { rank, inputs, outputs }: Sizes) -> Factors {
+        let a = rows.narrow(1, start, rank * inputs).reshape([-1, rank, inputs]);
+        let b = rows.narrow(1, start + rank * inputs, outputs * rank).reshape([-1, outputs, rank]);
+        Factors { a, b }
+    }
 }
 
 impl Subspace for Dense {

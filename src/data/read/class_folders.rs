@@ -144,6 +144,14 @@ pub fn scan(folder: &Path, classes: &[String], others: &str) -> Result<Listing> 
     Ok(Listing { paths, labels, ..Listing::default() })
 }
 
+/// Made-up pictures of a folder.
+pub struct Made<'a> {
+    /// Their number, and that of the first among all that differ.
+    pub count: usize,
+    pub seed: usize,
+    pub sizes: &'a Sizes,
+}
+
 /// Writes class folders of `count` made-up images, the first of which is picture `seed`.
 ///
 /// # Errors
@@ -151,7 +159,7 @@ pub fn scan(folder: &Path, classes: &[String], others: &str) -> Result<Listing> 
 pub fn write(
     folder: &Path,
     names: &[String],
-    (count, seed, sizes): (usize, usize, &Sizes),
+    Made { count, seed, sizes }: Made,
     pictures: &mut Pictures,
 ) -> Result<()> {
     let file = |i: usize| folder.join(&names[sizes.label(i)]).join(format!("{i:06}.jpg"));

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use image::ImageFormat;
 
 use crate::data::read::cifar;
-use crate::data::read::class_folders::{scan, write};
+use crate::data::read::class_folders::{Made, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Published, Request, Resize, Split, SplitName};
@@ -96,7 +96,12 @@ impl SmallSet for ImageNetPart {
 
     fn write(&self, sizes: &Sizes) -> Result<()> {
         let folder = self.root.join(self.part.folder);
-        write(&folder, &self.wnids(), (sizes.test, 0, sizes), &mut Pictures::new(sizes.side, ImageFormat::Jpeg))
+        write(
+            &folder,
+            &self.wnids(),
+            Made { count: sizes.test, seed: 0, sizes },
+            &mut Pictures::new(sizes.side, ImageFormat::Jpeg),
+        )
     }
 }
 

@@ -1,7 +1,13 @@
 //! Labelled texts, and pairs of texts, as a split.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::tables;
+use crate::data::lines::{Line, write_lines};
+use crate::data::small::Sizes;
 use crate::data::subset::{chosen, kept};
 use crate::data::{Inputs, Split, SplitName, Subset, Texts};
 
@@ -23,6 +29,46 @@ pub fn split(
 ) -> Result<Split> {
     let (texts, labels): (Vec<String>, Vec<u32>) = samples.into_iter().map(|one| (one.text, one.label)).unzip();
     of_texts((key, name), (Texts::new(texts, ended), labels, None), subset)
+}
+
+/// A set of labelled texts in lines of JSON or in the Hub's tables, which is tested on its published validation set, since its test set
+/// has no labels.
+pub struct TestedOnValidation<'a> {
+    pub key: &'a str,
+    pub root: &'a Path,
+    /// The configuration of the Hub's tables, and the columns that are read there.
+    pub config: &'a str,
+    pub columns: &'a [&'a str],
+    /// Whether the end-of-text token follows each text.
+    pub ended: bool,
+    pub subset: Option<Subset>,
+}
+
+impl TestedOnValidation<'_> {
+    /// Reads a split, whose lines of JSON lie in `file`.
+    ///
+    /// # Errors
+    /// Fails if there is no such split, if the files or a sample are malformed, or if the subset asks for more samples than there are.
+    pub fn load(&self, name: SplitName, file: &Path, sample: impl Fn(&Line) -> Result<Sample>) -> Result<Split> {
+        let TestedOnValidation { key, root, config, columns, ended, subset } = *self;
+        let part = match name {
+            SplitName::Train => "train",
+            SplitName::Test => "validation",
+            SplitName::Val => bail!("{key} has no split `val`; set data.{key}.validation, say to 0.1"),
+        };
+        let lines = tables::lines(root, tables::Columns { config, split: part, names: columns }, file)?;
+        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+        split((key, name), samples, ended, subset)
+    }
+}
+
+/// Writes made-up lines into the files of the training and of the test split.
+///
+/// # Errors
+/// Fails if a file cannot be written.
+pub fn write_splits(sizes: &Sizes, file: impl Fn(SplitName) -> PathBuf, line: impl Fn(usize) -> Value) -> Result<()> {
+    let splits = [SplitName::Train, SplitName::Test];
+    splits.into_iter().try_for_each(|split| write_lines(&file(split), (0..sizes.of(split)).map(&line)))
 }
 
 /// Labelled texts, or pairs of them.

@@ -132,13 +132,20 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Writes an archive of arrays of bytes, each with its name and shape.
+/// An array of bytes that is written.
+pub struct Written {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+/// Writes an archive of arrays of bytes.
 ///
 /// # Errors
 /// Fails if the file cannot be written.
-pub fn write(path: &Path, arrays: &[(String, Vec<usize>, Vec<u8>)]) -> Result<()> {
+pub fn write(path: &Path, arrays: &[Written]) -> Result<()> {
     let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    for (name, shape, bytes) in arrays {
+    for Written { name, shape, bytes } in arrays {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
         zip.start_file(format!("{name}.npy"), options)?;
         let sides = shape.iter().map(|side| format!("{side},")).collect::<Vec<_>>().join(" ");

@@ -127,24 +127,38 @@ impl Question {
 /// The published parts and their names on the Hub.
 const PARTS: [(&str, &str); 3] = [("Train", "train"), ("Dev", "validation"), ("Test", "test")];
 
-/// Reads a published part of questions from the Hub's tables of a configuration, if the root has them, or from a file; `heading` stands over the choices.
-///
-/// # Errors
-/// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
-pub fn read_split(
-    named: (&'static str, SplitName),
-    (root, config, part, file): (&Path, &str, &str, &Path),
-    (wording, heading): (Wording, &str),
-    subset: Option<Subset>,
-) -> Result<Split> {
-    let name = PARTS.iter().find(|(known, _)| *known == part).map_or(part, |(_, name)| name);
-    let lines = match Tables::open(root, Some(config), name)? {
-        Some(tables) => tables.all_lines()?,
-        None => read_lines(file)?,
-    };
-    let sample = |line| Question::read(line)?.sample(wording, heading, line);
-    let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-    json_lines::split(named, samples, false, subset)
+/// A published part of the questions of a set.
+pub struct Part<'a> {
+    /// The key of the set, and the split as which the part serves.
+    pub key: &'static str,
+    pub split: SplitName,
+    /// The published name of the part.
+    pub name: &'a str,
+    /// The root, the configuration of the Hub's tables in it, and the file of a root without tables.
+    pub root: &'a Path,
+    pub config: &'a str,
+    pub file: &'a Path,
+    /// The wording of prompts, and what stands over the choices.
+    pub wording: Wording,
+    pub heading: &'a str,
+    pub subset: Option<Subset>,
+}
+
+impl Part<'_> {
+    /// Reads the questions from the Hub's tables, if the root has them, or from the file.
+    ///
+    /// # Errors
+    /// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
+    pub fn read(&self) -> Result<Split> {
+        let name = PARTS.iter().find(|(known, _)| *known == self.name).map_or(self.name, |(_, name)| name);
+        let lines = match Tables::open(self.root, Some(self.config), name)? {
+            Some(tables) => tables.all_lines()?,
+            None => read_lines(self.file)?,
+        };
+        let sample = |line| Question::read(line)?.sample(self.wording, self.heading, line);
+        let samples = lines.iter().map(sample).collect::<Result<_>>()?;
+        json_lines::split((self.key, self.split), samples, false, self.subset)
+    }
 }
 
 /// Returns the number, from 0 on, that a letter or a number from 1 on stands for.

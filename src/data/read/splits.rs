@@ -150,18 +150,25 @@ fn of_names(place: &Place, folder: &str) -> Result<BTreeMap<String, Vec<String>>
     Ok(found)
 }
 
-/// Returns the number of a table and the number of all tables, where a name like `train-00000-of-00002-1f3a` states them.
-fn numbered(stem: &str) -> Option<(&str, usize, usize)> {
+/// The facts that a name like `train-00000-of-00002-1f3a` states: the split, the number of the table, and the number of all tables.
+struct Numbered<'a> {
+    split: &'a str,
+    number: usize,
+    of: usize,
+}
+
+/// Returns what the name of a table states, if it has this form.
+fn numbered(stem: &str) -> Option<Numbered<'_>> {
     let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = stem.split('-').collect();
     let at = parts.windows(3).position(|part| part[1] == "of" && is_number(part[0]) && is_number(part[2]))?;
     let length = parts[..at].iter().map(|part| part.len() + 1).sum::<usize>().checked_sub(1)?;
-    Some((&stem[..length], parts[at].parse().ok()?, parts[at + 2].parse().ok()?))
+    Some(Numbered { split: &stem[..length], number: parts[at].parse().ok()?, of: parts[at + 2].parse().ok()? })
 }
 
 /// Returns the split that the name of a table without its ending says.
 fn split_of(stem: &str) -> &str {
-    numbered(stem).map_or(stem, |(split, ..)| split)
+    numbered(stem).map_or(stem, |numbered| numbered.split)
 }
 
 /// Checks that no table of a split is missing, and none is there twice.
@@ -169,16 +176,15 @@ fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
     let shown = root.display();
     let stem = |path: &String| name_of(path).strip_suffix(ENDING).unwrap_or_default().to_string();
     let stems: Vec<String> = tables.iter().map(stem).collect();
-    let numbers: Option<Vec<(usize, usize)>> =
-        stems.iter().map(|stem| numbered(stem).map(|(_, number, of)| (number, of))).collect();
+    let numbers: Option<Vec<Numbered>> = stems.iter().map(|stem| numbered(stem)).collect();
     let (numbers, count) = match numbers {
         Some(numbers) if !numbers.is_empty() => {
-            let count = numbers[0].1;
+            let count = numbers[0].of;
             ensure!(
-                numbers.iter().all(|(_, of)| *of == count),
+                numbers.iter().all(|one| one.of == count),
                 "{shown}: the tables of `{split}` are of two versions (`-of-{count:05}` and others): keep one of them"
             );
-            (numbers.into_iter().map(|(number, _)| number).collect::<Vec<_>>(), count)
+            (numbers.into_iter().map(|one| one.number).collect::<Vec<_>>(), count)
         }
         _ => match stems.iter().map(|stem| stem.parse().ok()).collect::<Option<Vec<usize>>>() {
             Some(numbers) => (numbers, stems.len()),

@@ -3,13 +3,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::data::lines::{Line, write_lines};
-use crate::data::read::json_lines::{self, Sample};
+use crate::data::lines::Line;
+use crate::data::read::json_lines::{Sample, TestedOnValidation, write_splits};
 use crate::data::read::questions::Wording;
-use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -111,15 +110,15 @@ impl Dataset for BoolQ {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        if split == SplitName::Val {
-            bail!("boolq has no split `val`; set data.boolq.validation, say to 0.1");
-        }
-        let name = if split == SplitName::Train { "train" } else { "validation" };
-        let (config, names) = (ENTRY.hub()?.config, &["question", "passage", "answer"]);
-        let columns = tables::Columns { config, split: name, names };
-        let lines = tables::lines(&self.root, columns, &self.file(split))?;
-        let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
-        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
+        let set = TestedOnValidation {
+            key: ENTRY.key,
+            root: &self.root,
+            config: ENTRY.hub()?.config,
+            columns: &["question", "passage", "answer"],
+            ended: self.ends_prompts(),
+            subset: self.subset,
+        };
+        set.load(split, &self.file(split), |line| self.sample(line))
     }
 }
 
@@ -133,9 +132,7 @@ impl SmallSet for BoolQ {
             let question = format!("is it {i} {}", text(6, i));
             json!({ "question": question, "passage": text(100, i), "answer": sizes.label(i) == 1 })
         };
-        [SplitName::Train, SplitName::Test]
-            .into_iter()
-            .try_for_each(|split| write_lines(&self.file(split), (0..sizes.of(split)).map(line)))
+        write_splits(sizes, |split| self.file(split), line)
     }
 }
 

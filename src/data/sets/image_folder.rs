@@ -184,7 +184,8 @@ impl SmallSet for ImageFolder {
         let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
         for split in SplitName::ALL {
             let folder = self.root.join(self.configured(split).unwrap_or(split.word()));
-            class_folders::write(&folder, &names, (sizes.of(split), 0, sizes), &mut pictures)?;
+            let made = class_folders::Made { count: sizes.of(split), seed: 0, sizes };
+            class_folders::write(&folder, &names, made, &mut pictures)?;
         }
         Ok(())
     }

@@ -147,8 +147,8 @@ impl SmallSet for ImageFolderC {
         let names = self.folders.names(sizes);
         let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
         for version in self.of(self.corruptions.as_deref().unwrap_or_default()) {
-            let seed = usize::from(version.severity);
-            class_folders::write(&self.folder(&version), &names, (sizes.test, seed, sizes), &mut pictures)?;
+            let made = class_folders::Made { count: sizes.test, seed: usize::from(version.severity), sizes };
+            class_folders::write(&self.folder(&version), &names, made, &mut pictures)?;
         }
         Ok(())
     }

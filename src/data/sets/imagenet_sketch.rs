@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{scan, write};
+use crate::data::read::class_folders::{Made, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::imagenet_part::{OTHERS, expect_test};
 use crate::data::read::{cifar, wordnet};
@@ -71,6 +71,6 @@ impl SmallSet for Sketch {
 
     fn write(&self, sizes: &Sizes) -> Result<()> {
         let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
-        write(&self.root.join(FOLDER), &wordnet::all(), (sizes.test, 0, sizes), &mut pictures)
+        write(&self.root.join(FOLDER), &wordnet::all(), Made { count: sizes.test, seed: 0, sizes }, &mut pictures)
     }
 }

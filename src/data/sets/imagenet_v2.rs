@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{repeated, scan, write};
+use crate::data::read::class_folders::{Made, repeated, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::imagenet_part::{OTHERS, expect_test};
 use crate::data::read::{cifar, wordnet};
@@ -137,7 +137,7 @@ impl SmallSet for V2 {
         let mut pictures = Pictures::new(sizes.side, ImageFormat::Jpeg);
         self.test.iter().enumerate().try_for_each(|(at, variant)| {
             let folder = self.root.join(format!("imagenetv2-{variant}-format-val"));
-            write(&folder, &places(), (sizes.test, at, sizes), &mut pictures)
+            write(&folder, &places(), Made { count: sizes.test, seed: at, sizes }, &mut pictures)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::lines::Line;
-use crate::data::read::questions::{LETTERS, Question, TestOn, Wording, Words, read_split};
+use crate::data::read::questions::{self, LETTERS, Question, TestOn, Wording, Words};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -77,9 +77,19 @@ impl Dataset for OpenBookQa {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        let part = self.test_on.part(ENTRY.key, split)?;
-        let from = (&*self.root, ENTRY.hub()?.config, part, &*self.file(part));
-        read_split((ENTRY.key, split), from, (self.prompts, self.heading()), self.subset)
+        let name = self.test_on.part(ENTRY.key, split)?;
+        let part = questions::Part {
+            key: ENTRY.key,
+            split,
+            name,
+            root: &self.root,
+            config: ENTRY.hub()?.config,
+            file: &self.file(name),
+            wording: self.prompts,
+            heading: self.heading(),
+            subset: self.subset,
+        };
+        part.read()
     }
 }
 

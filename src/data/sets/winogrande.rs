@@ -3,13 +3,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::data::lines::{Line, write_lines};
-use crate::data::read::json_lines::{self, Sample};
+use crate::data::lines::Line;
+use crate::data::read::json_lines::{Sample, TestedOnValidation, write_splits};
 use crate::data::read::questions::{LETTERS, Wording, prompt};
-use crate::data::read::tables;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -115,16 +114,15 @@ impl Dataset for Winogrande {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        if split == SplitName::Val {
-            bail!("winogrande has no split `val`; set data.winogrande.validation, say to 0.1");
-        }
-        let (config, name) =
-            (format!("winogrande_{}", self.size), if split == SplitName::Train { "train" } else { "validation" });
-        let names = &["sentence", "option1", "option2", "answer"];
-        let columns = tables::Columns { config: &config, split: name, names };
-        let lines = tables::lines(&self.root, columns, &self.file(split))?;
-        let samples = lines.iter().map(|line| self.sample(line)).collect::<Result<_>>()?;
-        json_lines::split((ENTRY.key, split), samples, self.ends_prompts(), self.subset)
+        let set = TestedOnValidation {
+            key: ENTRY.key,
+            root: &self.root,
+            config: &format!("winogrande_{}", self.size),
+            columns: &["sentence", "option1", "option2", "answer"],
+            ended: self.ends_prompts(),
+            subset: self.subset,
+        };
+        set.load(split, &self.file(split), |line| self.sample(line))
     }
 }
 
@@ -139,9 +137,7 @@ impl SmallSet for Winogrande {
             let answer = (sizes.label(i) + 1).to_string();
             json!({ "sentence": sentence, "option1": "one", "option2": "some", "answer": answer })
         };
-        [SplitName::Train, SplitName::Test]
-            .into_iter()
-            .try_for_each(|split| write_lines(&self.file(split), (0..sizes.of(split)).map(line)))
+        write_splits(sizes, |split| self.file(split), line)
     }
 }
 

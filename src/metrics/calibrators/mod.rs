@@ -4,7 +4,6 @@
 
 mod averaged;
 mod columns;
-mod descent;
 pub mod entries;
 mod fitted;
 mod linear;

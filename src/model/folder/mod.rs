@@ -8,7 +8,6 @@
 //! beside the weights, the native features must agree with it.
 
 mod config;
-mod diagnosis;
 mod open_clip;
 mod preprocessing;
 mod processors;

@@ -284,17 +284,26 @@ pub fn tensors(module: &CModule) -> Result<Vec<(String, Tensor)>> {
     module.named_parameters().map_err(|e| anyhow!("{}", first_line(&e)))
 }
 
-/// Returns copies of all parameters of an archive in the order of the module, each with the index of the first one that
-/// is the same tensor: its own, or that of a weight to which it is tied.
+/// A parameter as the archive stores it.
+pub struct Stored {
+    pub name: String,
+    pub tensor: Tensor,
+    /// The place of the first parameter that is the same tensor: its own, or that of a weight to which it is tied.
+    pub first: usize,
+}
+
+/// Returns copies of all parameters of an archive in the order of the module.
 ///
 /// # Errors
 /// Fails if libtorch cannot load the archive.
-pub fn stored(archive: &Archive) -> Result<Vec<(String, Tensor, usize)>> {
+pub fn stored(archive: &Archive) -> Result<Vec<Stored>> {
     let found = tensors(&archive.copy_on(Device::Cpu)?)?;
     let same = |a: &Tensor, b: &Tensor| a.data_ptr() == b.data_ptr() && a.size() == b.size() && a.numel() > 0;
     let first = |index: usize| found.iter().position(|(_, tensor)| same(tensor, &found[index].1)).unwrap_or(index);
-    let copied = |(index, (name, tensor)): (usize, &(String, Tensor))| {
-        (name.clone(), crate::base::tensor::snapshot(tensor), first(index))
+    let copied = |(index, (name, tensor)): (usize, &(String, Tensor))| Stored {
+        name: name.clone(),
+        tensor: crate::base::tensor::snapshot(tensor),
+        first: first(index),
     };
     Ok(found.iter().enumerate().map(copied).collect())
 }

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::{Kind, Tensor};
+use tch::Kind;
 
 use crate::data::Medium;
 use crate::model::archive::Archive;
 use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
 use crate::model::kind::{Foreign, KindEntry, OF_TEXTS, StandIn, TokenizerAt};
-use crate::model::module::intake::{Copies, Intake, stored};
+use crate::model::module::intake::{Copies, Intake, Stored, stored};
 use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
 use crate::model::module::{Module, Texts, Tokenizer};
@@ -107,17 +107,17 @@ fn check_inputs(archive: &Archive, wanted: &Wanted) -> Result<()> {
 }
 
 /// Returns the names among trained parameters of the tables of embeddings.
-fn tables(archive: &Archive, parameters: &[(String, Tensor, usize)]) -> std::collections::BTreeSet<String> {
-    let tables = parameters.iter().filter(|(name, ..)| archive.is_table(name));
-    tables.map(|(_, _, first)| trained_as(&parameters[*first].0)).collect()
+fn tables(archive: &Archive, parameters: &[Stored]) -> std::collections::BTreeSet<String> {
+    let tables = parameters.iter().filter(|stored| archive.is_table(&stored.name));
+    tables.map(|stored| trained_as(&parameters[stored.first].name)).collect()
 }
 
-fn check_parameters(parameters: &[(String, Tensor, usize)]) -> Result<()> {
+fn check_parameters(parameters: &[Stored]) -> Result<()> {
     ensure!(
         !parameters.is_empty(),
         "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze?): export the unfrozen module"
     );
-    if let Some((name, tensor, _)) = parameters.iter().find(|(_, tensor, _)| tensor.kind() != Kind::Float) {
+    if let Some(Stored { name, tensor, .. }) = parameters.iter().find(|stored| stored.tensor.kind() != Kind::Float) {
         bail!(
             "`{name}` is stored as {:?}, and a module computes in the type in which it is stored: export it in f32 \
              (model.float())",
@@ -133,10 +133,9 @@ pub fn trained_as(stored: &str) -> String {
 }
 
 /// Returns the parameters under their own names.
-fn named(parameters: Vec<(String, Tensor, usize)>) -> Vec<Named> {
-    let known: Vec<String> = parameters.iter().map(|(name, ..)| name.clone()).collect();
-    let one =
-        |(stored, tensor, first): (String, Tensor, usize)| Named { stored, name: trained_as(&known[first]), tensor };
+fn named(parameters: Vec<Stored>) -> Vec<Named> {
+    let known: Vec<String> = parameters.iter().map(|stored| stored.name.clone()).collect();
+    let one = |Stored { name, tensor, first }| Named { stored: name, name: trained_as(&known[first]), tensor };
     parameters.into_iter().map(one).collect()
 }
 

@@ -6,16 +6,16 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::{Attention, Blocks, Places, Rows};
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Mask, Ops};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Trained, Weights, block_of, runs_its_pass};
-use crate::model::vit::block::{Attention, Blocks, Places, Rows};
 use crate::model::vit::footprint::Pass;
 use crate::model::vit::parts::{Angles, Parts, Readout, Resize};
-use crate::model::vit::relative::Distances;
-use crate::model::vit::{Geometry, Traits, relative};
+use crate::model::vit::relative::{self, Distances};
+use crate::model::vit::{Geometry, Traits};
 
 /// The name of what travels between the halves of a block: its input with attention added.
 const ATTENDED: &str = "attended";

@@ -7,7 +7,6 @@
 
 pub mod architecture;
 pub mod arguments;
-mod block;
 pub mod footprint;
 pub mod forward;
 pub mod parts;
@@ -17,6 +16,10 @@ pub mod text;
 
 use serde::Serialize;
 use tch::Tensor;
+
+use super::network::ops::{Layer, Mask, Ops};
+use parts::{Angles, BlockParts};
+use relative::Distances;
 
 pub use crate::model::network::ops::Activation;
 
@@ -59,4 +62,146 @@ pub struct OwnHead {
     pub weight: Tensor,
     /// The bias, `[C]`.
     pub bias: Tensor,
+}
+
+/// The tokens that each token attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// All tokens.
+    Full,
+    /// The token itself and earlier ones.
+    Causal,
+}
+
+/// The tokens that a block computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    All,
+    /// Only the first token, which is enough in the last block if no other is read. Attention must be full.
+    First,
+}
+
+/// A stack of pre-norm blocks, `blocks.0` and so on, which the image tower and the text tower share; batched over particles.
+pub struct Blocks<'a> {
+    pub width: i64,
+    pub blocks: usize,
+    pub traits: Traits,
+    pub attention: Attention,
+    pub parts: BlockParts,
+    pub places: Places<'a>,
+}
+
+/// The positions of tokens as attention sees them, besides those that the tokens carry.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places<'a> {
+    /// The rotary positions of the last tokens.
+    pub rope: Option<&'a Angles>,
+    /// The distances between tokens, for which there are learnt scores.
+    pub relative: Option<&'a Distances>,
+}
+
+impl Blocks<'_> {
+    /// Runs all blocks on `x: [p, B, T, d]` and returns `[p', B, T, d]`, with p' = n if particles differ.
+    pub fn forward<O: Ops>(&self, ops: &O, x: O::Value) -> O::Value {
+        (0..self.blocks).fold(x, |x, block| self.block(ops, block, x, Rows::All))
+    }
+
+    /// Runs one block.
+    pub fn block<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
+        self.behind_attention(ops, block, self.attended(ops, block, x, rows))
+    }
+
+    /// Runs the first half of a block, attention with its skip connection.
+    pub fn attended<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
+        let name = |layer: &str| format!("blocks.{block}.{layer}");
+        let eps = self.traits.eps;
+        let normed = ops.norm(&name("ln_1"), &x, eps);
+        let (attended, x) = match rows {
+            Rows::All => (self.attend(ops, block, &normed), x),
+            Rows::First => (self.attend_first(ops, block, &normed), ops.slice(&x, 2, 0, 1)),
+        };
+        let attended = match self.parts.attention_norm {
+            true => ops.norm(&name("attn.norm"), &attended, eps),
+            false => attended,
+        };
+        ops.add(x, self.scaled(ops, &name("ls_1"), ops.linear(&name("attn.proj"), &attended)))
+    }
+
+    /// Runs the second half of a block, the MLP with its skip connection.
+    pub fn behind_attention<O: Ops>(&self, ops: &O, block: usize, x: O::Value) -> O::Value {
+        let name = |layer: &str| format!("blocks.{block}.{layer}");
+        let hidden = self.hidden(ops, block, &ops.norm(&name("ln_2"), &x, self.traits.eps));
+        ops.add(x, self.scaled(ops, &name("ls_2"), ops.linear(&name("mlp.proj"), &hidden)))
+    }
+
+    /// Returns the hidden values of the MLP, `[p, B, T, m]`.
+    fn hidden<O: Ops>(&self, ops: &O, block: usize, normed: &O::Value) -> O::Value {
+        let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
+        let (hidden, activation) = (ops.linear(&name("fc"), normed), self.traits.activation);
+        let hidden = match self.parts.gated {
+            false => ops.activation(activation, hidden),
+            true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), normed)), hidden),
+        };
+        match self.parts.mlp_norm {
+            true => ops.norm(&name("norm"), &hidden, self.traits.eps),
+            false => hidden,
+        }
+    }
+
+    /// Returns the result `added: [p, B, T, d]` of half a block, times its learnt scale if there is one.
+    fn scaled<O: Ops>(&self, ops: &O, scale: &str, added: O::Value) -> O::Value {
+        match self.parts.layer_scale {
+            true => ops.mul(added, ops.param(&format!("{scale}.gamma"))),
+            false => added,
+        }
+    }
+
+    /// Returns queries or keys with their rotary positions applied.
+    fn turned<O: Ops>(&self, ops: &O, x: &O::Value) -> O::Value {
+        self.places.rope.map_or_else(|| ops.again(x), |angles| angles.turn(ops, x))
+    }
+
+    /// Returns some rows of the layer that computes queries, keys and values.
+    fn qkv<O: Ops>(&self, ops: &O, block: usize, rows: Option<(i64, i64)>, x: &O::Value) -> O::Value {
+        let name = format!("blocks.{block}.attn.qkv");
+        ops.layer(Layer { name: &name, rows, keyless_bias: self.parts.keyless_bias }, x)
+    }
+
+    /// Returns what each query in `rows` may read, with what the distances add to its scores.
+    fn mask<O: Ops>(&self, ops: &O, block: usize, rows: Rows, like: &O::Value) -> Mask<O::Value> {
+        if self.attention == Attention::Causal {
+            return Mask::Causal;
+        }
+        let names = ["relative.weight".to_string(), format!("blocks.{block}.attn.relative.weight")];
+        let scores = self.places.relative.and_then(|distances| distances.scores(ops, &names, like));
+        match scores {
+            None => Mask::None,
+            Some(scores) if rows == Rows::First => Mask::Scores(ops.slice(&scores, 3, 0, 1)),
+            Some(scores) => Mask::Scores(scores),
+        }
+    }
+
+    /// Computes self-attention of all tokens.
+    fn attend<O: Ops>(&self, ops: &O, block: usize, x: &O::Value) -> O::Value {
+        let mask = self.mask(ops, block, Rows::All, x);
+        let qkv = self.qkv(ops, block, None, x);
+        if self.places.rope.is_none() && matches!(mask, Mask::None) {
+            return ops.self_attention(&qkv, self.traits.heads);
+        }
+        let parts = ops.heads(&qkv, 3, self.traits.heads);
+        let (query, key) = (self.turned(ops, &parts[0]), self.turned(ops, &parts[1]));
+        ops.attention([&query, &key, &parts[2]], mask)
+    }
+
+    /// Computes self-attention with the first token as the only query. That token has no rotary position.
+    fn attend_first<O: Ops>(&self, ops: &O, block: usize, x: &O::Value) -> O::Value {
+        let (width, heads) = (self.width, self.traits.heads);
+        let query = self.qkv(ops, block, Some((0, width)), &ops.slice(x, 2, 0, 1));
+        let key_value = self.qkv(ops, block, Some((width, 2 * width)), x);
+        let query = ops.heads(&query, 1, heads);
+        let parts = ops.heads(&key_value, 2, heads);
+        let key = self.turned(ops, &parts[0]);
+        let mask = self.mask(ops, block, Rows::First, x);
+        ops.attention([&query[0], &key, &parts[1]], mask)
+    }
 }

@@ -4,9 +4,8 @@
 
 use tch::Tensor;
 
-use super::Traits;
-use super::block::{Attention, Blocks, Places};
 use super::parts::BlockParts;
+use super::{Attention, Blocks, Places, Traits};
 use crate::model::network::ops::{Eager, Ops};
 use crate::model::network::{Parameters, Weights};
 

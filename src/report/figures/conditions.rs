@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 
 use super::material::{Drawing, Material};
-use super::readings::{Place, Plan, Reading, distinct, ladder, measured};
+use super::readings::{Place, Plan, distinct, ladder, measured};
 use crate::base::small::{capital, push_new};
 use crate::report::picture;
 use crate::report::sources::RowView;
@@ -76,14 +76,7 @@ fn by_condition(
             let Some(order) = conditions.iter().position(|one| *one == name(row)) else { continue };
             if let (Some(found), true) = (measured(row, column), order < MOST_CONDITIONS) {
                 let (place, panel) = (Place { order: order as f64, name: name(row) }, capital(found.short));
-                readings.push(Reading {
-                    panel,
-                    unit: found.unit,
-                    series: *series,
-                    place,
-                    value: found.value,
-                    interval: None,
-                });
+                readings.push(found.reading(panel, *series, place));
             }
         }
     }
@@ -122,7 +115,7 @@ pub fn shift(material: &Material) -> Result<Option<Drawing>> {
         for column in ["accuracy_lm", "nll_lm"] {
             let Some(found) = measured(&row, column) else { continue };
             let (panel, place) = (format!("{of}, {}", found.short), Place::number(severity));
-            readings.push(Reading { panel, unit: found.unit, series, place, value: found.value, interval: None });
+            readings.push(found.reading(panel, series, place));
         }
     }
     let plan = Plan { x_title: "severity", columns: 2, joined: true, notes: vec![] };
@@ -172,14 +165,7 @@ pub fn calibration_under_shift(material: &Material) -> Result<Option<Drawing>> {
             let after = if column.contains("_ts_") { ", temperature-scaled" } else { "" };
             let panel = format!("{}: {}{after}", set(row), found.short);
             let place = Place { order: order as f64, name };
-            readings.push(Reading {
-                panel,
-                unit: found.unit,
-                series: *series,
-                place,
-                value: found.value,
-                interval: None,
-            });
+            readings.push(found.reading(panel, *series, place));
         }
     }
     let notes = match left_out {

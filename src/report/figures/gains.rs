@@ -34,15 +34,27 @@ fn clean<'a>(material: &'a Material) -> Vec<(usize, RowView<'a>)> {
     found
 }
 
-/// Gathers `(series, x, y)` of runs to the means of their series.
-fn points(readings: &[(usize, f64, f64)]) -> Vec<Point> {
+/// The place of a run in a panel.
+struct Reading {
+    series: usize,
+    x: f64,
+    y: f64,
+}
+
+/// Returns the series that have readings.
+fn series_of(readings: &[Reading]) -> Vec<usize> {
+    distinct(readings.iter().map(|reading| reading.series))
+}
+
+/// Gathers runs to the means of their series.
+fn points(readings: &[Reading]) -> Vec<Point> {
     let of_series = |series: usize| {
-        let own: Vec<_> = readings.iter().filter(|(of, ..)| *of == series).collect();
-        let x = own.iter().map(|(_, x, _)| x).sum::<f64>() / own.len() as f64;
-        let mean = Mean::of(x, &own.iter().map(|(.., y)| *y).collect::<Vec<_>>())?;
+        let own: Vec<_> = readings.iter().filter(|reading| reading.series == series).collect();
+        let x = own.iter().map(|reading| reading.x).sum::<f64>() / own.len() as f64;
+        let mean = Mean::of(x, &own.iter().map(|reading| reading.y).collect::<Vec<_>>())?;
         Some(Point { series, mean })
     };
-    distinct(readings.iter().map(|(series, ..)| *series)).into_iter().filter_map(of_series).collect()
+    series_of(readings).into_iter().filter_map(of_series).collect()
 }
 
 fn marks(points: Vec<Point>) -> impl Iterator<Item = Layer> {
@@ -67,18 +79,17 @@ pub fn pareto(material: &Material) -> Result<Option<Drawing>> {
     let (mut panels, mut present) = (vec![], vec![]);
     for set in distinct(rows.iter().map(|(_, row)| row.get("set"))) {
         let own: Vec<_> = rows.iter().filter(|(_, row)| row.get("set") == set).collect();
-        let costs = |column: &str| -> Vec<(usize, f64, f64)> {
+        let costs = |column: &str| -> Vec<Reading> {
             let one = |(series, row): &&(usize, RowView)| {
-                Some((*series, row.number(column).filter(|cost| *cost > 0.0)?, row.number(NLL)?))
+                let cost = row.number(column).filter(|cost| *cost > 0.0)?;
+                Some(Reading { series: *series, x: cost, y: row.number(NLL)? })
             };
             own.iter().filter_map(one).collect()
         };
         let all = COSTS.map(|(column, title)| (costs(column), title));
         // Costs of two kinds cannot be compared: the kind that most series have is shown.
-        let series = |readings: &[(usize, f64, f64)]| distinct(readings.iter().map(|(series, ..)| *series)).len();
-        let Some((readings, title)) = all.into_iter().rev().max_by_key(|(readings, _)| series(readings)) else {
-            continue;
-        };
+        let most = all.into_iter().rev().max_by_key(|(readings, _)| series_of(readings).len());
+        let Some((readings, title)) = most else { continue };
         let points = points(&readings);
         if points.len() < 2 {
             continue;
@@ -142,7 +153,7 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
             let diversity = row.number(DIVERSITY)?;
             let same = singles.iter().filter(|(_, single)| is_same_task(material, row, single));
             let best = same.filter_map(|(_, single)| single.number(NLL)).reduce(f64::min)?;
-            Some((*series, diversity, best - row.number(NLL)?))
+            Some(Reading { series: *series, x: diversity, y: best - row.number(NLL)? })
         };
         let points = points(&others.iter().filter_map(reading).collect::<Vec<_>>());
         present.extend(points.iter().map(|point| point.series));
@@ -186,7 +197,7 @@ mod tests {
     fn a_point_is_on_the_front_if_no_cheaper_one_is_as_good() {
         let readings =
             [(0, 1.0, 0.9), (0, 3.0, 0.7), (1, 2.5, 0.9), (2, 4.0, 0.5), (3, 4.0, 0.6), (4, 9.0, 0.4), (5, 8.0, 0.55)];
-        let points = points(&readings);
+        let points = points(&readings.map(|(series, x, y)| Reading { series, x, y }));
         assert_eq!((points[0].mean.x, points[0].mean.mean), (2.0, 0.8));
         assert_eq!(front(&points), [(2.0, 0.8), (4.0, 0.5), (9.0, 0.4)]);
     }

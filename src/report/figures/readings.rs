@@ -43,6 +43,13 @@ pub struct Shown {
     pub value: f64,
 }
 
+impl Shown {
+    /// Returns the reading of a series at a place in a panel, without an interval.
+    pub fn reading(self, panel: String, series: usize, place: Place) -> Reading {
+        Reading { panel, unit: self.unit, series, place, value: self.value, interval: None }
+    }
+}
+
 /// Returns the metric of a row in the unit of figures. `None` if the cell is empty or the column is not a metric.
 pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
     let metric = metrics::of_column(column)?;

@@ -8,16 +8,32 @@ use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks,
 use crate::report::sources::RunFiles;
 use crate::results::store::Table;
 
-/// The column of `train.csv`, the title and the unit of its panel, and the factor that converts to this unit.
-const QUANTITIES: [(&str, &str, &str, f64); 8] = [
-    ("train_loss", "Training loss", "nats", 1.0),
-    ("validation_nll_lm", "Validation NLL", "nats, logits averaged", 1.0),
-    ("validation_accuracy_lm", "Validation accuracy", "%, logits averaged", 100.0),
-    ("mean_distance", "Distance between particles", "mean over pairs, in weights", 1.0),
-    ("mean_kernel", "Kernel between particles", "mean over pairs", 1.0),
-    ("bandwidth", "Bandwidth", "mean over layers", 1.0),
-    ("repulsion_ratio", "Repulsion beside drive", "ratio of norms", 1.0),
-    ("drive_cosine", "Drive beside own gradient", "cosine, mean over particles", 1.0),
+/// A number of an epoch.
+struct Quantity {
+    /// Its column of `train.csv`.
+    column: &'static str,
+    /// The title and the unit of its panel.
+    title: &'static str,
+    unit: &'static str,
+    /// The factor that converts to this unit.
+    factor: f64,
+}
+
+impl Quantity {
+    const fn new(column: &'static str, title: &'static str, unit: &'static str) -> Quantity {
+        Quantity { column, title, unit, factor: 1.0 }
+    }
+}
+
+const QUANTITIES: [Quantity; 8] = [
+    Quantity::new("train_loss", "Training loss", "nats"),
+    Quantity::new("validation_nll_lm", "Validation NLL", "nats, logits averaged"),
+    Quantity { factor: 100.0, ..Quantity::new("validation_accuracy_lm", "Validation accuracy", "%, logits averaged") },
+    Quantity::new("mean_distance", "Distance between particles", "mean over pairs, in weights"),
+    Quantity::new("mean_kernel", "Kernel between particles", "mean over pairs"),
+    Quantity::new("bandwidth", "Bandwidth", "mean over layers"),
+    Quantity::new("repulsion_ratio", "Repulsion beside drive", "ratio of norms"),
+    Quantity::new("drive_cosine", "Drive beside own gradient", "cosine, mean over particles"),
 ];
 
 /// The training curve of one run and the colour index of its series.
@@ -69,7 +85,8 @@ fn series_of(material: &Material, files: &RunFiles) -> Option<usize> {
     position(&plain).or_else(|| position(&own))
 }
 
-fn panel((column, title, unit, factor): &(&str, &str, &str, f64), runs: &[Trained]) -> Option<Panel> {
+fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
+    let Quantity { column, title, unit, factor } = quantity;
     let curve = |run: &Trained| {
         let number = |row: usize, column: &str| {
             run.history.get(row, column)?.parse().ok().filter(|value: &f64| value.is_finite())

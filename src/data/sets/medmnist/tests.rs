@@ -73,8 +73,12 @@ fn other_files_and_settings_are_refused() {
     std::fs::write(root.path().join("pathmnist.npz"), b"PK no zip").unwrap();
     assert!(refused("pathmnist", 28).contains("pathmnist.npz: not an .npz file: fetch it again"));
     let put = |name: &str, arrays: &[(&str, Vec<usize>, Vec<u8>)]| {
-        let arrays: Vec<_> =
-            arrays.iter().map(|(name, shape, bytes)| (name.to_string(), shape.clone(), bytes.clone())).collect();
+        let written = |(name, shape, bytes): &(&str, Vec<usize>, Vec<u8>)| Written {
+            name: name.to_string(),
+            shape: shape.clone(),
+            bytes: bytes.clone(),
+        };
+        let arrays: Vec<_> = arrays.iter().map(written).collect();
         npz::write(&root.path().join(name), &arrays).unwrap();
     };
     let image = || vec![7; 28 * 28];

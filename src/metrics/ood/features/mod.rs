@@ -6,11 +6,8 @@
 
 mod entries;
 mod fitting;
-mod gaussian;
 #[cfg(test)]
 mod goldens;
-mod saved;
 
-pub use entries::{FEATURE_SCORES, find, keys};
+pub use entries::{FEATURE_SCORES, ON_HELD_OUT, compare, find, key_of, keys};
 pub use fitting::{Classifier, Detector, Entry, Features, Sizes};
-pub use saved::{ON_HELD_OUT, compare, key_of};

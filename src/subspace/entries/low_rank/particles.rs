@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
-use super::start::{Factors, Start, normal_factors, uniform_factors};
+use super::start::{Drawn, Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Parameters, Weights};
@@ -132,13 +132,13 @@ impl Subspace for LowRankSubspace {
 
     fn initial(&self, seed: u64, particle: u64) -> Result<Tensor> {
         let of = |index: usize, layer: &Layer| {
-            let place = (seed, particle, index as u64);
+            let drawn = Drawn { seed, particle, layer: index as u64 };
             let shape = [layer.rank, layer.inputs, layer.outputs];
             match (&layer.given, self.start) {
                 (Some(given), _) => given.of_particle(seed, particle, index as u64).flat(),
-                (None, Start::Uniform { gain }) => uniform_factors(place, shape, gain),
-                (None, Start::Normal { std }) => normal_factors(place, shape, std),
-                (None, Start::Inputs) => uniform_factors(place, shape, None),
+                (None, Start::Uniform { gain }) => uniform_factors(drawn, shape, gain),
+                (None, Start::Normal { std }) => normal_factors(drawn, shape, std),
+                (None, Start::Inputs) => uniform_factors(drawn, shape, None),
                 (None, Start::Given) => {
                     Tensor::zeros([layer.rank * (layer.inputs + layer.outputs)], tch::kind::FLOAT_CPU)
                 }

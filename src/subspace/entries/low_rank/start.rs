@@ -72,8 +72,16 @@ impl Factors {
     }
 }
 
+/// The random draws of a layer of a particle.
+#[derive(Clone, Copy)]
+pub struct Drawn {
+    pub seed: u64,
+    pub particle: u64,
+    pub layer: u64,
+}
+
 /// Returns the uniform start of A, and zeros for B, as they follow each other in the columns.
-pub fn uniform_factors((seed, particle, layer): (u64, u64, u64), shape: [i64; 3], gain: Option<f64>) -> Tensor {
+pub fn uniform_factors(Drawn { seed, particle, layer }: Drawn, shape: [i64; 3], gain: Option<f64>) -> Tensor {
     let [rank, inputs, _] = shape;
     let (r, d) = (rank as f64, inputs as f64);
     let bound = gain.map_or(1.0 / d.sqrt(), |gain| gain * (6.0 / (r + d)).sqrt());
@@ -81,7 +89,7 @@ pub fn uniform_factors((seed, particle, layer): (u64, u64, u64), shape: [i64; 3]
 }
 
 /// Returns the Gaussian start of A, and zeros for B, as they follow each other in the columns.
-pub fn normal_factors((seed, particle, layer): (u64, u64, u64), shape: [i64; 3], std: f64) -> Tensor {
+pub fn normal_factors(Drawn { seed, particle, layer }: Drawn, shape: [i64; 3], std: f64) -> Tensor {
     let mut rng = stream(seed, Purpose::Init, &[particle, 2 * layer]);
     let a: Vec<f32> = (0..shape[0] * shape[1]).map(|_| (std * normal(&mut rng)) as f32).collect();
     with_zeros(&a, shape)

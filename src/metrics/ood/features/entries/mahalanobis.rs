@@ -6,8 +6,7 @@
 
 use tch::Tensor;
 
-use crate::metrics::ood::features::fitting::{Detector, Entry, Sizes};
-use crate::metrics::ood::features::gaussian::Gaussian;
+use crate::metrics::ood::features::fitting::{Detector, Entry, Gaussian, Sizes};
 
 pub static ENTRY: Entry = Entry {
     key: "mahalanobis",

@@ -7,8 +7,7 @@
 use tch::Tensor;
 
 use super::mahalanobis::kept;
-use crate::metrics::ood::features::fitting::{Detector, Entry};
-use crate::metrics::ood::features::gaussian::Gaussian;
+use crate::metrics::ood::features::fitting::{Detector, Entry, Gaussian};
 
 pub static ENTRY: Entry = Entry {
     key: "relative-mahalanobis",
