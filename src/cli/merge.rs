@@ -1,5 +1,5 @@
-//! `bella merge`: merges runs fine-tuned from one checkpoint into one model, weighted by their certainty, and evaluates
-//! it like any posterior.
+//! The commands that make one model of several and evaluate it like any posterior: `bella merge` merges runs fine-tuned from one
+//! checkpoint, weighted by their certainty, and `bella soup` averages the particles of a run (Bella, Table 7).
 
 use anyhow::Result;
 use clap::Args;
@@ -45,6 +45,32 @@ pub struct MergeArgs {
     images: u32,
 
     #[command(flatten)]
+    pub shared: ModelArgs,
+}
+
+/// Average the particles of a run into one model and evaluate it.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  bella soup low-rank-svgd-s1\n  bella soup low-rank-svgd-s1 --space factors --attack fgsm\n  \
+    bella soup low-rank-svgd-s1 --to weights --output model"
+)]
+pub struct SoupArgs {
+    /// Run: its folder, the start of its id, settings, or `latest` [default: the latest finished run].
+    #[arg(add = super::completions::of_runs())]
+    run: Option<String>,
+
+    /// Quantity to average: the updates of the weights (exact), or the factors of low-rank particles.
+    #[arg(long, value_name = "SPACE", default_value = "weights")]
+    space: Space,
+
+    #[command(flatten)]
+    pub shared: ModelArgs,
+}
+
+/// The tests of one model that is made of several, or the files that it leaves as.
+#[derive(Args)]
+pub struct ModelArgs {
+    #[command(flatten)]
     overrides: OverrideArgs,
 
     #[command(flatten)]
@@ -57,32 +83,46 @@ pub struct MergeArgs {
     pub compute: ComputeArgs,
 }
 
-pub fn run(args: &MergeArgs) -> Result<()> {
+impl ModelArgs {
+    /// Evaluates the model that `make` makes of a run, or writes it into files under the name `written`.
+    fn apply(&self, run: Option<&str>, written: &str, make: impl Fn(&Opened) -> Result<Merged>) -> Result<()> {
+        let (overrides, computing) = (self.overrides.overrides(), self.compute.computing());
+        let suite = self.tests.suite(&overrides, &self.compute)?;
+        if let Some(destination) = self.destination.destination()? {
+            let opened = destination.open(run, &overrides, computing)?;
+            let Merged { model, .. } = make(&opened)?;
+            let written = vec![written.to_string()];
+            return print_lines(destination.write(&opened, (&*model.subspace, &model.theta), written)?);
+        }
+        let opened = Opened::run(run, &overrides, computing)?;
+        let Merged { model, predictive } = make(&opened)?;
+        let members = Members::Rows { subspace: &*model.subspace, rows: &model.theta };
+        let tested = suite.test(&opened, members, &predictive)?;
+        show(&opened, &tested, &self.tests)
+    }
+}
+
+pub fn merge(args: &MergeArgs) -> Result<()> {
     let prior = checked(args)?;
-    let (overrides, computing) = (args.overrides.overrides(), || args.compute.computing());
-    let suite = args.tests.suite(&overrides, &args.compute)?;
-    let merged = |opened: &Opened| {
+    let ModelArgs { overrides, compute, .. } = &args.shared;
+    let others = overrides.overrides().for_another_run();
+    args.shared.apply(Some(&args.runs[0]), "merged", |opened| {
         let by = match args.by {
             Some(by) => by,
             None => usual(opened)?,
         };
         let way = Merge { by, space: args.space, share: args.share, prior, images: args.images as usize };
-        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &overrides.for_another_run(), computing()))
+        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &others, compute.computing()))
+    })
+}
+
+pub fn soup(args: &SoupArgs) -> Result<()> {
+    let predictive = match args.space {
+        Space::Weights => "soup",
+        Space::Factors => "soup-factors",
     };
-    if let Some(destination) = args.destination.destination()? {
-        let opened = destination.open(Some(&args.runs[0]), &overrides, computing())?;
-        let Merged { model, .. } = merged(&opened)?;
-        return print_lines(destination.write(
-            &opened,
-            (&*model.subspace, &model.theta),
-            vec!["merged".to_string()],
-        )?);
-    }
-    let opened = Opened::run(Some(&args.runs[0]), &overrides, computing())?;
-    let Merged { model, predictive } = merged(&opened)?;
-    let members = Members::Rows { subspace: &*model.subspace, rows: &model.theta };
-    let tested = suite.test(&opened, members, &predictive)?;
-    show(&opened, &tested, &args.tests)
+    let made = |opened: &Opened| Ok(Merged { model: opened.soup(args.space)?, predictive: predictive.to_string() });
+    args.shared.apply(args.run.as_deref(), "soup", made)
 }
 
 /// Returns the way that the first run's posterior supports, and says which one it is.

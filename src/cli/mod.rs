@@ -28,7 +28,6 @@ mod runs;
 mod score;
 mod sensitivity;
 mod similarity;
-mod soup;
 mod sweep;
 mod tokenize;
 mod train;
@@ -83,7 +82,7 @@ enum Command {
     Acquire(acquire::AcquireArgs),
     Score(score::ScoreArgs),
     Compare(compare::CompareArgs),
-    Soup(soup::SoupArgs),
+    Soup(merge::SoupArgs),
     Merge(merge::MergeArgs),
     Sensitivity(sensitivity::SensitivityArgs),
     Similarity(similarity::SimilarityArgs),
@@ -191,8 +190,8 @@ fn computing(command: &Command) -> Option<&ComputeArgs> {
         Command::Train(args) => Some(&args.compute),
         Command::Eval(args) => Some(&args.compute),
         Command::Predict(args) => Some(&args.compute),
-        Command::Soup(args) => Some(&args.compute),
-        Command::Merge(args) => Some(&args.compute),
+        Command::Soup(args) => Some(&args.shared.compute),
+        Command::Merge(args) => Some(&args.shared.compute),
         Command::Sensitivity(args) => Some(&args.compute),
         Command::Acquire(args) => Some(&args.compute),
         Command::Similarity(args) => Some(&args.compute),
@@ -267,8 +266,8 @@ fn dispatch(command: Command, group: Rc<ProcessGroup>) -> Result<()> {
         Command::Predict(args) => predict::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Compare(args) => compare::run(&args),
-        Command::Soup(args) => soup::run(&args),
-        Command::Merge(args) => merge::run(&args),
+        Command::Soup(args) => merge::soup(&args),
+        Command::Merge(args) => merge::merge(&args),
         Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Acquire(args) => acquire::run(&args),
         Command::Similarity(args) => similarity::run(&args),

@@ -78,6 +78,12 @@ pub fn moments(images: &Embeddings, texts: &Embeddings) -> Moments {
     Moments { factor: spread.rsqrt(), variance }
 }
 
+/// The means and the variances of logits, `[B, C]` in f64.
+struct Logits {
+    mean: Tensor,
+    variance: Tensor,
+}
+
 /// The Gaussian projections and the settings that predictions need.
 pub struct Cosines<'a> {
     pub(super) layer: &'static str,
@@ -126,7 +132,7 @@ impl<'a> Cosines<'a> {
     /// # Errors
     /// Fails if the Gaussian is also one over a text projection that the head does not know.
     pub(super) fn outputs(&self, head: &Head, seen: &Collected) -> Result<Tensor> {
-        let (mean, variance) = self.gaussian(head, seen)?;
+        let Logits { mean, variance } = self.gaussian(head, seen)?;
         let bias = head.bias.to_kind(Kind::Double);
         if self.output != Output::Mc {
             // The bias is certain, and SigLIP's is the same for all classes: divided by what differs among them, it would order
@@ -138,8 +144,8 @@ impl<'a> Cosines<'a> {
         Ok(mean.unsqueeze(0) + variance.clamp_min(0.0).sqrt().unsqueeze(0) * noise.unsqueeze(1))
     }
 
-    /// Returns the means and the variances of the logits without the head's bias, `[B, C]` in f64.
-    fn gaussian(&self, head: &Head, seen: &Collected) -> Result<(Tensor, Tensor)> {
+    /// Returns the logits without the head's bias.
+    fn gaussian(&self, head: &Head, seen: &Collected) -> Result<Logits> {
         let precision = self.precision;
         let images = Embeddings::new(&seen.embeddings, &seen.inputs, &self.pairs[0], precision);
         let texts = match (self.pairs.get(1), &head.texts) {
@@ -153,7 +159,7 @@ impl<'a> Cosines<'a> {
         // The head's own product, so that the logits without a spread are exactly its.
         let cosines = head.inputs(&seen.embeddings).linear(&head.weight, None::<&Tensor>).to_kind(Kind::Double);
         let scales = head.weight.to_kind(Kind::Double).norm_scalaropt_dim(2.0, [-1], false);
-        Ok((cosines * factor, variance * scales.square()))
+        Ok(Logits { mean: cosines * factor, variance: variance * scales.square() })
     }
 }
 
@@ -269,7 +275,7 @@ mod tests {
     #[test]
     fn moments_are_those_of_whole_covariance_matrices() {
         let (seen, head, pairs) = tiny();
-        let (mean, variance) = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
+        let Logits { mean, variance } = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
         near(&(mean + &head.bias), &MEANS, 1e-12);
         near(&variance, &VARIANCES, 1e-12);
         let scaled = |at: usize| (MEANS[at] + 1.0) / (1.0 + std::f64::consts::PI / 8.0 * VARIANCES[at]).sqrt();
@@ -298,8 +304,8 @@ mod tests {
             let outputs = cosines(pairs, f64::INFINITY, Output::Probit).outputs(&head, &seen).unwrap();
             assert!(outputs.squeeze_dim(0).equal(&zero_shot));
         }
-        let (_, some) = cosines(&pairs[..1], 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
-        let (_, all) = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap();
+        let some = cosines(&pairs[..1], 7.0, Output::Probit).gaussian(&head, &seen).unwrap().variance;
+        let all = cosines(&pairs, 7.0, Output::Probit).gaussian(&head, &seen).unwrap().variance;
         assert!((all - some).min().double_value(&[]) > 0.1, "the texts add to the variance");
     }
 

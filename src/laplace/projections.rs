@@ -60,9 +60,17 @@ impl Likelihood {
     }
 }
 
-/// Returns rows r, `[B·M, d]`, with Σ r rᵀ = Σ_b J_bᵀ Λ_b J_b, for embeddings `[B, d]`, the other side's directions times
-/// the logit scale, `others: [M, d]`, and the `bias` of the logits, `[M]` or one number.
-pub fn rows(embeddings: &Tensor, (others, bias): (&Tensor, &Tensor), likelihood: Likelihood) -> Tensor {
+/// The side of a zero-shot model that embeddings are compared with.
+#[derive(Clone, Copy)]
+struct Others<'a> {
+    /// The directions times the logit scale, `[M, d]`.
+    directions: &'a Tensor,
+    /// The bias of the logits, `[M]` or one number.
+    bias: &'a Tensor,
+}
+
+/// Returns rows r, `[B·M, d]`, with Σ r rᵀ = Σ_b J_bᵀ Λ_b J_b, for embeddings `[B, d]`.
+fn rows(embeddings: &Tensor, Others { directions: others, bias }: Others, likelihood: Likelihood) -> Tensor {
     let norms = embeddings.norm_scalaropt_dim(2.0, [-1], true);
     let units = embeddings / &norms;
     let logits = units.matmul(&others.tr()) + bias;
@@ -81,10 +89,10 @@ pub fn rows(embeddings: &Tensor, (others, bias): (&Tensor, &Tensor), likelihood:
 }
 
 /// Adds [`rows`] to a sum, a part of the embeddings at a time.
-fn add_rows(sum: &mut Sum, embeddings: &Tensor, others: (&Tensor, &Tensor), likelihood: Likelihood) {
+fn add_rows(sum: &mut Sum, embeddings: &Tensor, others: Others, likelihood: Likelihood) {
     /// The largest number of values in the rows that are held at once.
     const VALUES: i64 = 1 << 23;
-    let part = (VALUES / (others.0.numel() as i64).max(1)).max(1);
+    let part = (VALUES / (others.directions.numel() as i64).max(1)).max(1);
     for embeddings in embeddings.split(part, 0) {
         sum.add(&rows(&embeddings, others, likelihood));
     }
@@ -201,7 +209,7 @@ impl Fitter<'_, Settings> {
             let seen = self.see(layer, &batch?)?;
             let (inputs, gradients) = sums.get_or_insert_with(|| (dense(&seen.inputs), dense(&seen.embeddings)));
             inputs.add(&seen.inputs);
-            add_rows(gradients, &seen.embeddings, (&head.weight, &head.bias), likelihood);
+            add_rows(gradients, &seen.embeddings, Others { directions: &head.weight, bias: &head.bias }, likelihood);
             bar.inc(seen.embeddings.size()[0] as u64);
             kept.push(seen.embeddings);
         }
@@ -235,8 +243,9 @@ fn text_pair(head: &Head, texts: &Texts, images: &Tensor, likelihood: Likelihood
     let (mut inputs, mut gradients) = (dense(&texts.inputs), dense(&embeddings));
     inputs.add(&texts.inputs);
     for class in 0..head.classes() {
-        let (one, others) = (embeddings.narrow(0, class, 1), &units * scales.get(class));
-        gradients.add(&rows(&one, (&others, &head.bias.get(class)), likelihood));
+        let (one, directions) = (embeddings.narrow(0, class, 1), &units * scales.get(class));
+        let others = Others { directions: &directions, bias: &head.bias.get(class) };
+        gradients.add(&rows(&one, others, likelihood));
     }
     Ok(Pair { input: inputs.finish(1.0)?, gradient: gradients.finish(head.classes() as f64)? })
 }
@@ -299,13 +308,14 @@ mod tests {
         tch::manual_seed(5);
         for likelihood in [Likelihood::Softmax, Likelihood::Sigmoid] {
             let (embeddings, others, bias) = (random(&[6, 4]), random(&[5, 4]) * 2.0, random(&[5]));
-            let found = rows(&embeddings, (&others, &bias), likelihood);
+            let side = Others { directions: &others, bias: &bias };
+            let found = rows(&embeddings, side, likelihood);
             assert_eq!(found.size(), [30, 4]);
             let (found, expected) = (found.tr().matmul(&found), by_autograd(&embeddings, &others, &bias, likelihood));
             let difference = ((&found - &expected).abs().max() / expected.abs().max()).double_value(&[]);
             assert!(difference < 1e-12, "{likelihood:?}: {difference:e}");
             // A longer embedding has the same direction, so there is no curvature along it.
-            let along = rows(&embeddings.narrow(0, 0, 1), (&others, &bias), likelihood).matmul(&embeddings.get(0));
+            let along = rows(&embeddings.narrow(0, 0, 1), side, likelihood).matmul(&embeddings.get(0));
             assert!(along.abs().max().double_value(&[]) < 1e-12);
         }
     }
@@ -383,7 +393,8 @@ mod tests {
         let others = &texts / texts.norm_scalaropt_dim(2.0, [-1], true) * golden.number("log_scale").exp();
         let cases = [("clip", 0.0, Likelihood::Softmax), ("siglip", golden.number("bias"), Likelihood::Sigmoid)];
         for (model, bias, likelihood) in cases {
-            let found = rows(&images, (&others, &Tensor::from(bias)), likelihood);
+            let side = Others { directions: &others, bias: &Tensor::from(bias) };
+            let found = rows(&images, side, likelihood);
             near(&found.tr().matmul(&found), &golden.tensor(&format!("hessian/{model}")), 1e-11);
         }
     }

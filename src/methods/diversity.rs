@@ -34,7 +34,7 @@ pub fn diversity(logits: &Tensor, labels: &Tensor, volume: Volume) -> Result<Div
     let logits = logits.detach().to_kind(Kind::Double).set_requires_grad(true);
     let directions = with_grad(|| directions(&logits, labels));
     let (values, pulled) = no_grad(|| {
-        let (values, by_gram) = measured(&directions.matmul(&directions.transpose(1, 2)), volume);
+        let Volumes { values, by_gram } = measured(&directions.matmul(&directions.transpose(1, 2)), volume);
         // dv = ⟨M, dG⟩ with G = F Fᵀ and M symmetric, so dv = 2 ⟨M F, dF⟩.
         (values, by_gram.matmul(&directions) * 2.0)
     });
@@ -53,8 +53,14 @@ fn directions(logits: &Tensor, labels: &Tensor) -> Tensor {
     others / norms
 }
 
-/// Returns the volumes `[B]` of Gram matrices `[B, n, n]`, and their gradients M `[B, n, n]` with respect to them.
-fn measured(gram: &Tensor, volume: Volume) -> (Tensor, Tensor) {
+/// The volumes `[B]` of Gram matrices, and their gradients M `[B, n, n]` with respect to these.
+struct Volumes {
+    values: Tensor,
+    by_gram: Tensor,
+}
+
+/// Returns the volumes of Gram matrices `[B, n, n]`.
+fn measured(gram: &Tensor, volume: Volume) -> Volumes {
     let (values, vectors) = gram.linalg_eigh("L");
     let values = values.clamp_min(0.0);
     let (volumes, slopes) = match volume {
@@ -65,7 +71,7 @@ fn measured(gram: &Tensor, volume: Volume) -> (Tensor, Tensor) {
         }
     };
     let by_gram = (&vectors * slopes.unsqueeze(1)).matmul(&vectors.transpose(1, 2));
-    (volumes, by_gram)
+    Volumes { values: volumes, by_gram }
 }
 
 /// Returns Π_{j≠i} v_j in place of each v_i, for `[B, n]`. It is defined where some are 0.

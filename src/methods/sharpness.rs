@@ -141,12 +141,18 @@ struct Perturbed<'a> {
     inner: &'a mut dyn Objective,
 }
 
+/// The losses at theta, and the perturbed particles.
+struct Climbed {
+    losses: Tensor,
+    theta: Tensor,
+}
+
 impl Perturbed<'_> {
-    /// Returns the losses at theta, and the perturbed particles.
-    fn climb(&mut self, request: &Request) -> Result<(Tensor, Tensor)> {
+    /// Perturbs the particles of a request.
+    fn climb(&mut self, request: &Request) -> Result<Climbed> {
         let Request { theta, .. } = *request;
         let at = self.inner.evaluate(&Request { extra: Extra::None, ..*request })?.evaluation()?;
-        Ok((at.losses, theta + self.sharpness.perturbation(theta, &at.gradients)))
+        Ok(Climbed { losses: at.losses, theta: theta + self.sharpness.perturbation(theta, &at.gradients) })
     }
 }
 
@@ -155,7 +161,7 @@ impl Objective for Perturbed<'_> {
         let (Target::Losses, Extra::None | Extra::Squares | Extra::Mixing(_)) = (request.target, request.extra) else {
             return Err(request.refused("sharpness-aware steps take the gradients of losses at theta"));
         };
-        let (losses, moved) = self.climb(request)?;
+        let Climbed { losses, theta: moved } = self.climb(request)?;
         Ok(match self.inner.evaluate(&Request { theta: &moved, ..*request })? {
             Answer::Losses(found) => Evaluation { losses, ..found }.into(),
             Answer::Extended(found) => Extended { own: Evaluation { losses, ..found.own }, ..found }.into(),

@@ -133,13 +133,19 @@ impl Forward<'_> {
         let found = LayerGradients { x: flat(&tap.input), delta: flat(gradient) };
         let rows = found.delta.size()[2];
         let (b, shares) = (b.narrow(2, tap.from, rows), shares.narrow(1, self.slice.particle, self.slice.count));
-        let (by_a, by_b) = if found.worth_forming(a) {
+        let FactorGradients { by_a, by_b } = if found.worth_forming(a) {
             found.through_gradients(a, &b, &shares)
         } else {
             found.through_factors(a, &b, &shares)
         };
         self.mixing.add(block, tap.from, &by_a, &by_b);
     }
+}
+
+/// The gradients of A `[n, rank, in]` and Bᵀ `[n, rank, rows]` of n particles.
+struct FactorGradients {
+    by_a: Tensor,
+    by_b: Tensor,
 }
 
 /// The gradients G_j = δ_jᵀ x_j of the k particles of a forward pass, not formed.
@@ -161,9 +167,9 @@ impl LayerGradients {
         through_gradients < through_factors
     }
 
-    /// Returns the gradients of A `[n, rank, in]` and Bᵀ `[n, rank, rows]` for all n particles, given s c `[n, k]`. It
-    /// projects δ_j and x_j of each particle onto the factors of all particles.
-    fn through_factors(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
+    /// Returns the gradients of A and Bᵀ for all n particles, given s c `[n, k]`. It projects δ_j and x_j of each particle onto the
+    /// factors of all particles.
+    fn through_factors(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> FactorGradients {
         let (n, rank) = (a.size()[0], a.size()[1]);
         let (count, samples, rows) = (self.delta.size()[0], self.delta.size()[1], self.delta.size()[2]);
         let inputs = a.size()[2];
@@ -178,11 +184,11 @@ impl LayerGradients {
             _ => low_delta,
         };
         let by_a = low_delta.reshape([-1, n * rank]).tr().matmul(&x);
-        (by_a.view([n, rank, inputs]), by_b.view([n, rank, rows]))
+        FactorGradients { by_a: by_a.view([n, rank, inputs]), by_b: by_b.view([n, rank, rows]) }
     }
 
     /// Returns the same by definition: G_j, Φ_i and the chain rule, for some output rows at a time.
-    fn through_gradients(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
+    fn through_gradients(&self, a: &Tensor, b: &Tensor, shares: &Tensor) -> FactorGradients {
         /// The largest number of values in all G_j and Φ_i together.
         const VALUES: i64 = 1 << 24;
         let (n, inputs) = (a.size()[0], a.size()[2]);
@@ -198,7 +204,7 @@ impl LayerGradients {
             by_a += b.narrow(2, from, length).bmm(&mixed).to_kind(by_a.kind());
             by_b.narrow(2, from, length).copy_(&a.bmm(&mixed.transpose(1, 2)));
         }
-        (by_a, by_b)
+        FactorGradients { by_a, by_b }
     }
 }
 
@@ -221,11 +227,11 @@ mod tests {
         for shared in [1, count] {
             let used = LayerGradients { x: random(&[shared, samples, inputs]), delta: random(&[count, samples, rows]) };
             let (formed, direct) = (used.through_gradients(&a, &b, &shares), used.through_factors(&a, &b, &shares));
-            assert!(largest(&direct.0, &formed.0) < 1e-12 && largest(&direct.1, &formed.1) < 1e-12);
+            assert!(largest(&direct.by_a, &formed.by_a) < 1e-12 && largest(&direct.by_b, &formed.by_b) < 1e-12);
             let half = |tensor: &Tensor| tensor.to_kind(Kind::BFloat16);
             let used = LayerGradients { x: half(&used.x), delta: half(&used.delta) };
             let rough = used.through_gradients(&half(&a), &half(&b), &half(&shares));
-            assert!(largest(&rough.0, &formed.0) < 1e-2 && largest(&rough.1, &formed.1) < 1e-2);
+            assert!(largest(&rough.by_a, &formed.by_a) < 1e-2 && largest(&rough.by_b, &formed.by_b) < 1e-2);
         }
     }
 

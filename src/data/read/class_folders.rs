@@ -62,7 +62,7 @@ impl ClassFolders {
     }
 
     /// Reads the images of the class folders in `folder` that belong to a split, as [`draw`] divides them into
-    /// test images (`share`) and training images.
+    /// test images and training images.
     ///
     /// # Errors
     /// Fails like [`Self::load`].
@@ -70,12 +70,11 @@ impl ClassFolders {
         &self,
         folder: &Path,
         classes: &[String],
-        (share, seed): (f64, u64),
+        by: Draw,
         (split, request): (SplitName, &Request),
     ) -> Result<Split> {
         let mut listing = scan(folder, classes, &self.others())?;
-        let (test, train) = draw(&listing, folder, share, seed);
-        listing.select(if split == SplitName::Test { &test } else { &train });
+        listing.select(&draw(&listing, folder, by).of(split));
         self.files.load(listing, (split, &split.to_string()), request)
     }
 }
@@ -235,12 +234,31 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     listed.with_context(failed)
 }
 
-/// Returns the positions of the test images and of all others, ascending. Of each class the share nearest to `share` is
-/// drawn, but at least one image, and one is left.
+/// The share of each class that is drawn for testing, and the seed of the draw.
+#[derive(Clone, Copy)]
+pub struct Draw {
+    pub share: f64,
+    pub seed: u64,
+}
+
+/// The samples that are drawn for testing, and the others; both lists are sorted.
+pub struct Drawn {
+    pub test: Vec<u32>,
+    pub train: Vec<u32>,
+}
+
+impl Drawn {
+    /// Returns the samples of a split.
+    pub fn of(self, split: SplitName) -> Vec<u32> {
+        if split == SplitName::Test { self.test } else { self.train }
+    }
+}
+
+/// Draws test images. Of each class the share nearest to the one asked for is drawn, but at least one image, and one is left.
 ///
 /// The draw depends on the seed and on the path of each file below `root`, with the folder of its class. So it is the same
 /// on every machine and in any order of files, and a file that is added changes the place of few others.
-pub fn draw(listing: &Listing, root: &Path, share: f64, seed: u64) -> (Vec<u32>, Vec<u32>) {
+pub fn draw(listing: &Listing, root: &Path, Draw { share, seed }: Draw) -> Drawn {
     let classes = listing.labels.iter().copied().max().map_or(0, |last| last + 1);
     let mut is_test = vec![false; listing.paths.len()];
     for class in 0..classes {
@@ -250,7 +268,8 @@ pub fn draw(listing: &Listing, root: &Path, share: f64, seed: u64) -> (Vec<u32>,
         let count = wanted.max(1).min(own.len().saturating_sub(1));
         own[..count].iter().for_each(|at| is_test[*at] = true);
     }
-    (0..is_test.len() as u32).partition(|at| is_test[*at as usize])
+    let (test, train) = (0..is_test.len() as u32).partition(|at| is_test[*at as usize]);
+    Drawn { test, train }
 }
 
 /// Returns the SHA-256 of the seed and of the parts of a file's path below `root`.
@@ -278,7 +297,7 @@ mod tests {
     #[test]
     fn every_class_gives_its_share() {
         let files = listing("a", &[10, 3, 2, 1]);
-        let (test, train) = draw(&files, Path::new("a"), 0.2, 0);
+        let Drawn { test, train } = draw(&files, Path::new("a"), Draw { share: 0.2, seed: 0 });
         let count = |of: &[u32], class: u32| of.iter().filter(|at| files.labels[**at as usize] == class).count();
         assert_eq!([0, 1, 2, 3].map(|class| count(&test, class)), [2, 1, 1, 0], "a single image stays in training");
         assert_eq!([0, 1, 2, 3].map(|class| count(&train, class)), [8, 2, 1, 1]);
@@ -291,7 +310,7 @@ mod tests {
     /// ```
     #[test]
     fn the_draw_is_that_of_the_formula_whatever_the_root() {
-        let drawn = |root: &str| draw(&listing(root, &[10]), Path::new(root), 0.3, 7).0;
+        let drawn = |root: &str| draw(&listing(root, &[10]), Path::new(root), Draw { share: 0.3, seed: 7 }).test;
         assert_eq!(drawn("a"), [3, 5, 6]);
         assert_eq!(drawn("/somewhere/else"), drawn("a"));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{self, ClassFolders, TestPart};
+use crate::data::read::class_folders::{self, ClassFolders, Draw, TestPart};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -89,7 +89,7 @@ impl Dataset for ImageFolder {
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let folders = self.folders.turned(self.exif_orientation);
         if let Some((folder, share)) = self.drawn()?.filter(|_| split != SplitName::Val) {
-            let (classes, drawn) = (self.classes()?, (share, self.split_seed as u64));
+            let (classes, drawn) = (self.classes()?, Draw { share, seed: self.split_seed as u64 });
             return folders.load_drawn(&folder, &classes, drawn, (split, request));
         }
         folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)

@@ -8,7 +8,7 @@ use image::ImageFormat;
 
 use super::list;
 use crate::data::lines::Line;
-use crate::data::read::class_folders::{self, TestPart, draw, read_classes};
+use crate::data::read::class_folders::{self, Draw, TestPart, draw, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::json_lines::{Label, Pairs};
 use crate::data::read::splits::splits;
@@ -110,8 +110,8 @@ impl Parquet {
     fn drawn(&self, tables: &Tables, labels: &[u32], split: SplitName) -> Option<Vec<u32>> {
         let share = self.part(split).1?;
         let rows = Listing { paths: tables.row_names(), labels: labels.to_vec(), ..Listing::default() };
-        let (test, train) = draw(&rows, Path::new(""), share, self.split_seed as u64);
-        Some(if split == SplitName::Test { test } else { train })
+        let by = Draw { share, seed: self.split_seed as u64 };
+        Some(draw(&rows, Path::new(""), by).of(split))
     }
 
     fn texts(&self, tables: &Tables, column: &str, labels: &[u32], split: SplitName) -> Result<Split> {

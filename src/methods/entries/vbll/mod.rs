@@ -34,7 +34,7 @@ use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Reader, settings};
 use crate::subspace::geometry::Inputs;
 
-use spread::{Covariance, Spread};
+use spread::{Covariance, Size, Spread};
 
 mod spread;
 
@@ -92,7 +92,7 @@ impl Spec {
         let (classes, width) = (mean.size()[1] as f64, mean.size()[2] as f64);
         let weights = classes * width;
         let prior_std = self.prior_std.unwrap_or_else(|| (2.0 / width).sqrt());
-        let (trace, log_det) = spread.trace_and_log_det();
+        let Size { trace, log_det } = spread.size();
         let squares = over(&mean.square()) + trace;
         let kl = (squares / prior_std.powi(2) - weights + 2.0 * weights * prior_std.ln() - log_det) / 2.0;
         let log_noise = &spread.log_noise;

@@ -27,6 +27,18 @@ pub(super) struct Spread {
     pub factors: Option<Tensor>,
 }
 
+/// The trace of S and ln det S, `[n]` each.
+pub struct Size {
+    pub trace: Tensor,
+    pub log_det: Tensor,
+}
+
+/// The means and variances of logits, `[n, B, C]` each.
+pub struct Moments {
+    pub mean: Tensor,
+    pub variance: Tensor,
+}
+
 impl Spread {
     /// Returns the number of numbers of a particle beside ln s and ln σ.
     pub fn others(covariance: Covariance, rank: i64, head: Inputs) -> i64 {
@@ -64,28 +76,28 @@ impl Spread {
         }
     }
 
-    /// Returns the trace of S and ln det S, `[n]` each.
-    pub fn trace_and_log_det(&self) -> (Tensor, Tensor) {
+    /// Returns the size of S.
+    pub fn size(&self) -> Size {
         let Spread { log_std, columns, factors, .. } = self;
         let over = |t: &Tensor| t.flatten(1, -1).sum_dim_intlist([1i64].as_slice(), false, t.kind());
         let log_det = over(log_std) * 2.0;
         if let Some(factors) = factors {
-            return (over(&factors.square()), log_det);
+            return Size { trace: over(&factors.square()), log_det };
         }
         let trace = over(&(log_std * 2.0).exp()) + over(&columns.square());
         if columns.size()[1] == 0 {
-            return (trace, log_det);
+            return Size { trace, log_det };
         }
         // Of S = D + Uᵀ U with D = diag(s²), det S = det D · det(1 + U D⁻¹ Uᵀ).
         let scaled = (columns / log_std.exp().unsqueeze(1)).flatten(2, 3);
         let inner =
             scaled.matmul(&scaled.transpose(1, 2)) + Tensor::eye(columns.size()[1], (columns.kind(), columns.device()));
-        (trace, log_det + inner.logdet())
+        Size { trace, log_det: log_det + inner.logdet() }
     }
 
-    /// Returns the means and variances of the logits, `[n, B, C]` each, for features `[n, B, d]`, means `[n, C, d]` and a bias
+    /// Returns the moments of the logits for features `[n, B, d]`, means `[n, C, d]` and a bias
     /// `[n, C]`.
-    pub fn moments(&self, features: &Tensor, mean: &Tensor, bias: &Tensor) -> (Tensor, Tensor) {
+    pub fn moments(&self, features: &Tensor, mean: &Tensor, bias: &Tensor) -> Moments {
         let kind = features.kind();
         let logits = features.matmul(&mean.transpose(1, 2)) + bias.unsqueeze(1);
         let own = match &self.factors {
@@ -97,14 +109,14 @@ impl Spread {
         };
         let along = features.unsqueeze(1).matmul(&self.columns.transpose(2, 3));
         let shared = along.square().sum_dim_intlist([1i64].as_slice(), false, kind);
-        (logits, own + shared + (&self.log_noise * 2.0).exp().unsqueeze(1))
+        Moments { mean: logits, variance: own + shared + (&self.log_noise * 2.0).exp().unsqueeze(1) }
     }
 
     /// Returns the bound on the mean negative log-likelihood of each particle, `[n]`, for features `[n, B, d]`, labels `[n, B]`,
     /// means `[n, C, d]` and a bias `[n, C]`.
     pub fn bound(&self, inputs: &Outputs, mean: &Tensor, bias: &Tensor) -> Tensor {
         let Outputs { values: features, labels } = inputs;
-        let (logits, variance) = self.moments(features, mean, bias);
+        let Moments { mean: logits, variance } = self.moments(features, mean, bias);
         let at_label = logits.gather(2, &labels.unsqueeze(2), false).squeeze_dim(2);
         ((logits + variance / 2.0).logsumexp([2i64], false) - at_label).mean_dim(
             [1i64].as_slice(),

@@ -1,5 +1,6 @@
 //! The loss, its gradients and the steps beside the code of the authors.
 
+use super::super::spread::Moments;
 use super::*;
 use crate::base::golden::{self, Golden};
 
@@ -89,7 +90,7 @@ fn loss_and_gradients_are_those_of_the_authors_code() {
         golden::near(&look.losses.view([]), &number("bound"), 1e-13);
         // Their divergence is without its constant, which is that of the d C weights.
         golden::near(&(look.kl.view([]) + weights as f64 / 2.0), &number("kl"), 1e-12);
-        let (logits, variances) =
+        let Moments { mean: logits, variance: variances } =
             of.spread().moments(&of.inputs.values, &mean.unsqueeze(0), &Tensor::zeros([1, 4], tch::kind::DOUBLE_CPU));
         golden::near(&logits.squeeze_dim(0), &of.tensor("logits"), 1e-13);
         golden::near(&variances.squeeze_dim(0), &of.tensor("variances"), 1e-12);
@@ -122,7 +123,7 @@ fn a_dense_posterior_has_the_covariance_of_its_factors() {
     let covariance = factors.matmul(&factors.transpose(2, 3)).get(0);
     let marginal = covariance.diagonal(0, 1, 2).sqrt().reshape([-1]);
     golden::near(&std.get(0).narrow(0, 0, 24), &marginal, 1e-13);
-    let (trace, log_det) = of.spread().trace_and_log_det();
+    let Size { trace, log_det } = of.spread().size();
     golden::near(&trace, &covariance.diagonal(0, 1, 2).sum(Kind::Double).view([1]), 1e-12);
     golden::near(&log_det, &covariance.logdet().sum(Kind::Double).view([1]), 1e-12);
 
