@@ -18,7 +18,7 @@ use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
-use crate::data::batches::{Batch, SampleSet, in_order};
+use crate::data::batches::{Batch, SampleSet, Samples, in_order};
 use crate::data::order::replaced_labels;
 use crate::data::{Split, SplitName};
 use crate::laplace::jacobian_graph;
@@ -54,7 +54,7 @@ pub fn sensitivities(
     model: &Model,
     subspace: &dyn Subspace,
     posterior: &Posterior,
-    (set, indices): (&SampleSet, &[u32]),
+    Samples { set, indices }: Samples,
     bar: &ProgressBar,
 ) -> Result<Vec<Sensitivity>> {
     let Posterior::Gaussians { mean, std } = posterior else {
@@ -171,7 +171,8 @@ impl Sensitivities {
         let set = SampleSet::new(split.clone(), session.device, session.settings.workers)?;
         let bar = crate::base::logging::bar(trained_on.len() as u64, "images");
         let posterior = &opened.stored()?.posterior;
-        let mut found = sensitivities(&session.model, session.subspace()?, posterior, (&set, &trained_on), &bar)?;
+        let images = Samples { set: &set, indices: &trained_on };
+        let mut found = sensitivities(&session.model, session.subspace()?, posterior, images, &bar)?;
         bar.finish_and_clear();
         ensure!(
             found.iter().all(|one| one.sensitivity.is_finite()),

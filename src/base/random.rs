@@ -161,6 +161,13 @@ pub struct At {
     pub part: i64,
 }
 
+impl At {
+    /// Returns the places of the draws of a step: `samples` of them, each with noise of its own for every part of the batch.
+    pub fn of_step(step: i64, samples: i64, parts: usize) -> impl Iterator<Item = At> {
+        (0..samples).flat_map(move |sample| (0..parts as i64).map(move |part| At { step, sample, part }))
+    }
+}
+
 /// A source of noise.
 pub enum Noise {
     /// Noise that is a pure function of the place.

@@ -23,6 +23,13 @@ pub struct SampleSet {
     workers: usize,
 }
 
+/// Some samples of a set.
+#[derive(Clone, Copy)]
+pub struct Samples<'a> {
+    pub set: &'a SampleSet,
+    pub indices: &'a [u32],
+}
+
 /// The images of a test set.
 pub struct TestImages {
     pub set: SampleSet,

@@ -8,7 +8,7 @@ use super::memory::images_at_once;
 use super::pass::{Maps, Pass};
 use super::{Approximation, Curvature, Evidence, Fitted, Labels, Settings, Tuning};
 use crate::base::tensor::{guarded, host_f64, label_log_probabilities};
-use crate::data::batches::{Batch, SampleSet, in_order};
+use crate::data::batches::{Batch, Samples, in_order};
 use crate::model::Model;
 use crate::subspace::Subspace;
 
@@ -21,11 +21,10 @@ pub struct Fitter<'a, S> {
     pub model: &'a Model,
     pub subspace: &'a dyn Subspace,
     pub settings: S,
-    pub images: &'a SampleSet,
-    /// The indices of the training images.
-    pub train: &'a [u32],
-    /// The set of images from which some are held out, and the indices of these.
-    pub held_out: (&'a SampleSet, &'a [u32]),
+    /// The training images.
+    pub train: Samples<'a>,
+    /// The images that are held out.
+    pub held_out: Samples<'a>,
     pub batch_size: usize,
     pub seed: u64,
 }
@@ -40,7 +39,7 @@ impl Fitter<'_, Settings> {
         let maps = self.settings.parameters.maps(self.subspace)?;
         let (particles, classes) = (theta.size()[0], self.model.head.classes());
         self.settings.estimate(self.subspace, particles, classes)?;
-        let tunable = self.settings.tuning != Tuning::Validation || !self.held_out.1.is_empty();
+        let tunable = self.settings.tuning != Tuning::Validation || !self.held_out.indices.is_empty();
         ensure!(
             tunable,
             "method.laplace.tuning = \"validation\" needs held-out images: set data.*.validation, say to 0.1"
@@ -62,7 +61,7 @@ impl Fitter<'_, Settings> {
                 particle + 1,
                 evidence.at(precision),
                 evidence.log_likelihood,
-                1e3 * seconds / self.train.len() as f64
+                1e3 * seconds / self.train.indices.len() as f64
             );
             fitted.extend(one.particles.into_iter().map(|p| Approximation { precision, ..p }));
         }
@@ -77,9 +76,9 @@ impl Fitter<'_, Settings> {
         };
         let mut fit = Fit::new(maps, self.settings.shape, labels, theta.device());
         let mut log_likelihood = Tensor::zeros([1], (Kind::Double, theta.device()));
-        let bar = crate::base::logging::bar(self.train.len() as u64, "curvature");
+        let bar = crate::base::logging::bar(self.train.indices.len() as u64, "curvature");
         // The curvature needs one gradient per image at a time, a linearised prediction one per class.
-        for batch in self.batches(maps, (self.images, self.train), 1)? {
+        for batch in self.batches(maps, self.train, 1)? {
             let Batch { samples, labels } = batch?;
             guarded("laplace", ROOM_TO_FIT, || {
                 let images = self.model.preparation.prepare(&samples.for_all());
@@ -102,7 +101,7 @@ impl Fitter<'_, Settings> {
     pub fn batches<'b>(
         &self,
         maps: &Maps,
-        (images, indices): (&'b SampleSet, &[u32]),
+        Samples { set, indices }: Samples<'b>,
         gradients: i64,
     ) -> Result<Box<dyn Iterator<Item = Result<Batch>> + 'b>> {
         let most = images_at_once(maps, gradients, Kind::Double) as usize;
@@ -110,6 +109,6 @@ impl Fitter<'_, Settings> {
         let estimate = self.settings.estimate(self.subspace, 1, self.model.head.classes())?;
         let sizes = (self.batch_size.min(most).min(indices.len()), estimate.peak);
         let chunker = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
-        Ok(images.batches(in_order(indices, chunker.cut().images)))
+        Ok(set.batches(in_order(indices, chunker.cut().images)))
     }
 }

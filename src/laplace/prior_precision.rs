@@ -14,7 +14,7 @@ use super::variance::Projected;
 use super::{Evidence, Fitted, Output, Settings, Tuning};
 use crate::base::random::posterior_row;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
-use crate::data::batches::Batch;
+use crate::data::batches::{Batch, Samples};
 use crate::machine::Chunk;
 use crate::predict::{Members, Predictor, Rows};
 
@@ -86,12 +86,12 @@ impl Fitter<'_, Settings> {
                 Ok(())
             })?;
         }
-        host_f64(&(sums / self.held_out.1.len() as f64))
+        host_f64(&(sums / self.held_out.indices.len() as f64))
     }
 
     /// Returns the validation NLL at each τ, from the logits of draws of weights. Every τ uses the same noise.
     fn losses_of(&self, grid: &[f64], logits: impl Fn(f64) -> Result<Vec<f32>>) -> Result<Vec<f64>> {
-        let (images, indices) = self.held_out;
+        let Samples { set: images, indices } = self.held_out;
         let labels = indices.iter().map(|i| i64::from(images.split.labels[*i as usize]));
         let labels = Tensor::from_slice(&labels.collect::<Vec<_>>());
         let shape = [self.settings.samples as i64, indices.len() as i64, self.model.head.classes()];
@@ -115,7 +115,7 @@ impl Fitter<'_, Settings> {
     }
 
     fn held_out_logits(&self, members: Members) -> Result<Vec<f32>> {
-        let (images, indices) = self.held_out;
+        let Samples { set: images, indices } = self.held_out;
         Predictor::new(self.model, members, Chunk::Auto).all_logits(
             images,
             indices,

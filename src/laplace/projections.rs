@@ -30,7 +30,7 @@ use super::fit::Fitter;
 use super::{Approximation, Curvature, Evidence, Fitted, Output};
 use crate::base::random::some_of;
 use crate::base::tensor::{guarded, host_f64, mixture_log_probabilities};
-use crate::data::batches::{Batch, SampleSet, in_order};
+use crate::data::batches::{Batch, Samples, in_order};
 use crate::model::head::{Head, Texts};
 use crate::model::network::Graph;
 use crate::posterior::curvature::{Factor, Pair};
@@ -124,7 +124,7 @@ impl Fitter<'_, Settings> {
     /// Fails if there are fewer than two images, if the subspace has no projections, or if a curvature is not finite.
     pub fn fit(&self, theta: &Tensor) -> Result<Fitted> {
         let layer = self.subspace.projection().context("method.bayesvlm: write [subspace.projections]")?;
-        let images = &some_of(self.train, self.settings.images, self.seed);
+        let images = &some_of(self.train.indices, self.settings.images, self.seed);
         ensure!(
             images.len() > 1,
             "method.bayesvlm: {} training image: the curvature needs at least two images to tell apart",
@@ -135,7 +135,7 @@ impl Fitter<'_, Settings> {
             let pairs = self.pairs(layer, images)?;
             match (self.settings.pseudo_count, self.settings.prior_precision) {
                 (Some(count), Some(precision)) => Ok((gaussian(&pairs, count, precision), count)),
-                _ if !self.held_out.1.is_empty() => self.choose(layer, &pairs),
+                _ if !self.held_out.indices.is_empty() => self.choose(layer, &pairs),
                 (count, precision) => {
                     let count = count.unwrap_or(COUNT);
                     let precision = precision.map_or_else(|| most_evident(&pairs, count, theta), Ok)?;
@@ -155,10 +155,10 @@ impl Fitter<'_, Settings> {
     /// Returns the Gaussian with the lowest NLL of held-out images over [`COUNTS`] and [`PRECISIONS`], where the settings fix
     /// neither, and its pseudo-count. Draws of weights are judged by the probit approximation.
     fn choose(&self, layer: &'static str, pairs: &[Pair]) -> Result<(Approximation, f64)> {
-        let (images, indices) = self.held_out;
+        let Samples { set, indices } = self.held_out;
         let indices = &some_of(indices, self.settings.images, self.seed);
         let mut seen = Vec::new();
-        for batch in self.batches("held out", images, indices)? {
+        for batch in self.batches("held out", Samples { set, indices })? {
             let batch = batch?;
             seen.push((self.see(layer, &batch)?, batch.labels));
         }
@@ -205,7 +205,7 @@ impl Fitter<'_, Settings> {
         let head = &self.model.head;
         let (mut sums, mut kept): (Option<(Sum, Sum)>, Vec<Tensor>) = (None, Vec::new());
         let bar = crate::base::logging::bar(images.len() as u64, "curvature");
-        for batch in self.batches("bayesvlm", self.images, images)? {
+        for batch in self.batches("bayesvlm", Samples { set: self.train.set, indices: images })? {
             let seen = self.see(layer, &batch?)?;
             let (inputs, gradients) = sums.get_or_insert_with(|| (dense(&seen.inputs), dense(&seen.embeddings)));
             inputs.add(&seen.inputs);
@@ -227,11 +227,10 @@ impl Fitter<'_, Settings> {
     fn batches<'b>(
         &self,
         what: &str,
-        images: &'b SampleSet,
-        indices: &[u32],
+        Samples { set, indices }: Samples<'b>,
     ) -> Result<impl Iterator<Item = Result<Batch>> + 'b> {
         let chunker = self.model.plan(what, Graph::None, (self.batch_size.min(indices.len()), 0), ROOM)?;
-        Ok(images.batches(in_order(indices, chunker.cut().images)))
+        Ok(set.batches(in_order(indices, chunker.cut().images)))
     }
 }
 

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 use tch::Tensor;
 
-use crate::data::batches::SampleSet;
+use crate::data::batches::Samples;
 use crate::laplace::fit::Fitter;
 use crate::model::Model;
 use crate::posterior::{Output, Posterior};
@@ -22,13 +22,6 @@ pub enum Origin<'a> {
     Checkpoint,
 }
 
-/// Some samples of a set.
-#[derive(Clone, Copy)]
-pub struct Samples<'a> {
-    pub set: &'a SampleSet,
-    pub indices: &'a [u32],
-}
-
 /// The model and the samples with which a post-hoc method is fitted.
 pub struct Context<'a> {
     pub model: &'a Model,
@@ -44,16 +37,7 @@ impl<'a> Context<'a> {
     /// Returns what fits Gaussians with these settings.
     pub fn fitter<S>(&self, settings: S) -> Fitter<'a, S> {
         let Context { model, subspace, train, validation, batch_size, seed } = *self;
-        Fitter {
-            model,
-            subspace,
-            settings,
-            images: train.set,
-            train: train.indices,
-            held_out: (validation.set, validation.indices),
-            batch_size,
-            seed,
-        }
+        Fitter { model, subspace, settings, train, held_out: validation, batch_size, seed }
     }
 }
 

@@ -6,14 +6,14 @@ use tch::Tensor;
 
 use super::likelihood::Learner;
 use crate::base::small;
-use crate::data::batches::SampleSet;
+use crate::data::batches::{SampleSet, Samples};
 use crate::data::order::Holdout;
 use crate::data::overlap::{Overlap, Seen};
 use crate::data::{Split, contents};
 use crate::experiment::{Experiment, Schedule, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
-use crate::methods::post_hoc::{self, Samples};
+use crate::methods::post_hoc;
 use crate::model::Model;
 use crate::model::network::{HEAD, Network, block_of};
 use crate::session::{Session, TrainingImages};

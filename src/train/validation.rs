@@ -9,6 +9,7 @@ use super::context::{Context, Material, Rates};
 use super::particles::Particles;
 use super::progress::{EpochRow, Progress};
 use crate::analysis::sensitivity::sensitivities;
+use crate::data::batches::Samples;
 use crate::experiment::{Criterion, Selection, TrainSpec};
 use crate::machine::parallel::ProcessGroup;
 use crate::model::Model;
@@ -105,7 +106,7 @@ impl<'a> Validator<'a> {
             return Ok(None);
         }
         let posterior = particles.posterior();
-        let images = (train, &holdout.train[..count]);
+        let images = Samples { set: train, indices: &holdout.train[..count] };
         let found = sensitivities(self.model, self.subspace, &posterior, images, &ProgressBar::hidden())
             .context("train.loo_samples")?;
         Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))

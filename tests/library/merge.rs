@@ -4,7 +4,7 @@
 use crate::common;
 use crate::common::{Place, assert_has, cells, done, error_line, fixture, model, number, with};
 use bella::analysis::merge::squared_gradients;
-use bella::data::batches::{Batch, SampleSet, in_order};
+use bella::data::batches::{Batch, SampleSet, Samples, in_order};
 use bella::data::fields::{Fields, PIXELS};
 use bella::data::{Inputs, Packed, Split};
 use bella::laplace::curvature::Fit;
@@ -90,8 +90,8 @@ fn squared_gradients_are_the_diagonal_of_the_curvature() {
     }
     let Curvature::Diag(expected) = fit.finish().unwrap() else { panic!("diagonal") };
 
-    let draw =
-        |seed| squared_gradients(&model, &*subspace, &theta, (&set, &indices), &ProgressBar::hidden(), seed).unwrap();
+    let images = Samples { set: &set, indices: &indices };
+    let draw = |seed| squared_gradients(&model, &*subspace, &theta, images, &ProgressBar::hidden(), seed).unwrap();
     let draws: Vec<Tensor> = (0..300).map(draw).collect();
     let mean = Tensor::stack(&draws, 0).mean_dim([0i64].as_slice(), false, Kind::Double);
     let total = |t: &Tensor| t.sum(Kind::Double).double_value(&[]);

@@ -9,7 +9,7 @@ use super::{By, Contribution, Settings, merge};
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::SplitName;
-use crate::data::batches::{SampleSet, in_order};
+use crate::data::batches::{SampleSet, Samples, in_order};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::posterior::Posterior;
@@ -118,9 +118,10 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let set = SampleSet::new(split, session.device, session.settings.workers)?;
     let theta = opened.stored()?.posterior.theta();
     let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
+    let images = Samples { set: &set, indices: &indices };
     let of = |particle: i64| {
         let row = theta.narrow(0, particle, 1);
-        squared_gradients(&session.model, session.subspace()?, &row, (&set, &indices), &bar, experiment.seed)
+        squared_gradients(&session.model, session.subspace()?, &row, images, &bar, experiment.seed)
     };
     let rows = (0..theta.size()[0]).map(of).collect::<Result<Vec<_>>>()?;
     bar.finish_and_clear();
@@ -151,7 +152,7 @@ pub fn squared_gradients(
     model: &Model,
     subspace: &dyn Subspace,
     theta: &Tensor,
-    (set, indices): (&SampleSet, &[u32]),
+    Samples { set, indices }: Samples,
     bar: &ProgressBar,
     seed: u64,
 ) -> Result<Tensor> {

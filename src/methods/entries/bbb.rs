@@ -131,15 +131,13 @@ impl Bbb {
         let zeros = theta.zeros_like();
         let losses = zeros.select(1, 0).to_kind(Kind::Float);
         let mut sums = Sums { losses, gradients: zeros.copy(), products: zeros };
-        for sample in 0..samples {
-            for part in 0..objective.parts() {
-                let noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta);
-                let Evaluation { losses, gradients } =
-                    objective.losses_of_part(&(theta + deviations * &noise), part)?;
-                sums.losses += losses / samples as f64;
-                sums.products += noise * &gradients / samples as f64;
-                sums.gradients += gradients / samples as f64;
-            }
+        for at in At::of_step(self.steps, samples, objective.parts()) {
+            let noise = self.noise.draw(at, theta);
+            let Evaluation { losses, gradients } =
+                objective.losses_of_part(&(theta + deviations * &noise), at.part as usize)?;
+            sums.losses += losses / samples as f64;
+            sums.products += noise * &gradients / samples as f64;
+            sums.gradients += gradients / samples as f64;
         }
         Ok(sums)
     }

@@ -20,8 +20,9 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::some_of;
 use crate::base::tensor::mixture_log_probabilities;
+use crate::data::batches::Samples;
 use crate::machine::Chunk;
-use crate::methods::post_hoc::{Context, Origin, PostHoc, Samples};
+use crate::methods::post_hoc::{Context, Origin, PostHoc};
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::posterior::{Draws, Posterior, Predictive};
 use crate::predict::{Members, Predictor, Rows};

@@ -138,16 +138,13 @@ impl Vogn {
         let zeros = theta.zeros_like();
         let own = Evaluation { losses: zeros.select(1, 0).to_kind(Kind::Float), gradients: zeros.copy() };
         let mut sums = Extended { own, extra: zeros };
-        for sample in 0..samples {
-            for part in 0..objective.parts() {
-                let at = At { step: self.steps, sample, part: part as i64 };
-                let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
-                let request = Request::losses(&noisy).on_part(part).with(Extra::Squares);
-                let found = objective.evaluate(&request)?.extended()?;
-                sums.own.losses += found.own.losses / samples as f64;
-                sums.own.gradients += found.own.gradients / samples as f64;
-                sums.extra += found.extra / samples as f64;
-            }
+        for at in At::of_step(self.steps, samples, objective.parts()) {
+            let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
+            let request = Request::losses(&noisy).on_part(at.part as usize).with(Extra::Squares);
+            let found = objective.evaluate(&request)?.extended()?;
+            sums.own.losses += found.own.losses / samples as f64;
+            sums.own.gradients += found.own.gradients / samples as f64;
+            sums.extra += found.extra / samples as f64;
         }
         Ok(sums)
     }

@@ -184,9 +184,10 @@ impl Method for Blob {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let std = self.roots.square();
         let mut sums: Option<(Tensor, Tensor, Tensor)> = None;
-        for part in 0..objective.parts() {
-            let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &self.roots);
-            let found = self.at(theta, &spread(&self.columns, &(&std * &noise), theta), objective, part)?;
+        for at in At::of_step(self.steps, 1, objective.parts()) {
+            let noise = self.noise.draw(at, &self.roots);
+            let moved = spread(&self.columns, &(&std * &noise), theta);
+            let found = self.at(theta, &moved, objective, at.part as usize)?;
             let Evaluation { losses, gradients } = found.own;
             let products = take(&self.columns, &found.extra) * noise;
             sums = Some(match sums {

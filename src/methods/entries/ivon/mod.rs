@@ -191,23 +191,22 @@ impl Ivon {
     fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Averages> {
         let samples = self.spec.mc_samples;
         let mut sums: Option<Averages> = None;
-        for sample in 0..samples {
-            for part in 0..objective.parts() {
-                let mut noise = self.noise.draw(At { step: self.steps, sample, part: part as i64 }, theta) * deviations;
-                let (Evaluation { losses, gradients }, share) =
-                    (objective.losses_of_part(&(theta + &noise), part)?, objective.share(part));
-                let product = match self.spec.estimator {
-                    Estimator::Price => noise.g_mul_(&gradients),
-                    // The gradient of a part is already multiplied by its share.
-                    Estimator::Gradsq => gradients.square() / share,
-                };
-                sums = Some(match sums {
-                    None => Averages { losses, gradient: gradients, product },
-                    Some(Averages { losses: l, gradient: g, product: p }) => {
-                        Averages { losses: l + losses, gradient: g + gradients, product: p + product }
-                    }
-                });
-            }
+        for at in At::of_step(self.steps, samples, objective.parts()) {
+            let part = at.part as usize;
+            let mut noise = self.noise.draw(at, theta) * deviations;
+            let (Evaluation { losses, gradients }, share) =
+                (objective.losses_of_part(&(theta + &noise), part)?, objective.share(part));
+            let product = match self.spec.estimator {
+                Estimator::Price => noise.g_mul_(&gradients),
+                // The gradient of a part is already multiplied by its share.
+                Estimator::Gradsq => gradients.square() / share,
+            };
+            sums = Some(match sums {
+                None => Averages { losses, gradient: gradients, product },
+                Some(Averages { losses: l, gradient: g, product: p }) => {
+                    Averages { losses: l + losses, gradient: g + gradients, product: p + product }
+                }
+            });
         }
         let Some(Averages { losses, gradient, product }) = sums else { anyhow::bail!("ivon: a step without a sample") };
         let mean = |sum: Tensor| if samples == 1 { sum } else { sum / samples as f64 };

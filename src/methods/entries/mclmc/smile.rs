@@ -278,7 +278,8 @@ pub fn unit(rows: &Tensor) -> Tensor {
     rows / rows.norm_scalaropt_dim(2.0, [1], true).clamp_min(f64::from(f32::MIN_POSITIVE))
 }
 
-/// Turns a chain of constant speed: the part of an isokinetic step that changes the momentum, as blackjax computes it. It turns a direction by a share of a step of the size `step_size: [n, 1]`, and returns the change of the speed's own energy, `[n, 1]`.
+/// Turns a chain of constant speed: the part of an isokinetic step that changes the momentum, as blackjax computes it. A direction is turned
+/// by a share of a step of the size `step_size: [n, 1]`; the change of the speed's own energy, `[n, 1]`, is returned.
 pub fn turn(direction: &mut Tensor, gradient: &Tensor, step_size: &Tensor, share: f64) -> Tensor {
     let more = (gradient.size()[1] - 1).max(1) as f64;
     let kind = direction.kind();

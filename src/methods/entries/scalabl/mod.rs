@@ -252,11 +252,11 @@ impl Method for Scalabl {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         let [mean, std] = self.moments();
         let mut sums: Option<[Tensor; 4]> = None;
-        for part in 0..objective.parts() {
-            let noise = self.noise.draw(At { step: self.steps, sample: 0, part: part as i64 }, &mean) * &std;
+        for at in At::of_step(self.steps, 1, objective.parts()) {
+            let noise = self.noise.draw(at, &mean) * &std;
             let noisy = theta.copy();
             Scalabl::scale(&self.updates, &noisy, &(&noise / &mean + 1.0));
-            let Evaluation { losses, gradients } = objective.losses_of_part(&noisy, part)?;
+            let Evaluation { losses, gradients } = objective.losses_of_part(&noisy, at.part as usize)?;
             let gradients = gradients.copy();
             let along = Scalabl::along(&self.updates, &gradients, theta);
             let by_log_std = &along * &noise / &mean;
