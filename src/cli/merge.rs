@@ -67,7 +67,7 @@ pub struct SoupArgs {
     pub shared: ModelArgs,
 }
 
-/// The tests of one model that is made of several, or the files that it leaves as.
+/// The options of one model that is made of several: its tests, or the files that it is written into.
 #[derive(Args)]
 pub struct ModelArgs {
     #[command(flatten)]

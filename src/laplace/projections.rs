@@ -4,7 +4,7 @@
 //! |---|---|
 //! | g = P φ, h = Q ψ: embeddings of an image and of a text | what enters the head; [`Texts`] |
 //! | ĝ = g / ‖g‖, and the logits t ĝᵀ ĥ + b of a pair | t is the norm of a row of the head |
-//! | J = t Ĥ (I − ĝ ĝᵀ) / ‖g‖, the derivative of one image's logits over all texts with respect to g | [`rows`] |
+//! | J = t Ĥ (I − ĝ ĝᵀ) / ‖g‖, the derivative of one image's logits over all texts with respect to g | `rows` |
 //! | Λ = diag(p) − p pᵀ (CLIP), diag(σ (1 − σ)) for every pair (SigLIP) | [`Likelihood`] |
 //! | H = τ (Σ φ φᵀ) ⊗ (Σ Jᵀ Λ J) / n for P, over n images; likewise for Q, over the texts | [`Pair`] |
 //! | τ, the pseudo-count; λ, the prior's precision | `pseudo_count`, `prior_precision` |

@@ -1,5 +1,5 @@
-//! A whole training run: from its first step, or from where it was interrupted, to the posterior on disk; and its parts that are its
-//! own whether it trains alone or shares the passes of its steps with others.
+//! A whole training run: from its first step, or from where it was interrupted, to the posterior on disk. What is a run's own, whether
+//! it trains alone or shares the passes of its steps with others, is a [`Training`].
 
 use std::cell::Cell;
 use std::rc::Rc;
