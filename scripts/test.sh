@@ -12,25 +12,31 @@ if ! cargo nextest --version >/dev/null 2>&1; then
 fi
 (($#)) && exec cargo nextest run --locked "$@"
 
-# The unit tests take milliseconds each, and a process of its own would load libtorch for a third of a second before each of them. So processes of
-# one thread take a share of them each, since the random numbers that a test seeds are those of its process. The shares are the same on every
+# Most tests take milliseconds, and a process of its own would load libtorch for a third of a second before each of them. So processes of one
+# thread take a share of them each, since the random numbers that a test seeds are those of its process. The shares are the same on every
 # machine, so that a test meets the same ones before it.
 readonly SHARES=8
-unit_tests() {
-    local share
-    cargo test --locked --quiet --lib -- --list --format terse | sed -n 's/: test$//p' >"$lists/all"
-    [[ -s $lists/all ]] || return 1
-    for ((share = 0; share < SHARES; share++)); do
-        awk -v share="$share" -v shares="$SHARES" 'NR % shares == share' "$lists/all" >"$lists/$share"
+shared_tests() {
+    local target share
+    for target in "$@"; do
+        # shellcheck disable=SC2086 # a target is one or two words
+        cargo test --locked --quiet $target -- --list --format terse | sed -n 's/: test$//p' >"$lists/all"
+        [[ -s $lists/all ]] || return 1
+        for ((share = 0; share < SHARES; share++)); do
+            awk -v share="$share" -v shares="$SHARES" 'NR % shares == share' "$lists/all" >"$lists/$target $share"
+        done
     done
+    rm "$lists/all"
     export -f take_share
-    seq 0 $((SHARES - 1)) | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'take_share "$0/{}"' "$lists"
+    find "$lists" -type f -print0 | sort -z | xargs -0 -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'take_share "$0"' {}
 }
 
-# take_share LIST: passes the listed tests, and prints what they print when all have ended.
+# take_share LIST: passes the listed tests of the target in the list's name, and prints what they print when all have ended.
 take_share() {
-    local failed=0
-    xargs cargo test --locked --quiet --lib -- --exact --test-threads 1 <"$1" >"$1.log" 2>&1 || failed=1
+    local failed=0 target
+    target=$(basename "${1% *}")
+    # shellcheck disable=SC2086 # a target is one or two words
+    xargs cargo test --locked --quiet $target -- --exact --test-threads 1 <"$1" >"$1.log" 2>&1 || failed=1
     cat "$1.log"
     return "$failed"
 }
@@ -38,5 +44,5 @@ take_share() {
 cargo nextest run --locked --no-run
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
-unit_tests
-cargo nextest run --locked -E 'not kind(lib)'
+shared_tests --lib '--test library' '--test commands'
+cargo nextest run --locked -E 'not (kind(lib) | binary(library) | binary(commands))'

@@ -31,18 +31,22 @@ impl Likelihood<'_> {
         ensure!(self.model.network.written().is_some(), request.refused(OWN_FORWARD));
         ensure!(!self.passes.recompute, request.refused(RECOMPUTED));
         ensure!(self.magnified == 1.0, request.refused(MAGNIFIED));
-        let one = self.input.map(|t| t.narrow(0, 0, 1).narrow(1, 0, 1));
-        let names: Vec<&str> = self.model.prepared(&one)?.names().collect();
+        let one = self.model.prepared(&self.any_sample())?;
+        let names: Vec<&str> = one.names().collect();
         ensure!(names == [PIXELS], request.refused(NO_PIXELS));
         Ok(())
+    }
+
+    /// Returns a sample of zeros in the shape of those of the batch, of which a process of several may have none.
+    fn any_sample(&self) -> Input {
+        self.input.map(|t| Tensor::zeros([&[1, 1], &t.size()[2..]].concat(), (t.kind(), t.device())))
     }
 
     /// Returns the gradients for rows of theta and all samples of this process, `[k, b, D]`.
     pub(super) fn input_gradients_of(&self, theta: &Tensor) -> Result<Outputs> {
         let (layout, rows) = (self.subspace.layout(), theta.size()[0]);
         let labels = self.labels.expand([rows, -1], false);
-        let one = self.input.map(|t| t.narrow(0, 0, 1).narrow(1, 0, 1));
-        let width = self.model.prepared(&one)?.first().numel() as i64;
+        let width = self.model.prepared(&self.any_sample())?.first().numel() as i64;
         let all = Tensor::zeros([rows, self.labels.size()[1], width], (Kind::Float, theta.device()));
         let all = if self.model.kind == Kind::Double { all.to_kind(Kind::Double) } else { all };
         self.chunker.clamp(rows as usize);

@@ -304,6 +304,9 @@ fn mistakes_of_data_by_name_are_one_line_with_the_way_out() {
     };
     hub.put_data("org/notes", &[("notes.txt", b"x")]);
     refused("hf://org/notes", &["hf://org/notes: has neither tables (.parquet) nor tar archives", "KEY=ROOT"]);
+    let without =
+        ["has no tables of the configuration `plain_text` (.parquet) among its files (notes.txt)", "original files"];
+    refused("cifar10=hf://org/notes", &without);
     refused("hf://org/none", &["hf://datasets/org/none", "check the name"]);
     hub.put_data("org/cut", &[("train.parquet", b"PAR1, and no footer")]);
     refused("hf://org/cut", &["train.parquet: is damaged or no Parquet: fetch it again"]);

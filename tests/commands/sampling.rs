@@ -260,6 +260,20 @@ fn microcanonical_chains_begin_as_an_ensemble() {
     assert_has(&line, &["no state would be kept in 12 training steps", "lower start = 5 or every = 9"]);
 }
 
+/// Where the batches alone turn the directions, a chain goes on after a pause with the gradient, the noise and the size of steps that it had.
+#[test]
+fn chains_turned_by_batches_go_on_after_a_pause() {
+    for dynamics in ["smile", "psmile"] {
+        let mclmc = format!(
+            "[method.mclmc]\ndynamics = {dynamics:?}\nparticles = 2\ness = 32\nfit_steps = 1\ntune_steps = 0\nstart = 2\nevery = 1"
+        );
+        let place = place(&mclmc, "[optimizer.adamw]\nlr = 2e-3");
+        train_with_a_pause(&place);
+        // Two epochs of four steps, of which six are kept.
+        assert_eq!(cell(&place.results(), "", "members"), "12", "{dynamics}");
+    }
+}
+
 /// A Gaussian process by random features: trained, resumed, fitted, attacked; it does not leave.
 #[test]
 fn random_features_are_a_head() {

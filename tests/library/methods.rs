@@ -2,6 +2,8 @@
 //! within a bias that is stated; the same seed gives the same bits; the state survives a file; a gradient that is not a number
 //! is not swallowed; one particle and three work. A method joins by its registration; [`CLAIMS`] adds what it finds.
 
+use std::slice;
+
 use crate::common;
 use anyhow::Result;
 use bella::base::tensor_file::State;
@@ -104,6 +106,12 @@ struct Case {
 impl Case {
     fn new(key: &'static str, particles: i64, sets: &[&str]) -> Case {
         let entry = METHODS.iter().copied().find(|entry| entry.key == key).unwrap();
+        Case::of(BenchMethod { entry, variant: entry.bench.first().unwrap_or(&UNMEASURED) }, particles, sets)
+    }
+
+    fn of(method: BenchMethod, particles: i64, sets: &[&str]) -> Case {
+        let BenchMethod { entry, .. } = method;
+        let key = entry.key;
         let particles = if entry.particles == Particles::One { 1 } else { particles };
         let mut all: Vec<String> = vec!["train.schedule=constant".into()];
         if entry.update == bella::methods::Update::Optimizer {
@@ -115,7 +123,7 @@ impl Case {
         }));
         let choices = Choices {
             subspace: "full".into(),
-            method: BenchMethod { entry, variant: entry.bench.first().unwrap_or(&UNMEASURED) },
+            method,
             particles,
             batch_size: 4,
             rank: 1,
@@ -285,11 +293,22 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
     }
 }
 
-/// The methods that work on all columns alike. Those of low-rank factors or of a head have tests of their own beside them:
+/// The methods that work on all columns alike, in each variant that the bench measures. Those of low-rank factors or of a head have
+/// tests of their own beside them:
 /// `src/methods/entries/vbll/tests.rs` states the bias of VBLL's mean and variances.
-fn of_any_columns() -> impl Iterator<Item = &'static Entry> {
+fn of_any_columns() -> impl Iterator<Item = BenchMethod> {
     const WITH_TESTS_OF_THEIR_OWN: [&str; 6] = ["tfb", "blob", "scalabl", "imported", "vbll", "bayesvlm"];
-    METHODS.iter().copied().filter(|entry| !WITH_TESTS_OF_THEIR_OWN.contains(&entry.key))
+    let entries = METHODS.iter().copied().filter(|entry| !WITH_TESTS_OF_THEIR_OWN.contains(&entry.key));
+    entries.flat_map(|entry: &'static Entry| {
+        let variants = if entry.bench.is_empty() { slice::from_ref(&UNMEASURED) } else { entry.bench };
+        let alone = variants.iter().filter(|variant| !variant.asks_for_mixing);
+        alone.map(move |variant| BenchMethod { entry, variant })
+    })
+}
+
+/// The word of a method and its variant.
+fn word(method: BenchMethod) -> &'static str {
+    if method.variant.key.is_empty() { method.entry.key } else { method.variant.key }
 }
 
 /// The members of a posterior that a test compares.
@@ -308,12 +327,13 @@ fn step(method: &mut Box<dyn Method>, theta: &mut Tensor, gaussian: &mut Gaussia
 #[test]
 fn every_method_repeats_itself_and_goes_on_from_its_file() {
     let place = common::Place::new();
-    for entry in of_any_columns() {
+    for method in of_any_columns() {
+        let name = word(method);
         for particles in [1, 3] {
-            if entry.key == "ensemble" && particles == 1 {
+            if name == "ensemble" && particles == 1 {
                 continue; // It is refused: an ensemble has at least two.
             }
-            let case = Case::new(entry.key, particles, &[]);
+            let case = Case::of(method, particles, &[]);
             let run = || {
                 let (mut theta, mut method) = case.start();
                 step(&mut method, &mut theta, &mut Gaussian::new(), 8);
@@ -322,15 +342,15 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
             };
             let (whole, again) = (run(), run());
             let same = |a: &(Tensor, Tensor), b: &(Tensor, Tensor)| a.0.equal(&b.0) && a.1.equal(&b.1);
-            assert!(same(&whole, &again), "{}: the same seed gives other bits", entry.key);
-            assert!(whole.0.isfinite().all().int64_value(&[]) == 1, "{}", entry.key);
+            assert!(same(&whole, &again), "{name}: the same seed gives other bits");
+            assert!(whole.0.isfinite().all().int64_value(&[]) == 1, "{name}");
 
             let (mut theta, mut method) = case.start();
             step(&mut method, &mut theta, &mut Gaussian::new(), 5);
             let mut state = State::default();
             method.save(&mut state);
             state.put("theta", &theta);
-            let file = place.path(&format!("{}-{particles}.safetensors", entry.key));
+            let file = place.path(&format!("{name}-{particles}.safetensors"));
             state.write(&file).unwrap();
             let (mut theta, mut method) = case.start();
             let state = State::read(&file).unwrap();
@@ -338,7 +358,7 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
             method.load(&state).unwrap();
             step(&mut method, &mut theta, &mut Gaussian::new(), 3);
             let resumed = (theta.shallow_clone(), members(&method.posterior(&theta)));
-            assert!(same(&whole, &resumed), "{}: goes on otherwise after its file", entry.key);
+            assert!(same(&whole, &resumed), "{name}: goes on otherwise after its file");
         }
     }
 }
@@ -346,13 +366,13 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
 /// Training stops with an error where theta is not finite; so no method may keep it finite.
 #[test]
 fn a_gradient_that_is_not_a_number_is_never_swallowed() {
-    for entry in of_any_columns() {
-        let case = Case::new(entry.key, 3, &[]);
+    for method in of_any_columns() {
+        let (name, case) = (word(method), Case::of(method, 3, &[]));
         let (mut theta, mut method) = case.start();
         let mut gaussian = Gaussian { broken: 3, ..Gaussian::new() };
         let failed = (0..4).any(|_| method.step(&mut theta, &mut gaussian, 1.0).is_err());
         let row = theta.get(0).isfinite().all().int64_value(&[]);
-        assert!(failed || row == 0, "{}: goes on with finite particles", entry.key);
+        assert!(failed || row == 0, "{name}: goes on with finite particles");
     }
 }
 

@@ -266,7 +266,7 @@ fn results(setting: &Setting, objective: &mut dyn Objective) -> Vec<Tensor> {
         keep(objective.losses_of_part(&setting.theta, part).unwrap());
         keep(Evaluation { losses: Tensor::from(objective.share(part) as f32), gradients: Tensor::from(0f32) });
     }
-    for output in [Output::Logits, Output::Features] {
+    for output in [Output::Logits, Output::Features, Output::InputGradients] {
         let outputs = objective.outputs(&setting.theta, output).unwrap();
         let pulled = objective.pull_back(&setting.theta, output, &(&outputs.values * 0.3 + 0.1)).unwrap();
         keep(Evaluation { losses: outputs.values, gradients: pulled });

@@ -46,11 +46,23 @@ pub static ENTRY: Entry = Entry {
     update: Update::Optimizer,
     rows: RowsAre::Samples,
     particles: Particles::Any,
-    bench: &[Variant {
-        key: "mclmc",
-        sets: &["ess=1e6", "start=0", "every=1", "tune_steps=0", "step_size=0.01", "length=1"],
-        asks_for_mixing: false,
-    }],
+    bench: &[
+        Variant {
+            key: "mclmc",
+            sets: &["ess=1e6", "start=0", "every=1", "tune_steps=0", "step_size=0.01", "length=1"],
+            asks_for_mixing: false,
+        },
+        Variant {
+            key: "smile",
+            sets: &["dynamics=smile", "ess=1e6", "start=0", "every=1", "tune_steps=0", "step_size=0.01"],
+            asks_for_mixing: false,
+        },
+        Variant {
+            key: "psmile",
+            sets: &["dynamics=psmile", "ess=1e6", "start=0", "every=1", "tune_steps=0", "step_size=0.01"],
+            asks_for_mixing: false,
+        },
+    ],
     names: &[("full", "MCLMC"), ("low-rank", "Low-rank MCLMC")],
     names_of_many: &[("full", "MILE"), ("low-rank", "Low-rank MILE")],
     read: |reader, _| Box::new(Spec::read(reader)),
