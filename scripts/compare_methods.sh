@@ -167,17 +167,12 @@ all_methods() {
 
 # search METHOD: sets config= to the config with the lowest validation NLL.
 search() {
-    local log=$folder/search-$1.log axis set arguments=()
+    local axis set arguments=()
     settings "$1"
     for axis in "${over[@]}"; do arguments+=(--over "$axis"); done
     for set in "${own[@]}"; do arguments+=(--set "$set"); done
-    say "search of $1 over ${over[*]}"
-    run_logged "$log" "$bella" sweep configs/comparison.toml "$file" ${config_files[@]+"${config_files[@]}"} \
-        "${common[@]}" ${text_head[@]+"${text_head[@]}"} "${arguments[@]}" ${sets[@]+"${sets[@]}"} --set "seed=${seeds[0]}" --budget "$budget" --jobs "$jobs" \
-        --out "$out" ${device:+--device "$device"} ${passed[@]+"${passed[@]}"} ||
-        { say "the search of $1 failed: $(tail -n 1 "$log") [$log]" && return 1; }
-    config=$(sed -n 's/.*on the test split: bella train //p' "$log" | tail -n 1)
-    [[ -f $config ]] || { say "the search of $1 named no config [$log]" && return 1; }
+    search_by "$folder/search-$1.log" "$1 over ${over[*]}" configs/comparison.toml "$file" ${config_files[@]+"${config_files[@]}"} \
+        "${common[@]}" ${text_head[@]+"${text_head[@]}"} "${arguments[@]}" ${sets[@]+"${sets[@]}"} --set "seed=${seeds[0]}" --budget "$budget"
 }
 
 # train_arguments METHOD: searches, and sets arguments=(…), those of `bella train` for every seed, config= to the chosen config, and with it

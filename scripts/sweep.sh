@@ -236,6 +236,17 @@ run_logged() {
     return "$code"
 }
 
+# search_by LOG WHAT ARGUMENTS…: runs `bella sweep` with ARGUMENTS, and sets config= to the config that it chose.
+search_by() {
+    local log=$1 what=$2
+    shift 2
+    say "search of $what"
+    run_logged "$log" "$bella" sweep "$@" --jobs "$jobs" --out "$out" ${device:+--device "$device"} ${passed[@]+"${passed[@]}"} ||
+        { say "the search of $what failed: $(grep '^error' "$log" | tail -n 1) [$log]" && return 1; }
+    config=$(sed -n 's/.*on the test split: bella train //p' "$log" | tail -n 1)
+    [[ -f $config ]] || { say "the search of $what named no config [$log]" && return 1; }
+}
+
 # note_cost RUN BEGAN: notes the processor seconds of all commands of this shell so far, of which the last one trained RUN, in a file of the
 # run, unless the run was finished before the file BEGAN was made. What an interrupted command took is not counted.
 note_cost() {

@@ -144,9 +144,26 @@ fn the_comparison_averages_runs_of_one_config_alone() {
     assert!(accuracies.iter().zip([0.6, 0.7, 0.2]).all(|(found, mean)| (found - mean).abs() < 1e-12), "{accuracies:?}");
 }
 
+/// On any experiment: a search, a run of each method for the seed, and the differences from the first method.
+#[test]
+fn methods_are_compared_on_any_experiment() {
+    let place = Place::with_tiny();
+    let (config, out) = (place.path("tiny.toml"), place.path("results"));
+    let of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--images", "32", "--seeds", "1"];
+    let few = ["--methods", "lora bella-ensemble", "--rates", "1e-3,1e-2", "--budget", "2", "--device", "cpu"];
+    let output = sweep("compare_experiment", &[&of[..], &few, &ONE_THREAD].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_eq!(cells(&place.results(), "method"), ["map", "ensemble"]);
+    let table = bella::results::store::read(&place.path("results/differences.csv")).unwrap();
+    assert!(table.rows.len() >= 4 && cells(&table, "training_seed").iter().all(|seed| *seed == "1"));
+    assert!(cells(&table, "predictor")[0].contains("low-rank-ensemble-s1"));
+    let again = sweep("compare_experiment", &[&of[..], &few, &ONE_THREAD].concat());
+    assert!(again.status.success() && place.results().rows.len() == 2, "{}", messages(&again));
+}
+
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 12] = [
+    let cases: [(&str, &[&str], &str); 15] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -162,6 +179,13 @@ fn bad_usage_is_refused() {
         ),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--budget", "7"]].concat(), "error: --budget 7: at most 6"),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--dry-run"]].concat(), "error: --dry-run, --count"),
+        ("compare_experiment", &["--images", "9"], "error: --config is needed: an experiment"),
+        ("compare_experiment", &["--config", "x.toml"], "error: --images is needed: the number of training samples"),
+        (
+            "compare_experiment",
+            &["--config", "x.toml", "--images", "9", "--methods", "none"],
+            "error: --methods: there is no configs/methods/none.toml",
+        ),
         ("reproduce_table", &["9"], "error: 9: unknown table; known: 1, 2, 3"),
     ];
     for (script, arguments, message) in cases {

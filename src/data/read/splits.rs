@@ -69,7 +69,7 @@ fn joined(folder: &str, name: &str) -> String {
 /// the card alone is downloaded.
 ///
 /// # Errors
-/// Fails if the folder cannot be read, if a table of several is missing, or if a repository that is named has none of these tables: original
+/// Fails if the folder cannot be read, if a table of several is missing, or if a repository has none of the configuration that is named: original
 /// files are read from folders only.
 pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
     let (place, card) = match data_files(root)? {
@@ -86,20 +86,19 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
     for (split, tables) in &found {
         check_whole(root, split, tables)?;
     }
-    if let (Place::Names(names), true) = (&place, found.is_empty()) {
+    if let (Place::Names(names), Some(config), true) = (&place, config, found.is_empty()) {
         bail!("{}", without_tables(root, config, names));
     }
     Ok((!found.is_empty()).then_some(found))
 }
 
 /// Returns the error for a repository without the tables of a configuration.
-fn without_tables(root: &Path, config: Option<&str>, files: &[String]) -> String {
+fn without_tables(root: &Path, config: &str, files: &[String]) -> String {
     const SHOWN: usize = 3;
-    let of = config.map_or(String::new(), |config| format!(" of the configuration `{config}`"));
     let few = files.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     let more = if files.len() > SHOWN { ", …" } else { "" };
     format!(
-        "{}: has no tables{of} (.parquet) among its files ({few}{more}): name a repository that has them, or the folder of the original files",
+        "{}: has no tables of the configuration `{config}` (.parquet) among its files ({few}{more}): name a repository that has them, or the folder of the original files",
         root.display()
     )
 }

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Methods beside each other on any experiment: the learning rate of each by `bella sweep` on held-out samples, with as many trials for
+# each; then every seed is trained and evaluated, and the methods are compared image by image with the first of the list.
+# Run it again after anything: finished trials, cells and evaluations are skipped, interrupted ones continue.
+# A trap calls the last function, and functions set variables of those that call them.
+# shellcheck disable=SC2317
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/sweep.sh
+. scripts/sweep.sh
+
+usage() {
+    printf 'Usage: scripts/compare_experiment.sh --config FILE --images N [OPTIONS]\n
+  --methods LIST   files of configs/methods without their ending; the others are compared with the first
+                   (default: "lora bella-ensemble bella-svgd-weight ivon vbl")
+  --images N       training samples: the effective sample size of IVON is this or a hundred times as much
+  --rates LIST     learning rates that are searched (default: 1e-3,2e-3,4e-3,1e-2; IVON: ten times these)
+  --budget N       trials of each search, fewer where there are fewer settings (default: 6)
+  --condition NAME test set of the comparison, say "cartoon" (default: clean)
+  --eval COMMAND   a further evaluation of every run, say "eval --attack fgsm --epsilon 0.01"; repeat\n
+`bella-ensemble` and `vbl` are trained at the rate that `lora` has found, which is searched first.
+Prints statistics over the seeds and the differences, and writes the latter to OUT/differences.csv.\n\n%s\n' "$SWEEP_OPTIONS"
+}
+
+methods="lora bella-ensemble bella-svgd-weight ivon vbl" images='' rates=1e-3,2e-3,4e-3,1e-2 budget=6 condition=clean evaluations=()
+
+take_own_options() {
+    while (($#)); do
+        (($# > 1)) || refuse "$1: unknown argument, or it needs a value; --help tells what is known"
+        case $1 in
+        --methods) methods=$2 ;;
+        --images) images=$2 ;;
+        --rates) rates=$2 ;;
+        --budget) budget=$2 ;;
+        --condition) condition=$2 ;;
+        --eval) evaluations+=("$2") ;;
+        *) refuse "unknown argument \`$1\`; --help tells what is known" ;;
+        esac
+        shift 2
+    done
+    ((${#configs[@]})) || refuse "--config is needed: an experiment"
+    [[ -n $images ]] || refuse "--images is needed: the number of training samples"
+    whole images budget
+    numbers --rates "${rates//,/ }"
+    ((${#seeds[@]})) || seeds=(1 2 3)
+    local method
+    for method in $methods; do
+        [[ -f configs/methods/$method.toml ]] || refuse "--methods: there is no configs/methods/$method.toml"
+    done
+}
+
+# axes METHOD: sets over=(--over …), what is searched.
+axes() {
+    case $1 in
+    ivon*)
+        over=(--over "method.ivon.lr=$(awk -v rates="$rates" 'BEGIN { n = split(rates, all, ","); for (i = 1; i <= n; i++) printf "%s%g", (i > 1 ? "," : ""), 10 * all[i] }')"
+            --over "method.ivon.ess=$images,$((100 * images))")
+        ;;
+    *) over=(--over "optimizer.adamw.lr=$rates") ;;
+    esac
+}
+
+# search METHOD: sets config= to the config with the lowest loss of held-out samples.
+search() {
+    local over
+    axes "$1"
+    search_by "$folder/search-$1.log" "$1 ${over[*]}" "${experiment[@]}" "configs/methods/$1.toml" ${sets[@]+"${sets[@]}"} "${over[@]}" --set "seed=${seeds[0]}" --budget "$budget"
+}
+
+# add_method METHOD: searches, and adds a cell for every seed.
+add_method() {
+    local config rate file files=()
+    case $1 in
+    bella-ensemble | vbl)
+        search lora || return 1
+        rate=$(sed -n '/^\[optimizer.adamw\]/,$s/^lr = //p' "$config" | head -n 1)
+        for file in "${experiment[@]}" "configs/methods/$1.toml"; do files+=(--config "$file"); done
+        cell "$1" "${files[@]}" --set "optimizer.adamw.lr=$rate"
+        ;;
+    *)
+        search "$1" || return 1
+        cell "$1" --config "$config"
+        ;;
+    esac
+}
+
+# compare: the differences of all methods from the first, seed by seed.
+compare() {
+    local method seed others head=yes
+    : >"$out/differences.csv"
+    for seed in "${seeds[@]}"; do
+        others=()
+        for method in $methods; do others+=("$(sed -n 's/^run: //p' "$folder/$method-s$seed.log" | grep / | tail -n 1)"); done
+        "$bella" compare "${others[@]}" --condition "$condition" --average pm --out "$out"
+        "$bella" compare "${others[@]}" --condition "$condition" --average pm --out "$out" --csv |
+            if [[ $head ]]; then sed '1s/^/training_seed,/; 2,$s/^/'"$seed"',/'; else sed "1d; s/^/$seed,/"; fi >>"$out/differences.csv"
+        head=''
+    done
+}
+
+stop_search() {
+    [[ -z ${child:-} ]] || kill -TERM "$child" 2>/dev/null
+    wait
+    say "stopped; the same command goes on"
+    exit 130
+}
+
+# One function, so that this file may change while it runs.
+main() {
+    take_options "$@"
+    take_own_options ${rest[@]+"${rest[@]}"}
+    [[ $action == run && -z $rehearse ]] || refuse "--dry-run, --count, --rehearse: cells follow from searches, which only a run makes"
+    folder=$out/sweeps/experiment
+    mkdir -p "$folder"
+    trap stop_search INT TERM
+    # The chosen configs have what these have, and the methods' own settings come after them.
+    local experiment=() file method evaluation words at
+    for file in "${configs[@]}"; do [[ $file == --config ]] || experiment+=("$file"); done
+    configs=()
+    for method in $methods; do add_method "$method"; done
+    for evaluation in ${evaluations[@]+"${evaluations[@]}"}; do
+        read -ra words <<<"$evaluation"
+        for ((at = 0; at < ${#cell_names[@]}; at++)); do cell_evals[at]+="$(quoted "${words[@]}")"$'\n'; done
+    done
+    run_cells experiment
+    "$bella" report "$out" --seeds
+    compare
+}
+
+main "$@"
