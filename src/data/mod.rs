@@ -46,7 +46,7 @@ pub use fingerprint::Fingerprint;
 pub use images::{Files, Images, Packed};
 pub use questions::{Answers, Learnt, Questions, Spelled};
 pub use request::Request;
-pub use resize::Interpolation;
+pub use resize::{Interpolation, Pixels, resize_pixels};
 pub use sets::{DATASETS, entry};
 pub use small::{Sizes, SmallSet};
 pub use split::{Corrupt, Groups, Inputs, Medium, Split, SplitName};

@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result};
 use fast_image_resize as fir;
-use fir::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fir::images::{TypedImage, TypedImageRef};
+use fir::pixels::{InnerPixel, U8x3};
+use fir::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 use image::RgbImage;
 
 use crate::schema::words;
@@ -56,12 +58,41 @@ pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpo
     let rows = last - first;
     let row = 3 * width as usize;
     let raw = image.as_raw().get(first as usize * row..last as usize * row).context("an image without pixels")?;
-    let source = fir::images::ImageRef::new(width, rows, raw, PixelType::U8x3)?;
-    let full = [across.start, 0.0, across.length, f64::from(rows)];
-    let between = pass(&source, (window.width, rows), full, filter)?;
+    let pass = |source: Pixels, to, [left, top, w, h]: [f64; 4]| {
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter.filter())).use_alpha(false);
+        resize_pixels::<U8x3>(source, to, &options.crop(left, top, w, h))
+    };
+    // Only one side differs in a pass, so only one axis is filtered.
+    let half = (window.width, rows);
+    let source = Pixels { pixels: raw, size: (width, rows) };
+    let between = pass(source, half, [across.start, 0.0, across.length, f64::from(rows)])?;
     let full = [0.0, down.start - f64::from(first), f64::from(window.width), down.length];
-    let pixels = pass(&between, (window.width, window.height), full, filter)?.into_vec();
+    let pixels = pass(Pixels { pixels: &between, size: half }, (window.width, window.height), full)?;
     RgbImage::from_raw(window.width, window.height, pixels).context("resizing gave fewer pixels than asked")
+}
+
+/// The bytes of an image, row by row, and its width and height.
+#[derive(Clone, Copy)]
+pub struct Pixels<'a> {
+    pub pixels: &'a [u8],
+    pub size: (u32, u32),
+}
+
+/// Returns the bytes of an image of pixels `P` at another size. The type of the pixels is named, since the crate compiles its filters for all
+/// thirteen types otherwise, a seventh of the whole program.
+///
+/// # Errors
+/// Fails if the bytes do not match the size, or if the options leave the image.
+pub fn resize_pixels<P: PixelTrait + InnerPixel>(
+    source: Pixels,
+    (width, height): (u32, u32),
+    options: &ResizeOptions,
+) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; width as usize * height as usize * P::size()];
+    let view = TypedImageRef::<P>::from_buffer(source.size.0, source.size.1, source.pixels)?;
+    let mut target = TypedImage::<P>::from_buffer(width, height, &mut bytes)?;
+    Resizer::new().resize_typed(&view, &mut target, options)?;
+    Ok(bytes)
 }
 
 /// The stretch of the source that a window of the target covers along one axis, in source pixels.
@@ -85,18 +116,4 @@ impl Line {
         let first = (self.start - reach).floor().max(0.0) as u32;
         (first, ((self.start + self.length + reach).ceil() as u32).min(count))
     }
-}
-
-/// Resizes the part `[left, top, width, height]` of `source` to a new size. Only one side differs, so only one axis is
-/// filtered.
-fn pass<'a>(
-    source: &impl fir::IntoImageView,
-    (width, height): (u32, u32),
-    [left, top, w, h]: [f64; 4],
-    filter: Interpolation,
-) -> Result<fir::images::Image<'a>> {
-    let mut target = fir::images::Image::new(width, height, PixelType::U8x3);
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter.filter())).use_alpha(false);
-    Resizer::new().resize(source, &mut target, &options.crop(left, top, w, h))?;
-    Ok(target)
 }

@@ -5,10 +5,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use fast_image_resize as fir;
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use image::RgbImage;
 
 use crate::base::files::write_atomic;
+use crate::data::{Pixels, resize_pixels};
 use crate::plot::text::{BOLD, shorten, wrap};
 use crate::plot::{Canvas, INK, MUTED, Side, Style, raster};
 
@@ -170,19 +172,19 @@ impl Tile {
         let found = self.pixels.len();
         ensure!(needed > 0 && found == needed, "contact sheet: {found} bytes for an image of 3 x {height} x {width}");
         let plane = height * width;
-        let colors = (0..plane).flat_map(|i| [i, plane + i, 2 * plane + i]).map(|at| self.pixels[at]).collect();
+        let colors: Vec<u8> =
+            (0..plane).flat_map(|i| [i, plane + i, 2 * plane + i]).map(|at| self.pixels[at]).collect();
         let longer = height.max(width);
         let fit = |side: usize| ((side * square / longer) as u32).max(1);
         let algorithm = match longer <= square / 2 {
-            true => fir::ResizeAlg::Nearest,
-            false => fir::ResizeAlg::Convolution(fir::FilterType::CatmullRom),
+            true => ResizeAlg::Nearest,
+            false => ResizeAlg::Convolution(FilterType::CatmullRom),
         };
-        let full = fir::images::Image::from_vec_u8(width as u32, height as u32, colors, fir::PixelType::U8x3)?;
-        let mut small = fir::images::Image::new(fit(width), fit(height), fir::PixelType::U8x3);
-        let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
-        fir::Resizer::new().resize(&full, &mut small, &options)?;
-        let size = (small.width(), small.height());
-        RgbImage::from_raw(size.0, size.1, small.into_vec()).context("contact sheet: a thumbnail lacks pixels")
+        let options = ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
+        let full = Pixels { pixels: &colors, size: (width as u32, height as u32) };
+        let size = (fit(width), fit(height));
+        let small = resize_pixels::<U8x3>(full, size, &options)?;
+        RgbImage::from_raw(size.0, size.1, small).context("contact sheet: a thumbnail lacks pixels")
     }
 }
 

@@ -1,11 +1,13 @@
 //! Digital corruptions: fewer pixels and JPEG compression.
 
 use anyhow::{Context, Result};
-use fast_image_resize as fir;
+use fast_image_resize::pixels::U8;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use image::codecs::jpeg::JpegEncoder;
 use image::{ExtendedColorType, ImageFormat};
 
 use super::picture::{Corruption, Picture};
+use crate::data::{Pixels, resize_pixels};
 
 pub static PIXELATE: Corruption = Corruption {
     key: "pixelate",
@@ -22,18 +24,12 @@ pub static JPEG: Corruption = Corruption {
 fn pixelate(picture: &mut Picture, share: f64) -> Result<()> {
     let less = |side: usize| ((side as f64 * share) as u32).max(1);
     let (height, width) = (picture.height, picture.width);
-    let plane_of = |w: u32, h: u32| fir::images::Image::new(w, h, fir::PixelType::U8);
-    let mean = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(fir::FilterType::Box));
-    let repeat = fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Nearest);
-    let mut resizer = fir::Resizer::new();
+    let mean = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Box));
+    let repeat = ResizeOptions::new().resize_alg(ResizeAlg::Nearest);
+    let (full, small) = ((width as u32, height as u32), (less(width), less(height)));
     for plane in picture.pixels.chunks_exact_mut(height * width) {
-        let (w, h) = (width as u32, height as u32);
-        let full = fir::images::Image::from_vec_u8(w, h, plane.to_vec(), fir::PixelType::U8)?;
-        let mut small = plane_of(less(width), less(height));
-        let mut back = plane_of(w, h);
-        resizer.resize(&full, &mut small, &mean)?;
-        resizer.resize(&small, &mut back, &repeat)?;
-        plane.copy_from_slice(back.buffer());
+        let few = resize_pixels::<U8>(Pixels { pixels: plane, size: full }, small, &mean)?;
+        plane.copy_from_slice(&resize_pixels::<U8>(Pixels { pixels: &few, size: small }, full, &repeat)?);
     }
     Ok(())
 }
