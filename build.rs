@@ -26,10 +26,11 @@ fn main() {
 /// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 5] = [
+    const SOURCES: [&str; 6] = [
         "src/machine/fused/fused.cpp",
         "src/machine/gpu_memory.cpp",
         "src/machine/linear_kernels.cpp",
+        "src/machine/packed.cpp",
         "src/machine/quantised/quantised.cpp",
         "src/machine/workers.cpp",
     ];

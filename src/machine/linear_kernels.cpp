@@ -1,5 +1,6 @@
-// Linear layers of f32 matrices by oneDNN, which libtorch contains, for linear_kernels.rs: libtorch itself sends such products to
-// MKL, which does not use AVX-512 on processors that are not Intel's. Gradients are products of the same kind.
+// Linear layers by oneDNN, which libtorch contains, for linear_kernels.rs. Of f32 matrices libtorch itself sends such products to
+// MKL, which does not use AVX-512 on processors that are not Intel's; of bf16 matrices it sends them to oneDNN, but copies the bias to each
+// row first, and packs the weight at every product. Gradients are products of the same kind.
 
 // Only the operators that are named here are declared: all of them would take most of the time that this file takes to compile.
 #define AT_PER_OPERATOR_HEADERS
@@ -9,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
@@ -18,12 +20,25 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+namespace {
+
+// Whether a matrix of bf16 is one whose rows lie in memory. By the transpose of one libtorch's own call multiplies faster.
+bool has_rows(const Tensor& weight) { return weight.stride(1) == 1; }
+
+}  // namespace
+
 Tensor bella_product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+    if (x.scalar_type() == at::kBFloat16 && !weight.is_mkldnn() && !has_rows(weight)) return at::linear(x, weight, bias);
     using Signature = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, std::string_view,
                              c10::List<std::optional<at::Scalar>>, std::optional<std::string_view>);
     static const auto linear =
         c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Signature>();
     return linear.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+Tensor bella_frozen_product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+    const bool packs = weight.scalar_type() == at::kBFloat16 && has_rows(weight);
+    return bella_product(x, packs ? bella_packed(weight) : weight, bias);
 }
 
 namespace {
@@ -35,13 +50,14 @@ struct Linear : torch::autograd::Function<Linear> {
         context->save_for_backward({weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor()});
         context->saved_data["bias_axes"] = bias ? bias->dim() : 0;
         const auto particles = x.size(0);
+        const auto product = weight.requires_grad() ? bella_product : bella_frozen_product;
         const auto bias_of = [&](int64_t particle) {
             return bias && bias->dim() == 2 ? std::optional<Tensor>(bias->select(0, particle)) : bias;
         };
-        if (particles == 1) return bella_product(x.select(0, 0), weight.select(0, 0), bias_of(0)).unsqueeze(0);
+        if (particles == 1) return product(x.select(0, 0), weight.select(0, 0), bias_of(0)).unsqueeze(0);
         auto y = at::empty({particles, x.size(1), weight.size(1)}, x.options());
         for (int64_t particle = 0; particle < particles; ++particle) {
-            y.select(0, particle).copy_(bella_product(x.select(0, particle), weight.select(0, particle), bias_of(particle)));
+            y.select(0, particle).copy_(product(x.select(0, particle), weight.select(0, particle), bias_of(particle)));
         }
         return y;
     }

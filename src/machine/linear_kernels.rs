@@ -1,8 +1,10 @@
-//! Linear layers of f32 matrices on the CPU.
+//! Linear layers of f32 and bf16 matrices on the CPU.
 //!
-//! libtorch computes them by MKL, which leaves AVX-512 unused on processors that are not Intel's. On such a processor they are
+//! libtorch computes those of f32 by MKL, which leaves AVX-512 unused on processors that are not Intel's. On such a processor they are
 //! computed by oneDNN, which libtorch contains as well, in about half the time (`results/speed.md`). Both sum in f32; the
-//! results differ by rounding.
+//! results differ by rounding. Those of bf16 libtorch computes by oneDNN, too; called directly, it adds the bias by itself, and a frozen
+//! matrix is packed for it once and not at every product. The results are the same to the bit, but for inputs whose rows do not follow each
+//! other: of these libtorch rounds sums before it adds the bias.
 
 use std::ffi::c_char;
 use std::sync::LazyLock;
@@ -28,7 +30,7 @@ unsafe extern "C" {
 
 /// Returns `x Wᵀ + b` for `x: [p, M, in]`, `weight: [out, in]` and `bias: [out]`: `[p, M, out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    if !of_onednn(x, weight) {
+    if !of_onednn(x, weight) && !is_frozen_bf16(x, weight) {
         return x.linear(weight, bias);
     }
     let size = x.size();
@@ -50,35 +52,61 @@ pub fn linear_per_particle(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
     }
 }
 
-/// Returns whether a layer is computed by oneDNN.
+/// Returns whether a layer of f32 is computed by oneDNN.
 fn of_onednn(x: &Tensor, weight: &Tensor) -> bool {
     let shape = weight.size();
-    is_plain(weight) && by_onednn(x, shape.iter().rev().take(2).product())
+    let of_f32 = [x, weight].into_iter().all(|tensor| tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
+    of_f32 && by_onednn(x, shape.iter().rev().take(2).product())
 }
 
-/// Returns whether a layer with so many weights of the type of its input is computed by oneDNN.
+/// Returns whether a layer of bf16, whose weight is not trained, is computed by oneDNN without libtorch's way to it.
+fn is_frozen_bf16(x: &Tensor, weight: &Tensor) -> bool {
+    let of_bf16 = [x, weight].into_iter().all(|tensor| tensor.kind() == Kind::BFloat16);
+    of_bf16 && !weight.requires_grad() && by_onednn(x, weight.numel() as i64)
+}
+
+/// Returns whether oneDNN is called for a layer with so many weights of the type of its input.
 pub(super) fn by_onednn(x: &Tensor, weights: i64) -> bool {
     // SAFETY: it takes nothing and lets no exception out.
-    static PAYS: LazyLock<bool> = LazyLock::new(|| mkl_leaves_avx512_unused() && unsafe { bella_has_onednn() });
-    is_plain(x) && weights >= LEAST_WEIGHTS && x.numel() > 0 && *PAYS
-}
-
-/// Returns whether a tensor is one of f32 on the CPU.
-fn is_plain(tensor: &Tensor) -> bool {
-    tensor.device() == Device::Cpu && tensor.kind() == Kind::Float
+    static HAS: LazyLock<bool> = LazyLock::new(|| unsafe { bella_has_onednn() });
+    let pays = match x.kind() {
+        Kind::Float => *HAS && mkl_leaves_avx512_unused(),
+        Kind::BFloat16 => *HAS && multiplies_bf16(),
+        _ => false,
+    };
+    pays && x.device() == Device::Cpu && weights >= LEAST_WEIGHTS && x.numel() > 0
 }
 
 /// Returns whether this is a processor with AVX-512 on which MKL does not use it.
 #[cfg(target_arch = "x86_64")]
 fn mkl_leaves_avx512_unused() -> bool {
-    let maker = std::arch::x86_64::__cpuid(0);
-    let is_amd = [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD";
-    is_amd && is_x86_feature_detected!("avx512f")
+    is_amd() && is_x86_feature_detected!("avx512f")
+}
+
+/// Returns whether this is a processor of that maker with AVX-512's products of bf16: others have not been measured.
+#[cfg(target_arch = "x86_64")]
+fn multiplies_bf16() -> bool {
+    is_amd() && is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_amd() -> bool {
+    static IS_AMD: LazyLock<bool> = LazyLock::new(|| {
+        let maker = std::arch::x86_64::__cpuid(0);
+        [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+    });
+    *IS_AMD
 }
 
 /// Returns false: other processors have not been measured.
 #[cfg(not(target_arch = "x86_64"))]
 fn mkl_leaves_avx512_unused() -> bool {
+    false
+}
+
+/// Returns false: other processors have not been measured.
+#[cfg(not(target_arch = "x86_64"))]
+fn multiplies_bf16() -> bool {
     false
 }
 
@@ -152,6 +180,48 @@ mod tests {
             &x.sum_dim_intlist([1i64].as_slice(), true, None::<Kind>).expand([3, 16, -1], false)
         ));
         assert!(!onednn(&x, &weight.detach().narrow(0, 0, 1), None).requires_grad());
+    }
+
+    fn draw_bf16(shape: &[i64]) -> Tensor {
+        draw(shape).detach().to_kind(Kind::BFloat16)
+    }
+
+    #[test]
+    fn frozen_layers_of_bf16_and_their_gradients_are_those_of_libtorch_to_the_bit() {
+        tch::manual_seed(2);
+        let (all, bias) = (draw_bf16(&[200, 130]), draw_bf16(&[200]));
+        let x = draw_bf16(&[2, 37, 130]).set_requires_grad(true);
+        let all_of = |y: Tensor| {
+            let gradient = Tensor::run_backward(&[(&y * &y).sum(Kind::Float)], &[&x], false, false).remove(0);
+            [y, gradient]
+        };
+        for (start, rows) in [(0, 200), (32, 150)] {
+            let (weight, bias) = (all.narrow(0, start, rows), bias.narrow(0, start, rows));
+            let plain = [all_of(x.linear(&weight, Some(&bias))), all_of(x.linear(&weight, None::<&Tensor>))];
+            // The first product by a matrix packs it, the second has it packed.
+            for time in 0..2 {
+                let found = [all_of(linear(&x, &weight, Some(&bias))), all_of(linear(&x, &weight, None))];
+                let pairs = found.iter().flatten().zip(plain.iter().flatten());
+                assert!(pairs.into_iter().all(|(found, plain)| found.equal(plain)), "time {time}, rows from {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_packed_matrix_is_forgotten_when_it_changes_or_ends() {
+        tch::manual_seed(3);
+        let x = draw_bf16(&[1, 20, 128]);
+        let is_plain = |weight: &Tensor| linear(&x, weight, None).equal(&x.linear(weight, None::<&Tensor>));
+        let mut weight = draw_bf16(&[128, 128]);
+        for _ in 0..3 {
+            assert!((0..3).all(|_| is_plain(&weight)));
+            let _ = weight.g_mul_scalar_(2.0);
+        }
+        // A new matrix may lie where one was.
+        for _ in 0..20 {
+            weight = draw_bf16(&[128, 128]);
+            assert!((0..3).all(|_| is_plain(&weight)));
+        }
     }
 
     #[test]

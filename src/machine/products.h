@@ -1,4 +1,4 @@
-// A product of f32 matrices by oneDNN, which linear_kernels.cpp defines and quantised.cpp uses as well.
+// Products of matrices by oneDNN, which linear_kernels.cpp defines, and the memory of packed matrices (packed.cpp).
 
 #pragma once
 
@@ -6,5 +6,12 @@
 
 #include <optional>
 
-// x [M, K], weight [N, K], bias [N] -> [M, N], without a graph.
+// x [M, K], weight [N, K], bias [N] -> [M, N], of f32 or bf16 numbers, without a graph.
 at::Tensor bella_product(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// The same, to the bit, with a weight that nobody writes to but by libtorch's operations; in bf16 it is packed once.
+at::Tensor bella_frozen_product(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// A matrix of bf16 numbers [N, K] with rows of numbers that follow each other, in the layout in which oneDNN multiplies by it; or the matrix
+// itself, if there is no room.
+at::Tensor bella_packed(const at::Tensor& weight);

@@ -10,7 +10,7 @@ use super::{Input, Model};
 use crate::data::Fields;
 use crate::machine::memory::AtMost;
 use crate::machine::workers::{self, Load, Turn};
-use crate::model::network::{HEAD, Trained, Weights, block_of};
+use crate::model::network::{HEAD, Shared, Trained, Weights, block_of};
 
 /// The fewest rows of a matrix product (particles times samples times tokens) for which a piece of its own pays.
 const LEAST_ROWS: usize = 256;
@@ -116,7 +116,7 @@ impl Model {
         let pieces = self.pieces(Whole { members: 1, samples: count, gradients: 0 });
         let enter = |samples: &Fields| {
             let entered = self.network.enter_at(&weights, stage, samples);
-            self.network.enter_within(&weights, stage, entered, trained)
+            self.network.enter_within(&weights, stage, entered, Shared { trained, samples: count as i64 })
         };
         let Some(pieces) = pieces else {
             return Ok(Some(Input::Entering(no_grad(|| enter(&samples)), stage)));

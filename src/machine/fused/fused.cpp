@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -79,20 +80,28 @@ struct Rows {
 // x [p, M, K], weight [N, K], bias [N] -> [p, M, N], without a graph.
 Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, bool by_onednn) {
     if (!by_onednn) return at::linear(x, weight, bias);
-    return bella_product(x.reshape({-1, x.size(2)}), weight, bias).view({x.size(0), x.size(1), weight.size(0)});
+    return bella_frozen_product(x.reshape({-1, x.size(2)}), weight, bias).view({x.size(0), x.size(1), weight.size(0)});
 }
 
 // The rows of factors, as f32 with zero rows up to a multiple of kRankStep: [n, rank, count], times a factor.
-std::vector<float> factor_rows(const Tensor& factors, double scale) {
-    const auto n = factors.size(0), rank = factors.size(1), count = factors.size(2);
+template <typename Number>
+std::vector<float> factor_rows_of(const Tensor& factors, float scale) {
+    const auto n = factors.size(0), rank = factors.size(1), count = factors.size(2), inner = factors.stride(2);
     const auto step = (rank + kRankStep - 1) / kRankStep * kRankStep;
     std::vector<float> all(n * step * count, 0.0f);
-    const auto wide = factors.to(at::kFloat).contiguous();
-    const auto* from = wide.const_data_ptr<float>();
     for (int64_t i = 0; i < n; ++i) {
-        for (int64_t at = 0; at < rank * count; ++at) all[i * step * count + at] = float(scale) * from[i * rank * count + at];
+        for (int64_t r = 0; r < rank; ++r) {
+            const auto* from = factors.const_data_ptr<Number>() + i * factors.stride(0) + r * factors.stride(1);
+            float* to = all.data() + (i * step + r) * count;
+            for (int64_t at = 0; at < count; ++at) to[at] = scale * static_cast<float>(from[at * inner]);
+        }
     }
     return all;
+}
+
+std::vector<float> factor_rows(const Tensor& factors, double scale) {
+    return factors.scalar_type() == at::kBFloat16 ? factor_rows_of<at::BFloat16>(factors, float(scale))
+                                                  : factor_rows_of<float>(factors, float(scale));
 }
 
 // The sizes of an adapted layer.
@@ -141,6 +150,8 @@ struct Layer {
     const Tensor &x, &weight;
     const std::optional<Tensor>& bias;
     const Tensor &a, &b;
+    // x W^T + bias, where it is known.
+    const std::optional<Tensor>& known;
     double scale;
     bool by_onednn;
 
@@ -149,9 +160,10 @@ struct Layer {
         // Rows that stay in the first cache.
         constexpr int64_t kRows = 8;
         const Sizes size(x, weight, a);
-        const auto frozen = product(x, weight, bias, by_onednn);
+        const auto frozen = known ? known->contiguous() : product(x, weight, bias, by_onednn);
         const auto low = at::empty({size.particles, size.rows, size.rank}, x.options().dtype(at::kFloat));
-        const auto y = size.shared && size.particles > 1 ? at::empty({size.particles, size.rows, size.outputs}, x.options()) : frozen;
+        const bool apart = known || (size.shared && size.particles > 1);
+        const auto y = apart ? at::empty({size.particles, size.rows, size.outputs}, x.options()) : frozen;
         const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
         const Rows from(x), frozen_rows(frozen), y_rows(y);
         const auto slices = slices_of(size.rows);
@@ -199,8 +211,8 @@ struct Layer {
 // A layer with its gradients.
 struct Adapted : torch::autograd::Function<Adapted> {
     static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                          const Tensor& a, const Tensor& b, double scale, bool by_onednn) {
-        const auto [y, low] = Layer{x, weight, bias, a, b, scale, by_onednn}.by_rows();
+                          const Tensor& a, const Tensor& b, const std::optional<Tensor>& known, double scale, bool by_onednn) {
+        const auto [y, low] = Layer{x, weight, bias, a, b, known, scale, by_onednn}.by_rows();
         context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low});
         context->saved_data["scale"] = scale;
         context->saved_data["by_onednn"] = by_onednn;
@@ -209,7 +221,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         if (at::GradMode::is_enabled()) return again(context, gradients[0]);
-        variable_list found(7);
+        variable_list found(8);
         const auto saved = context->get_saved_variables();
         const auto &x = saved[0], &weight = saved[1], &a = saved[3], &b = saved[4], &low = saved[5];
         const Sizes size(x, weight, a);
@@ -278,7 +290,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
         const auto low = at::matmul(x, a.transpose(1, 2));
         const auto scaled = b.transpose(1, 2).mul(context->saved_data["scale"].toDouble());
         const auto y = at::baddbmm(frozen.expand({n, -1, -1}), low, scaled);
-        return gradients_of(context, y, gradient, saved, {0, 3, 4}, 7);
+        return gradients_of(context, y, gradient, saved, {0, 3, 4}, 8);
     }
 };
 
@@ -316,8 +328,10 @@ struct QuickGelu : torch::autograd::Function<QuickGelu> {
 struct Attention : torch::autograd::Function<Attention> {
     // Numbers for the heads of one sample: those that have to be made wider, and scratch.
     struct Buffers {
-        std::vector<float> rows, scratch;
-        Buffers(int64_t tokens, int64_t channels) : rows(7 * tokens * channels), scratch(scratch_of(tokens, channels)) {}
+        // Not zeros, unlike those of a vector: what is read was written.
+        std::unique_ptr<float[]> rows, scratch;
+        Buffers(int64_t tokens, int64_t channels)
+            : rows(new float[7 * tokens * channels]), scratch(new float[scratch_of(tokens, channels)]) {}
     };
 
     struct Shape {
@@ -353,11 +367,11 @@ struct Attention : torch::autograd::Function<Attention> {
         const Rows from(qkv), to(read);
         on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
-            float* wide = buffers.rows.data() + 3 * shape.tokens * shape.channels;
+            float* wide = buffers.rows.get() + 3 * shape.tokens * shape.channels;
             for (int64_t head = 0; head < shape.heads; ++head) {
                 float* out = to.narrow ? wide : read.data_ptr<float>() + shape.place(sample, 0, head);
                 const auto stride = to.narrow ? shape.channels : shape.width();
-                rows().attend(head_of(from, shape, sample, head, buffers.rows.data()), out, stride, buffers.scratch.data());
+                rows().attend(head_of(from, shape, sample, head, buffers.rows.get()), out, stride, buffers.scratch.get());
                 for (int64_t token = 0; to.narrow && token < shape.tokens; ++token) {
                     to.write_at(shape.place(sample, token, head), shape.channels, out + token * shape.channels);
                 }
@@ -379,22 +393,22 @@ struct Attention : torch::autograd::Function<Attention> {
         const auto size = shape.tokens * shape.channels;
         on_threads(shape.samples, 1, [&](int64_t sample) {
             Buffers buffers(shape.tokens, shape.channels);
-            float *wide = buffers.rows.data() + 3 * size, *out = wide + size;
+            float *wide = buffers.rows.get() + 3 * size, *out = wide + size;
             for (int64_t head = 0; head < shape.heads; ++head) {
-                const auto own = head_of(from, shape, sample, head, buffers.rows.data());
+                const auto own = head_of(from, shape, sample, head, buffers.rows.get());
                 if (!to.narrow) {
                     float* const towards[3] = {found.data_ptr<float>() + shape.place(sample, 0, 0, head),
                                                found.data_ptr<float>() + shape.place(sample, 0, 1, head),
                                                found.data_ptr<float>() + shape.place(sample, 0, 2, head)};
                     const auto* read = gradient.const_data_ptr<float>() + shape.place(sample, 0, head);
-                    rows().attend_back(own, read, shape.width(), towards, buffers.scratch.data());
+                    rows().attend_back(own, read, shape.width(), towards, buffers.scratch.get());
                     continue;
                 }
                 float* const towards[3] = {out, out + size, out + 2 * size};
                 for (int64_t token = 0; token < shape.tokens; ++token) {
                     gradient_rows.read_at(shape.place(sample, token, head), shape.channels, wide + token * shape.channels);
                 }
-                rows().attend_back(own, wide, shape.channels, towards, buffers.scratch.data());
+                rows().attend_back(own, wide, shape.channels, towards, buffers.scratch.get());
                 for (int64_t part = 0; part < 3; ++part) {
                     for (int64_t token = 0; token < shape.tokens; ++token) {
                         to.write_at(shape.place(sample, token, part, head), shape.channels, towards[part] + token * shape.channels);
@@ -428,14 +442,15 @@ extern "C" int64_t bella_vectors() {
 
 // All return null and a message, to be freed by free(), if libtorch fails.
 
-extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b, double scale,
-                                 bool by_onednn, char** message) {
+extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b,
+                                 const Tensor* product, double scale, bool by_onednn, char** message) {
     return guarded(message, [&] {
         const auto input = x->contiguous();
         const auto own = bias ? std::optional<Tensor>(*bias) : std::nullopt;
-        const Layer layer{input, *weight, own, *a, *b, scale, by_onednn};
+        const auto known = product ? std::optional<Tensor>(*product) : std::nullopt;
+        const Layer layer{input, *weight, own, *a, *b, known, scale, by_onednn};
         if (!at::GradMode::is_enabled() && layer.merges()) return layer.by_merged();
-        return Adapted::apply(input, *weight, own, *a, *b, scale, by_onednn);
+        return Adapted::apply(input, *weight, own, *a, *b, known, scale, by_onednn);
     });
 }
 

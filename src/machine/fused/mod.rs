@@ -26,6 +26,7 @@ unsafe extern "C" {
         bias: *const C_tensor,
         a: *const C_tensor,
         b: *const C_tensor,
+        frozen: *const C_tensor,
         scale: f64,
         by_onednn: bool,
         message: *mut *mut c_char,
@@ -56,17 +57,23 @@ impl Adapted<'_> {
     ///
     /// Where no gradient is wanted and there are many rows of f32, each update is added to the matrix in front of the product.
     pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
+        self.forward_from(x, None)
+    }
+
+    /// Returns the same. `product: [p, M, out]` is x W_0ᵀ + bias, where it is known.
+    pub fn forward_from(&self, x: &Tensor, product: Option<&Tensor>) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
         let fits = [1, self.a.size()[0]].contains(&x.size()[0]) && self.b.size()[0] == self.a.size()[0];
         let serves =
             fits && takes(x) && frozen(self.weight) && self.bias.is_none_or(frozen) && factor(self.a) && factor(self.b);
+        let product = product.filter(|product| frozen(product) && product.size()[..2] == x.size()[..2]);
         serves.then(|| {
-            let bias = self.bias.map_or(std::ptr::null(), Tensor::as_ptr);
+            let [bias, product] = [self.bias, product].map(|some| some.map_or(std::ptr::null(), Tensor::as_ptr));
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
             let by_onednn = by_onednn(x, self.weight.numel() as i64);
             // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
-            made(|message| unsafe { bella_adapted(x_of, weight, bias, a, b, self.scale, by_onednn, message) })
+            made(|message| unsafe { bella_adapted(x_of, weight, bias, a, b, product, self.scale, by_onednn, message) })
         })
     }
 }
@@ -185,6 +192,23 @@ mod tests {
                 let expected = plain([&x, &a, &b], &weight, Some(&bias));
                 assert_near(&[found.to_kind(Kind::Double)], &[expected], tolerance);
             }
+        }
+    }
+
+    #[test]
+    fn an_adapted_layer_goes_on_from_its_frozen_product() {
+        for (n, particles) in [(1, 1), (3, 1), (3, 3)] {
+            tch::manual_seed(17);
+            let of = |shape: &[i64]| draw(shape, Kind::BFloat16);
+            let (x, a, b) = (of(&[particles, 40, 144]).detach(), of(&[n, 3, 144]), of(&[n, 128, 3]));
+            let (weight, bias) = (of(&[128, 144]).detach(), of(&[128]).detach());
+            let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
+            let product = crate::machine::linear_kernels::linear(&x, &weight, Some(&bias));
+            let kept = product.copy();
+            let Some(found) = layer.forward_from(&x, Some(&product)) else { continue };
+            let [found, expected] = [found, layer.forward(&x).unwrap()].map(|y| all(&y, &[&a, &b]));
+            assert!(found.iter().zip(&expected).all(|(found, expected)| found.equal(expected)));
+            assert!(product.equal(&kept), "what other particles go on from stays");
         }
     }
 

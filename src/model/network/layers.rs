@@ -104,6 +104,11 @@ pub struct Linear {
 impl Linear {
     /// Maps `x: [p, B, T, in] -> [p', B, T, out]`, with p' = n where particles differ.
     pub fn forward(&self, x: &Tensor) -> Tensor {
+        self.forward_from(x, None)
+    }
+
+    /// Maps as [`forward`](Self::forward) does. `frozen: [p, B, T, out]`, where it is known, is what the layer makes of `x` without an update.
+    pub fn forward_from(&self, x: &Tensor, frozen: Option<&Tensor>) -> Tensor {
         let size = x.size();
         let (batch, tokens, inputs) = (size[1], size[2], size[3]);
         let input = x;
@@ -112,7 +117,7 @@ impl Linear {
             let y = self.plus_bias(scales.leave(&self.weight.product(&scales.enter(&x), None)));
             return y.view([y.size()[0], batch, tokens, -1]);
         }
-        if let Some(y) = self.fused(&x) {
+        if let Some(y) = self.fused(&x, frozen) {
             return y.view([y.size()[0], batch, tokens, y.size()[2]]);
         }
         let factors = match (&self.low_rank, &self.weight) {
@@ -143,7 +148,7 @@ impl Linear {
     }
 
     /// Computes a frozen layer and its low-rank update in one pass over `x: [p, M, in]`, if this is such a layer.
-    fn fused(&self, x: &Tensor) -> Option<Tensor> {
+    fn fused(&self, x: &Tensor, frozen: Option<&Tensor>) -> Option<Tensor> {
         let (Some(update), Param::Shared(weight)) = (&self.low_rank, &self.weight) else {
             return None;
         };
@@ -155,7 +160,9 @@ impl Linear {
         let plain =
             self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
         let LowRank { a, b, scale, .. } = update;
-        plain.then(|| Adapted { weight, bias, a, b, scale: *scale }.forward(x)).flatten()
+        let frozen = frozen.map(|frozen| frozen.reshape([x.size()[0], x.size()[1], -1]));
+        let layer = Adapted { weight, bias, a, b, scale: *scale };
+        plain.then(|| layer.forward_from(x, frozen.as_ref())).flatten()
     }
 
     /// Returns `y: [n, M, out]` with the bias added.

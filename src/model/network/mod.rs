@@ -161,6 +161,15 @@ pub trait Trained {
     }
 }
 
+/// What is computed once for all particles.
+#[derive(Clone, Copy)]
+pub struct Shared<'a> {
+    /// What of the network is trained.
+    pub trained: &'a dyn Trained,
+    /// The number of samples for which it is in memory at the same time.
+    pub samples: i64,
+}
+
 /// A network that turns weights and samples into features, for all particles at once.
 pub trait Network {
     /// Returns the layers that can be adapted, in the order of the forward pass.
@@ -234,8 +243,8 @@ pub trait Network {
 
     /// Runs what of stage `stage` lies in front of its first trained layer, from the stage's input. What is returned enters the same
     /// stage.
-    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, trained: &dyn Trained) -> Fields {
-        let _ = (weights, stage, trained);
+    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, shared: Shared) -> Fields {
+        let _ = (weights, stage, shared);
         x
     }
 

@@ -206,6 +206,16 @@ impl<'a> Weights<'a> {
             || self.own.contains_key(self.base.first_name(&weight))
     }
 
+    /// Returns whether the weight and the bias of the linear layer `layer` are those of the checkpoint.
+    pub fn keeps(&self, layer: &str) -> bool {
+        ["weight", "bias"].iter().all(|parameter| {
+            let name = format!("{}.{parameter}", self.whole(layer));
+            ![name.as_str(), self.base.first_name(&name)]
+                .iter()
+                .any(|name| self.own.contains_key(*name) || self.shared.contains_key(*name))
+        })
+    }
+
     /// Returns the norm `layer` by the root mean square.
     pub fn rms_norm(&self, layer: &str, more: f64) -> RmsNorm {
         RmsNorm { weight: self.required(&format!("{layer}.weight")), more }

@@ -6,12 +6,13 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::{Attention, Blocks, Places, Rows};
+use super::{Attention, Begun, Blocks, Places, Rows};
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
+use crate::machine::fused;
 use crate::machine::memory::MemoryEstimate;
 use crate::model::network::ops::{Eager, Forward, Mask, Ops};
-use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, Trained, Weights, block_of, runs_its_pass};
+use crate::model::network::{Graph, HIDDEN, Network, Parameters, Shared, Slot, Weights, block_of, runs_its_pass};
 use crate::model::vit::footprint::Pass;
 use crate::model::vit::parts::{Angles, Parts, Readout, Resize};
 use crate::model::vit::relative::{self, Distances};
@@ -19,6 +20,15 @@ use crate::model::vit::{Geometry, Traits};
 
 /// The name of what travels between the halves of a block: its input with attention added.
 const ATTENDED: &str = "attended";
+
+/// The name of that value behind the norm, which enters the MLP, where it travels as well.
+const NORMED: &str = "normed";
+
+/// The name of what the first layer of the MLP makes of it without an update.
+const FROZEN: &str = "frozen";
+
+/// The most numbers of this product, of all samples, that may travel: 16 MB of bf16. Plans of memory leave them out.
+const MOST_BEGUN: i64 = 1 << 23;
 
 /// A pre-norm vision transformer.
 #[derive(Clone, Debug)]
@@ -70,13 +80,19 @@ impl Network for Vit {
 
     runs_its_pass!();
 
-    /// Runs attention of the block, if nothing of it is trained.
-    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, trained: &dyn Trained) -> Fields {
+    /// Runs attention of the block, if nothing of it is trained, and begins the MLP, if of its first layer updates alone are.
+    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, shared: Shared) -> Fields {
+        let Shared { trained, .. } = shared;
         let own = ["ln_1.", "attn.", "ls_1."].map(|part| format!("blocks.{stage}.{part}"));
         let is_trained = own.iter().any(|prefix| trained.reaches(prefix)) || trained.reaches("relative.");
-        match stage < self.depth() && !is_trained {
-            true => Fields::of(ATTENDED, self.attended(&Eager::of(weights), stage, x.only())),
-            false => x,
+        if stage >= self.depth() || is_trained {
+            return x;
+        }
+        let ops = Eager::of(weights);
+        let attended = self.attended(&ops, stage, x.only());
+        match self.begun(&ops, stage, &attended, shared) {
+            Some((normed, frozen)) => Fields::of(ATTENDED, attended).and(NORMED, normed).and(FROZEN, frozen),
+            None => Fields::of(ATTENDED, attended),
         }
     }
 
@@ -96,9 +112,11 @@ impl Forward for Vit {
     }
 
     fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
+        let value = |name| x.find(name).map(|value| ops.again(value));
+        let begun = value(NORMED).map(|normed| Begun { normed, frozen: value(FROZEN) });
         let is_attended = x.find(ATTENDED).is_some();
         let x = if is_attended { x.only() } else { self.attended(ops, stage, x.only()) };
-        Fields::of(HIDDEN, self.stack().behind_attention(ops, stage, x))
+        Fields::of(HIDDEN, self.stack().behind_attention(ops, stage, x, begun))
     }
 
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
@@ -115,7 +133,23 @@ impl Vit {
 
     /// Runs one block. If only the class token is read, the last block computes nothing else.
     pub fn block<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
-        self.stack().behind_attention(ops, stage, self.attended(ops, stage, x))
+        self.stack().behind_attention(ops, stage, self.attended(ops, stage, x), None)
+    }
+
+    /// Returns what enters the MLP of a block and what its first layer makes of it without an update, from the block's input with attention
+    /// added; `None` where that layer cannot go on from it. In f32, updates are added to its matrix where nothing is kept.
+    fn begun(&self, ops: &Eager, stage: usize, attended: &Tensor, shared: Shared) -> Option<(Tensor, Tensor)> {
+        let Shared { trained, samples } = shared;
+        let layer = format!("blocks.{stage}.mlp.fc");
+        let of = |part: &str| trained.reaches(&format!("blocks.{stage}.{part}"));
+        let updated = of("mlp.fc.A") && !of("mlp.fc.weight") && !of("mlp.fc.bias") && !of("ln_2.");
+        let numbers = samples * attended.size()[2] * self.geometry.mlp;
+        let serves = attended.kind() == Kind::BFloat16 && fused::serves(Kind::BFloat16, attended.device());
+        (updated && serves && numbers <= MOST_BEGUN).then(|| {
+            let normed = self.stack().normed(ops, stage, attended);
+            let frozen = ops.linear(&layer, &normed);
+            (normed, frozen)
+        })
     }
 
     /// Runs the first half of one block.
@@ -251,4 +285,48 @@ fn attend<O: Ops>(ops: &O, x: &O::Value, traits: &Traits) -> O::Value {
     let normed = ops.norm("pool.ln", &read, traits.eps);
     let hidden = ops.activation(traits.activation, ops.linear("pool.fc", &normed));
     ops.add(read, ops.linear("pool.out", &hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+    use crate::model::families::shapes;
+    use crate::model::network::Trained;
+    use crate::model::network::low_rank::LowRank;
+
+    /// Updates of both layers of the first MLP.
+    struct Mlp;
+    impl Trained for Mlp {
+        fn names(&self) -> Vec<&str> {
+            vec!["blocks.0.mlp.fc.A", "blocks.0.mlp.fc.B", "blocks.0.mlp.proj.A", "blocks.0.mlp.proj.B"]
+        }
+    }
+
+    /// What is computed once for all particles changes no bit, also where the frozen matrix is not that of the checkpoint.
+    #[test]
+    fn a_pass_goes_on_from_what_is_shared() {
+        let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let base = base.to(Device::Cpu, kind);
+            let draw = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu)).to_kind(kind) * 0.1;
+            let x = Fields::of(HIDDEN, draw(&[1, 5, 17, 192]));
+            for shares in [false, true] {
+                let mut weights = Weights::frozen(&base);
+                let (a, b) = (draw(&[2, 4, 192]), draw(&[2, 768, 4]));
+                weights.update("blocks.0.mlp.fc", LowRank { a, b, scale: 2.0, magnitude: None });
+                if shares {
+                    weights.share("blocks.0.mlp.fc.weight", draw(&[768, 192]));
+                }
+                let shared = Shared { trained: &Mlp, samples: 5 };
+                let entered = vit.enter_within(&Weights::frozen(&base), 0, x.again(), shared);
+                assert_eq!(entered.find(FROZEN).is_some(), kind == Kind::BFloat16 && fused::serves(kind, Device::Cpu));
+                let [found, expected] = [entered, x.again()].map(|x| vit.features_from(&weights, 0, x));
+                assert!(found.equal(&expected), "{kind:?}, shares: {shares}");
+                let many = Shared { samples: 1 << 20, ..shared };
+                assert!(vit.enter_within(&Weights::frozen(&base), 0, x.again(), many).find(FROZEN).is_none());
+            }
+        }
+    }
 }

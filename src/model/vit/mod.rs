@@ -100,6 +100,12 @@ pub struct Places<'a> {
     pub relative: Option<&'a Distances>,
 }
 
+/// What is known of the MLP of a block: its input, and what its first layer makes of it without an update.
+pub struct Begun<V> {
+    pub normed: V,
+    pub frozen: Option<V>,
+}
+
 impl Blocks<'_> {
     /// Runs all blocks on `x: [p, B, T, d]` and returns `[p', B, T, d]`, with p' = n if particles differ.
     pub fn forward<O: Ops>(&self, ops: &O, x: O::Value) -> O::Value {
@@ -108,7 +114,7 @@ impl Blocks<'_> {
 
     /// Runs one block.
     pub fn block<O: Ops>(&self, ops: &O, block: usize, x: O::Value, rows: Rows) -> O::Value {
-        self.behind_attention(ops, block, self.attended(ops, block, x, rows))
+        self.behind_attention(ops, block, self.attended(ops, block, x, rows), None)
     }
 
     /// Runs the first half of a block, attention with its skip connection.
@@ -127,20 +133,33 @@ impl Blocks<'_> {
         ops.add(x, self.scaled(ops, &name("ls_1"), ops.linear(&name("attn.proj"), &attended)))
     }
 
-    /// Runs the second half of a block, the MLP with its skip connection.
-    pub fn behind_attention<O: Ops>(&self, ops: &O, block: usize, x: O::Value) -> O::Value {
+    /// Runs the second half of a block, the MLP with its skip connection, of which `begun` may be known.
+    pub fn behind_attention<O: Ops>(
+        &self,
+        ops: &O,
+        block: usize,
+        x: O::Value,
+        begun: Option<Begun<O::Value>>,
+    ) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
-        let hidden = self.hidden(ops, block, &ops.norm(&name("ln_2"), &x, self.traits.eps));
+        let begun = begun.unwrap_or_else(|| Begun { normed: self.normed(ops, block, &x), frozen: None });
+        let hidden = self.hidden(ops, block, begun);
         ops.add(x, self.scaled(ops, &name("ls_2"), ops.linear(&name("mlp.proj"), &hidden)))
     }
 
+    /// Returns what enters the MLP.
+    pub fn normed<O: Ops>(&self, ops: &O, block: usize, x: &O::Value) -> O::Value {
+        ops.norm(&format!("blocks.{block}.ln_2"), x, self.traits.eps)
+    }
+
     /// Returns the hidden values of the MLP, `[p, B, T, m]`.
-    fn hidden<O: Ops>(&self, ops: &O, block: usize, normed: &O::Value) -> O::Value {
+    fn hidden<O: Ops>(&self, ops: &O, block: usize, Begun { normed, frozen }: Begun<O::Value>) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
-        let (hidden, activation) = (ops.linear(&name("fc"), normed), self.traits.activation);
+        let hidden = ops.linear_from(&name("fc"), &normed, frozen.as_ref());
+        let activation = self.traits.activation;
         let hidden = match self.parts.gated {
             false => ops.activation(activation, hidden),
-            true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), normed)), hidden),
+            true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), &normed)), hidden),
         };
         match self.parts.mlp_norm {
             true => ops.norm(&name("norm"), &hidden, self.traits.eps),

@@ -114,6 +114,11 @@ impl Ops for Eager<'_, '_> {
         layer_of(self.weights(), layer).forward(x)
     }
 
+    fn linear_from(&self, name: &str, x: &Tensor, frozen: Option<&Tensor>) -> Tensor {
+        let weights = self.weights();
+        weights.linear(name).forward_from(x, frozen.filter(|_| weights.keeps(name)))
+    }
+
     fn norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {
         self.weights().norm(layer).forward(x, eps)
     }

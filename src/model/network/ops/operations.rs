@@ -87,6 +87,12 @@ pub trait Ops: Sized {
         self.layer(Layer { name, rows: None, keyless_bias: false }, x)
     }
 
+    /// Maps as [`linear`](Self::linear) does. `frozen`, where it is known, is what the network's own layer makes of `x`, without an update.
+    fn linear_from(&self, name: &str, x: &Self::Value, frozen: Option<&Self::Value>) -> Self::Value {
+        let _ = frozen;
+        self.linear(name, x)
+    }
+
     /// Normalises the last axis of `[p, B, T, d]` by the layer norm `layer`, which may lack a bias.
     fn norm(&self, layer: &str, x: &Self::Value, eps: f64) -> Self::Value;
 
