@@ -10,37 +10,36 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/sweep.sh
 
 usage() {
-    printf 'Usage: scripts/compare_experiment.sh --config FILE --images N [OPTIONS]\n
+    printf 'Usage: scripts/compare_experiment.sh --config FILE [OPTIONS]\n
   --methods LIST   files of configs/methods without their ending; the others are compared with the first
                    (default: "lora bella-ensemble bella-svgd-weight ivon vbl")
-  --images N       training samples: the effective sample size of IVON is this or a hundred times as much
-  --rates LIST     learning rates that are searched (default: 1e-3,2e-3,4e-3,1e-2; IVON: ten times these)
+  --rates LIST     learning rates that are searched (default: 1e-3,2e-3,4e-3,1e-2); IVON has a grid of its own
   --budget N       trials of each search, fewer where there are fewer settings (default: 6)
-  --condition NAME test set of the comparison, say "cartoon" (default: clean)
+  --condition NAME condition of the compared predictions, say "fgsm 0.01" (default: clean)
+  --test-set NAME  test set that is compared, where there are several, say domainnet-sketch
   --eval COMMAND   a further evaluation of every run, say "eval --attack fgsm --epsilon 0.01"; repeat\n
 `bella-ensemble` and `vbl` are trained at the rate that `lora` has found, which is searched first.
 Prints statistics over the seeds and the differences, and writes the latter to OUT/differences.csv.\n\n%s\n' "$SWEEP_OPTIONS"
 }
 
-methods="lora bella-ensemble bella-svgd-weight ivon vbl" images='' rates=1e-3,2e-3,4e-3,1e-2 budget=6 condition=clean evaluations=()
+methods="lora bella-ensemble bella-svgd-weight ivon vbl" rates=1e-3,2e-3,4e-3,1e-2 budget=6 condition=clean test_set='' evaluations=()
 
 take_own_options() {
     while (($#)); do
         (($# > 1)) || refuse "$1: unknown argument, or it needs a value; --help tells what is known"
         case $1 in
         --methods) methods=$2 ;;
-        --images) images=$2 ;;
         --rates) rates=$2 ;;
         --budget) budget=$2 ;;
         --condition) condition=$2 ;;
+        --test-set) test_set=$2 ;;
         --eval) evaluations+=("$2") ;;
         *) refuse "unknown argument \`$1\`; --help tells what is known" ;;
         esac
         shift 2
     done
     ((${#configs[@]})) || refuse "--config is needed: an experiment"
-    [[ -n $images ]] || refuse "--images is needed: the number of training samples"
-    whole images budget
+    whole budget
     numbers --rates "${rates//,/ }"
     ((${#seeds[@]})) || seeds=(1 2 3)
     local method
@@ -49,22 +48,20 @@ take_own_options() {
     done
 }
 
-# axes METHOD: sets over=(--over …), what is searched.
-axes() {
-    case $1 in
-    ivon*)
-        over=(--over "method.ivon.lr=$(awk -v rates="$rates" 'BEGIN { n = split(rates, all, ","); for (i = 1; i <= n; i++) printf "%s%g", (i > 1 ? "," : ""), 10 * all[i] }')"
-            --over "method.ivon.ess=$images,$((100 * images))")
-        ;;
-    *) over=(--over "optimizer.adamw.lr=$rates") ;;
-    esac
+# searched METHOD: sets words=(--set …) (--over …), what is set and searched for a method.
+searched() {
+    local own=() over=("optimizer.adamw.lr=$rates") word
+    if [[ $1 == ivon ]]; then own=("${IVON_SETTINGS[@]}") over=("${IVON_AXES[@]}"); fi
+    words=()
+    for word in ${own[@]+"${own[@]}"}; do words+=(--set "$word"); done
+    for word in "${over[@]}"; do words+=(--over "$word"); done
 }
 
 # search METHOD: sets config= to the config with the lowest loss of held-out samples.
 search() {
-    local over
-    axes "$1"
-    search_by "$folder/search-$1.log" "$1 ${over[*]}" "${experiment[@]}" "configs/methods/$1.toml" ${sets[@]+"${sets[@]}"} "${over[@]}" --set "seed=${seeds[0]}" --budget "$budget"
+    local words
+    searched "$1"
+    search_by "$folder/search-$1.log" "$1 ${words[*]}" "${experiment[@]}" "configs/methods/$1.toml" ${sets[@]+"${sets[@]}"} "${words[@]}" --set "seed=${seeds[0]}" --budget "$budget"
 }
 
 # add_method METHOD: searches, and adds a cell for every seed.
@@ -86,14 +83,15 @@ add_method() {
 
 # compare: the differences of all methods from the first, seed by seed.
 compare() {
-    local method seed others head=yes
+    local method seed words head=yes
     : >"$out/differences.csv"
     for seed in "${seeds[@]}"; do
-        others=()
-        for method in $methods; do others+=("$(sed -n 's/^run: //p' "$folder/$method-s$seed.log" | grep / | tail -n 1)"); done
-        "$bella" compare "${others[@]}" --condition "$condition" --average pm --out "$out"
-        "$bella" compare "${others[@]}" --condition "$condition" --average pm --out "$out" --csv |
-            if [[ $head ]]; then sed '1s/^/training_seed,/; 2,$s/^/'"$seed"',/'; else sed "1d; s/^/$seed,/"; fi >>"$out/differences.csv"
+        words=()
+        for method in $methods; do words+=("$(sed -n 's/^run: //p' "$folder/$method-s$seed.log" | grep / | tail -n 1)"); done
+        words+=(--condition "$condition" ${test_set:+--test-set "$test_set"} --average pm --out "$out")
+        "$bella" compare "${words[@]}"
+        "$bella" compare "${words[@]}" --csv | if [[ $head ]]; then sed '1s/^/training_seed,/; 2,$s/^/'"$seed"',/'; else sed "1d; s/^/$seed,/"; fi \
+            >>"$out/differences.csv"
         head=''
     done
 }

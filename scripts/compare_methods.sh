@@ -79,8 +79,8 @@ settings() {
         ;;
     sam) over=("optimizer.adamw.lr=$few" method.sam.rho=0.01,0.05) ;;
     ivon)
-        own=(method.ivon.hess_init=0.03 method.ivon.clip_radius=1 method.ivon.beta2=0.9999 "method.ivon.samples=$draws")
-        over=(method.ivon.lr=0.01,0.02,0.04 method.ivon.ess=1e5,1e6)
+        own=("${IVON_SETTINGS[@]}" "method.ivon.samples=$draws")
+        over=("${IVON_AXES[@]}")
         ;;
     vogn)
         own=(method.vogn.damping=0.03 method.vogn.hess_init=0.01 "method.vogn.samples=$draws")

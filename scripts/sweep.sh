@@ -33,6 +33,12 @@ readonly COMPARISON_OPTIONS="  --checkpoint FILE  a CLIP archive
   --table            only write the tables of what there is"
 readonly COMPARISON_BATCH=128
 
+# IVON on low-rank updates: those of its settings that follow from nothing else, and what is searched.
+# shellcheck disable=SC2034 # the scripts use them
+readonly IVON_SETTINGS=(method.ivon.hess_init=0.03 method.ivon.clip_radius=1 method.ivon.beta2=0.9999)
+# shellcheck disable=SC2034
+readonly IVON_AXES=(method.ivon.lr=0.01,0.02,0.04 method.ivon.ess=1e5,1e6)
+
 # Cells, in step: a name for files, quoted arguments of train, and quoted commands on the trained run, one per line.
 cell_names=() cell_trains=() cell_evals=()
 

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::report::{print_csv, table_of};
 use crate::base::outside::print_drawn;
-use crate::evaluate::comparison::{Asked, Compared, compare_all, predictions_file};
+use crate::evaluate::comparison::{Asked, Compared, Wanted, compare_all, predictions_file};
 use crate::metrics::bootstrap::RESAMPLES;
 use crate::metrics::multiple::Correction;
 use crate::metrics::{Average, Unit};
@@ -21,6 +21,7 @@ use crate::schema::Choice;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella compare low-rank-map-s1 low-rank-svgd-s1\n  \
                   bella compare map,seed=1 svgd,seed=1 --condition 'fgsm 0.02'\n  \
+                  bella compare map,seed=1 svgd,seed=1 --test-set domainnet-sketch\n  \
                   bella compare map,seed=1 svgd,seed=1 ivon,seed=1 swag,seed=1 --correct benjamini-hochberg\n  \
                   bella compare a/predictions/cifar10@clean.safetensors b/predictions/cifar10@clean.safetensors")]
 pub struct CompareArgs {
@@ -35,6 +36,10 @@ pub struct CompareArgs {
     /// Condition of the images of runs, as in the results files.
     #[arg(long, value_name = "CONDITION", default_value = "clean")]
     condition: String,
+
+    /// Test set of runs that have several, as in the column `set` of the results files [default: the run's own].
+    #[arg(long, value_name = "NAME")]
+    test_set: Option<String>,
 
     /// Results folder.
     #[arg(long, value_name = "FOLDER", default_value = "results")]
@@ -62,7 +67,8 @@ pub struct CompareArgs {
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let file = |named: &String| predictions_file(named, &args.out, &args.condition);
+    let wanted = Wanted { out: &args.out, condition: &args.condition, test_set: args.test_set.as_deref() };
+    let file = |named: &String| predictions_file(named, &wanted);
     let (file_a, files) = (file(&args.a)?, args.b.iter().map(file).collect::<Result<Vec<_>>>()?);
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
     let asked = Asked { averages, resamples: args.resamples, seed: args.seed, correction: args.correct };

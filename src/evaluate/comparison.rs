@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::IMAGES;
 use crate::base::small::push_new;
@@ -65,33 +65,63 @@ fn opened(file: &Path) -> Result<Predictions> {
     Ok(predictions)
 }
 
-/// Returns a predictions file: the one that is named, or that of a run below `out` on its own test set.
+/// The predictions of a run that are compared.
+pub struct Wanted<'a> {
+    /// The results folder of the run.
+    pub out: &'a Path,
+    /// The condition of the images.
+    pub condition: &'a str,
+    /// The test set, or `None` for that of the run.
+    pub test_set: Option<&'a str>,
+}
+
+/// Returns a predictions file: the one that is named, or that of a run.
 ///
 /// # Errors
-/// Fails if there is no such run, or if it was not evaluated under this condition.
-pub fn predictions_file(named: &str, out: &Path, condition: &str) -> Result<PathBuf> {
+/// Fails if there is no such run, or if it was not evaluated so.
+pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
     let path = PathBuf::from(named);
     if path.is_file() || path.extension().is_some_and(|ending| ending == "safetensors") {
         return Ok(path);
     }
-    let run = RunFolder::find(out, Some(named))?;
-    let settings = run.settings()?;
-    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
-    let label = settings.iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
-    let label = label.with_context(|| format!("{}: names no test set", run.config().display()))?;
-    let file = run.predictions(label, condition, "");
+    let run = RunFolder::find(wanted.out, Some(named))?;
+    let label = match wanted.test_set {
+        Some(name) => name.to_string(),
+        None => own_test_set(&run)?,
+    };
+    let file = run.predictions(&label, wanted.condition, "");
     let id = run.id();
     ensure!(
         !file.with_extension(numbers::ENDING).is_file(),
         "{id}: predicts a number, and predictions of classes are compared: `bella report` has both runs side by side"
     );
-    ensure!(
-        file.is_file(),
-        "{id}: no predictions on {label} under the condition `{}` ({}): evaluate it first: bella eval {id}",
-        condition,
-        file.display()
-    );
+    if !file.is_file() {
+        let others = test_sets(&run, wanted.condition)?;
+        let without = format!("{id}: no predictions on {label} under the condition `{}`", wanted.condition);
+        ensure!(others.is_empty(), "{without}: choose another test set: --test-set {}", others.join(", "));
+        bail!("{without} ({}): evaluate it first: bella eval {id}", file.display());
+    }
     Ok(file)
+}
+
+/// Returns the name of the test set in the config of a run.
+fn own_test_set(run: &RunFolder) -> Result<String> {
+    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
+    let label = run.settings()?.into_iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
+    label.with_context(|| format!("{}: names no test set", run.config().display()))
+}
+
+/// Returns the sorted names of the test sets on which a run has predictions under a condition.
+fn test_sets(run: &RunFolder, condition: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for file in run.predicted_files()?.iter().filter(|file| file.extension().is_some_and(|end| end == "safetensors")) {
+        let of = |key: &str| Predictions::described(file, key);
+        if let (Some(set), true) = (of("set")?, of("condition")?.as_deref() == Some(condition)) {
+            push_new(&mut found, set);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Fails if both files name the images of one condition and these differ. Clean images and a corrupted version of them

@@ -78,6 +78,13 @@ fn predictions_are_among_the_classes_of_the_set() {
     assert_eq!(all.labels().unwrap(), labels.map(|label| places[label as usize]));
     assert_eq!(narrow.class_names()[1], all.class_names()[places[1] as usize]);
 
+    let (run, out) = (text(&place.run()), text(&place.path("results")));
+    let compare = |set: &str| crate::common::bella(&["compare", &run, &run, "--out", &out, "--test-set", set]);
+    assert_has(&done(compare("imagenet-a")), &["imagenet-a@clean.safetensors", "+0.00 to +0.00"]);
+    let line = error_line(compare("imagenet-v2"), 1);
+    assert_has(&line, &["no predictions on imagenet-v2 under the condition `clean`: choose another test set"]);
+    assert_has(&line, &["--test-set imagenet, imagenet-a, imagenet-a-among-all"]);
+
     let results = place.results();
     let (one, other) = (row(&results, "imagenet-a"), row(&results, "imagenet-a-among-all"));
     assert_eq!((results.get(one, "classes"), results.get(one, "narrowed_from")), (Some("200"), Some("1000")));

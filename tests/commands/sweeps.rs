@@ -149,7 +149,7 @@ fn the_comparison_averages_runs_of_one_config_alone() {
 fn methods_are_compared_on_any_experiment() {
     let place = Place::with_tiny();
     let (config, out) = (place.path("tiny.toml"), place.path("results"));
-    let of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--images", "32", "--seeds", "1"];
+    let of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seeds", "1"];
     let few = ["--methods", "lora bella-ensemble", "--rates", "1e-3,1e-2", "--budget", "2", "--device", "cpu"];
     let output = sweep("compare_experiment", &[&of[..], &few, &ONE_THREAD].concat());
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
@@ -163,7 +163,7 @@ fn methods_are_compared_on_any_experiment() {
 
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 15] = [
+    let cases: [(&str, &[&str], &str); 14] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -179,11 +179,10 @@ fn bad_usage_is_refused() {
         ),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--budget", "7"]].concat(), "error: --budget 7: at most 6"),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--dry-run"]].concat(), "error: --dry-run, --count"),
-        ("compare_experiment", &["--images", "9"], "error: --config is needed: an experiment"),
-        ("compare_experiment", &["--config", "x.toml"], "error: --images is needed: the number of training samples"),
+        ("compare_experiment", &["--budget", "9"], "error: --config is needed: an experiment"),
         (
             "compare_experiment",
-            &["--config", "x.toml", "--images", "9", "--methods", "none"],
+            &["--config", "x.toml", "--methods", "none"],
             "error: --methods: there is no configs/methods/none.toml",
         ),
         ("reproduce_table", &["9"], "error: 9: unknown table; known: 1, 2, 3"),
