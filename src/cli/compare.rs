@@ -149,6 +149,7 @@ mod tests {
             a: "a".into(),
             b: b.iter().map(|name| name.to_string()).collect(),
             condition: "clean".into(),
+            test_set: None,
             out: PathBuf::new(),
             average: None,
             correct: Correction::Holm,
