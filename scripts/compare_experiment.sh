@@ -61,18 +61,17 @@ searched() {
 search() {
     local words
     searched "$1"
-    search_by "$folder/search-$1.log" "$1 ${words[*]}" "${experiment[@]}" "configs/methods/$1.toml" ${sets[@]+"${sets[@]}"} "${words[@]}" --set "seed=${seeds[0]}" --budget "$budget"
+    search_by "$folder/search-$1.log" "$1 ${words[*]}" "${config_files[@]}" "configs/methods/$1.toml" ${sets[@]+"${sets[@]}"} "${words[@]}" --set "seed=${seeds[0]}" --budget "$budget"
 }
 
 # add_method METHOD: searches, and adds a cell for every seed.
 add_method() {
-    local config rate file files=()
+    local config file files=()
     case $1 in
     bella-ensemble | vbl)
         search lora || return 1
-        rate=$(sed -n '/^\[optimizer.adamw\]/,$s/^lr = //p' "$config" | head -n 1)
-        for file in "${experiment[@]}" "configs/methods/$1.toml"; do files+=(--config "$file"); done
-        cell "$1" "${files[@]}" --set "optimizer.adamw.lr=$rate"
+        for file in "${config_files[@]}" "configs/methods/$1.toml"; do files+=(--config "$file"); done
+        cell "$1" "${files[@]}" --set "optimizer.adamw.lr=$(rate_of "$config")"
         ;;
     *)
         search "$1" || return 1
@@ -96,24 +95,17 @@ compare() {
     done
 }
 
-stop_search() {
-    [[ -z ${child:-} ]] || kill -TERM "$child" 2>/dev/null
-    wait
-    say "stopped; the same command goes on"
-    exit 130
-}
-
 # One function, so that this file may change while it runs.
 main() {
     take_options "$@"
     take_own_options ${rest[@]+"${rest[@]}"}
-    [[ $action == run && -z $rehearse ]] || refuse "--dry-run, --count, --rehearse: cells follow from searches, which only a run makes"
+    refuse_unsearched
     folder=$out/sweeps/experiment
     mkdir -p "$folder"
     trap stop_search INT TERM
     # The chosen configs have what these have, and the methods' own settings come after them.
-    local experiment=() file method evaluation words at
-    for file in "${configs[@]}"; do [[ $file == --config ]] || experiment+=("$file"); done
+    local method evaluation words at
+    take_config_files
     configs=()
     for method in $methods; do add_method "$method"; done
     for evaluation in ${evaluations[@]+"${evaluations[@]}"}; do

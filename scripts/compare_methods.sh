@@ -189,7 +189,7 @@ train_arguments() {
         search map || return 1
         settings "$1"
         arguments=(--config "$config" --config "$file")
-        add_sets "${own[@]}" "optimizer.adamw.lr=$(sed -n '/^\[optimizer.adamw\]/,$s/^lr = //p' "$config" | head -n 1)"
+        add_sets "${own[@]}" "optimizer.adamw.lr=$(rate_of "$config")"
     fi
 }
 
@@ -287,27 +287,18 @@ write_table() {
     python3 scripts/compare_methods.py --bella "$bella" --out "$out" --epsilons "$epsilons" --shifts "$shifts" $(all_methods)
 }
 
-stop_search() {
-    [[ -z ${child:-} ]] || kill -TERM "$child" 2>/dev/null
-    wait
-    say "stopped; the same command goes on"
-    exit 130
-}
-
 # One function, so that this file may change while it runs.
 main() {
     take_options "$@"
     take_comparison_options ${rest[@]+"${rest[@]}"}
     take_own_options ${rest[@]+"${rest[@]}"}
-    [[ $action == run && -z $rehearse ]] || refuse "--dry-run, --count, --rehearse: cells follow from searches, which only a run makes"
-    [[ -z $only ]] || refuse "--cell: cells follow from searches; --methods and --seeds choose among them"
+    refuse_unsearched
     [[ -n $methods ]] || methods=$(all_methods)
     folder=$out/sweeps/comparison failed=0 cells=0 unevaluated=--no-eval
     if [[ -z $table_only ]]; then
         mkdir -p "$folder"
         printf '[data.cifar100]\nroot = "%s"\nsubset = { test = %s }\n' "$(realpath "$data")" "$foreign" >"$folder/cifar100.toml"
-        config_files=()
-        for file in ${configs[@]+"${configs[@]}"}; do [[ $file == --config ]] || config_files+=("$file"); done
+        take_config_files
         comparison_settings
         trap stop_search INT TERM
         for method in $methods; do

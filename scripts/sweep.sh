@@ -253,6 +253,30 @@ search_by() {
     [[ -f $config ]] || { say "the search of $what named no config [$log]" && return 1; }
 }
 
+# refuse_unsearched: refuses what needs the cells before anything is searched.
+refuse_unsearched() {
+    [[ $action == run && -z $rehearse ]] || refuse "--dry-run, --count, --rehearse: cells follow from searches, which only a run makes"
+    [[ -z $only ]] || refuse "--cell: cells follow from searches; --methods and --seeds choose among them"
+}
+
+# take_config_files: sets config_files=(…), the files of --config without the option.
+take_config_files() {
+    local word
+    config_files=()
+    for word in ${configs[@]+"${configs[@]}"}; do [[ $word == --config ]] || config_files+=("$word"); done
+}
+
+# rate_of CONFIG: prints the first learning rate of AdamW in a config that a search has chosen.
+rate_of() { sed -n '/^\[optimizer.adamw\]/,$s/^lr = //p' "$1" | head -n 1; }
+
+# For a trap: ends the command that runs, and the script.
+stop_search() {
+    [[ -z ${child:-} ]] || kill -TERM "$child" 2>/dev/null
+    wait
+    say "stopped; the same command goes on"
+    exit 130
+}
+
 # note_cost RUN BEGAN: notes the processor seconds of all commands of this shell so far, of which the last one trained RUN, in a file of the
 # run, unless the run was finished before the file BEGAN was made. What an interrupted command took is not counted.
 note_cost() {

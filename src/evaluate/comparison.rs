@@ -11,6 +11,7 @@ use crate::metrics::bootstrap::{Difference, compare};
 use crate::metrics::multiple::Correction;
 use crate::predictions::{Predictions, numbers};
 use crate::run::{RunFolder, open_predictions};
+use crate::tasks::has_logits;
 
 /// The settings of a comparison.
 pub struct Asked {
@@ -114,7 +115,7 @@ fn own_test_set(run: &RunFolder) -> Result<String> {
 /// Returns the sorted names of the test sets on which a run has predictions under a condition.
 fn test_sets(run: &RunFolder, condition: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for file in run.predicted_files()?.iter().filter(|file| file.extension().is_some_and(|end| end == "safetensors")) {
+    for file in run.predicted_files()?.iter().filter(|file| has_logits(file)) {
         let of = |key: &str| Predictions::described(file, key);
         if let (Some(set), true) = (of("set")?, of("condition")?.as_deref() == Some(condition)) {
             push_new(&mut found, set);

@@ -32,6 +32,7 @@ pub static F1_MACRO: Metric = Metric {
     eval: |scores, average| of_all(&Tally::of(scores, average)),
 };
 
+/// The mean of F1 over the classes that have samples.
 pub static F1_MACRO_SHOWN: Metric = Metric {
     key: "f1_macro_shown",
     short: "macro F1 of the shown",
@@ -50,12 +51,12 @@ fn positive(tally: &Tally) -> Option<f64> {
 }
 
 fn of_all(tally: &Tally) -> Option<f64> {
-    super::scores::mean((0..tally.labelled.len()).filter_map(|class| tally.f1(class)))
+    mean((0..tally.labelled.len()).filter_map(|class| tally.f1(class)))
 }
 
 fn of_shown(tally: &Tally) -> Option<f64> {
     let shown = (0..tally.labelled.len()).filter(|class| tally.labelled[*class] > 0);
-    super::scores::mean(shown.filter_map(|class| tally.f1(class)))
+    mean(shown.filter_map(|class| tally.f1(class)))
 }
 
 /// The accuracy in which every class counts the same, however many samples it has.

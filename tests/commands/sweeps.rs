@@ -163,7 +163,7 @@ fn methods_are_compared_on_any_experiment() {
 
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 14] = [
+    let cases: [(&str, &[&str], &str); 15] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -179,6 +179,7 @@ fn bad_usage_is_refused() {
         ),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--budget", "7"]].concat(), "error: --budget 7: at most 6"),
         ("compare_methods", &[&OF_A_COMPARISON[..], &["--dry-run"]].concat(), "error: --dry-run, --count"),
+        ("compare_experiment", &["--config", "x.toml", "--cell", "1"], "error: --cell: cells follow from searches"),
         ("compare_experiment", &["--budget", "9"], "error: --config is needed: an experiment"),
         (
             "compare_experiment",

@@ -161,10 +161,10 @@ pub trait Trained {
     }
 }
 
-/// What is computed once for all particles.
+/// The facts by which a network decides how much of its pass is computed once for all particles.
 #[derive(Clone, Copy)]
 pub struct Shared<'a> {
-    /// What of the network is trained.
+    /// The parameters of the network that are trained.
     pub trained: &'a dyn Trained,
     /// The number of samples for which it is in memory at the same time.
     pub samples: i64,

@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// What is computed once for all particles changes no bit, also where the frozen matrix is not that of the checkpoint.
+    /// A pass that goes on from shared values gives the same bits as a whole one, also where the frozen matrix is not that of the checkpoint.
     #[test]
     fn a_pass_goes_on_from_what_is_shared() {
         let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);

@@ -100,7 +100,7 @@ pub struct Places<'a> {
     pub relative: Option<&'a Distances>,
 }
 
-/// What is known of the MLP of a block: its input, and what its first layer makes of it without an update.
+/// An MLP of which a part is computed already: its input, and the output of its first layer without an update.
 pub struct Begun<V> {
     pub normed: V,
     pub frozen: Option<V>,
