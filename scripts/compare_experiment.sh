@@ -14,15 +14,17 @@ usage() {
   --methods LIST   files of configs/methods without their ending; the others are compared with the first
                    (default: "lora bella-ensemble bella-svgd-weight ivon vbl")
   --rates LIST     learning rates that are searched (default: 1e-3,2e-3,4e-3,1e-2); IVON has a grid of its own
+  --over "METHOD KEY=VALUES"  what is searched for a method instead, one value or several; repeat
   --budget N       trials of each search, fewer where there are fewer settings (default: 6)
   --condition NAME condition of the compared predictions, say "fgsm 0.01" (default: clean)
   --test-set NAME  test set that is compared, where there are several, say domainnet-sketch
   --eval COMMAND   a further evaluation of every run, say "eval --attack fgsm --epsilon 0.01"; repeat\n
-`bella-ensemble` and `vbl` are trained at the rate that `lora` has found, which is searched first.
+`bella-ensemble` and `vbl` are trained at the rate that `lora` has found, which is searched first, and `ensemble` at that of `single`.
 Prints statistics over the seeds and the differences, and writes the latter to OUT/differences.csv.\n\n%s\n' "$SWEEP_OPTIONS"
 }
 
 methods="lora bella-ensemble bella-svgd-weight ivon vbl" rates=1e-3,2e-3,4e-3,1e-2 budget=6 condition=clean test_set='' evaluations=()
+declare -A axes=()
 
 take_own_options() {
     while (($#)); do
@@ -30,6 +32,10 @@ take_own_options() {
         case $1 in
         --methods) methods=$2 ;;
         --rates) rates=$2 ;;
+        --over)
+            [[ $2 == *" "*=* ]] || refuse "--over: \`$2\` is not of the form \"METHOD KEY=VALUES\""
+            axes[${2%% *}]+=" ${2#* }"
+            ;;
         --budget) budget=$2 ;;
         --condition) condition=$2 ;;
         --test-set) test_set=$2 ;;
@@ -46,12 +52,16 @@ take_own_options() {
     for method in $methods; do
         [[ -f configs/methods/$method.toml ]] || refuse "--methods: there is no configs/methods/$method.toml"
     done
+    for method in "${!axes[@]}"; do
+        [[ " $methods " == *" $method "* ]] || refuse "--over: \`$method\` is not among --methods"
+    done
 }
 
 # searched METHOD: sets words=(--set …) (--over …), what is set and searched for a method.
 searched() {
     local own=() over=("optimizer.adamw.lr=$rates") word
     if [[ $1 == ivon ]]; then own=("${IVON_SETTINGS[@]}") over=("${IVON_AXES[@]}"); fi
+    if [[ ${axes[$1]-} ]]; then own=() && read -ra over <<<"${axes[$1]}"; fi
     words=()
     for word in ${own[@]+"${own[@]}"}; do words+=(--set "$word"); done
     for word in "${over[@]}"; do words+=(--over "$word"); done
@@ -66,18 +76,18 @@ search() {
 
 # add_method METHOD: searches, and adds a cell for every seed.
 add_method() {
-    local config file files=()
+    local config file files=() single=''
     case $1 in
-    bella-ensemble | vbl)
-        search lora || return 1
-        for file in "${config_files[@]}" "configs/methods/$1.toml"; do files+=(--config "$file"); done
-        cell "$1" "${files[@]}" --set "optimizer.adamw.lr=$(rate_of "$config")"
-        ;;
-    *)
-        search "$1" || return 1
-        cell "$1" --config "$config"
-        ;;
+    bella-ensemble | vbl) single=lora ;;
+    ensemble) single=single ;;
     esac
+    search "${single:-$1}" || return 1
+    if [[ ! $single ]]; then
+        cell "$1" --config "$config"
+        return
+    fi
+    for file in "${config_files[@]}" "configs/methods/$1.toml"; do files+=(--config "$file"); done
+    cell "$1" "${files[@]}" --set "optimizer.adamw.lr=$(rate_of "$config")"
 }
 
 # compare: the differences of all methods from the first, seed by seed.

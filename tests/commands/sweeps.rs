@@ -150,9 +150,15 @@ fn methods_are_compared_on_any_experiment() {
     let place = Place::with_tiny();
     let (config, out) = (place.path("tiny.toml"), place.path("results"));
     let of = ["--config", config.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seeds", "1"];
-    let few = ["--methods", "lora bella-ensemble", "--rates", "1e-3,1e-2", "--budget", "2", "--device", "cpu"];
+    let own = ["--rates", "1e-4", "--over", "lora optimizer.adamw.lr=1e-3,1e-2"];
+    let few = [&["--methods", "lora bella-ensemble", "--budget", "2", "--device", "cpu"][..], &own].concat();
     let output = sweep("compare_experiment", &[&of[..], &few, &ONE_THREAD].concat());
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert!(
+        messages(&output).contains("search of lora --over optimizer.adamw.lr=1e-3,1e-2\n"),
+        "{}",
+        messages(&output)
+    );
     assert_eq!(cells(&place.results(), "method"), ["map", "ensemble"]);
     let table = bella::results::store::read(&place.path("results/differences.csv")).unwrap();
     assert!(table.rows.len() >= 4 && cells(&table, "training_seed").iter().all(|seed| *seed == "1"));
@@ -163,7 +169,7 @@ fn methods_are_compared_on_any_experiment() {
 
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 15] = [
+    let cases: [(&str, &[&str], &str); 16] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -185,6 +191,11 @@ fn bad_usage_is_refused() {
             "compare_experiment",
             &["--config", "x.toml", "--methods", "none"],
             "error: --methods: there is no configs/methods/none.toml",
+        ),
+        (
+            "compare_experiment",
+            &["--config", "x.toml", "--over", "single optimizer.adamw.lr=1"],
+            "error: --over: `single` is not among --methods",
         ),
         ("reproduce_table", &["9"], "error: 9: unknown table; known: 1, 2, 3"),
     ];
