@@ -51,7 +51,8 @@ impl Likelihood<'_> {
                 let count = (size.members as i64).min(particles - start);
                 let rows = gradients.narrow(0, start, count);
                 if tried.replace(true) {
-                    let _ = rows.shallow_clone().zero_();
+                    // The attempt that ran out of memory may have added to more rows than this one takes.
+                    let _ = gradients.narrow(0, start, particles - start).zero_();
                 }
                 let samples = parts.iter().cloned().flat_map(|part| in_parts(part, size.images));
                 self.chunk(

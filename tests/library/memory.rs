@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{Place, alike, assert_has, error_line, fixture, messages, model, trained, with};
 use anyhow::Result;
@@ -12,9 +13,12 @@ use bella::evaluate::attacks::{Classifier, Resolution, Target, Victim, Work};
 use bella::machine::Chunk;
 use bella::machine::memory::{ChunkSize, Chunker};
 use bella::methods::Objective;
+use bella::model::head::Head;
+use bella::model::network::Weights;
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
 use bella::subspace::Subspace;
+use bella::tasks::{Classes, Loss};
 use bella::train::{self, Learner, Likelihood};
 use tch::{Kind, Tensor};
 
@@ -98,6 +102,41 @@ fn training_gradients_do_not_depend_on_the_cut() {
         let found = objective(parts).chunked_by(Rc::new(Chunker::fixed(cut, "test", ""))).losses(&theta).unwrap();
         alike(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
         alike(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
+    }
+}
+
+/// The loss of classes, which finds no memory in one of its calls.
+struct Starved {
+    calls: AtomicUsize,
+    fails: usize,
+}
+
+impl Loss for Starved {
+    fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor {
+        assert!(self.calls.fetch_add(1, Ordering::Relaxed) != self.fails, "can't allocate memory");
+        Classes.losses(head, weights, features, labels)
+    }
+}
+
+/// What the pass that failed had added to rows beyond those of the smaller cut is forgotten, too.
+#[test]
+fn training_gradients_are_the_same_where_memory_runs_out() {
+    let (model, subspace) = setting("[subspace.low-rank]\nrank = 2");
+    let theta = particles(&*subspace);
+    let bytes = (pixels(20) * 255.0).to_kind(Kind::Uint8);
+    let batch = Batch { samples: Fields::of(PIXELS, bytes), labels: Tensor::from_slice(&[0i64, 1, 2, 3, 4]) };
+    let of = |loss: &dyn Loss, chunker: &Rc<Chunker>| {
+        let learner = Learner { model: &model, subspace: &*subspace, loss };
+        Likelihood::new(learner, train::Passes::WHOLE, &batch, 1).chunked_by(chunker.clone()).losses(&theta).unwrap()
+    };
+    let chunker = || Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 1 }, "test", ""));
+    let plenty = of(&Classes, &chunker());
+    for fails in 0..5 {
+        let chunker = chunker();
+        let found = of(&Starved { calls: AtomicUsize::new(0), fails }, &chunker);
+        assert_eq!(chunker.cut(), ChunkSize { members: 2, images: 1 }, "pass {fails}");
+        alike(&found.losses, &plenty.losses, &format!("losses, where pass {fails} failed"));
+        alike(&found.gradients, &plenty.gradients, &format!("gradients, where pass {fails} failed"));
     }
 }
 
