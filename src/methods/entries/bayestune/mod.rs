@@ -223,6 +223,7 @@ impl Method for BayesTune {
     fn save(&self, state: &mut State) {
         self.parts.optimizer.save(state);
         state.put_count("bayestune.steps", self.steps);
+        state.put("bayestune.start", &self.start);
         state.put("bayestune.log_scales", &self.log_scales);
         state.put("bayestune.sum", &self.sum);
         state.put("bayestune.chosen", &self.chosen);
@@ -231,6 +232,8 @@ impl Method for BayesTune {
     fn load(&mut self, state: &State) -> Result<()> {
         self.parts.optimizer.load(state)?;
         self.steps = state.count("bayestune.steps")?;
+        // Where particles start from images (init = "eva"), a resumed run does not compute their start again.
+        state.copy_into("bayestune.start", &mut self.start)?;
         state.copy_into("bayestune.log_scales", &mut self.log_scales)?;
         state.copy_into("bayestune.sum", &mut self.sum)?;
         state.copy_into("bayestune.chosen", &mut self.chosen)

@@ -156,6 +156,19 @@ fn a_run_resumed_in_either_part_goes_on_alike() {
     }
 }
 
+/// Where particles start from images (`init = "eva"`), a resumed run is built at another start; theirs is that of the file.
+#[test]
+fn a_resumed_run_returns_to_the_start_of_the_first() {
+    let (mut first, mut theta, mut objective) = (method(), start(), Quadratic::new());
+    (0..20).for_each(|_| drop(first.step(&mut theta, &mut objective, 1.0).unwrap()));
+    let mut state = State::default();
+    first.save(&mut state);
+    let mut resumed = from(first.spec.clone(), start() + 1.0);
+    resumed.load(&state).unwrap();
+    (20..60).for_each(|_| drop(resumed.step(&mut theta, &mut objective, 1.0).unwrap()));
+    assert!(!resumed.is_searching() && theta.equal(&start()));
+}
+
 /// The search of the authors' `run_train_step` and `Sampler` with gradient descent for their AdamW, by
 /// `scripts/make_bayestune_adahessian_goldens.py`: five steps with their N = 10¹², and with a prior that pulls.
 #[test]
