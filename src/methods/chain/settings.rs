@@ -111,7 +111,9 @@ impl Cycles {
 
     /// Returns the number of steps at the start of a cycle that explore.
     fn explored(&self) -> i64 {
-        (self.exploration * self.cycle as f64).ceil() as i64
+        /// More than the rounding of the product: 0.55 of 100 steps are 55, and not 55.000000000000007.
+        const ROUNDING: f64 = 1e-6;
+        (self.exploration * self.cycle as f64 - ROUNDING).ceil() as i64
     }
 
     /// Returns the number of states that the first `steps` steps give, one each `every` sampling steps of a cycle.

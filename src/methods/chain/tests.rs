@@ -160,6 +160,15 @@ fn cycles_explore_without_noise_then_sample_and_keep() {
     assert!(!theta.get(0).equal(&theta.get(1)));
 }
 
+/// 0.55 · 100 is a little more than 55 in f64, and 0.29 · 100 a little less than 29; a share of 5.01 steps begins a sixth.
+#[test]
+fn a_share_of_a_cycle_is_a_number_of_whole_steps() {
+    for (cycle, exploration, explored) in [(100, 0.55, 55), (100, 0.29, 29), (10, 0.501, 6), (10, 0.0, 0)] {
+        let settings = Settings { cycles: Some(Cycles { cycle, exploration }), ..settings(0.2, (0, 1), 1) };
+        assert_eq!((0..cycle).filter(|done| !settings.samples_at(*done)).count(), explored, "{exploration}");
+    }
+}
+
 /// At temperature 0 a chain is gradient descent.
 #[test]
 fn a_cold_chain_has_no_noise() {
