@@ -88,6 +88,11 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns whether the method takes the logits for linear in what enters the head, which those that a network bounds are not.
+    fn needs_linear_logits(&self) -> bool {
+        false
+    }
+
     /// Returns why the method does not learn numbers with such a noise, in words that follow its key; `None` if it does.
     fn refuses_numbers(&self, noise: Noise) -> Option<String> {
         let _ = noise;

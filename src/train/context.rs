@@ -91,13 +91,20 @@ impl<'a> Context<'a> {
         rate_factors(self.spec(), &*self.model().network, self.subspace.layout())
     }
 
-    /// Checks the method against the number of steps and of classes.
+    /// Checks the method against the number of steps and of classes, and against the head.
     ///
     /// # Errors
-    /// Fails if the method cannot do with so few.
+    /// Fails if the method cannot do with so few, or if logits are not those that it is made for.
     pub fn check(&self) -> Result<()> {
-        self.training.method.spec.check_steps(self.steps())?;
-        self.training.method.spec.check_classes(self.model().head.classes())
+        let (spec, head) = (&self.training.method.spec, &self.model().head);
+        ensure!(
+            head.cap.is_none() || !spec.needs_linear_logits(),
+            "method.{}: the logits of this network are bounded (final_logit_softcapping), and its bound takes them for linear in what \
+             enters the head: train a new classifier ([head.linear])",
+            self.training.method.key
+        );
+        spec.check_steps(self.steps())?;
+        spec.check_classes(head.classes())
     }
 
     /// Returns what a fit around particles is given.

@@ -107,6 +107,17 @@ fn methods_train_the_last_layer_and_all_weights() {
     }
 }
 
+/// VBLL's bound has the logits of a linear head, which those of Gemma 2 are not behind its label words.
+#[test]
+fn a_bound_on_linear_logits_is_not_taken_for_bounded_ones() {
+    let place = place(TRAINED);
+    let gemma = format!("checkpoint.path={:?}", fixture("language").join("gemma2"));
+    let vbll = ["subspace={last-layer={}}", "method={vbll={ess=32}}", "train.epochs=1", gemma.as_str()];
+    let line = error_line(place.train(&vbll), 1);
+    assert_has(&line, &["method.vbll", "bounded (final_logit_softcapping)", "[head.linear]"]);
+    done(with(place.train(&[&vbll[..], &["head={linear={}}"]].concat()), &["--no-eval"]));
+}
+
 /// A copy of a folder, changed.
 fn changed(place: &Place, change: impl Fn(&Path)) -> String {
     let copy = place.path("copy");

@@ -111,6 +111,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn needs_linear_logits(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Vbll::new(self.clone(), parts))
     }
