@@ -126,6 +126,14 @@ impl Training {
             );
             root.problem("train", why);
         }
+        if self.method.spec.gathers_posterior() && self.train.early_stop.is_some() {
+            let why = format!(
+                "early_stop: the posterior of method.{} is gathered up to the last step, and a training that ends early has fewer \
+                 of its members: leave it out",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
         self.check_loss(root);
         self.check_ema(root);
         self.check_scaled(root);
@@ -195,16 +203,21 @@ impl Training {
     /// stay equal.
     fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
-        if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) {
+        let draws_nothing = self.method.spec.draws_nothing();
+        if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) && draws_nothing.is_none() {
             return; // The noise of these methods makes particles differ.
         }
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
         let shared = self.train.batches == Batches::Shared;
         if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
+            let independent = (!self.method.spec.needs_shared_batches()).then_some("batches = \"independent\"");
+            let by_rates = (!rates.is_empty()).then_some("one learning rate per particle");
+            let ways: Vec<&str> = [independent, by_rates, draws_nothing].into_iter().flatten().collect();
             let why = format!(
                 "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
-                 equal; use batches = \"independent\" or one learning rate per particle",
-                self.subspace.key
+                 equal; use {}",
+                self.subspace.key,
+                ways.join(" or ")
             );
             root.problem("train", why);
         }

@@ -104,6 +104,12 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns the setting by which the method draws noise, if its settings let a method whose rows are no points draw none: particles
+    /// that start equal and see the same images then stay equal.
+    fn draws_nothing(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles

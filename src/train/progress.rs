@@ -42,6 +42,13 @@ pub struct EpochRow {
     pub wall_seconds: f64,
     /// The training speed; absent if the last step of the epoch was done before an interruption.
     pub images_per_second: Option<f64>,
+    /// Whether the method had a posterior already. Until then no epoch is the best one.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub has_posterior: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl EpochRow {
@@ -179,11 +186,11 @@ impl Progress {
         let _ = self.diagnostic_sum.zero_();
     }
 
-    /// Returns the number of epochs since the best one; 0 if it is the last one.
+    /// Returns the number of epochs since the best one; 0 if it is the last one. Epochs before there was a posterior do not count.
     pub fn epochs_without_gain(&self, by: Criterion) -> usize {
         let mut best = None;
         let mut since = 0;
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.has_posterior) {
             match row.criterion(by).filter(|value| !value.is_nan()) {
                 Some(value) if best.is_none_or(|best| by.gains(value, best)) => (best, since) = (Some(value), 0),
                 _ => since += 1,

@@ -63,6 +63,7 @@ impl<'a> Validator<'a> {
             diagnostics: names.zip(diagnostics).collect(),
             wall_seconds: progress.wall_seconds(),
             images_per_second,
+            has_posterior: method.has_posterior(),
         };
         let by = self.spec.select_by;
         if let Some(value) = criterion.filter(|_| row.criterion(by).is_none()) {
@@ -139,7 +140,7 @@ impl Selector {
     pub fn offer(&self, row: &EpochRow, particles: &mut Particles) {
         if let Some(value) = row.criterion(self.by)
             && self.select == Selection::Best
-            && particles.method.has_posterior()
+            && row.has_posterior
         {
             let posterior = particles.posterior();
             particles.progress.offer(self.by, value, || posterior);

@@ -26,6 +26,8 @@ fn swag_predicts_with_draws_and_with_the_mean_of_its_snapshots() {
     done(place.command("soup", &[]));
     let line = error_line(place.train(&["train.select=best-epoch"]), 2);
     assert_has(&line, &["select = \"best-epoch\"", "method.swag is gathered up to the last step", "\"last-epoch\""]);
+    let line = error_line(place.train(&["train.early_stop=2"]), 2);
+    assert_has(&line, &["early_stop: the posterior of method.swag is gathered up to the last step", "leave it out"]);
     let line = error_line(place.train(&["method.swag.start=7"]), 1);
     assert_has(&line, &["method.swag: 8 training steps give 1 snapshots", "lower start = 7"]);
 }
@@ -192,6 +194,48 @@ fn bayestune_searches_and_tunes() {
     assert_has(&line, &["8 training steps leave none", "search_steps = 8"]);
     let line = error_line(place.train(&["method.bayestune.burn_in=4"]), 2);
     assert_has(&line, &["method.bayestune.burn_in", "below search_steps = 4"]);
+}
+
+/// Without noise of the method, particles that start equal and see the same images would be one particle.
+#[test]
+fn methods_that_draw_nothing_need_particles_that_differ() {
+    let (own, sgd) = ("[optimizer.none]", "[optimizer.sgd]\nlr = 0.1");
+    let cases = [
+        ("[method.ibdr]\nvariant = \"released\"\nparticles = 3", sgd, "method.ibdr.std above 0"),
+        ("[method.vbll]\ness = 30\nparticles = 3", sgd, "method.vbll.rank above 0"),
+        ("[method.mc-dropout]\nrate = 0\nparticles = 3", sgd, "method.mc-dropout.rate above 0"),
+        (
+            "[method.sgld]\nlr = 0.1\ness = 30\ntemperature = 0\nstart = 0\nevery = 1\nparticles = 3",
+            own,
+            "a temperature",
+        ),
+        (
+            "[method.mclmc]\ndynamics = \"smile\"\ness = 30\ntune_steps = 0\nstart = 0\nevery = 1\nparticles = 3",
+            sgd,
+            "method.mclmc.dynamics = \"langevin\"",
+        ),
+    ];
+    for (method, optimizer, way) in cases {
+        let place = place(method, optimizer);
+        let config = std::fs::read_to_string(place.path("tiny.toml")).unwrap();
+        for subspace in ["last-layer", "full"] {
+            place.write("tiny.toml", config.replace("low-rank]\nrank = 2", &format!("{subspace}]")).as_bytes());
+            let line = error_line(place.train(&["train.batches=shared"]), 2);
+            assert_has(&line, &["all particles start equal and would stay equal", way]);
+        }
+    }
+}
+
+/// The epochs of the search have no posterior: a fine-tuning that is worse than the best of them, but gains, is no end.
+#[test]
+fn an_early_stop_counts_from_the_first_posterior() {
+    let bayestune = "[method.bayestune]\nsearch_steps = 24\nlr = 0.02\nshare = 0.5";
+    let place = place(bayestune, "[optimizer.adamw]\nlr = 1e-5");
+    done(with(place.train(&["train.epochs=12", "train.early_stop=2"]), &["--no-eval"]));
+    let history = read(&place.run().join("train.csv")).unwrap();
+    let nll = |row: usize| number(&history, row, "validation_nll_lm");
+    assert!(nll(4) < nll(6) - 0.1, "the search was better: {} and {}", nll(4), nll(6));
+    assert_eq!(history.rows.len(), 12);
 }
 
 #[test]

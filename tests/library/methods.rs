@@ -503,7 +503,7 @@ fn settings_outside_their_range_are_refused() {
             adamw,
             "required for cost = \"fisher\"",
         ),
-        ("ibdr", vec!["particles=2", "std=0"], adamw, "0 in [subspace.full]"),
+        ("ibdr", vec!["particles=2", "std=0"], adamw, "or method.ibdr.std above 0"),
         ("tfb", vec!["tolerance=0.01"], adamw, "write [subspace.low-rank]"),
         ("blob", vec!["cycle=9"], adamw, "write [subspace.low-rank]"),
         ("bayesvlm", vec!["images=9"], none, "write [subspace.projections]"),

@@ -116,6 +116,10 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         true
     }
 
+    fn draws_nothing(&self) -> Option<&'static str> {
+        (self.settings.temperature == 0.0).then_some("a temperature of the method above 0")
+    }
+
     fn schedules_rate(&self) -> bool {
         self.settings.cycles.is_some()
     }

@@ -60,6 +60,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn draws_nothing(&self) -> Option<&'static str> {
+        (self.rate == 0.0).then_some("method.mc-dropout.rate above 0")
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         let masks = Masks { layers: parts.geometry.inputs().to_vec(), rate: self.rate };
         Box::new(Dropout { masks, parts, steps: 0 })

@@ -175,6 +175,7 @@ mod tests {
             diagnostics: vec![("bandwidth".into(), 3.0)],
             wall_seconds: 1.5,
             images_per_second: None,
+            has_posterior: true,
         }
     }
 

@@ -54,7 +54,7 @@ pub static ENTRY: Entry = Entry {
     ],
     names: &[("full", "IBDR"), ("low-rank", "Low-rank IBDR")],
     names_of_many: &[],
-    read: |reader, context| Box::new(Spec::read(reader, context)),
+    read: |reader, _| Box::new(Spec::read(reader)),
 };
 
 impl MethodSpec for Spec {
@@ -68,6 +68,10 @@ impl MethodSpec for Spec {
 
     fn narrowed_by(&self) -> &'static str {
         "lower method.ibdr.std"
+    }
+
+    fn draws_nothing(&self) -> Option<&'static str> {
+        (self.std == 0.0).then_some("method.ibdr.std above 0")
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {

@@ -1,6 +1,6 @@
 //! The table `[method.ibdr]`: the keys of both forms, and those that only one of them has.
 
-use crate::methods::{MAX_PARTICLES, MethodContext};
+use crate::methods::MAX_PARTICLES;
 use crate::schema::{Reader, Resolved, limits, settings, words};
 
 words! {
@@ -25,7 +25,7 @@ words! {
 
 settings! {
     #[derive(Clone, Debug)]
-    pub struct Spec(context: &MethodContext) {
+    pub struct Spec {
         /// Algorithm 1 of the paper, or the rules of the released code.
         pub variant: Form = Form::Paper;
         pub std: f64, by |reader| std(reader, variant);
@@ -38,7 +38,7 @@ settings! {
         /// Learning rate of λ; in `released`, where it follows the schedule, the optimizer's in their scripts.
         pub lambda_lr: f64 = 0.01, in at_least(0.0);
         pub rule: Rule, part |reader| Rule::read(reader, variant);
-    } then check
+    }
 }
 
 settings! {
@@ -90,15 +90,6 @@ impl Resolved for Rule {
 /// The keys of each form, beyond those of both.
 const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"];
 const OF_RELEASED: [&str; 4] = ["cost", "bound", "ascent_clip_norm", "damping"];
-
-impl Spec {
-    fn check(&self, reader: &Reader, context: &MethodContext) {
-        if self.std == 0.0 && context.subspace == "full" && self.particles > 1 {
-            reader
-                .problem("std", "0 in [subspace.full] keeps particles that start equal alike: give it a value above 0");
-        }
-    }
-}
 
 /// Reads the standard deviation of the Gaussians, which only the released form has a default for.
 fn std(reader: &Reader, variant: Form) -> f64 {

@@ -193,6 +193,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn draws_nothing(&self) -> Option<&'static str> {
+        (self.dynamics != Dynamics::Langevin).then_some("method.mclmc.dynamics = \"langevin\"")
+    }
+
     /// The states, the direction, and what the dynamics keep: the two moments of the columns while they are tuned, or the last gradient and the
     /// noise of gradients.
     fn kept_matrices(&self) -> u64 {

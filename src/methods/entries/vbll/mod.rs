@@ -127,6 +127,11 @@ impl MethodSpec for Spec {
         "lower method.vbll.std_init"
     }
 
+    /// Training draws nothing, but U starts at random.
+    fn draws_nothing(&self) -> Option<&'static str> {
+        (self.rank == 0).then_some("method.vbll.rank above 0")
+    }
+
     /// The spread and the two moments of Adam.
     fn kept_matrices(&self) -> u64 {
         3 * (1 + self.rank as u64)
