@@ -105,6 +105,11 @@ impl Method for Aware {
         self.inner.step(theta, &mut perturbed, factor)
     }
 
+    /// The method prepares itself by the losses at theta.
+    fn prepare(&mut self, theta: &Tensor, objective: &mut dyn Objective) -> Result<()> {
+        self.inner.prepare(theta, objective)
+    }
+
     fn diagnostics(&self) -> &'static [&'static str] {
         self.inner.diagnostics()
     }
@@ -181,6 +186,11 @@ impl Objective for Perturbed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::{Golden, near};
+    use crate::base::tensor::label_log_probabilities;
+    use crate::methods::Parts;
+    use crate::methods::doubles::{Plain, parts};
+    use crate::methods::method::Independent;
     use tch::Kind;
 
     /// L = Σ a (θ − c)⁴ for each particle.
@@ -202,62 +212,87 @@ mod tests {
         }
     }
 
-    /// ```python
-    /// import torch
-    /// torch.set_default_dtype(torch.float64)
-    /// w = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.0, -1.0]])
-    /// a = torch.tensor([1.0, 3.0, 0.5]); c = torch.tensor([0.3, 0.1, -0.2])
-    /// def grad(w):
-    ///     w = w.clone().requires_grad_(True)
-    ///     ((w - c) ** 4 * a).sum().backward()
-    ///     return w.grad
-    /// g = grad(w)
-    /// for adaptive in (False, True):
-    ///     s = w.abs() if adaptive else torch.ones_like(w)
-    ///     e = (w ** 2 if adaptive else 1) * g * 0.05 / ((s * g).norm(dim=1, keepdim=True) + 1e-12)
-    ///     print((w + e).flatten().tolist(), grad(w + e).flatten().tolist())
-    /// ```
-    const TORCH: [(bool, [f64; 6], [f64; 6]); 2] = [
-        (
-            false,
-            [
-                1.0006172251566299,
-                -2.0499952376870287,
-                0.5003086125783149,
-                0.3,
-                -0.0005858972710076156,
-                -1.0499965671259832,
-            ],
-            [
-                1.3756324849834622,
-                -119.25970750525387,
-                0.68690772105427,
-                0.0,
-                -0.012212161223257505,
-                -1.2282351185512388,
-            ],
-        ),
-        (
-            true,
-            [1.0003086357277446, -2.099997975789248, 0.5000385794659681, 0.3, 0.0, -1.0499999999999512],
-            [1.3738155783472403, -127.77564730184315, 0.6861134298812367, 0.0, -0.012, -1.2282499999997887],
-        ),
-    ];
-
     #[test]
-    fn gradients_are_those_at_the_perturbed_particles() {
+    fn losses_are_those_at_the_particles_and_gradients_those_nearby() {
         let theta = rows(&[1.0, -2.0, 0.5, 0.3, 0.0, -1.0]);
-        for (adaptive, moved, gradients) in TORCH {
+        for adaptive in [false, true] {
             let sharpness = Sharpness { rho: 0.05, adaptive };
             let mut quartic = Quartic { evaluations: 0 };
             let at = quartic.losses(&theta).unwrap();
-            let found = &theta + sharpness.perturbation(&theta, &at.gradients);
-            assert!((found - rows(&moved)).abs().max().double_value(&[]) < 1e-12, "adaptive = {adaptive}");
+            let moved = &theta + sharpness.perturbation(&theta, &at.gradients);
+            let nearby = quartic.losses(&moved).unwrap().gradients;
             let sharp = Perturbed { sharpness, inner: &mut quartic }.losses(&theta).unwrap();
-            assert!((sharp.gradients - rows(&gradients)).abs().max().double_value(&[]) < 1e-9, "adaptive = {adaptive}");
+            assert!(sharp.gradients.equal(&nearby) && !nearby.equal(&at.gradients), "adaptive = {adaptive}");
             assert!(sharp.losses.equal(&at.losses), "the losses are those at theta");
-            assert_eq!(quartic.evaluations, 3, "of which two are the step's");
+            assert_eq!(quartic.evaluations, 4, "of which two are the step's");
         }
+    }
+
+    /// Cross-entropy of linear layers `[4, 3]`, a row each; gradients by autograd.
+    struct Layers {
+        x: Tensor,
+        labels: Tensor,
+    }
+
+    impl Objective for Layers {
+        fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+            let theta = request.plain()?.copy().set_requires_grad(true);
+            let logits = self.x.matmul(&theta.view([-1, 4, 3]).transpose(1, 2));
+            let labels = self.labels.expand([theta.size()[0], -1], false);
+            let chosen = label_log_probabilities(&logits, &labels, Kind::Double);
+            let losses = -chosen.mean_dim([-1i64].as_slice(), false, Kind::Double);
+            let gradients = Tensor::run_backward(&[losses.sum(Kind::Double)], &[&theta], false, false).remove(0);
+            Ok(Evaluation { losses: losses.detach(), gradients }.into())
+        }
+    }
+
+    /// `SAM` of the authors around plain descent (tests/fixtures/authors/sam.json), for each particle by itself.
+    #[test]
+    fn steps_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("sam");
+        let mut layers = Layers { x: golden.tensor("x"), labels: golden.tensor("labels").to_kind(Kind::Int64) };
+        for (case, adaptive) in [("plain", false), ("adaptive", true)] {
+            let (mut theta, after) = (golden.tensor("start"), golden.tensor(&format!("{case}/after")));
+            let sharpness = Sharpness { rho: golden.number(&format!("{case}/rho")), adaptive };
+            let parts = Parts { optimizer: Box::new(Plain(golden.number("lr"))), ..parts(&theta) };
+            let mut method = around(Some(sharpness), Box::new(Independent { parts }));
+            for step in 0..4 {
+                method.step(&mut theta, &mut layers, 1.0).unwrap();
+                near(&theta, &after.get(step), 1e-13);
+            }
+        }
+    }
+
+    /// A method that asks for a loss before its first step.
+    struct Prepared(bool);
+
+    impl Method for Prepared {
+        fn step(&mut self, _: &mut Tensor, _: &mut dyn Objective, _: f64) -> Result<Step> {
+            anyhow::bail!("it takes no step")
+        }
+
+        fn prepare(&mut self, theta: &Tensor, objective: &mut dyn Objective) -> Result<()> {
+            self.0 = objective.losses(theta).is_ok();
+            Ok(())
+        }
+
+        fn has_posterior(&self) -> bool {
+            self.0
+        }
+
+        fn save(&self, _: &mut State) {}
+
+        fn load(&mut self, _: &State) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_method_within_is_prepared() {
+        let sharpness = Some(Sharpness { rho: 0.05, adaptive: false });
+        let mut method = around(sharpness, Box::new(Prepared(false)));
+        method.prepare(&rows(&[1.0, 2.0, 3.0]), &mut Quartic { evaluations: 0 }).unwrap();
+        assert!(method.has_posterior());
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //!
 //! As in the paper's experiments, the term Γ (the divergence of G) is left out, which biases the chain by O(1 − α). Differs
 //! from the paper: V is divided by 1 − αᵗ, since the first steps would otherwise be 1 / √(1 − α) times too long.
+//!
+//! Differs from the authors' code: there V begins at the first g² and is not divided, g² has the gradient of the prior in it, λ is 0.1
+//! unless set (1e-5 in the paper), and the noise is that of the temperature T = 1 / N.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -91,6 +94,7 @@ impl Dynamics for Preconditioned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::golden::{Golden, near};
     use crate::methods::chain::tests::{Law, check_law};
 
     /// Where G hardly varies, G = √(N / a), and the variance is that of Langevin dynamics with the step η G. G does vary, as the
@@ -101,6 +105,26 @@ mod tests {
         check_law(&dynamics, &Law { lr: 0.02, tolerance: 0.06 }, |a| {
             1.0 / (50.0 * a) / (1.0 - 0.02 * (50.0 / a).sqrt() * a / 2.0)
         });
+    }
+
+    /// `SGLD_RMSprop` of the authors on a regression (tests/fixtures/authors/psgld.json), from their start of V on, after so many steps
+    /// that nothing is left of the correction.
+    #[test]
+    fn steps_are_those_of_the_authors_code() {
+        let golden = Golden::of_authors("psgld");
+        let (x, y, noise) = (golden.tensor("x"), golden.tensor("y"), golden.tensor("noise"));
+        let (rate, ess) = (golden.number("lr"), golden.number("ess"));
+        let gradient = |theta: &Tensor| (theta.matmul(&x.tr()) - &y).matmul(&x) * (2.0 / y.numel() as f64);
+        let mut theta = golden.tensor("start").view([1, -1]);
+        let spec = Preconditioner { decay: golden.number("decay"), eps: golden.number("eps") };
+        let mut dynamics = Preconditioned { spec, squares: gradient(&theta).square(), steps: 1 << 20 };
+        for (step, after) in golden.tensor("after").unbind(0).iter().enumerate() {
+            let gradients = gradient(&theta);
+            // √(2 η T / N) at their temperature 1 / N; they subtract it.
+            let noise = Some(noise.get(step as i64).view([1, -1]) * -((2.0 * rate).sqrt() / ess));
+            dynamics.advance(&mut theta, Move { gradients: &gradients, noise, rate, weight_decay: 0.0 });
+            near(&theta, &after.view([1, -1]), 1e-13);
+        }
     }
 
     /// ```python

@@ -2,7 +2,7 @@ mod outputs;
 
 use super::settings::Flow;
 use super::*;
-use crate::base::golden::near;
+use crate::base::golden::{Golden, near};
 use crate::methods::Answer;
 use crate::methods::doubles::Plain;
 use crate::methods::kernel::{LogN, Median};
@@ -85,26 +85,20 @@ fn golden_gradients() -> Tensor {
     -Tensor::from_slice(&[0.3f64, -0.2, -1.0, 0.4, 0.6, -0.7]).view([3, 2])
 }
 
-/// The expected values come from the SVGD authors' `python/svgd.py` on scores = −gradients: `kxy, dxkxy =
-/// SVGD().svgd_kernel(theta, h=-1); (kxy @ scores + dxkxy) / 3`. Weight 1 is γ = n / N with N = 1.
+/// φ of the SVGD authors' `svgd.py` on scores = −gradients (tests/fixtures/authors/svgd.json). Weight 1 is γ = n / N with N = 1.
 #[test]
-fn reference_script() {
-    let spec = Spec { median: Median::Full, ..spec(3, 3.0, Drive::Shared) };
-    let phi = update(spec, &dense(2), &golden_theta(), &golden_gradients());
-    assert_close(
-        &phi,
-        &[
-            -0.16306016936096904,
-            -0.1411172225522901,
-            -0.11459110407281974,
-            0.19995660375427263,
-            0.18777004503321282,
-            -0.21221176059908195,
-        ],
-    );
+fn directions_are_those_of_the_authors_code() {
+    let golden = Golden::of_authors("svgd");
+    for case in ["three", "six"] {
+        let tensor = |name: &str| golden.tensor(&format!("{case}/{name}"));
+        let theta = tensor("theta");
+        let n = theta.size()[0];
+        let spec = Spec { median: Median::Full, ..spec(n, n as f64, Drive::Shared) };
+        near(&update(spec, &dense(2), &theta, &tensor("scores").neg()), &tensor("phi"), 1e-13);
+    }
 }
 
-/// The same as above, with h = median of pairs / log n.
+/// The rule with h = median of pairs / log n, worked in numpy: k = exp(-d² / h), φ = (k s + (2 / h) (Σ k θ_i − k θ)) / n.
 #[test]
 fn off_diagonal_log_n() {
     let spec = Spec { log_n: LogN::N, ..spec(3, 3.0, Drive::Shared) };

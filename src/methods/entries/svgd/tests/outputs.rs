@@ -1,7 +1,6 @@
 //! Particles that repel by what they compute for the images of a batch.
 
 use super::*;
-use crate::base::golden::Golden;
 use crate::base::tensor::label_log_probabilities;
 use crate::methods::doubles::parts;
 use crate::methods::{Output, Outputs, Target};
