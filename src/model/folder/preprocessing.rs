@@ -60,7 +60,7 @@ impl Preprocessing {
             normalize: Some(Normalize::IMAGENET),
             interpolation: Some(Interpolation::Bicubic),
             resize: Some(Resize::ShorterSideCrop),
-            crop_pct: Some(config.get("crop_pct").and_then(Value::as_f64).unwrap_or(TIMM_CROP_PCT)),
+            crop_pct: config.get("crop_pct").map_or(Some(TIMM_CROP_PCT), Value::as_f64),
             ..Preprocessing::default()
         };
         found.fill(config);
@@ -182,6 +182,9 @@ mod tests {
             (json!({ "interpolation": "lanczos" }), "interpolation", "interpolation = \"lanczos\": bella resizes by"),
             (json!({ "crop_mode": "border" }), "crop_pct", "crop_mode = \"border\": bella takes the centre"),
             (json!({ "crop_pct": 1.2 }), "crop_pct", "crop_pct = 1.2: bella keeps from 0.1 to 1"),
+            (json!({ "crop_pct": "0.9" }), "crop_pct", "crop_pct = \"0.9\": bella keeps from 0.1 to 1"),
+            (json!({ "crop_mode": 1 }), "crop_pct", "crop_mode = 1: bella takes the centre"),
+            (json!({ "interpolation": 3 }), "interpolation", "interpolation = 3: bella resizes by"),
             (
                 json!({ "input_size": [3, 224, 448] }),
                 "image_size",

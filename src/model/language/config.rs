@@ -304,6 +304,9 @@ mod tests {
             (json!({ "sliding_window_size": 3 }), "sliding_window_size = 3: a key that bella does not know"),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
             (json!({ "hidden_act": "relu" }), "hidden_act = \"relu\""),
+            (json!({ "rope_scaling": "linear" }), "rotary positions: is \"linear\": must be a table"),
+            (json!({ "rope_parameters": [2] }), "rotary positions: is [2]: must be a table"),
+            (json!({ "rope_scaling": { "rope_type": 5 } }), "rope_type = \"(a value that is no text)\""),
             (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5"),
             (
                 json!({ "from_the_future": { "a": 1 } }),
