@@ -73,7 +73,8 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
         );
     }
     let mut encoder = Encoder::new(geometry, context);
-    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), ..limit };
+    let padding = Some(encoder.geometry.padding).filter(|token| *token < vocabulary);
+    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
     let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
     ensure!(
