@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::config;
 use super::modules::{HeadPlace, Target};
 use super::outgoing::Outgoing;
-use crate::base::files::is_there;
 use crate::data::{Interpolation, Medium, Resize};
-use crate::model::folder::PREPARATION;
+use crate::model::folder::{PREPARATION, stated};
 use crate::model::recognition::Package;
 
 /// Makes the output matrix another one than the embeddings.
@@ -97,11 +96,8 @@ fn name_classes_of_transformers(classes: &[String], (class, place): (Option<&str
 /// Fails if the checkpoint's own file cannot be read, or if the new one cannot be written.
 pub fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Result<()> {
     let (size, spec) = (outgoing.image_size()?, &outgoing.experiment.checkpoint);
-    let file = source.join(PREPARATION);
-    let mut values = match is_there(&file) {
-        true => config::of_file(&file)?,
-        false => json!({ "image_processor_type": "ViTImageProcessor" }),
-    };
+    let own = stated(source)?.map(|(_, table)| table);
+    let mut values = own.unwrap_or_else(|| json!({ "image_processor_type": "ViTImageProcessor" }));
     let side = json!({ "height": size, "width": size });
     let pillow = match spec.interpolation {
         Interpolation::Bilinear => 2,

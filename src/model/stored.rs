@@ -1,6 +1,7 @@
 //! The names under which a checkpoint stores its parameters, and the way back: from canonical parameters, such as trained
 //! ones, to those that a checkpoint of the same family stores.
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
@@ -23,10 +24,23 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the canonical tensor in f32, sharing no memory with the stored one.
-    pub fn shaped(self, tensor: &Tensor) -> Tensor {
+    /// Returns the canonical tensor in f32, sharing no memory with the stored one, which is called `name` in its file.
+    ///
+    /// # Errors
+    /// Fails if the stored tensor has too few or too many axes for its place, or if it is a matrix of patches without a number.
+    pub fn shaped(self, name: &str, tensor: &Tensor) -> Result<Tensor> {
+        let (axes, rule) = match self {
+            Form::AsIs | Form::Squeezed | Form::Ignored => (1..=usize::MAX, "at least one axis"),
+            Form::Rows | Form::Flattened => (2..=usize::MAX, "at least two axes"),
+            Form::Transposed => (2..=2, "two axes"),
+        };
+        let (size, is_empty) = (tensor.size(), self == Form::Flattened && tensor.numel() == 0);
+        ensure!(
+            axes.contains(&size.len()) && !is_empty,
+            "its `{name}` has the shape {size:?}: must have {rule}, and a number"
+        );
         let tensor = tensor.detach().to_kind(Kind::Float);
-        match self {
+        Ok(match self {
             Form::AsIs => tensor.copy(),
             Form::Squeezed => {
                 let mut squeezed = tensor.copy();
@@ -39,7 +53,7 @@ impl Form {
             Form::Ignored => unreachable!("an ignored parameter has no canonical form"),
             Form::Flattened => tensor.flatten(1, -1).copy(),
             Form::Transposed => tensor.tr().contiguous(),
-        }
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::model::vit::Activation;
@@ -32,6 +32,9 @@ const WIDEST: i64 = 1 << 20;
 
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
+
+/// What stands in the place of a text where a value is none, so that no rule takes it for a word that it knows.
+const NO_TEXT: &str = "(a value that is no text)";
 
 /// Returns whether the value of a key says something: it is not null, false or empty.
 pub fn is_set(value: &Value) -> bool {
@@ -89,7 +92,7 @@ impl Values {
         self.table.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns the table of a key; one without keys if it is absent.
+    /// Returns the table of a key; one without keys if it is absent. [`expect_keys`](Self::expect_keys) refuses a value that is no table.
     pub fn within(&self, key: &str) -> Values {
         Values::new(&self.path, self.get(key).cloned().unwrap_or(Value::Null))
     }
@@ -113,8 +116,9 @@ impl Values {
         self.table.get(key).is_some()
     }
 
+    /// Returns the text of a key; one that no rule knows for a value that is no text.
     pub fn text(&self, key: &str) -> Option<&str> {
-        self.get(key)?.as_str()
+        self.get(key).map(|value| value.as_str().unwrap_or(NO_TEXT))
     }
 
     pub fn is_true(&self, key: &str) -> bool {
@@ -159,11 +163,16 @@ impl Values {
         }
     }
 
-    /// Checks that every key that is set is one of `known`.
+    /// Checks that this is a table, or nothing, of which every key that is set is one of `known`.
     ///
     /// # Errors
-    /// Fails at the first other key whose value is not null, false or empty.
+    /// Fails if it is something else, and at the first other key whose value is not null, false or empty.
     pub fn expect_keys(&self, what: &str, known: &[&str]) -> Result<()> {
+        let (shown, table) = (self.path.display(), &self.table);
+        ensure!(
+            table.is_object() || table.is_null(),
+            "{shown}: {what}: is {table}: must be a table, {{\"KEY\": VALUE, …}}"
+        );
         let all = self.table.as_object().into_iter().flatten();
         if let Some((key, value)) = all.into_iter().find(|(key, value)| !known.contains(&key.as_str()) && is_set(value))
         {
@@ -260,6 +269,21 @@ impl Values {
         }
     }
 
+    /// Returns the number of classes with the key that states it: that of the names in `id2label`, else `num_labels`; transformers takes 2
+    /// where there is neither.
+    ///
+    /// # Errors
+    /// Fails if the names are no table, if the number is not a whole one above 0, or if the keys state two numbers.
+    pub fn classes(&self) -> Result<(&'static str, i64)> {
+        let shown = self.path.display();
+        let Some(named) = self.get("id2label") else { return Ok(("num_labels", self.integer("num_labels", 2)?)) };
+        let named =
+            named.as_object().with_context(|| format!("{shown}: id2label = {named}: must be a table of names"))?;
+        let (named, said) = (named.len() as i64, self.integer("num_labels", named.len() as i64)?);
+        ensure!(said == named, "{shown}: num_labels = {said}, but id2label has {named} names: they must be as many");
+        Ok(("id2label", named))
+    }
+
     /// Returns the activation of the MLP.
     ///
     /// # Errors
@@ -277,7 +301,7 @@ impl Values {
     /// # Errors
     /// Fails if bella does not compute it.
     pub fn activation_of(&self, key: &str, default: &str) -> Result<Activation> {
-        match self.get(key).map_or(default, |value| value.as_str().unwrap_or_default()) {
+        match self.text(key).unwrap_or(default) {
             "gelu" => Ok(Activation::Gelu),
             "gelu_pytorch_tanh" | "gelu_new" => Ok(Activation::GeluTanh),
             "quick_gelu" => Ok(Activation::QuickGelu),

@@ -335,6 +335,19 @@ fn changed(name: &str, config: impl Fn(&mut Value), tensors: impl Fn(&str) -> Op
     encoder::open(place.path(), &from, Limit::default(), None).err().unwrap_or_else(|| anyhow::anyhow!("it opens"))
 }
 
+/// Old folders of RoBERTa, such as the published ones, name no token there; `transformers.AutoTokenizer` 5.24 pads with that of the class.
+#[test]
+fn the_config_names_the_padding_that_the_tokenizer_does_not() {
+    let (place, from) = (tempfile::tempdir().unwrap(), fixture("encoder/folders/roberta"));
+    for file in ["tokenizer.json", "config.json", "model.safetensors"] {
+        std::fs::copy(from.join(file), place.path().join(file)).unwrap();
+    }
+    std::fs::write(place.path().join("tokenizer_config.json"), r#"{"model_max_length": 96}"#).unwrap();
+    let opened =
+        encoder::open(place.path(), place.path(), Limit::default(), None).unwrap_or_else(|why| panic!("{why:#}"));
+    assert_eq!(opened.tokenizer.padding.id, 1);
+}
+
 #[test]
 fn positions_behind_another_padding_token_are_refused() {
     let same = |name: &str| Some(name.to_string());

@@ -128,6 +128,71 @@ fn weights_without_a_config_lack_nothing_that_can_be_told() {
     }
 }
 
+/// A damaged file may have tensors of any shape, which are named as the file names them.
+#[test]
+fn tensors_of_shapes_that_no_network_has_are_refused_by_name() {
+    let place = Place::new();
+    let cases: &[(&str, &str, &[i64], &str)] = &[
+        (
+            "hf-vit",
+            "vit.embeddings.patch_embeddings.projection.weight",
+            &[16],
+            "has the shape [16]: must have at least two axes",
+        ),
+        (
+            "hf-vit",
+            "vit.embeddings.patch_embeddings.projection.weight",
+            &[16, 3, 0, 0],
+            "has the shape [16, 3, 0, 0]: must have",
+        ),
+        ("hf-vit", "vit.embeddings.position_embeddings", &[], "has the shape []: must have at least one axis"),
+        ("hf-dinov2-registers", "embeddings.register_tokens", &[16], "has the shape [16]: must have at least two axes"),
+        ("hf-beit", "relative_position_bias_table", &[], "has the shape []: must have at least one axis"),
+        ("open-clip", "visual.proj", &[2, 2, 2], "`visual.proj` has the shape [2, 2, 2]: must have two axes"),
+        ("open-clip", "text_projection", &[2, 2, 2], "`text_projection` has the shape [2, 2, 2]: must have two axes"),
+        ("hf-vit", "classifier.weight", &[3, 5], "its classifier reads 5 numbers, but its features are 16"),
+        ("hf-vit", "classifier.bias", &[5], "its head.bias has the shape [5], but head.weight has 3 classes"),
+        ("hf-deit-distilled", "distillation_classifier.weight", &[2, 16], "head_dist.bias has the shape [3]"),
+        ("hf-clip-both", "logit_scale", &[], "its exp(logit_scale) is NaN: must be a finite number"),
+    ];
+    for (name, end, shape, says) in cases {
+        let folder = copy(&place, name);
+        let weights = folder.join("model.safetensors");
+        let mut all = Tensor::read_safetensors(&weights).unwrap();
+        let (_, tensor) = all.iter_mut().find(|(stored, _)| stored.ends_with(end)).unwrap();
+        *tensor = Tensor::full(*shape, f64::NAN, tch::kind::FLOAT_CPU);
+        Tensor::write_safetensors(&all, &weights).unwrap();
+        let line = refusal(&folder, &fixed(name));
+        assert!(line.contains(says) && !line.contains('\n'), "{name}: {end}: {line:?}");
+    }
+    let folder = copy(&place, "hf-deit-distilled");
+    let weights = folder.join("model.safetensors");
+    let mut all = Tensor::read_safetensors(&weights).unwrap();
+    for (name, tensor) in all.iter_mut().filter(|(name, _)| name.starts_with("distillation_classifier.")) {
+        *tensor = if name.ends_with("bias") { tensor.narrow(0, 0, 2) } else { tensor.narrow(0, 0, 2).copy() };
+    }
+    Tensor::write_safetensors(&all, &weights).unwrap();
+    assert_has(&refusal(&folder, &Fixed::default()), &["its two classifiers have the shapes [3, 16] and [2, 16]"]);
+}
+
+/// Nothing is made for each block before it is known that there may be as many.
+#[test]
+fn a_block_of_an_impossible_number_is_refused_at_once() {
+    let place = Place::new();
+    for number in [99_999_999_999, u64::MAX] {
+        let folder = copy(&place, "hf-vit");
+        let weights = folder.join("model.safetensors");
+        let mut all = Tensor::read_safetensors(&weights).unwrap();
+        all.push((
+            format!("vit.encoder.layer.{number}.layernorm_before.weight"),
+            Tensor::zeros([16], tch::kind::FLOAT_CPU),
+        ));
+        Tensor::write_safetensors(&all, &weights).unwrap();
+        let own = format!("it has the parameter that bella calls blocks.{number}.ln_1.weight, but");
+        assert_has(&refusal(&folder, &Fixed::default()), &[&own, "blocks are missing"]);
+    }
+}
+
 /// Sizes and parts that a config states are those of the weights.
 #[test]
 fn configs_that_contradict_the_weights_are_refused_by_name() {
@@ -138,6 +203,28 @@ fn configs_that_contradict_the_weights_are_refused_by_name() {
         ("timm-vit", "/model_args/mlp_ratio", json!(1e300), "its product with the width 16 must be at most 1048576"),
         ("hf-dinov2", "/mlp_ratio", json!(9.2e18), "its product with the width 16 must be at most 1048576"),
         ("open-clip", "/model_cfg/vision_cfg/mlp_ratio", json!(9.2e18), "must be at most 1048576"),
+        ("hf-vit", "/id2label", json!(["a", "b", "c"]), "id2label = [\"a\",\"b\",\"c\"]: must be a table of names"),
+        ("hf-vit", "/num_labels", json!(4), "num_labels = 4, but id2label has 3 names: they must be as many"),
+        ("hf-vit", "/hidden_act", json!(5), "hidden_act = \"(a value that is no text)\" is none that bella computes"),
+        ("hf-clip-both", "/vision_config", json!("vit"), "is \"vit\": must be a table"),
+        ("hf-clip-both", "/text_config", json!([1]), "a text tower: is [1]: must be a table"),
+        ("timm-vit", "/model_args", json!([1]), "model_args = [1]: must be a table of arguments"),
+        ("timm-vit", "/pretrained_cfg", json!("x"), "pretrained_cfg: is \"x\": must be a table"),
+        ("open-clip", "/model_cfg/quick_gelu", json!("yes"), "quick_gelu = \"yes\": must be true or false"),
+        ("open-clip", "/model_cfg/vision_cfg/act_kwargs", json!(3), "act_kwargs: is 3: must be a table"),
+        ("open-clip", "/model_cfg/vision_cfg/pool_type", json!(3), "which bella does not compute for open_clip's own"),
+        (
+            "open-clip",
+            "/model_cfg/text_cfg/no_causal_mask",
+            json!("no"),
+            "no_causal_mask = \"no\": must be true or false",
+        ),
+        (
+            "open-clip",
+            "/model_cfg/text_cfg/tokenizer_mode",
+            json!("clips"),
+            "tokenizer_mode = \"clips\": a key that bella",
+        ),
         ("hf-vit", "/qkv_bias", json!(false), "blocks.0.attn.qkv.bias, which does not belong"),
         ("hf-vit", "/model_type", json!("deit"), "calls distillation_token, which belongs"),
         (

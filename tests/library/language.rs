@@ -15,7 +15,7 @@ use bella::model::module::{Limit, Tokenizer as EncoderTokenizer};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::ops::{Dual, Tangents};
 use bella::model::network::{Network, Weights};
-use bella::model::{AsStored, Model};
+use bella::model::{AsStored, Model, Wording};
 use bella::predict::generate::{Stop, Written};
 use bella::predict::{Members, Predictor};
 use bella::schema::{Reader, Tree};
@@ -268,6 +268,39 @@ fn prompts_have_the_tokens_of_transformers() {
         let tokens = tokenizer.prompts(name, &Prompts { texts, ..Prompts::default() }).unwrap();
         assert_eq!(tokens.lengths, ids.iter().map(|ids| ids.len() as u32).collect::<Vec<_>>());
     }
+}
+
+/// `transformers.AutoTokenizer` 5.24 takes out `add_bos_token` and `add_eos_token` where there is a `tokenizer.json`, and reads special tokens in
+/// a text as its letters where `split_special_tokens` is true.
+#[test]
+fn settings_beside_a_tokenizer_count_as_in_transformers() {
+    let made = tempfile::tempdir().unwrap();
+    let tokens = |more: serde_json::Value, text: &str| {
+        std::fs::copy(folder("llama").join("tokenizer.json"), made.path().join("tokenizer.json")).unwrap();
+        let settings = std::fs::read(folder("llama").join("tokenizer_config.json")).unwrap();
+        let mut settings: serde_json::Value = serde_json::from_slice(&settings).unwrap();
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        std::fs::write(made.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+        Tokenizer::open(made.path(), 1000, 1000).unwrap().tokens(text).unwrap()
+    };
+    let plain = tokens(serde_json::json!({}), "the cat");
+    assert_eq!((plain[0], plain.len()), (1, 3), "the tokenizer begins texts with <s>");
+    for [start, end] in [[false, false], [true, true], [false, true]] {
+        assert_eq!(tokens(serde_json::json!({ "add_bos_token": start, "add_eos_token": end }), "the cat"), plain);
+    }
+    // Old folders name no token there; GPT-2's end is in its config.
+    let gpt = tempfile::tempdir().unwrap();
+    for file in ["tokenizer.json", "config.json"] {
+        std::fs::copy(folder("gpt2").join(file), gpt.path().join(file)).unwrap();
+    }
+    std::fs::write(gpt.path().join("tokenizer_config.json"), r#"{"model_max_length": 1024}"#).unwrap();
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(gpt.path().join("config.json")).unwrap()).unwrap();
+    let end = Tokenizer::open(gpt.path(), 1000, 1000).unwrap().end();
+    assert!(end.is_some() && end.map(u64::from) == config["eos_token_id"].as_u64());
+    let special = tokens(serde_json::json!({}), "the </s>");
+    assert_eq!(special.last(), Some(&2));
+    assert_ne!(tokens(serde_json::json!({ "split_special_tokens": true }), "the </s>").last(), Some(&2));
 }
 
 /// Tokenizers of four classes of transformers (tests/fixtures/tokens/classes, written by scripts/make_class_tokenizer_goldens.py) on generated

@@ -103,6 +103,24 @@ fn answers_follow_their_prompts_as_in_transformers() {
     }
 }
 
+/// transformers refuses texts with more tokens of images than patches; an answer that spells such a token would put a patch there.
+#[test]
+fn texts_that_spell_the_token_of_an_image_are_refused() {
+    for name in ["llava/transformers-5", "paligemma/gemma"] {
+        let tokenizer = opened(name).tokenizer;
+        let spelled = |target: &str| {
+            let answers = vec![Answers { target: target.into(), ..Answers::default() }];
+            let images = Images::Packed(Packed { pixels: Vec::new(), height: 12, width: 12 });
+            let (prompts, learnt) = (vec!["<image> the cat:".to_string()], Learnt::Answer);
+            let questions = Questions { prompts, answers, learnt, images, image_of: vec![0], tokens: None };
+            tokenizer.spelled("made", &questions).err().map(|why| format!("{why:#}"))
+        };
+        assert_eq!(spelled("cat"), None, "{name}");
+        let why = spelled("<image>").unwrap();
+        assert!(why.starts_with("made: question 0: its texts spell the token of an image"), "{name}: {why}");
+    }
+}
+
 /// Logits at all tokens of two prompts of different lengths, and of those with their answers; of PaliGemma also with the padding in front.
 #[test]
 fn logits_are_those_of_transformers() {

@@ -19,9 +19,8 @@ use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
 use crate::model::archive::container::{Container, Writer};
 
-const CPU: &str = "torch.device(\"cpu\")";
-const FIRST_GPU: &str = "torch.device(\"cuda:0\")";
-const A_GPU: &str = "torch.device(\"cuda\")";
+/// The text in front of the name of a device.
+const DEVICE: &str = "torch.device(\"";
 
 /// The folder of all entries.
 const FOLDER: &str = "archive";
@@ -108,11 +107,17 @@ pub fn hash(file: &MemoryFile) -> Result<String> {
 /// Returns code with `device` in place of every other that it names.
 fn on_device(code: &str, device: Device) -> String {
     let instead = match device {
-        Device::Cuda(index) => format!("torch.device(\"cuda:{index}\")"),
-        _ => CPU.to_string(),
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_string(),
     };
-    let others = [CPU, FIRST_GPU, A_GPU].into_iter().filter(|named| *named != instead);
-    others.fold(code.to_string(), |code, named| code.replace(named, &instead))
+    let is_one = |named: &str| named == "cpu" || named == "cuda" || named.starts_with("cuda:");
+    let mut parts = code.split(DEVICE);
+    let mut written = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let named = part.split('"').next().unwrap_or_default();
+        written.extend([DEVICE, if is_one(named) { &instead } else { named }, &part[named.len()..]]);
+    }
+    written
 }
 
 #[cfg(test)]
@@ -166,10 +171,22 @@ mod tests {
         let (cpu, gpu) = (Device::Cpu, Device::Cuda(1));
         assert_eq!(hashes("openai_visual.pt", cpu), hashes("openai_visual.pt", cpu));
         let (file, archive) = written("openai_clip.pt", gpu);
-        assert!(archive.code_has(FIRST_GPU) || archive.code_has(CPU) || archive.code_has(A_GPU));
+        assert!(archive.code_has(DEVICE));
         let code: String = entries(&file).into_iter().map(|(_, text)| text).collect();
-        assert!(
-            code.contains("torch.device(\"cuda:1\")") && ![CPU, FIRST_GPU, A_GPU].iter().any(|of| code.contains(of))
-        );
+        assert!(code.contains("torch.device(\"cuda:1\")"));
+        assert_eq!(code.matches(DEVICE).count(), code.matches("torch.device(\"cuda:1\")").count());
+    }
+
+    /// An archive may have been traced on any card.
+    #[test]
+    fn every_device_is_replaced_and_no_other_text() {
+        let code = "torch.device(\"cuda:3\"), torch.device(\"cuda\"), torch.device(\"cpu\"), torch.device(\"meta\"), \"cuda:3\"";
+        let on = |one: &str| {
+            let own = format!("torch.device(\"{one}\"), ").repeat(3);
+            format!("{own}torch.device(\"meta\"), \"cuda:3\"")
+        };
+        assert_eq!(on_device(code, Device::Cpu), on("cpu"));
+        assert_eq!(on_device(code, Device::Cuda(3)), on("cuda:3"));
+        assert_eq!(on_device("return x", Device::Cpu), "return x");
     }
 }

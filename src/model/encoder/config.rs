@@ -195,11 +195,32 @@ mod tests {
 
     #[test]
     fn what_is_not_computed_is_refused_by_name() {
+        let disentangled = |key: &str, value: Value| {
+            let mut table = json!({ "relative_attention": true, "share_att_key": true });
+            table[key] = value;
+            table
+        };
         for (model_type, table, rule) in [
             ("deberta-v2", json!({ "relative_attention": true }), "share_att_key = false"),
             ("deberta-v2", json!({ "position_biased_input": false }), "no token knows its place"),
+            // `hf.DebertaV2Model` counts the words in the divisor of its scores all the same.
+            ("deberta-v2", json!({ "pos_att_type": ["c2p"] }), "[\"c2p\"]: without relative_attention = true"),
             ("deberta-v2", json!({ "conv_kernel_size": 3 }), "conv_kernel_size = 3: changes what"),
+            (
+                "deberta-v2",
+                disentangled("position_buckets", json!("8")),
+                "position_buckets = \"8\": must be a whole number",
+            ),
+            ("deberta-v2", disentangled("position_buckets", json!(i64::MAX)), "must be at most 16777216"),
+            ("deberta-v2", disentangled("pos_att_type", json!(5)), "pos_att_type = 5: must be a text"),
+            ("bert", json!({ "position_embedding_type": 5 }), "known: absolute"),
             ("modernbert", json!({ "classifier_pooling": "max" }), "must be \"cls\" or \"mean\""),
+            ("modernbert", json!({ "classifier_pooling": 5 }), "must be \"cls\" or \"mean\""),
+            (
+                "modernbert",
+                json!({ "rope_parameters": "x" }),
+                "rotary positions of two bases: is \"x\": must be a table",
+            ),
             ("modernbert", json!({ "layer_types": ["full_attention"] }), "must be a list of 22 words"),
             (
                 "modernbert",

@@ -20,7 +20,7 @@ use crate::model::language::{Sorted, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters, Weight};
 use crate::model::stored::StoredNames;
-use crate::model::values::{Values, agree};
+use crate::model::values::Values;
 use crate::model::vit::OwnHead;
 
 /// A text encoder as read from its folder.
@@ -73,7 +73,8 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
         );
     }
     let mut encoder = Encoder::new(geometry, context);
-    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), ..limit };
+    let padding = Some(encoder.geometry.padding).filter(|token| *token < vocabulary);
+    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
     let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
     ensure!(
@@ -114,7 +115,8 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
     let tensors: Vec<(String, Unread)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
     let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
-    let classes = names.name_of("head.weight").map(|_| classes(&values)).transpose()?;
+    let classes = names.name_of("head.weight").map(|_| check_classifier(&values).and_then(|()| values.classes()));
+    let classes = classes.transpose()?.map(|(_, count)| count);
     let as_it_is = |_: &str, weight: Weight| Ok(weight);
     let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), (tensors, &as_it_is));
     let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
@@ -126,16 +128,6 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
         Some(OwnHead { weight: named.pop()?.1.into_values().to_kind(Kind::Float), bias })
     });
     Ok(Weights { geometry, base: Parameters::of(named), head, stored, names })
-}
-
-/// Returns the number of classes of the config's classifier; transformers takes 2 where it has neither key.
-fn classes(values: &Values) -> Result<i64> {
-    check_classifier(values)?;
-    let named = values.get("id2label").and_then(Value::as_object).map(|named| named.len() as i64);
-    let count = values.integer("num_labels", named.unwrap_or(2))?;
-    let shown = values.path.display().to_string();
-    agree(&shown, "num_labels", count, named.unwrap_or(count))?;
-    Ok(count)
 }
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass; those of a classifier of `classes` come last.

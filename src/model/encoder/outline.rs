@@ -133,7 +133,8 @@ impl Outline for Encoder {
 
     fn tokenizer(&self, folder: &Path, _: Option<&Chat>) -> Result<Box<dyn Preparation>> {
         let (context, vocabulary) = (Some(self.geometry.context()), Some(self.geometry.vocabulary));
-        let limit = Limit { tokens: Some(self.tokens), context, vocabulary, ..Limit::default() };
+        let padding = Some(self.geometry.padding);
+        let limit = Limit { tokens: Some(self.tokens), context, vocabulary, padding, ..Limit::default() };
         Ok(Box::new(Tokenizer::open(folder, limit, self.values())?))
     }
 

@@ -244,18 +244,6 @@ impl TowerConfig<'_> {
         Ok(("intermediate_size", self.values.integer("intermediate_size", self.family.mlp)?))
     }
 
-    /// Returns the number of classes; transformers takes 2 where a config has neither key.
-    ///
-    /// # Errors
-    /// Fails if the value is not a whole number above 0.
-    pub fn classes(&self) -> Result<(&'static str, i64)> {
-        let named = self.values.get("id2label").and_then(Value::as_object);
-        match named {
-            Some(named) => Ok(("id2label", named.len() as i64)),
-            None => Ok(("num_labels", self.values.integer("num_labels", 2)?)),
-        }
-    }
-
     /// Checks that weights have the sizes that the config states, of which absent ones are the family's. `classes` and
     /// `registers` are those of the weights.
     ///
@@ -276,7 +264,7 @@ impl TowerConfig<'_> {
             stated.push(("num_register_tokens", values.count("num_register_tokens", usual)?, registers));
         }
         if let Some(classes) = classes {
-            let (key, said) = self.classes()?;
+            let (key, said) = values.classes()?;
             stated.push((key, said, classes));
         }
         if family.keys.contains(&"projection_dim") && geometry.output != geometry.width {

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Kind, Tensor, no_grad};
 
-use crate::base::files::{is_there, read_json};
+use crate::base::files::is_there;
 use crate::data::fields::{Fields, PIXELS};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
@@ -39,7 +39,7 @@ use crate::model::vit::text::TextTower;
 use config::Config;
 use weights::REFERENCE;
 
-pub use preprocessing::FILE as PREPARATION;
+pub use preprocessing::{FILE as PREPARATION, stated};
 pub use texts::TOKENIZER;
 pub use unread::Unread;
 pub use wanted::Preprocessing;
@@ -90,13 +90,12 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size })
 }
 
-/// Checks the file of the preparation of images, which may be missing.
+/// Checks the files of the preparation of images, which may be missing.
 ///
 /// # Errors
-/// Fails if it is there and no JSON.
+/// Fails if one that is asked is there and no JSON.
 pub fn check_preparation(place: &Place) -> Result<()> {
-    let file = place.folder.join(PREPARATION);
-    if is_there(&file) { read_json(&file).map(drop) } else { Ok(()) }
+    stated(&place.folder).map(drop)
 }
 
 /// Reads the text tower of a folder, or of a file of weights; `None` if it has none that bella knows.
@@ -161,7 +160,8 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_path_buf()]);
     }
     let place = Place::of(path)?;
-    let named = [preprocessing::FILE].into_iter().chain(TOKENIZER).map(|name| place.folder.join(name));
+    let asked = stated(&place.folder)?.map(|(name, _)| name).filter(|name| *name != PREPARATION);
+    let named = asked.into_iter().chain([PREPARATION]).chain(TOKENIZER).map(|name| place.folder.join(name));
     let beside = weights::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());

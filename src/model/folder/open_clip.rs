@@ -75,7 +75,7 @@ const TIMM: [&str; 16] = [
 ];
 
 /// The keys of the text tower, with those of its tokenizer, which are read elsewhere.
-const TEXT: [&str; 18] = [
+const TEXT: [&str; 17] = [
     "context_length",
     "vocab_size",
     "width",
@@ -90,7 +90,6 @@ const TEXT: [&str; 18] = [
     "norm_kwargs",
     "block_type",
     "hf_tokenizer_name",
-    "tokenizer_mode",
     "tokenizer_kwargs",
     "pad_id",
     "eos_id",
@@ -224,16 +223,12 @@ impl OpenClip {
         activation.expect_keys("act_kwargs", &["approximate"])?;
         norm.expect_keys("norm_kwargs", &["eps"])?;
         let activation = match activation.text("approximate") {
-            _ if self.has_quick_gelu() => Activation::QuickGelu,
+            _ if self.whole.flag("quick_gelu", false)? => Activation::QuickGelu,
             None | Some("none") => Activation::Gelu,
             Some("tanh") => Activation::GeluTanh,
             Some(word) => bail!("{}: approximate = \"{word}\" is none that bella computes", tower.path.display()),
         };
         Ok(Traits { heads, activation, eps: norm.number("eps", 1e-5)? })
-    }
-
-    fn has_quick_gelu(&self) -> bool {
-        self.whole.is_true("quick_gelu")
     }
 
     /// Returns whether the config says which activation its own towers have.
@@ -261,12 +256,13 @@ impl OpenClip {
             TextStyle::Siglip => (true, "last"),
         };
         let pool = tower.text("pool_type").unwrap_or("argmax");
+        let is_open = tower.flag("no_causal_mask", false)?;
         ensure!(
-            tower.is_true("no_causal_mask") == sees_all && pool == read,
+            is_open == sees_all && pool == read,
             "{}: no_causal_mask = {} with pool_type = \"{pool}\" is neither CLIP's text tower nor SigLIP's: set \
              head.zero-shot.weights instead",
             tower.path.display(),
-            tower.is_true("no_causal_mask")
+            is_open
         );
         let projection = tower.text("proj_type").unwrap_or("linear");
         ensure!(

@@ -1,14 +1,15 @@
-//! Reads the preparation of a folder's images from `preprocessor_config.json` or `processor_config.json` (transformers), `pretrained_cfg` (timm)
+//! Reads the preparation of a folder's images from `processor_config.json` or `preprocessor_config.json` (transformers), `pretrained_cfg` (timm)
 //! or `preprocess_cfg` (open_clip).
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use serde_json::Value;
 
 use super::processors;
 use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::weights::{FILES, Place, has_weights, input_size};
-use crate::base::files::read_json;
+use crate::base::files::{is_there, read_json};
 use crate::data::{Interpolation, Resize};
 use crate::model::Normalize;
 use crate::model::values::Values;
@@ -18,6 +19,25 @@ pub const FILE: &str = "preprocessor_config.json";
 
 /// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images.
 const PROCESSOR: &str = "processor_config.json";
+
+/// Returns what a folder of transformers says of the preparation of images, with the file that says it; `None` if none does. Where both
+/// files do, that of transformers 5 counts, as it does there.
+///
+/// # Errors
+/// Fails if a file that is asked is there and no JSON.
+pub fn stated(folder: &Path) -> Result<Option<(&'static str, Value)>> {
+    for (name, key) in [(PROCESSOR, Some("image_processor")), (FILE, None)] {
+        let file = folder.join(name);
+        if !is_there(&file) {
+            continue;
+        }
+        let whole = read_json(&file)?;
+        if let Some(table) = key.map_or(Some(&whole), |key| whole.get(key)) {
+            return Ok(Some((name, table.clone())));
+        }
+    }
+    Ok(None)
+}
 
 /// timm's `crop_pct` for a network that says none.
 const TIMM_CROP_PCT: f64 = 0.875;
@@ -29,14 +49,9 @@ impl Preprocessing {
         let at = |name: &str, table: &Value| Values::new(&folder(path).unwrap_or_default().join(name), table.clone());
         let model_type =
             || beside(path, FILES).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.into()));
-        if let Some((_, found)) = beside(path, [FILE]).next() {
-            let found = processors::read(&at(FILE, &found), model_type());
-            return Preprocessing { file: Some(FILE), ..found };
-        }
-        let of_images = beside(path, [PROCESSOR]).find_map(|(_, found)| found.get("image_processor").cloned());
-        if let Some(found) = of_images {
-            let found = processors::read(&at(PROCESSOR, &found), model_type());
-            return Preprocessing { file: Some(PROCESSOR), ..found };
+        if let Some((name, table)) = folder(path).and_then(|folder| stated(&folder).ok().flatten()) {
+            let found = processors::read(&at(name, &table), model_type());
+            return Preprocessing { file: Some(name), ..found };
         }
         let found = beside(path, FILES).find_map(|(name, config)| {
             let open_clip = config.get("preprocess_cfg").map(|table| Preprocessing::of_open_clip(&at(name, table)));
@@ -60,7 +75,7 @@ impl Preprocessing {
             normalize: Some(Normalize::IMAGENET),
             interpolation: Some(Interpolation::Bicubic),
             resize: Some(Resize::ShorterSideCrop),
-            crop_pct: Some(config.get("crop_pct").and_then(Value::as_f64).unwrap_or(TIMM_CROP_PCT)),
+            crop_pct: config.get("crop_pct").map_or(Some(TIMM_CROP_PCT), Value::as_f64),
             ..Preprocessing::default()
         };
         found.fill(config);
@@ -182,6 +197,9 @@ mod tests {
             (json!({ "interpolation": "lanczos" }), "interpolation", "interpolation = \"lanczos\": bella resizes by"),
             (json!({ "crop_mode": "border" }), "crop_pct", "crop_mode = \"border\": bella takes the centre"),
             (json!({ "crop_pct": 1.2 }), "crop_pct", "crop_pct = 1.2: bella keeps from 0.1 to 1"),
+            (json!({ "crop_pct": "0.9" }), "crop_pct", "crop_pct = \"0.9\": bella keeps from 0.1 to 1"),
+            (json!({ "crop_mode": 1 }), "crop_pct", "crop_mode = 1: bella takes the centre"),
+            (json!({ "interpolation": 3 }), "interpolation", "interpolation = 3: bella resizes by"),
             (
                 json!({ "input_size": [3, 224, 448] }),
                 "image_size",

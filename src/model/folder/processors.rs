@@ -111,6 +111,12 @@ const KEYS: [&str; 14] = [
     "do_convert_rgb",
 ];
 
+/// The switches among them.
+const SWITCHES: [&str; 5] = ["do_resize", "default_to_square", "do_center_crop", "do_rescale", "do_normalize"];
+
+/// What to do about a switch that is neither on nor off.
+const SWITCH: (&str, &str) = ("normalize", "reads true or false there: set checkpoint.normalize, or correct the file");
+
 /// The keys that change no image: names of other classes, of arrays and devices, and what is done to the labels of pixels.
 const HARMLESS: [&str; 13] = [
     "processor_class",
@@ -157,6 +163,9 @@ pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
     };
     if let Err(why) = config.expect_keys("the preparation of images", &[&KEYS[..], &HARMLESS].concat()) {
         found.refused.push(Refused { key: "normalize", why: format!("{why:#}, or set checkpoint.normalize") });
+    }
+    for key in SWITCHES.into_iter().filter(|key| config.get(key).is_some_and(|value| !value.is_boolean())) {
+        found.refuse(config, key, SWITCH);
     }
     read_filter(config, processor, &mut found);
     read_sizes(config, processor, &mut found);
@@ -341,6 +350,8 @@ mod tests {
             ),
             (json!({ "rescale_factor": -1 }), "normalize", "rescale_factor = -1: bella multiplies"),
             (json!({ "do_pad": true }), "normalize", "do_pad = true: a key that bella does not know"),
+            (json!({ "do_normalize": 0 }), "normalize", "do_normalize = 0: bella reads true or false there"),
+            (json!({ "image_processor_type": 5 }), "normalize", "is none whose steps bella knows"),
             (json!({ "image_processor_type": "OwlViTImageProcessor" }), "normalize", "known: ViT, DeiT"),
         ] {
             let found = of("vit", config);

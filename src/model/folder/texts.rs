@@ -90,21 +90,25 @@ impl StoredTokenizer {
     /// Opens the tokenizer of a folder.
     ///
     /// # Errors
-    /// Fails if there is none, if it or its settings are damaged, or if it has a token that the network does not know.
+    /// Fails if there is none, if it or its settings are damaged, if these contradict it, or if it has a token that the network does not know.
     pub fn open(folder: &Path, reader: &For) -> Result<StoredTokenizer> {
         let [path, settings] = TOKENIZER.map(|name| folder.join(name));
         let shown = path.display();
         let For { network, advice, vocabulary, part } = reader;
         ensure!(path.is_file(), "{shown}: no such file, which {network} needs: put the publisher's there{advice}");
-        check_growth(&read_json(&path)?).with_context(|| shown.to_string())?;
-        let tokenizer =
+        let file = read_json(&path)?;
+        check_growth(&file).with_context(|| shown.to_string())?;
+        let mut tokenizer =
             Tokenizer::from_file(&path).map_err(|error| anyhow!("{shown}: no tokenizer that bella reads: {error}"))?;
         let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
         ensure!(
             largest < *vocabulary,
             "{shown}: has a token numbered {largest}, but the {part} knows {vocabulary}: they are not of one model"
         );
+        let [_, named] = TOKENIZER;
         let settings = if is_there(&settings) { read_json(&settings)? } else { Value::Null };
+        check_settings(&file, &settings).with_context(|| folder.join(named).display().to_string())?;
+        tokenizer.set_encode_special_tokens(settings["split_special_tokens"] == true);
         Ok(StoredTokenizer { tokenizer, settings, path })
     }
 
@@ -113,6 +117,43 @@ impl StoredTokenizer {
         let token = self.settings.get(name)?;
         token.as_str().or_else(|| token.get("content")?.as_str())
     }
+}
+
+/// What settings say that `tokenizer.json` says, too: their key, the type of the part, and its key.
+const TWICE: [(&str, &str, &str); 4] = [
+    ("do_lower_case", "BertNormalizer", "lowercase"),
+    ("strip_accents", "BertNormalizer", "strip_accents"),
+    ("tokenize_chinese_chars", "BertNormalizer", "handle_chinese_chars"),
+    ("add_prefix_space", "ByteLevel", "add_prefix_space"),
+];
+
+/// The classes of transformers that take all of `tokenizer.json`, and no setting in its place.
+const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
+
+/// Checks that settings do not contradict `tokenizer.json`. The other classes of transformers, and their predecessors in version 4, prepare
+/// texts by the settings then.
+fn check_settings(file: &Value, settings: &Value) -> Result<()> {
+    if settings["tokenizer_class"].as_str().is_some_and(|class| PLAIN.contains(&class)) {
+        return Ok(());
+    }
+    let parts = || [&file["normalizer"], &file["pre_tokenizer"]].into_iter().flat_map(parts);
+    for (key, part, own) in TWICE {
+        let (said, found) = (&settings[key], parts().find(|table| table["type"] == part).map(|table| &table[own]));
+        let differs = found.is_some_and(|found| said.is_boolean() && found.is_boolean() && said != found);
+        ensure!(
+            !differs,
+            "{key} = {said}, but {part} of {} has {own} = {}: transformers prepares texts by the one or the other: let both be the same",
+            TOKENIZER[0],
+            found.unwrap_or(&Value::Null)
+        );
+    }
+    Ok(())
+}
+
+/// Returns a part of a tokenizer, and the parts within.
+fn parts(part: &Value) -> Vec<&Value> {
+    let inner = ["normalizers", "pretokenizers"].iter().filter_map(|key| part[*key].as_array()).flatten();
+    [part].into_iter().chain(inner.flat_map(parts)).collect()
 }
 
 /// The most times that the `Replace` rules of a tokenizer may lengthen a text.
@@ -165,6 +206,31 @@ mod tests {
         assert_eq!(of_transformers(&of(r#"{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}"#)), None);
         assert_eq!(of_transformers(&of(r#"{"id2label": {"0": "a", "2": "b"}}"#)), None);
         assert_eq!(of_timm(&of(r#"{"label_names": ["a", "b"]}"#)), Some(names("a,b")));
+    }
+
+    /// `transformers.AutoTokenizer` 5.24 of a folder of BERT, GPT-2 or Qwen 2 whose `tokenizer_config.json` was changed prepares texts by the
+    /// setting, but for the plain classes.
+    #[test]
+    fn settings_that_contradict_the_tokenizer_are_refused() {
+        let bert = json!({ "normalizer": { "type": "BertNormalizer", "lowercase": true, "strip_accents": null } });
+        let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false });
+        let bytes = json!({ "pre_tokenizer": { "type": "Sequence", "pretokenizers": [{ "type": "Digits" }, bytes] } });
+        let refused = |file: &Value, settings: Value| check_settings(file, &settings).err().map(|why| why.to_string());
+        let lower = refused(&bert, json!({ "tokenizer_class": "BertTokenizer", "do_lower_case": false })).unwrap();
+        assert!(
+            lower.starts_with("do_lower_case = false, but BertNormalizer of tokenizer.json has lowercase = true"),
+            "{lower}"
+        );
+        let space = refused(&bytes, json!({ "tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true })).unwrap();
+        assert!(space.contains("ByteLevel of tokenizer.json has add_prefix_space = false"), "{space}");
+        for (file, settings) in [
+            (&bert, json!({ "do_lower_case": true, "strip_accents": true, "add_prefix_space": true })),
+            (&bert, json!({ "do_lower_case": false, "tokenizer_class": "PreTrainedTokenizerFast" })),
+            (&bytes, json!({ "do_lower_case": false, "add_prefix_space": null })),
+            (&bytes, Value::Null),
+        ] {
+            assert_eq!(refused(file, settings), None);
+        }
     }
 
     #[test]

@@ -130,7 +130,8 @@ fn check_options(config: &Value, style: TextStyle) -> Result<()> {
         let known = value.is_null()
             || match (key.as_str(), style) {
                 ("clean", TextStyle::Clip) => value == "lower",
-                ("clean", TextStyle::Siglip) | ("strip_sep_token" | "context_length", _) => true,
+                ("strip_sep_token", _) => value == false,
+                ("clean", TextStyle::Siglip) | ("context_length", _) => true,
                 _ => false,
             };
         ensure!(
@@ -227,6 +228,9 @@ mod tests {
         let with = |options: Value| serde_json::json!({ "model_cfg": { "text_cfg": { "tokenizer_kwargs": options } } });
         let check = |options: Value| check_options(&with(options), TextStyle::Clip);
         assert!(check(serde_json::json!({ "clean": "lower" })).is_ok());
+        assert!(check(serde_json::json!({ "strip_sep_token": false })).is_ok());
+        let error = format!("{:#}", check(serde_json::json!({ "strip_sep_token": true })).unwrap_err());
+        assert!(error.contains("tokenizer_kwargs.strip_sep_token = true: bella does not prepare"), "{error}");
         for (key, value) in [("clean", "canonicalize"), ("reduction_mask", "syntax")] {
             let error = format!("{:#}", check(serde_json::json!({ key: value })).unwrap_err());
             assert!(error.contains(&format!("tokenizer_kwargs.{key} = \"{value}\"")), "{error}");

@@ -251,6 +251,18 @@ mod tests {
         assert!((amplitude - (1.0 + 32f64.ln() / 4096f64.ln()).sqrt()).abs() < 1e-12);
     }
 
+    /// transformers divides by 0 there, and takes whole numbers alone.
+    #[test]
+    fn a_first_length_of_one_token_is_refused() {
+        let of = |first: Value| {
+            let factors = vec![1.5; 48];
+            let scaling = json!({ "type": "longrope", "short_factor": factors, "long_factor": factors });
+            error(read("phi3", json!({ "original_max_position_embeddings": first, "rope_scaling": scaling })))
+        };
+        assert!(of(json!(1)).contains("original_max_position_embeddings = 1: must be above 1"), "{}", of(json!(1)));
+        assert!(of(json!(0.5)).contains("original_max_position_embeddings = 0.5: must be a whole number"));
+    }
+
     #[test]
     fn both_forms_of_rotary_positions_are_read() {
         let old = json!({ "rope_theta": 5e5, "rope_scaling": { "type": "linear", "factor": 2.0 } });
@@ -304,6 +316,9 @@ mod tests {
             (json!({ "sliding_window_size": 3 }), "sliding_window_size = 3: a key that bella does not know"),
             (json!({ "rope_scaling": { "rope_type": "linear" } }), "has no `factor`"),
             (json!({ "hidden_act": "relu" }), "hidden_act = \"relu\""),
+            (json!({ "rope_scaling": "linear" }), "rotary positions: is \"linear\": must be a table"),
+            (json!({ "rope_parameters": [2] }), "rotary positions: is [2]: must be a table"),
+            (json!({ "rope_scaling": { "rope_type": 5 } }), "rope_type = \"(a value that is no text)\""),
             (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor = 0.5"),
             (
                 json!({ "from_the_future": { "a": 1 } }),

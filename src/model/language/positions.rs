@@ -156,8 +156,8 @@ impl Reading<'_> {
         // That of the whole config counts, and Phi-3 always has it.
         match (self.values.has(KEY), self.family.positions) {
             (false, Positions::RotaryInPart) => Ok(self.family.usual.context as f64),
-            (true, _) => self.values.number(KEY, 1.0),
-            (false, _) => table.number(KEY, self.context as f64),
+            (true, _) => self.values.integer(KEY, 1).map(|tokens| tokens as f64),
+            (false, _) => table.integer(KEY, self.context).map(|tokens| tokens as f64),
         }
     }
 
@@ -180,6 +180,11 @@ impl Reading<'_> {
     fn long(&self, table: &Values, channels: i64) -> Result<Scaling> {
         let original = self.original(table)?;
         let factor = table.number("factor", self.context as f64 / original)?;
+        ensure!(
+            original > 1.0,
+            "{}: original_max_position_embeddings = {original}: must be above 1, since longrope divides by its logarithm",
+            self.values.path.display()
+        );
         let usual = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
         let factors = table.numbers("short_factor")?;
         ensure!(

@@ -1,37 +1,31 @@
-//! The tokenizer of a language network: `tokenizer.json`, with what `tokenizer_config.json` says of the tokens at the start
-//! and the end of a text.
+//! The tokenizer of a language network: `tokenizer.json`, which alone says what stands at the edges of a text, with the names that
+//! `tokenizer_config.json` gives to tokens. Its `add_bos_token` and `add_eos_token` count for nothing beside that file, as in transformers 5.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use rayon::prelude::*;
-use serde_json::Value;
 
+use crate::base::files::read_json;
 use crate::data::{Prompts, Tokens};
 use crate::model::chat::Chat;
-use crate::model::folder::TOKENIZER;
 use crate::model::folder::texts::{For, StoredTokenizer};
+use crate::model::folder::{TOKENIZER, config_file};
 use crate::model::preparation::{Example, Preparation, Texts, Wording};
 
 /// A tokenizer that turns prompts into tokens.
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     path: PathBuf,
-    start: Option<Edge>,
-    end: Option<Edge>,
+    /// The tokens that begin and end a text, whether they are put there or not.
+    start: Option<u32>,
+    end: Option<u32>,
     /// The token of what the vocabulary does not know.
     unknown: Option<u32>,
     /// The most tokens of a prompt.
     tokens: usize,
     /// The chat in which prompts stand.
     chat: Option<Chat>,
-}
-
-/// A special token at an edge of a text.
-struct Edge {
-    id: u32,
-    /// Whether it is added to every text; `None` where `tokenizer.json` alone decides.
-    added: Option<bool>,
 }
 
 impl Tokenizer {
@@ -44,11 +38,11 @@ impl Tokenizer {
         let reader = For { network: "a language network", advice, vocabulary, part: "network" };
         let stored = StoredTokenizer::open(folder, &reader)?;
         let special = |name: &str| stored.tokenizer.token_to_id(stored.special(name)?);
-        let edge = |token: &str, added: &str| {
-            let added = stored.settings.get(added).and_then(Value::as_bool);
-            special(token).map(|id| Edge { id, added })
-        };
-        let (start, end) = (edge("bos_token", "add_bos_token"), edge("eos_token", "add_eos_token"));
+        // Older folders, such as GPT-2's, name their tokens in the network's config alone.
+        let config = config_file(folder).and_then(|file| read_json(&file).ok()).unwrap_or_default();
+        let of_config = |key: &str| config[key].as_i64().filter(|id| (0..vocabulary).contains(id)).map(|id| id as u32);
+        let start = special("bos_token").or_else(|| of_config("bos_token_id"));
+        let end = special("eos_token").or_else(|| of_config("eos_token_id"));
         let unknown = special("unk_token");
         let StoredTokenizer { mut tokenizer, path, .. } = stored;
         // Prompts are neither filled nor cut here.
@@ -67,22 +61,7 @@ impl Tokenizer {
     /// # Errors
     /// Fails if the tokenizer cannot read the text.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = self.encode(text, true)?;
-        if let Some(Edge { id, added: Some(added) }) = self.start {
-            match (added, ids.first() == Some(&id)) {
-                (true, false) => ids.insert(0, id),
-                (false, true) => drop(ids.remove(0)),
-                _ => {}
-            }
-        }
-        if let Some(Edge { id, added: Some(added) }) = self.end {
-            match (added, ids.last() == Some(&id)) {
-                (true, false) => ids.push(id),
-                (false, true) => drop(ids.pop()),
-                _ => {}
-            }
-        }
-        Ok(ids)
+        self.encode(text, true)
     }
 
     /// Returns the tokens of a text with the special tokens at its start alone.
@@ -99,7 +78,7 @@ impl Tokenizer {
 
     /// Returns the token that begins a text, whether one is put there or not; `None` if the tokenizer names none.
     pub fn start(&self) -> Option<u32> {
-        self.start.as_ref().map(|edge| edge.id)
+        self.start
     }
 
     /// Returns the tokens of a text without special tokens at its edges.
@@ -174,7 +153,7 @@ impl Wording for Tokenizer {
     }
 
     fn end(&self) -> Option<u32> {
-        self.end.as_ref().map(|edge| edge.id)
+        self.end
     }
 
     fn text(&self, ids: &[u32]) -> Result<String> {

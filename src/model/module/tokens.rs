@@ -29,6 +29,8 @@ pub struct Limit {
     pub context: Option<i64>,
     /// The number of tokens that the network knows, where its config tells it.
     pub vocabulary: Option<i64>,
+    /// The token of padding, where the network's config tells it; it counts if the tokenizer names none, as older folders of RoBERTa do.
+    pub padding: Option<i64>,
 }
 
 /// A tokenizer that turns texts and pairs of texts into tokens.
@@ -65,7 +67,7 @@ impl Tokenizer {
         let side = if side == Some("left") { Side::Left } else { Side::Right };
         let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
         let named = stored.special("pad_token").and_then(|token| stored.tokenizer.token_to_id(token));
-        let padding = Padding { id: i64::from(named.or(own).unwrap_or(0)), side };
+        let padding = Padding { id: named.or(own).map(i64::from).or(limit.padding).unwrap_or(0), side };
         let largest = stored.tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
         let cuts_left = stored.settings.get("truncation_side").and_then(Value::as_str) == Some("left");
         let direction = if cuts_left { TruncationDirection::Left } else { TruncationDirection::Right };

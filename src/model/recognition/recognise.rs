@@ -101,7 +101,7 @@ pub fn recognise(parameters: &[(String, Tensor)], expected: Expected) -> Result<
 
 fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)], expected: Expected) -> Result<Named> {
     let (mut canonical, mut names) = renamed(naming, prefix, parameters)?;
-    let blocks = block_count(&canonical);
+    let blocks = block_count(&canonical)?;
     Loose(&mut canonical).fuse(blocks)?;
     match expected.required.map(|of| of(naming)) {
         Some(Some(required)) => required.check(&canonical)?,
@@ -123,6 +123,10 @@ fn named(naming: &'static Naming, prefix: &str, parameters: &[(String, Tensor)],
     }
     let geometry = geometry(&base, &parts, expected.image_size)?;
     check_complete(&geometry, &parts, &base)?;
+    if let Some(OwnHead { weight, .. }) = &head {
+        let (read, width) = (weight.size()[1], geometry.output);
+        ensure!(read == width, "its classifier reads {read} numbers, but its features are {width}");
+    }
     Ok(Named { naming, prefix: prefix.to_string(), geometry, parts, base, head, names })
 }
 
@@ -156,7 +160,7 @@ fn renamed(
                     "it has {name} besides another parameter that is {known} here: remove one of them"
                 );
                 names.push(name, &known, form);
-                canonical.push((known, form.shaped(tensor)));
+                canonical.push((known, form.shaped(name, tensor)?));
             }
             None => foreign.push(name.as_str()),
         }
@@ -227,14 +231,20 @@ fn take_head(parameters: &mut Vec<(String, Tensor)>) -> Result<Option<OwnHead>> 
         let Some(weight) = weight else { return Ok(None) };
         let (classes, _) = weight.size2().context("head.weight has another shape than [classes, width]")?;
         let bias = bias.unwrap_or_else(|| Tensor::zeros([classes], (Kind::Float, weight.device())));
+        let found = bias.size();
+        ensure!(found == [classes], "its {name}.bias has the shape {found:?}, but {name}.weight has {classes} classes");
         Ok(Some(OwnHead { weight, bias }))
     };
     Ok(match (head("head")?, head("head_dist")?) {
         // DeiT predicts with the mean of both heads' logits, which equals one head on both tokens side by side.
-        (Some(class), Some(distilled)) => Some(OwnHead {
-            weight: Tensor::cat(&[class.weight, distilled.weight], 1) / 2.0,
-            bias: (class.bias + distilled.bias) / 2.0,
-        }),
+        (Some(class), Some(distilled)) => {
+            let [own, other] = [&class, &distilled].map(|head| head.weight.size());
+            ensure!(own == other, "its two classifiers have the shapes {own:?} and {other:?}: they must be the same");
+            Some(OwnHead {
+                weight: Tensor::cat(&[class.weight, distilled.weight], 1) / 2.0,
+                bias: (class.bias + distilled.bias) / 2.0,
+            })
+        }
         (class, _) => class,
     })
 }
@@ -270,7 +280,7 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
             size / patch
         }
     };
-    let blocks = block_count(parameters.all());
+    let blocks = block_count(parameters.all())?;
     let features = size("proj.weight").map_or(width, |s| s[0]);
     let two = matches!(parts.readout, Readout::ClassMean | Readout::ClassDistillation);
     let output = if two { 2 * width } else { features };

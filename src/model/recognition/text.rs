@@ -67,7 +67,7 @@ impl TextWeights {
                     "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
                 )
             })?;
-            named.push((known, form.shaped(tensor)));
+            named.push((known, form.shaped(name, tensor)?));
         }
         TextWeights::complete(named, parameters, expected)
     }
@@ -77,7 +77,7 @@ impl TextWeights {
         let mut named: Vec<(String, Tensor)> = Vec::new();
         for (name, tensor) in parameters {
             if let Some((known, form)) = transformers::text(name) {
-                named.push((known, form.shaped(tensor)));
+                named.push((known, form.shaped(name, tensor)?));
             } else if name.starts_with("text_model.") && !name.ends_with("position_ids") {
                 bail!(
                     "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
@@ -88,7 +88,7 @@ impl TextWeights {
         if named.iter().all(|(name, _)| name.starts_with("proj.")) {
             return Ok(None);
         }
-        let blocks = block_count(&named);
+        let blocks = block_count(&named)?;
         Loose(&mut named).fuse(blocks)?;
         TextWeights::complete(named, parameters, expected)
     }
@@ -100,6 +100,10 @@ impl TextWeights {
     ) -> Result<Option<TextWeights>> {
         let logit_scale = scalar(parameters, "logit_scale").context("it has no scalar logit_scale")?.exp();
         let logit_bias = scalar(parameters, "logit_bias");
+        for (name, number) in [("exp(logit_scale)", Some(logit_scale)), ("logit_bias", logit_bias)] {
+            let number = number.unwrap_or_default();
+            ensure!(number.is_finite(), "its {name} is {number}: must be a finite number; download the weights again");
+        }
         let has_bias = expected.map_or(logit_bias.is_some(), |expected| expected.logit_bias);
         ensure!(
             has_bias == logit_bias.is_some(),
@@ -168,5 +172,5 @@ fn geometry(named: &[(String, Tensor)], expected: Option<TextExpected>) -> Resul
     let is_siglip = named.iter().any(|(known, _)| known == "proj.bias");
     let own = if is_siglip { TextStyle::Siglip } else { TextStyle::Clip };
     let style = expected.map_or(own, |expected| expected.style);
-    Ok(TextGeometry { width, blocks: block_count(named), mlp, vocabulary, context, output, style })
+    Ok(TextGeometry { width, blocks: block_count(named)?, mlp, vocabulary, context, output, style })
 }

@@ -105,8 +105,8 @@ pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
         known.join(", ")
     );
     let mut geometry = Geometry::read(&text, language).context("text_config")?;
-    // The whole config may say it in the place of the table.
-    geometry.tied |= values.flag("tie_word_embeddings", family.tied)?;
+    let tied = values.flag("tie_word_embeddings", family.tied)?;
+    geometry.tied = tied || family.table_ties && geometry.tied;
     if family.reads_prompt_whole {
         // Within the smallest window every token sees its whole prompt.
         let windows = geometry.views.iter().filter_map(|view| view.window);
@@ -136,7 +136,8 @@ fn eyes(
     let width = vision.integer("hidden_size", tower.width)?;
     let heads = vision.integer("num_attention_heads", tower.heads)?;
     ensure!(heads_fit(heads, width), "{shown}: vision_config: {heads} heads do not divide the width {width}");
-    let key = ["image_token_index", "image_token_id"].into_iter().find(|key| values.has(key));
+    // The newer key counts, as in transformers 5.
+    let key = ["image_token_id", "image_token_index"].into_iter().find(|key| values.has(key));
     let key = key.unwrap_or("image_token_index");
     let token = values.integer(key, family.image_token)?;
     ensure!(token < geometry.vocabulary, "{shown}: {key} = {token}: the vocabulary has {} tokens", geometry.vocabulary);
@@ -226,6 +227,8 @@ mod tests {
         let eyes = with(|_| ()).unwrap();
         assert_eq!(eyes.sight, Sight { blocks: 23, keeps_class: false, norm: false, bias: true });
         assert_eq!((eyes.token, eyes.image_size, eyes.traits.heads), (32_000, 336, 16));
+        let both = with(|table| (table["image_token_index"], table["image_token_id"]) = (json!(7), json!(9))).unwrap();
+        assert_eq!(both.token, 9, "as `hf.LlavaConfig(image_token_index=7, image_token_id=9)` has it");
         let last = with(|table| table["vision_feature_layer"] = json!(-1)).unwrap();
         assert_eq!(last.sight.blocks, 24);
     }
@@ -235,6 +238,14 @@ mod tests {
         let (geometry, eyes) = paligemma(|_| ()).unwrap();
         assert_eq!(eyes.sight, Sight { blocks: 27, keeps_class: true, norm: true, bias: true });
         assert_eq!((eyes.geometry("").unwrap().grid, eyes.parts().prefix, eyes.token), (16, 0, 257_152));
+        // `hf.PaliGemmaForConditionalGeneration` ties by the whole config alone, whatever Gemma's table says.
+        for (whole, table) in [(true, false), (false, true)] {
+            let said = paligemma(|config| {
+                config["tie_word_embeddings"] = json!(whole);
+                config["text_config"]["tie_word_embeddings"] = json!(table);
+            });
+            assert_eq!(said.unwrap().0.tied, whole);
+        }
         // Gemma 2 has windows of 4096 tokens and reads 8192.
         assert_eq!((geometry.tied, geometry.context), (true, 4096));
     }

@@ -131,7 +131,13 @@ impl QuestionTokenizer {
                 Learnt::Class => self.prompt(&questions.prompts[at]).map(|prompt| [prompt.clone(), prompt]),
             };
             let both = both.with_context(shown)?;
-            let found = both[1].len();
+            let (found, seen) = (both[1].len(), both[1].iter().filter(|id| **id == self.image).count());
+            ensure!(
+                seen == self.patches,
+                "{}: its texts spell the token of an image, of which {} stand for the patches of this one: leave that word out of them",
+                shown(),
+                self.patches
+            );
             ensure!(
                 found <= most,
                 "{}: has {found} tokens with {} of the image and its answer, and checkpoint.max_tokens is {most}: raise it \

@@ -93,6 +93,8 @@ impl Arguments {
         own: Option<&Value>,
         pretrained: Option<&Value>,
     ) -> Result<Arguments> {
+        let odd = own.filter(|own| !own.is_object());
+        ensure!(odd.is_none(), "model_args = {}: must be a table of arguments", odd.unwrap_or(&Value::Null));
         let table = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
         let mut below = table(pretrained);
         below.retain(|key, value| ["num_classes", "global_pool"].contains(&key.as_str()) && !value.is_null());

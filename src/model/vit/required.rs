@@ -89,7 +89,7 @@ impl Required {
             Required::check_untold(found)?;
         }
         let there: HashSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        let blocks = block_count(found);
+        let blocks = block_count(found)?;
         let wanted = self.names(blocks);
         if let Some(lacking) = wanted.iter().find(|name| !there.contains(name.as_str())) {
             bail!("it lacks the parameter that bella calls {lacking}, which belongs to such a network");
@@ -234,6 +234,16 @@ impl Required {
 }
 
 /// Returns one more than the largest block number among the canonical names.
-pub fn block_count(parameters: &[(String, Tensor)]) -> usize {
-    parameters.iter().filter_map(|(name, _)| block_of(name)).max().map_or(0, |last| last + 1)
+///
+/// # Errors
+/// Fails if there are fewer parameters than blocks, before anything is made for each of these.
+pub fn block_count(parameters: &[(String, Tensor)]) -> Result<usize> {
+    let numbered = parameters.iter().filter_map(|(name, _)| Some((block_of(name)?, name)));
+    let Some((last, name)) = numbered.max() else { return Ok(0) };
+    let all = parameters.len();
+    ensure!(
+        last < all,
+        "it has the parameter that bella calls {name}, but {all} parameters in all: blocks are missing"
+    );
+    Ok(last + 1)
 }

@@ -114,12 +114,8 @@ impl Vocabulary {
             "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": START, "eos_token": END, "unk_token": UNKNOWN,
             "clean_up_tokenization_spaces": false,
         });
-        match self.marks {
-            Marks::Start | Marks::StartAndImage => {
-                settings["add_bos_token"] = json!(true);
-                settings["add_eos_token"] = json!(false);
-            }
-            Marks::Around => settings["pad_token"] = json!(PADDING),
+        if self.marks == Marks::Around {
+            settings["pad_token"] = json!(PADDING);
         }
         settings
     }

@@ -13,6 +13,32 @@ fn normalisation_and_interpolation_come_from_the_folder() {
     assert_has(&resolved, &["mean = [0.5, 0.5, 0.5]", "interpolation = \"bilinear\""]);
 }
 
+/// `transformers.AutoImageProcessor` 5.24 of a folder with both files takes the table in `processor_config.json`, if there is one.
+#[test]
+fn the_file_of_transformers_5_counts_before_that_of_4() {
+    use bella::model::folder::{Place as Weights, Preprocessing, check_preparation, content};
+    let place = Place::new();
+    let newer =
+        "{\"image_processor\": {\"image_processor_type\": \"ViTImageProcessor\", \"image_mean\": [0.4, 0.4, 0.4]}}";
+    let with =
+        |json: &str| changed(&place, "hf-vit", |at| std::fs::write(at.join("processor_config.json"), json).unwrap());
+    let names = |folder: &Path| -> Vec<String> {
+        let name = |file: &PathBuf| file.file_name().unwrap().to_str().unwrap().to_string();
+        content(folder).unwrap().iter().map(name).collect()
+    };
+    let folder = with(newer);
+    let found = Preprocessing::of(&folder);
+    assert_eq!((found.file, found.normalize.unwrap().mean), (Some("processor_config.json"), [0.4; 3]));
+    assert_eq!(names(&folder)[..3], ["config.json", "processor_config.json", "preprocessor_config.json"]);
+    // transformers 4 wrote such a file without a table of images.
+    let folder = with("{\"patch_size\": 4}");
+    assert_eq!(Preprocessing::of(&folder).file, Some("preprocessor_config.json"));
+    assert_eq!(names(&folder)[..2], ["config.json", "preprocessor_config.json"]);
+    let folder = with("{");
+    let why = check_preparation(&Weights::of(&folder).unwrap()).unwrap_err();
+    assert_has(&format!("{why:#}"), &["processor_config.json: no JSON"]);
+}
+
 /// A config that prepares images in another way than the folder asks for is told so.
 #[test]
 fn preparations_that_differ_from_the_folders_are_named() {

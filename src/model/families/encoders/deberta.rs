@@ -80,10 +80,17 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
     let read = values.integer("pooler_hidden_size", width)?;
     ensure!(read == width, "{shown}: pooler_hidden_size = {read}: bella reads hidden_size = {width}");
     let learned = values.flag("position_biased_input", true)?;
+    let kinds = kinds(values)?;
     let places = match values.flag("relative_attention", false)? {
-        true => Places::Disentangled { distances: distances(values, shape)?, learned },
+        true => Places::Disentangled { distances: distances(values, shape, &kinds)?, learned },
         false => Places::Learned,
     };
+    ensure!(
+        kinds.is_empty() || places != Places::Learned,
+        "{shown}: pos_att_type = {}: without relative_attention = true, transformers makes scores smaller by its words, and bella does not: set \
+         relative_attention = true, or remove them",
+        values.get("pos_att_type").unwrap_or(&Value::Null)
+    );
     ensure!(
         learned || places != Places::Learned,
         "{shown}: position_biased_input = false: without relative_attention = true, no token knows its place"
@@ -93,30 +100,43 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
     Ok(Traits { places, readout, ..Traits::plain() })
 }
 
-/// Reads the distances. Negative numbers mean what absent keys mean.
-fn distances(values: &Values, shape: Shape) -> Result<Distances> {
+/// Returns the words of what distances are added to.
+fn kinds(values: &Values) -> Result<Vec<String>> {
     let shown = values.path.display();
-    let positive = |key: &str| values.get(key).and_then(Value::as_i64).filter(|number| *number > 0);
-    ensure!(
-        values.flag("share_att_key", false)?,
-        "{shown}: share_att_key = false: bella computes networks whose distances go through the layers of queries and keys; known: true"
-    );
-    let kinds = match values.get("pos_att_type") {
+    let kinds: Vec<String> = match values.get("pos_att_type") {
         Some(Value::String(kinds)) => kinds.split('|').map(|kind| kind.trim().to_lowercase()).collect(),
         Some(Value::Array(kinds)) => kinds.iter().map(|kind| kind.as_str().unwrap_or_default().to_string()).collect(),
-        _ => Vec::new(),
+        None => Vec::new(),
+        Some(other) => {
+            anyhow::bail!("{shown}: pos_att_type = {other}: must be a text such as \"p2c|c2p\" or a list of its words")
+        }
     };
     if let Some(other) = kinds.iter().find(|kind| !["c2p", "p2c"].contains(&kind.as_str())) {
         anyhow::bail!("{shown}: pos_att_type has \"{other}\", which bella does not compute; known: c2p, p2c");
     }
+    Ok(kinds)
+}
+
+/// Reads the distances of these words. Negative numbers mean what absent keys mean.
+fn distances(values: &Values, shape: Shape, kinds: &[String]) -> Result<Distances> {
+    let shown = values.path.display();
+    let positive = |key: &str| match values.get(key).map(Value::as_i64) {
+        None => Ok(None),
+        Some(Some(number)) if number <= 0 => Ok(None),
+        Some(_) => values.integer(key, 1).map(Some),
+    };
+    ensure!(
+        values.flag("share_att_key", false)?,
+        "{shown}: share_att_key = false: bella computes networks whose distances go through the layers of queries and keys; known: true"
+    );
     let norm = values.text("norm_rel_ebd").unwrap_or("none");
     ensure!(
         ["none", "layer_norm"].contains(&norm),
         "{shown}: norm_rel_ebd = \"{norm}\" is none that bella computes; known: none, layer_norm"
     );
     Ok(Distances {
-        buckets: positive("position_buckets"),
-        most: positive("max_relative_positions").unwrap_or(shape.positions),
+        buckets: positive("position_buckets")?,
+        most: positive("max_relative_positions")?.unwrap_or(shape.positions),
         from_queries: kinds.iter().any(|kind| kind == "c2p"),
         from_keys: kinds.iter().any(|kind| kind == "p2c"),
         normed: norm == "layer_norm",

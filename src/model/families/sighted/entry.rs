@@ -30,6 +30,8 @@ pub struct SightedFamily {
     pub image_token: i64,
     /// Whether the embeddings are also the output matrix where the whole config says nothing.
     pub tied: bool,
+    /// Whether the decoder's table may say so as well.
+    pub table_ties: bool,
     /// Whether the tokens of a prompt read each other in both directions, and only those of an answer look back alone.
     pub reads_prompt_whole: bool,
     pub asking: Asking,

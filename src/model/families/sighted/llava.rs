@@ -32,6 +32,7 @@ pub static LLAVA: SightedFamily = SightedFamily {
     projector: &["projector.linear_1", "projector.linear_2"],
     image_token: 32_000,
     tied: false,
+    table_ties: true,
     reads_prompt_whole: false,
     asking: Asking { start: Start::Front, ending: "", between: Some(" ") },
     questions: "",

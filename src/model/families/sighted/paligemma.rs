@@ -40,6 +40,7 @@ pub static PALIGEMMA: SightedFamily = SightedFamily {
     projector: &["projector.linear"],
     image_token: 256_000,
     tied: true,
+    table_ties: false,
     reads_prompt_whole: true,
     // The processor of transformers cuts the answer into tokens as the second text of a pair.
     asking: Asking { start: Start::BehindImage, ending: "\n", between: None },

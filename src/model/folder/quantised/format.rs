@@ -31,7 +31,9 @@ impl Format {
         let Some(table) = values.get(KEY) else { return Ok(None) };
         let (own, shown) = (Values::new(&values.path, table.clone()), values.path.display());
         let named = own.text("quant_method").map(str::to_lowercase);
-        let method = match (&named, own.is_true("load_in_4bit") || own.is_true("load_in_8bit")) {
+        let [in_4, in_8] = ["load_in_4bit", "load_in_8bit"].map(|key| own.flag(key, false));
+        let in_4 = in_4?;
+        let method = match (&named, in_4 || in_8?) {
             (Some(method), _) => method.as_str(),
             (None, true) => "bitsandbytes",
             (None, false) => bail!(
@@ -42,7 +44,7 @@ impl Format {
             "bitsandbytes" => {
                 let kind = own.text("bnb_4bit_quant_type").unwrap_or("fp4");
                 ensure!(
-                    !own.is_true("load_in_4bit") || kind == "nf4",
+                    !in_4 || kind == "nf4",
                     "{shown}: {KEY}.bnb_4bit_quant_type = \"{kind}\": bella reads nf4: quantise the unquantised folder by \
                      checkpoint.quantize = \"nf4\""
                 );
