@@ -1,6 +1,7 @@
 //! Small helpers for lists, texts and paths as users write them, the user's cache folder (`$BELLA_CACHE`, else
 //! `$XDG_CACHE_HOME/bella`, else `~/.cache/bella`), and the mistakes of the user.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,24 @@ pub fn grouped<K: Eq + Hash + Clone, V>(items: impl IntoIterator<Item = (K, V)>)
         groups[place].1.push(item);
     }
     groups
+}
+
+/// A number in its order, for sort keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Number(pub f64);
+
+impl Eq for Number {}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
 }
 
 /// Returns a text of at most `most` characters, the last of which says that something is cut off.

@@ -1,12 +1,14 @@
 //! `bella compare`: compares predictors with one on one test set, with paired bootstrap intervals and corrected p-values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 
 use super::report::{print_csv, table_of};
 use crate::base::outside::print_drawn;
+use crate::base::small::Usage;
+use crate::evaluate::Condition;
 use crate::evaluate::comparison::{Asked, Compared, Wanted, compare_all, predictions_file};
 use crate::metrics::bootstrap::RESAMPLES;
 use crate::metrics::multiple::Correction;
@@ -33,9 +35,9 @@ pub struct CompareArgs {
     #[arg(required = true, add = super::completions::of_runs())]
     b: Vec<String>,
 
-    /// Condition of the images of runs, as in the results files.
-    #[arg(long, value_name = "CONDITION", default_value = "clean")]
-    condition: String,
+    /// Condition of the images of runs, as in the results files [default: clean].
+    #[arg(long, value_name = "CONDITION")]
+    condition: Option<String>,
 
     /// Test set of runs that have several, as in the column `set` of the results files [default: the run's own].
     #[arg(long, value_name = "NAME")]
@@ -67,9 +69,11 @@ pub struct CompareArgs {
 }
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let wanted = Wanted { out: &args.out, condition: &args.condition, test_set: args.test_set.as_deref() };
+    let condition = args.condition.clone().unwrap_or_else(|| Condition::Clean.to_string());
+    let wanted = Wanted { out: &args.out, condition: &condition, test_set: args.test_set.as_deref() };
     let file = |named: &String| predictions_file(named, &wanted);
     let (file_a, files) = (file(&args.a)?, args.b.iter().map(file).collect::<Result<Vec<_>>>()?);
+    args.check(&file_a, &files)?;
     let averages = args.average.map_or(Average::ALL.to_vec(), |average| vec![average]);
     let asked = Asked { averages, resamples: args.resamples, seed: args.seed, correction: args.correct };
     let found = compare_all(&file_a, &files, &asked)?;
@@ -94,6 +98,30 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     }
     println!("{}", Average::legend());
     Ok(())
+}
+
+impl CompareArgs {
+    /// Checks that no B comes twice, which would count as another comparison, and that options of runs are given with one.
+    fn check(&self, file_a: &Path, files: &[PathBuf]) -> Result<()> {
+        let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
+        let again = (1..files.len()).find(|at| files[..*at].iter().any(|before| same(before, &files[*at])));
+        if let Some(again) = again {
+            let why = format!("{} comes twice: name each B once", self.b[again]);
+            return Err(Usage(why).into());
+        }
+        let is_file = |named: &String, file: &Path| Path::new(named) == file;
+        let has_run = !is_file(&self.a, file_a) || !self.b.iter().zip(files).all(|(named, file)| is_file(named, file));
+        let given = [("--condition", self.condition.is_some()), ("--test-set", self.test_set.is_some())];
+        match given.iter().find(|(_, given)| *given && !has_run) {
+            Some((option, _)) => {
+                let why = format!(
+                    "{option} chooses among the predictions of runs, and all that is named are files: leave it out"
+                );
+                Err(Usage(why).into())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 fn full_row(Compared { predictor, difference: of, adjusted }: &Compared, args: &CompareArgs) -> Row {
@@ -148,7 +176,7 @@ mod tests {
         CompareArgs {
             a: "a".into(),
             b: b.iter().map(|name| name.to_string()).collect(),
-            condition: "clean".into(),
+            condition: None,
             test_set: None,
             out: PathBuf::new(),
             average: None,

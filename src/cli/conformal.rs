@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::options::expect_distinct;
 use crate::base::small::Usage;
-use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
+use crate::metrics::conformal::{APS, Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[derive(Args)]
 #[command(next_help_heading = "Conformal sets")]
@@ -27,25 +27,28 @@ pub(super) struct ConformalArgs {
     #[arg(long, value_name = "WHICH", default_value = "fixed", requires = "conformal")]
     conformal_draw: Draw,
 
-    /// Penalty of raps for each rank beyond --raps-rank.
-    #[arg(long, value_name = "X", default_value = "0.01", requires = "conformal", value_parser = parse_penalty)]
-    raps_penalty: f64,
+    /// Penalty of raps for each rank beyond --raps-rank [default: 0.01].
+    #[arg(long, value_name = "X", requires = "conformal", value_parser = parse_penalty)]
+    raps_penalty: Option<f64>,
 
-    /// Number of ranks that raps does not penalise.
-    #[arg(long, value_name = "K", default_value = "5", requires = "conformal",
-          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    raps_rank: u32,
+    /// Number of ranks that raps does not penalise [default: 5].
+    #[arg(long, value_name = "K", requires = "conformal", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    raps_rank: Option<u32>,
 }
+
+/// The settings of raps unless others are asked for.
+const RAPS: Regularisation = Regularisation { penalty: 0.01, rank: 5 };
 
 impl ConformalArgs {
     /// Returns the sets of the command line; `None` without `--conformal`.
     ///
     /// # Errors
-    /// Fails if a level or a score comes twice.
+    /// Fails if a level or a score comes twice, or if an option is of none of the scores.
     pub fn plan(&self) -> Result<Option<Plan>> {
         let scores = if self.conformal_score.is_empty() { SCORES } else { &self.conformal_score };
         expect_distinct("--conformal", &self.conformal, |alpha| *alpha)?;
         expect_distinct("--conformal-score", scores, |score| score.key)?;
+        self.check_options(scores)?;
         let plan = Plan {
             rules: scores.iter().map(|score| self.rule(score)).collect(),
             alphas: self.conformal.clone(),
@@ -62,21 +65,36 @@ impl ConformalArgs {
     /// Returns the one kind of set that is written beside a prediction; `None` without `--conformal`.
     ///
     /// # Errors
-    /// Fails if there are several levels or scores.
+    /// Fails if there are several levels or scores, or if an option is not of the score.
     pub fn single(&self) -> Result<Option<Plan>> {
         if self.conformal.len() > 1 || self.conformal_score.len() > 1 {
             let why =
                 "--conformal: one set is written beside each prediction: give one level and one --conformal-score";
             return Err(Usage(why.into()).into());
         }
-        let aps = SCORES.iter().find(|score| score.key == "aps");
-        let score = self.conformal_score.first().or(aps);
-        let plan = score.map(|score| Plan {
-            rules: vec![self.rule(score)],
-            alphas: self.conformal.clone(),
-            of_classes: self.of_classes(),
-        });
-        Ok(plan.filter(|plan| !plan.alphas.is_empty()))
+        let score = self.conformal_score.first().copied().unwrap_or(&APS);
+        self.check_options(&[score])?;
+        let plan =
+            Plan { rules: vec![self.rule(score)], alphas: self.conformal.clone(), of_classes: self.of_classes() };
+        Ok((!plan.alphas.is_empty()).then_some(plan))
+    }
+
+    /// Checks that no option is given that none of the scores reads.
+    fn check_options(&self, scores: &[&Score]) -> Result<()> {
+        let given = [
+            ("--conformal-draw random", self.conformal_draw != Draw::Fixed, &["aps", "raps"][..]),
+            ("--raps-penalty", self.raps_penalty.is_some(), &["raps"]),
+            ("--raps-rank", self.raps_rank.is_some(), &["raps"]),
+        ];
+        let unread =
+            |(_, given, of): &&(&str, bool, &[&str])| *given && !scores.iter().any(|one| of.contains(&one.key));
+        let Some((option, _, of)) = given.iter().find(unread) else { return Ok(()) };
+        let scores = scores.iter().map(|score| score.key).collect::<Vec<_>>().join(", ");
+        let why = format!(
+            "{option} is of {}, and the sets are of {scores}: choose another --conformal-score, or leave it out",
+            of.join(" and ")
+        );
+        Err(Usage(why).into())
     }
 
     /// Returns an option that differs from its default and is of sets of classes alone.
@@ -85,12 +103,17 @@ impl ConformalArgs {
             ("--conformal-score", !self.conformal_score.is_empty()),
             ("--conformal-thresholds", self.conformal_thresholds != Thresholds::Shared),
             ("--conformal-draw", self.conformal_draw != Draw::Fixed),
+            ("--raps-penalty", self.raps_penalty.is_some()),
+            ("--raps-rank", self.raps_rank.is_some()),
         ];
         given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
     }
 
     fn rule(&self, score: &'static Score) -> Rule {
-        let regularisation = Regularisation { penalty: self.raps_penalty, rank: self.raps_rank as usize };
+        let regularisation = Regularisation {
+            penalty: self.raps_penalty.unwrap_or(RAPS.penalty),
+            rank: self.raps_rank.map_or(RAPS.rank, |rank| rank as usize),
+        };
         // The same draws for every run and seed, so that results can be compared image by image.
         Rule { score, thresholds: self.conformal_thresholds, draw: self.conformal_draw, regularisation, seed: 0 }
     }

@@ -58,7 +58,8 @@ pub struct ScoreArgs {
 
 pub fn run(args: &ScoreArgs) -> Result<()> {
     expect_distinct("--calibrate", &args.calibrate, |calibrator| calibrator.key)?;
-    let files = args.named.iter().map(|named| files_of(named, &args.out)).collect::<Result<Vec<_>>>()?.concat();
+    let of_one = |named: &String| files_of(named, &args.out, args.validation.as_deref());
+    let files = args.named.iter().map(of_one).collect::<Result<Vec<_>>>()?.concat();
     check_answers(args, &files)?;
     if args.levels {
         return print_csv(&table(&levels(&files)?));

@@ -22,7 +22,7 @@ use crate::evaluate::{after_training, stored_rows};
 use crate::experiment::{Experiment, LogFormat};
 use crate::machine::parallel::ProcessGroup;
 use crate::results::experiment_csv;
-use crate::results::rebuild::mend;
+use crate::results::rebuild::{clear, mend};
 use crate::results::store::Row;
 use crate::run::{Record, RunFolder, RunLock};
 use crate::session::{Session, Settings};
@@ -257,7 +257,7 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
     }
     run.create(experiment)?;
     if args.force {
-        run.clear()?;
+        clear(args.compute.out(), &experiment.name, run)?;
     }
     Ok(lock)
 }

@@ -88,7 +88,7 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
     let run = RunFolder::find(wanted.out, Some(named))?;
     let label = match wanted.test_set {
         Some(name) => name.to_string(),
-        None => own_test_set(&run)?,
+        None => run.data()?.label,
     };
     let file = run.predictions(&label, wanted.condition, "");
     let id = run.id();
@@ -103,13 +103,6 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
         bail!("{without} ({}): evaluate it first: bella eval {id}", file.display());
     }
     Ok(file)
-}
-
-/// Returns the name of the test set in the config of a run.
-fn own_test_set(run: &RunFolder) -> Result<String> {
-    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
-    let label = run.settings()?.into_iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
-    label.with_context(|| format!("{}: names no test set", run.config().display()))
 }
 
 /// Returns the sorted names of the test sets on which a run has predictions under a condition.

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use anyhow::{Result, bail};
 
 use crate::base::small::Usage;
-use crate::data::Fingerprint;
 use crate::metrics::conformal::{Calibrated, Coverage, Plan};
 use crate::metrics::numbers::conformal::Interval;
 use crate::results::store::Row;
@@ -15,14 +14,12 @@ use crate::tasks::Outcome;
 /// Thresholds, and the rows that were measured with them.
 pub struct Conformal {
     pub thresholds: Thresholds,
-    /// The fingerprint of the calibration images.
-    pub images: Fingerprint,
     measured: RefCell<Vec<Row>>,
 }
 
 impl Conformal {
-    pub fn new(thresholds: Thresholds, images: Fingerprint) -> Conformal {
-        Conformal { thresholds, images, measured: RefCell::default() }
+    pub fn new(thresholds: Thresholds) -> Conformal {
+        Conformal { thresholds, measured: RefCell::default() }
     }
 
     /// Returns the rows that were measured so far, in order.

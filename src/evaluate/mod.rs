@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::data::Fingerprint;
 use crate::data::batches::{SampleSet, TestImages};
@@ -71,6 +71,8 @@ pub struct Evaluation<'a> {
     /// Whether this set may be the first to use the plain names of predictions files. It may not if the run has a test
     /// set of the same name with other images.
     pub names_files: bool,
+    /// The held-out images on which calibrators and conformal sets were fitted.
+    pub fitted_on: Option<Fingerprint>,
     /// The calibrators that were fitted on predictions of the same members on held-out training images.
     pub calibration: Option<Calibration>,
     /// The thresholds of conformal sets, and what was measured of them.
@@ -118,6 +120,7 @@ pub fn after_training(
             batch_size,
             set: String::new(),
             names_files: true,
+            fitted_on: None,
             calibration: None,
             conformal: None,
         };
@@ -178,6 +181,7 @@ impl Evaluation<'_> {
 
     /// Saves what was predicted of images under a condition in so many seconds, scores it, and stores the row.
     fn keep(&self, found: &dyn Outcome, images: Fingerprint, condition: &Condition, seconds: f64) -> Result<Kept> {
+        self.expect_unseen(images)?;
         let file = self.save(found)?;
         let mut row = self.describe(found, condition, images);
         found.metrics()?.into_iter().for_each(|(column, value)| row.push_number(column, value));
@@ -186,10 +190,20 @@ impl Evaluation<'_> {
                 row.push_number(column, value);
             }
         }
-        self.measure_sets(found, images, condition)?;
+        self.measure_sets(found, condition, images)?;
         self.add_cost(&mut row, found.samples() as f64 / seconds);
         self.store(&row)?;
         Ok(Kept { row, file })
+    }
+
+    /// Checks that images are not those on which calibrators or conformal sets were fitted.
+    fn expect_unseen(&self, images: Fingerprint) -> Result<()> {
+        ensure!(
+            self.fitted_on != Some(images),
+            "{}: calibrators and conformal sets were fitted on these very images: name other test images",
+            self.set
+        );
+        Ok(())
     }
 
     /// Stores a row. Only the first process writes. The results file is as bella wrote it, see [`mend_results`].

@@ -17,20 +17,23 @@ use crate::run::{RunFolder, open_answers, open_outcome, open_predictions};
 use crate::tasks::{Outcome, has_logits};
 
 /// Returns the file that is named, or all files of a run below `out` with predictions or answers on its test sets. Predictions
-/// on sets of other classes have no labels, and are left out. A path that is no folder means a file, also where there is none, so
-/// that a mistyped one is told as a file.
+/// on sets of other classes have no labels, and are left out, and so is the file that `validation` names. A path that is no
+/// folder means a file, also where there is none, so that a mistyped one is told as a file.
 ///
 /// # Errors
 /// Fails if there is no such run, if it has no such file, or if a file cannot be read.
-pub fn files_of(named: &str, out: &Path) -> Result<Vec<PathBuf>> {
+pub fn files_of(named: &str, out: &Path, validation: Option<&Path>) -> Result<Vec<PathBuf>> {
     let path = PathBuf::from(named);
     let is_path = named.contains(std::path::MAIN_SEPARATOR) && !path.is_dir();
     if is_path || path.is_file() || !has_logits(&path) || path.extension().is_some_and(|end| end == "safetensors") {
         return Ok(vec![path]);
     }
     let run = RunFolder::find(out, Some(named))?;
-    let mut files = Vec::new();
-    for file in run.predicted_files()? {
+    let validation = validation.and_then(|file| file.canonicalize().ok());
+    let mut files = run.predicted_files()?;
+    files.retain(|file| validation.is_none() || file.canonicalize().ok() != validation);
+    let (all, mut files) = (files, Vec::new());
+    for file in all {
         let is_foreign = |condition: String| condition.starts_with("ood ");
         if !has_logits(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
             files.push(file);
@@ -156,10 +159,15 @@ pub fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Fails if both files name the run they come from and the runs differ.
+/// Fails if both files name the run they come from, and the runs differ or predict in different ways.
 fn check_run(one: &dyn Outcome, other: &dyn Outcome) -> Result<()> {
-    if let (Some(one), Some(other)) = (one.metadata().get("run"), other.metadata().get("run")) {
-        ensure!(one == other, "predictions come from the runs {other} and {one}: must be of one run");
+    if let (Some(run), Some(run_of_other)) = (one.metadata().get("run"), other.metadata().get("run")) {
+        ensure!(run == run_of_other, "predictions come from the runs {run_of_other} and {run}: must be of one run");
+        let [way, other] = [one, other].map(|of| of.metadata().get("predictive").map_or("", String::as_str));
+        ensure!(
+            way == other,
+            "predictions of {run} by the predictives `{other}` and `{way}` (empty for its own): must be of one predictive"
+        );
     }
     Ok(())
 }
@@ -228,6 +236,12 @@ mod tests {
         assert!(format!("{:#}", score(&outside, None).unwrap_err()).contains("have no labels"));
         let other = detect(std::slice::from_ref(&inside), &[foreign]).unwrap_err();
         assert!(format!("{other:#}").contains("the runs r1 and r2: must be of one run"), "{other:#}");
+        let facts = [("run", "r1"), ("set", "r1"), ("predictive", "soup")]
+            .map(|(key, text)| (key.to_string(), text.to_string()));
+        let soup = Predictions::open(&outside).unwrap().with_metadata(facts.into()).unwrap();
+        soup.save(&folder.path().join("d")).unwrap();
+        let other = format!("{:#}", detect(&[inside], &[folder.path().join("d")]).unwrap_err());
+        assert!(other.contains("by the predictives `` and `soup`"), "{other}");
     }
 
     #[test]
@@ -236,7 +250,7 @@ mod tests {
         let run = out.path().join("runs/mine/low-rank-svgd-s1-0123456789");
         std::fs::create_dir_all(run.join("predictions")).unwrap();
         std::fs::write(run.join("config.toml"), "").unwrap();
-        let error = files_of("low-rank", out.path()).unwrap_err().to_string();
+        let error = files_of("low-rank", out.path(), None).unwrap_err().to_string();
         assert!(error.ends_with("evaluate it first: bella eval low-rank-svgd-s1-0123456789"), "{error}");
         for (name, condition) in [("b@clean", "clean"), ("a@fgsm", "fgsm 0.1"), ("a@ood-c", "ood c")] {
             let shape = Shape { members: 1, samples: 1, classes: 2 };
@@ -245,10 +259,16 @@ mod tests {
             let file = run.join(format!("predictions/{name}.safetensors"));
             predictions.with_metadata(facts.into()).unwrap().save(&file).unwrap();
         }
-        let found = files_of("low-rank", out.path()).unwrap();
+        let found = files_of("low-rank", out.path(), None).unwrap();
         let names: Vec<_> = found.iter().map(|file| file.file_stem().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["a@fgsm", "b@clean"]);
-        assert_eq!(files_of("x/absent.safetensors", out.path()).unwrap(), [PathBuf::from("x/absent.safetensors")]);
+        let validation = run.join("predictions/../predictions/b@clean.safetensors");
+        let found = files_of("low-rank", out.path(), Some(&validation)).unwrap();
+        assert_eq!(found, [run.join("predictions/a@fgsm.safetensors")], "what others are fitted on is no test set");
+        assert_eq!(
+            files_of("x/absent.safetensors", out.path(), None).unwrap(),
+            [PathBuf::from("x/absent.safetensors")]
+        );
     }
 
     #[test]

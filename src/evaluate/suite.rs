@@ -69,6 +69,7 @@ impl Suite {
             batch_size: opened.batch_size(self.batch_size),
             set: set_name(&experiment.data.label, self.split),
             names_files: true,
+            fitted_on: None,
             calibration: None,
             conformal: None,
         };
@@ -131,16 +132,22 @@ impl Testing<'_> {
         if calibrators.is_empty() && conformal.is_none() {
             return Ok(());
         }
-        if conformal.is_some() && self.opened.is_of_training(*split) {
+        if self.opened.is_of_training(*split) {
+            let (option, what) = match conformal {
+                Some(_) => ("--conformal", "sets"),
+                None => ("--calibrate", "calibrators"),
+            };
             let why = format!(
-                "--conformal --split {split}: sets are calibrated on held-out training images, which cannot test them: leave --split out"
+                "{option} --split {split}: {what} are fitted on held-out training images, which cannot test them: leave --split \
+                 or {option} out"
             );
             return Err(Usage(why).into());
         }
         if let (Some(plan), false) = (conformal, self.opened.experiment.task.has_classes()) {
             let held_out = self.opened.validation_among(None)?;
             let found = self.evaluation.predicted(&held_out, &Condition::Clean)?;
-            self.evaluation.conformal = Some(Conformal::new(Thresholds::of(plan, &*found)?, held_out.fingerprint));
+            self.evaluation.fitted_on = Some(held_out.fingerprint);
+            self.evaluation.conformal = Some(Conformal::new(Thresholds::of(plan, &*found)?));
             return Ok(());
         }
         let session = &self.opened.session;
@@ -150,9 +157,9 @@ impl Testing<'_> {
             plan.check(&held_out.set.split.labels, &self.matched.names(self.opened))?;
         }
         let predictions = self.evaluation.labelled(&held_out.set)?;
+        self.evaluation.fitted_on = Some(held_out.fingerprint);
         if let Some(plan) = conformal {
-            let thresholds = Thresholds::of(plan, &predictions)?;
-            self.evaluation.conformal = Some(Conformal::new(thresholds, held_out.fingerprint));
+            self.evaluation.conformal = Some(Conformal::new(Thresholds::of(plan, &predictions)?));
         }
         if !calibrators.is_empty() {
             self.evaluation.calibration = Some(Calibration::fit(calibrators, &predictions)?);

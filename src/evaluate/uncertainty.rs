@@ -1,6 +1,6 @@
 //! Conformal sets on test images, whose thresholds come from other images. Their rows have a results file of their own.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{Condition, Evaluation};
 use crate::data::Fingerprint;
@@ -15,9 +15,9 @@ impl Evaluation<'_> {
     /// Measures the sets or intervals of labelled predictions, if they are asked for.
     ///
     /// # Errors
-    /// Fails if the images are those of the calibration, or if the rows cannot be stored.
-    pub(super) fn measure_sets(&self, found: &dyn Outcome, images: Fingerprint, condition: &Condition) -> Result<()> {
-        self.measure(found, images, || self.describe(found, condition, images))
+    /// Fails if the rows cannot be stored.
+    pub(super) fn measure_sets(&self, found: &dyn Outcome, condition: &Condition, images: Fingerprint) -> Result<()> {
+        self.measure(found, || self.describe(found, condition, images))
     }
 
     /// Measures the sizes of the sets of images of other classes, if sets are asked for.
@@ -30,7 +30,8 @@ impl Evaluation<'_> {
         foreign: &str,
         images: Fingerprint,
     ) -> Result<()> {
-        self.measure(predictions, images, || {
+        self.expect_unseen(images)?;
+        self.measure(predictions, || {
             let mut who = self.who();
             who.push("set", &self.set);
             who.push("condition", format!("ood {foreign}"));
@@ -42,13 +43,8 @@ impl Evaluation<'_> {
         })
     }
 
-    fn measure(&self, found: &dyn Outcome, images: Fingerprint, who: impl Fn() -> Row) -> Result<()> {
+    fn measure(&self, found: &dyn Outcome, who: impl Fn() -> Row) -> Result<()> {
         let Some(conformal) = self.conformal.as_ref().filter(|_| self.session.group.is_main()) else { return Ok(()) };
-        ensure!(
-            images != conformal.images,
-            "{}: conformal sets were calibrated on these very images: name other test images",
-            self.set
-        );
         let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
         set_aside(&file)?;
         for rows in conformal.thresholds.measure(found, &who())? {

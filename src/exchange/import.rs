@@ -16,6 +16,7 @@ use crate::model::Loaded;
 use crate::model::folder::config_file;
 use crate::model::network::Network;
 use crate::posterior::Posterior;
+use crate::results::rebuild::clear;
 use crate::run::{Record, RunFolder};
 use crate::schema::Tree;
 use crate::session::{Session, Settings};
@@ -109,7 +110,7 @@ fn store(experiment: &Experiment, session: &Session, theta: Tensor, force: bool)
     crate::base::files::create_folder(&session.settings.out)?;
     run.create(experiment)?;
     let _lock = run.lock()?;
-    run.clear()?;
+    clear(&session.settings.out, &experiment.name, &run)?;
     record(session, experiment, &theta).write(&run)?;
     let (particles, parameters) = theta.size2()?;
     session.stored(Posterior::Points { theta }, experiment)?.write(&run.posterior(), &run.id())?;

@@ -113,19 +113,27 @@ impl Group {
     }
 }
 
-/// Adds the columns of a chosen table, such as `[method.svgd]`. Those of `[head.*]` and `[data.*]` keep the table's name,
-/// and rank and particles have columns of their own.
+/// Adds the columns of a chosen table, such as `[method.svgd]`. The choices of `[head.*]` and `[data.*]` have a column, and
+/// rank and particles have columns of their own.
 fn of_choice(table: &str, choice: &str, keys: &toml::Value, columns: &mut Vec<(String, String)>) {
     let toml::Value::Table(keys) = keys else { return };
     if ["head", "data"].contains(&table) {
         columns.push((table.to_string(), choice.to_string()));
-        return flatten(&format!("{table}.{choice}"), keys, columns);
     }
     let mut keys = keys.clone();
     if let Some(own) = [("subspace", "rank"), ("method", "particles")].iter().find(|(of, _)| *of == table) {
         keys.remove(own.1);
     }
-    flatten(choice, &keys, columns);
+    flatten(column_of(&format!("{table}.{choice}")), &keys, columns);
+}
+
+/// Returns the column of results files for a key of a config: `svgd.gamma` for `method.svgd.gamma`, but `train.epochs` and
+/// `data.cifar10.validation` in full.
+pub fn column_of(path: &str) -> &str {
+    match path.split_once('.') {
+        Some(("subspace" | "method" | "optimizer", rest)) => rest,
+        _ => path,
+    }
 }
 
 fn flatten(prefix: &str, table: &toml::Table, columns: &mut Vec<(String, String)>) {

@@ -27,7 +27,7 @@ use training::{Images, choose};
 
 pub use criterion::Criterion;
 pub use data::{DataSpec, Validation};
-pub use identity::{Group, digest_in, digest_of};
+pub use identity::{Group, column_of, digest_in, digest_of};
 pub use layers::{CHOICE_TABLES, full_key, is_part, load_config, may_be_short, over};
 pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
 pub use train_table::{Batches, Ema, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};

@@ -51,13 +51,9 @@ fn spots_errors(scores: &Scores, average: Average, uncertainty: &[f64]) -> Optio
 }
 
 fn separates(scores: &Scores, average: Average) -> Option<f64> {
-    if scores.uncertainty.shape.classes != 2 {
-        return None;
-    }
-    // p_1 − ½, which is exact, orders samples as p_1 does.
-    let guesses = scores.labels_with_guesses(average).into_iter().zip(scores.confidence(average));
-    let margin = |confidence: f64, predicted: u32| if predicted == 1 { confidence } else { -confidence };
-    let samples = guesses.map(|([label, predicted], confidence)| (margin(confidence - 0.5, predicted), label == 1));
+    // Probabilities near 0 or 1 round to equal ones, which their log odds do not.
+    let log_odds = scores.uncertainty.guesses.of(average).log_odds.as_ref()?;
+    let samples = log_odds.iter().copied().zip(scores.labels.iter().map(|label| *label == 1));
     Some(Ranking::new(samples)?.auroc())
 }
 
@@ -77,6 +73,21 @@ mod tests {
         for average in Average::ALL {
             let found = separates(&scores, average).unwrap();
             assert!((found - 0.6410658307210031).abs() < 1e-12, "{found}");
+        }
+    }
+
+    #[test]
+    fn certain_samples_keep_their_order() {
+        let shape = |members| Shape { members, samples: 4, classes: 2 };
+        let of = |members, logits: &[f32]| {
+            let predictions = Predictions::new(shape(members), logits.to_vec(), vec![0, 1, 0, 1]).unwrap();
+            let scores = Scores::compute(&predictions).unwrap();
+            Average::ALL.map(|average| separates(&scores, average))
+        };
+        // All of the second class's probabilities round to 1, then all to 0, then those of one class each.
+        for logits in [[0.0, 50.0, 0.0, 60.0, 0.0, 45.0, 0.0, 70.0], [50.0, 0.0, 40.0, 0.0, 60.0, 0.0, 45.0, 0.0]] {
+            assert_eq!(of(1, &logits), [Some(1.0); 2]);
+            assert_eq!(of(2, &[logits, logits].concat()), [Some(1.0); 2]);
         }
     }
 

@@ -16,6 +16,8 @@ use crate::predictions::{Predictions, check_finite};
 pub(super) struct Guess {
     pub predicted: u32,
     pub confidence: f64,
+    /// log p_1 − log p_0 of two classes; `None` for more.
+    pub log_odds: Option<f64>,
 }
 
 /// The quantities that need no label.
@@ -264,7 +266,12 @@ impl Scratch {
     fn guess(&self, average: Average) -> Guess {
         let (probabilities, order) = self.averaged(average);
         let predicted = argmax(order);
-        Guess { predicted: predicted as u32, confidence: probabilities[predicted] }
+        let log_odds = match (order, average) {
+            ([first, second], Average::Logit) => Some(second - first),
+            ([first, second], Average::Probability) => Some(second.ln() - first.ln()),
+            _ => None,
+        };
+        Guess { predicted: predicted as u32, confidence: probabilities[predicted], log_odds }
     }
 
     /// Returns −log of the mean probability. It is computed from the members' log-probabilities, so that none

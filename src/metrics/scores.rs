@@ -134,6 +134,8 @@ pub struct Guesses {
     pub predicted: Vec<u32>,
     /// The largest probability.
     pub confidence: Vec<f64>,
+    /// log p_1 − log p_0 of two classes; `None` for more.
+    pub log_odds: Option<Vec<f64>>,
 }
 
 /// The disagreement between at least two members for each sample, `[N]`. All but `disagreement` are in nats.
@@ -183,6 +185,7 @@ impl Uncertainty {
         let guesses = |average| Guesses {
             predicted: rows.iter().map(|row| of(row).guess.of(average).predicted).collect(),
             confidence: rows.iter().map(|row| of(row).guess.of(average).confidence).collect(),
+            log_odds: rows.iter().map(|row| of(row).guess.of(average).log_odds).collect(),
         };
         Self {
             shape,

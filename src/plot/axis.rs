@@ -72,13 +72,20 @@ impl Axis {
                 let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
                 // Labels of many powers of ten would touch.
                 let stride = if powers.clone().count() > 7 { 2 } else { 1 };
-                let ticks =
-                    powers.step_by(stride).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
+                let ticks = powers
+                    .step_by(stride)
+                    .flat_map(|power| digits.iter().filter_map(move |digit| decimal(*digit, power)));
                 ticks.filter(|tick| (*low..=*high).contains(tick)).map(|tick| (tick, compact(tick))).collect()
             }
             Ticks::Names(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
         }
     }
+}
+
+/// Returns `digit` times a power of ten as it is written: a product would be off in the last bit, and 0.00003 have the label
+/// `3.0000000000000004e-5`.
+fn decimal(digit: f64, power: i32) -> Option<f64> {
+    format!("{digit}e{power}").parse().ok()
 }
 
 /// Formats a number with a unit letter and at most two decimals: 230,400 becomes `230.4k`, and 0.00002 `2e-5`.
@@ -148,4 +155,20 @@ impl Scale {
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(10.0 * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, Ticks};
+
+    #[test]
+    fn ticks_of_a_logarithmic_axis_have_short_labels() {
+        for power in -12..9 {
+            for wide in [3.0, 20.0, 1e3] {
+                let low = 10f64.powi(power);
+                let labels = Axis::new("", Ticks::Log(low, wide * low)).labels();
+                assert!(labels.len() > 1 && labels.iter().all(|(_, label)| label.len() < 7), "{labels:?}");
+            }
+        }
+    }
 }

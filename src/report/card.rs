@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::model_index;
-use super::tables::{RenderedTable, columns_without_classes};
+use super::tables::{RenderedTable, metric_columns};
 use crate::base::outside::escape_markdown;
 use crate::experiment::Experiment;
 use crate::methods::METHODS;
@@ -92,8 +92,7 @@ impl Card<'_> {
         if table.rows.is_empty() {
             return "\n## Results\n\nThis run has not been evaluated yet: `bella eval`.\n".to_string();
         }
-        let mut metrics = metrics::columns_where(|shown| shown.tables);
-        metrics.extend(columns_without_classes(table));
+        let metrics = metric_columns(table, |shown| shown.tables);
         let has_classes = self.experiment.task.has_classes();
         let legend = if has_classes { Average::legend() } else { String::new() };
         format!("\n{}", chosen(table, ("Results", &legend), &metrics).to_markdown())

@@ -1,12 +1,12 @@
 //! A list of runs, one line each: which are listed, in which order, and the text.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::runs::Summary;
 use crate::base::outside::printable;
-use crate::base::small::{grouped, shortened};
+use crate::base::small::{Number, grouped, shortened};
 use crate::run::settings::{Settings, distinction, fits, value};
 use crate::schema::hint;
 
@@ -60,7 +60,7 @@ impl Selection {
         left.sort_by(|a, b| match key {
             AGE => b.changed.cmp(&a.changed),
             ACCURACY => Reverse(a.accuracy.map(Number)).cmp(&Reverse(b.accuracy.map(Number))),
-            key => compare(value(&a.settings, key), value(&b.settings, key)),
+            key => order(value(&a.settings, key)).cmp(&order(value(&b.settings, key))),
         });
         Ok(left)
     }
@@ -83,31 +83,10 @@ fn ends(settings: &Settings) -> impl Iterator<Item = &str> {
     settings.keys().flat_map(|path| [path.rsplit('.').next(), path.split('.').next()]).flatten()
 }
 
-/// A number in its order.
-#[derive(PartialEq)]
-struct Number(f64);
-
-impl Eq for Number {}
-
-impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-/// Compares two settings as numbers if both are, else as texts. A run without the setting comes last.
-fn compare(a: Option<&str>, b: Option<&str>) -> Ordering {
-    let (Some(a), Some(b)) = (a, b) else { return a.is_none().cmp(&b.is_none()) };
-    match (a.parse::<f64>(), b.parse::<f64>()) {
-        (Ok(a), Ok(b)) => a.total_cmp(&b),
-        _ => a.cmp(b),
-    }
+/// Returns the sort key of a setting: numbers in their order, then texts, and last a run without the setting.
+fn order(value: Option<&str>) -> impl Ord + '_ {
+    let number = value.and_then(|value| value.parse().ok()).map(Number);
+    (value.is_none(), number.is_none(), number, value)
 }
 
 /// A run as a line of a list.
@@ -188,5 +167,17 @@ pub fn age(changed: SystemTime) -> String {
         120..7_200 => format!("{} min", seconds / 60),
         7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    #[test]
+    fn numbers_stand_in_their_order_before_texts() {
+        let mut values = [Some("1a"), None, Some("10"), Some("2"), Some("adamw"), Some("1e-3")];
+        values.sort_by(|a, b| order(*a).cmp(&order(*b)));
+        assert_eq!(values, [Some("1e-3"), Some("2"), Some("10"), Some("1a"), Some("adamw"), None]);
     }
 }

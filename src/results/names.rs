@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use crate::base::small::grouped;
-use crate::experiment::keys;
+use crate::experiment::{column_of, keys};
 use crate::methods::{registered, sharpness};
 
 /// Returns the value of a setting. Empty if the series does not have it.
@@ -41,7 +41,7 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
         }
         match (*column, value) {
             (_, "") if is_choice && !has_table(this, table_of(column)) => {}
-            (_, "") => parts.push(match DEFAULTS.get(*column) {
+            (_, "") => parts.push(match default_of(column) {
                 Some(default) => format!("{} = {default}", short(column)),
                 None => format!("no {}", short(column)),
             }),
@@ -52,12 +52,17 @@ fn told(this: &[(&str, &str)], peers: &[&[(&str, &str)]], differing: &[&str]) ->
     parts
 }
 
+/// Returns the default of the setting in a column. Keys that every data set has are described once, as those of `data.*`.
+fn default_of(column: &str) -> Option<&'static String> {
+    let of_all = || Some(format!("data.*.{}", column.strip_prefix("data.")?.split_once('.')?.1));
+    DEFAULTS.get(column).or_else(|| DEFAULTS.get(&of_all()?))
+}
+
 /// The defaults of settings, by column. A resolved config leaves some of them out.
 static DEFAULTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let of = |key: keys::Key| {
-        let (_, column) = key.path.split_once('.')?;
         let default = key.default.strip_prefix('`')?.strip_suffix('`')?.trim_matches('"');
-        (!default.contains('`')).then(|| (column.to_string(), default.to_string()))
+        (!default.contains('`')).then(|| (column_of(&key.path).to_string(), default.to_string()))
     };
     keys::all().into_iter().filter_map(of).collect()
 });
@@ -186,6 +191,16 @@ mod tests {
         let all = [of(&[]), of(&[("svgd.bandwidth", "0.5")])];
         let names = self::names(all.iter().map(Vec::as_slice));
         assert_eq!(names, ["SVGD (n=2), no bandwidth", "SVGD (n=2), bandwidth = 0.5"]);
+        let other = [("data.cifar10.label_noise", "0.2"), ("train.b_rate", "2.0"), ("train.label_smoothing", "0.1")];
+        let all = [of(&[]), of(&other)];
+        let names = self::names(all.iter().map(Vec::as_slice));
+        assert_eq!(
+            names,
+            [
+                "SVGD (n=2), label_noise = 0.0, b_rate = 1.0, label_smoothing = 0.0",
+                "SVGD (n=2), label_noise = 0.2, b_rate = 2.0, label_smoothing = 0.1"
+            ]
+        );
     }
 
     #[test]

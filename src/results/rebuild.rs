@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use super::store::{Table, read, write};
+use super::store::{Table, read, remove_rows, write};
 use super::{conformal_csv, experiment_csv, ood_csv, runs};
 use crate::base::files::{is_there, with_lock};
 use crate::base::small::counted;
@@ -112,11 +112,12 @@ fn move_away(file: &Path) -> Result<PathBuf> {
 /// Makes a results file anew; `None` if there is no file, and no row for one.
 fn rebuild(out: &Path, experiment: &str) -> Result<Option<Rebuilt>> {
     let file = experiment_csv(out, experiment);
-    let table = table_of(out, experiment)?;
-    if table.rows.is_empty() && !is_there(&file) {
-        return Ok(None);
-    }
     with_lock(&file, || {
+        // A process stores a row in its run first: what a run holds before the lock may lack rows of the file.
+        let table = table_of(out, experiment)?;
+        if table.rows.is_empty() && !is_there(&file) {
+            return Ok(None);
+        }
         let old = if is_there(&file) { Some(read(&file)) } else { None };
         let mut found = Rebuilt { file: file.clone(), rows: table.rows.len(), left_out: 0, moved: None };
         if let Some(Ok(old)) = &old {
@@ -184,4 +185,47 @@ pub fn rows_elsewhere(out: &Path, experiment: &str, run: &RunFolder) -> Vec<(Pat
         (rows > 0).then_some((file, rows))
     };
     files.into_iter().filter(|file| file.is_file()).filter_map(count).collect()
+}
+
+/// Removes the files of a run that is made again, and its rows in the results files of the experiment, since they are of what it was
+/// before.
+///
+/// # Errors
+/// Fails if a file cannot be removed or written.
+pub fn clear(out: &Path, experiment: &str, run: &RunFolder) -> Result<()> {
+    run.clear()?;
+    for (file, rows) in rows_elsewhere(out, experiment, run) {
+        remove_rows(&file, RUN, &run.id())?;
+        let rows = counted(rows, "row", "rows");
+        tracing::info!("{}: {rows} of the run that is made again removed", file.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::store::{Row, upsert_row};
+
+    #[test]
+    fn a_run_that_is_made_again_leaves_no_rows() {
+        let out = tempfile::tempdir().unwrap();
+        let [run, other] = ["low-rank-map-s1-0123456789", "low-rank-map-s2-0123456789"];
+        for id in [run, other] {
+            let folder = out.path().join("runs/e").join(id);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("config.toml"), "").unwrap();
+        }
+        let store = |file: &str, id: &str| {
+            let mut row = Row::new();
+            [(RUN, id), ("set", "digits")].into_iter().for_each(|(column, cell)| row.push(column, cell));
+            upsert_row(&out.path().join(file), &row, &[RUN]).unwrap();
+        };
+        [("e.csv", run), ("e.csv", other), ("e-ood.csv", run)].into_iter().for_each(|(file, id)| store(file, id));
+        let found = RunFolder::find(out.path(), Some(run)).unwrap();
+        clear(out.path(), "e", &found).unwrap();
+        let left = read(&out.path().join("e.csv")).unwrap();
+        assert_eq!((left.rows.len(), left.get(0, RUN)), (1, Some(other)));
+        assert!(!out.path().join("e-ood.csv").exists());
+    }
 }

@@ -52,7 +52,7 @@ pub struct Summary {
     pub state: State,
     /// The settings by key, such as `method.svgd.gamma`; empty if the config cannot be read.
     pub settings: Settings,
-    /// The accuracy of the averaged logits on the clean test set, if the run was evaluated.
+    /// The accuracy of the averaged logits on the run's own clean test set, if it was evaluated there.
     pub accuracy: Option<f64>,
     pub bytes: u64,
     /// The time of the last change.
@@ -164,9 +164,10 @@ fn state(folder: &RunFolder, settings: &Settings) -> State {
 }
 
 fn accuracy(folder: &RunFolder) -> Option<f64> {
-    let rows = rows(folder).ok()?;
-    let clean = |row: &&Row| row.get("condition") == Some("clean") && row.get("predictive") == Some("");
-    rows.iter().find(clean)?.get("accuracy_lm")?.parse().ok()
+    let (rows, sets) = (rows(folder).ok()?, folder.data().ok()?.test_names());
+    let is_own = |row: &Row| sets.iter().any(|set| row.get("set") == Some(set));
+    let clean = |row: &Row| row.get("condition") == Some("clean") && row.get("predictive") == Some("");
+    rows.iter().find(|row| is_own(row) && clean(row))?.get("accuracy_lm")?.parse().ok()
 }
 
 /// Returns the bytes of all files below a folder, and the time of the last change of one.

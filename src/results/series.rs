@@ -1,13 +1,12 @@
 //! Sorts the rows of a results file into series: runs that differ in nothing but the seed, by the hash of their resolved
 //! config without it (the column `config`). Each series has the name it has in the literature.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::images::{FOREIGN, TESTED};
 use super::names::{names, setting};
 use super::store::Table;
-use crate::base::small::grouped;
+use crate::base::small::{Number, grouped};
 use crate::methods::registered;
 
 /// The columns that distinguish series, besides the settings of method and optimizer, whose column names have a dot.
@@ -54,7 +53,7 @@ impl Series<'_> {
 pub fn of_table<'a>(table: &'a Table, keys: &[&str]) -> Vec<Series<'a>> {
     let mut groups = separate(table, &latest(table, keys), keys);
     groups.retain(|(settings, _)| !settings.is_empty());
-    groups.sort_by(|(a, _), (b, _)| rank_in_legend(a).cmp(&rank_in_legend(b)).then_with(|| by_numbers(a, b)));
+    groups.sort_by_cached_key(|(settings, _)| (rank_in_legend(settings), numbers(settings, table)));
     let names = distinct(names(groups.iter().map(|(settings, _)| settings.as_slice())), table, &groups);
     let series = groups.into_iter().zip(names);
     series.map(|((settings, rows), name)| Series { name, settings, rows }).collect()
@@ -139,9 +138,34 @@ fn rank_in_legend(series: &Settings) -> (bool, bool, usize) {
     (method != "checkpoint", setting(series, "subspace") == "low-rank", place)
 }
 
-/// Compares two series by the first setting that is a number in both and differs.
-fn by_numbers(one: &Settings, other: &Settings) -> Ordering {
-    let number = |text: &str| text.parse::<f64>().ok();
-    let pairs = one.iter().filter_map(|(column, value)| Some((number(value)?, number(setting(other, column))?)));
-    pairs.map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+/// Returns the settings of a series that are numbers, in the order of the table's columns. Those that it lacks are smallest.
+fn numbers(series: &Settings, table: &Table) -> Vec<Option<Number>> {
+    let columns = table.columns.iter().filter(|column| is_setting(column));
+    columns.map(|column| setting(series, column).parse().ok().map(Number)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RESULT_KEYS, of_table};
+    use crate::results::store::Table;
+
+    #[test]
+    fn series_with_unlike_settings_have_one_order() {
+        // Of three series each pair shares another setting, so that pair by pair they would form a circle.
+        let columns = ["experiment", "run", "method", "a.x", "a.y", "a.z"].map(String::from).to_vec();
+        let cells = [["1", "", "2"], ["2", "1", ""], ["", "2", "1"]];
+        let row = |at: usize| -> Vec<String> {
+            let fixed = ["toy".to_string(), format!("run-{at}"), "single".to_string()];
+            fixed.into_iter().chain(cells[at % 3].map(String::from)).collect()
+        };
+        let order = |rows: &[usize]| -> Vec<usize> {
+            let table = Table { columns: columns.clone(), rows: rows.iter().map(|at| row(*at)).collect() };
+            let series = of_table(&table, RESULT_KEYS);
+            series.iter().map(|one| rows[one.rows[0]] % 3).collect()
+        };
+        assert_eq!(order(&[0, 1, 2]), [2, 0, 1]);
+        assert_eq!(order(&[1, 2, 0]), [2, 0, 1]);
+        let many: Vec<usize> = (0..60).collect();
+        assert!(order(&many).is_sorted_by_key(|kind| [1, 2, 0][*kind]));
+    }
 }

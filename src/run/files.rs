@@ -11,7 +11,7 @@ use crate::base::files::{open_file, read_text};
 use crate::base::hash::check_toml;
 use crate::base::mapped::Mapped;
 use crate::base::tensor_file::{self, RUN};
-use crate::experiment::{DataSpec, Experiment, digest_in, digest_of};
+use crate::experiment::{DataSpec, Experiment, digest_in, digest_of, load_config};
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::predictions::answers::Answers;
@@ -116,6 +116,14 @@ impl RunFolder {
             self.id()
         );
         Ok(())
+    }
+
+    /// Returns the data set of the run's config.
+    ///
+    /// # Errors
+    /// Fails if the config cannot be read.
+    pub fn data(&self) -> Result<DataSpec> {
+        Ok(DataSpec::alone(load_config(&[self.config()], &[])?)?)
     }
 
     /// Reads the resolved config, as bella wrote it.

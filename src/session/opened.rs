@@ -84,7 +84,7 @@ impl Opened {
         let record = Record::read(&run)?;
         let session = Session::open(&experiment, settings, device, stored.labels())?;
         session.check_layout(&run, &stored)?;
-        let own_sets = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.data.test_names();
+        let own_sets = run.data()?.test_names();
         let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
         let by_folder = named.is_some_and(|named| Path::new(named).join("config.toml").is_file());
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })

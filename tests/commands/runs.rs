@@ -40,6 +40,20 @@ fn runs_are_listed_in_a_line_each_and_found_by_their_short_names() {
 }
 
 #[test]
+fn held_out_images_are_no_accuracy_and_training_again_leaves_no_rows() {
+    let place = Place::with_tiny();
+    done(with(place.train(&[]), &["--no-eval"]));
+    done(with(place.command("eval", &[]), &["--split", "val"]));
+    let listed = done(runs(&place, &[]));
+    assert!(!listed.contains('%') && listed.contains("trained"), "{listed}");
+    done(with(place.command("eval", &[]), &["--corrupt", "gaussian-noise:1"]));
+    done(with(place.train(&[]), &["--force"]));
+    assert_has(&done(runs(&place, &[])), &[" %"]);
+    let file = bella::results::store::read(&place.path("results/tiny.csv")).unwrap();
+    assert_eq!(cells(&file, "set"), ["digits"], "rows of the run as it was before");
+}
+
+#[test]
 fn runs_are_chosen_and_sorted() {
     let place = two();
     let of = |arguments: &[&str]| {

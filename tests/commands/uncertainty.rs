@@ -287,6 +287,9 @@ fn conformal_sets_without_enough_or_other_images_are_refused() {
         &eval(&["--conformal", "0.2", "--split", "val"]),
         &["--conformal --split val", "which cannot test them"],
     );
+    assert_has(&eval(&["--calibrate", "--split", "val"]), &["--calibrate --split val", "which cannot test them"]);
+    let penalty = ["--conformal", "0.2", "--conformal-score", "aps", "--raps-penalty", "0.1"];
+    assert_has(&eval(&penalty), &["--raps-penalty is of raps, and the sets are of aps", "leave it out"]);
     assert!(!place.path("results/tiny-conformal.csv").exists());
     let file = text(&place.run().join("predictions/digits@clean.safetensors"));
     let score = |arguments: &[&str], code| error_line(bella(&[&["score", &file], arguments].concat()), code);
@@ -316,6 +319,10 @@ fn two_runs_are_compared_image_by_image() {
     let [p, adjusted] = ["p", "p_adjusted"].map(|column| number(&several, 0, column));
     assert_eq!((adjusted, several.get(0, "comparisons")), ((2.0 * p).min(1.0), Some("2")));
     assert_eq!(several.rows.len(), 2 * rows.rows.len());
+
+    let refused = |more: &[&str]| error_line(bella(&[&["compare", &first, &second], more].concat()), 2);
+    assert_has(&refused(&[&first, &second]), &["comes twice: name each B once"]);
+    assert_has(&refused(&["--condition", "fgsm 0.02"]), &["--condition chooses among the predictions of runs"]);
 
     // Runs stand for their predictions, and settings for a run.
     let out = text(&place.path("results"));

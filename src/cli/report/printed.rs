@@ -15,7 +15,7 @@ use crate::report::{Sources, tables};
 use crate::results::images::distinguish;
 use crate::results::series::{CONFORMAL_KEYS, OOD_KEYS, RESULT_KEYS};
 use crate::results::store::{Row, Table};
-use crate::results::table::{Rest, Spec, Surface, average_of, render, render_with};
+use crate::results::table::{Rest, Spec, Surface, average_of, averages_of, render, render_with};
 use crate::schema::hint;
 
 /// The number of rows up to which results are sorted by method and named as in the literature.
@@ -143,7 +143,12 @@ pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
         println!("{}", printable(&heading));
         draw(&table, table.columns.clone(), &["metric"], how);
     }
-    println!("The interval is that of the mean (Student's t); predictions by averaged logits.");
+    let of = match averages_of(&numbers)[..] {
+        [] => String::new(),
+        [one] => format!(" A prediction is the {}.", one.words()),
+        _ => format!(" {}", Average::legend()),
+    };
+    println!("The interval is that of the mean (Student's t).{of}");
     Ok(())
 }
 

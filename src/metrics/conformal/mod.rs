@@ -11,8 +11,7 @@ mod rule;
 
 pub use calibrate::{Calibrated, Plan, TooFew, threshold};
 pub use coverage::{Coverage, Part, Stratum, measures, of_column};
-pub use rule::{Alpha, Draw, Rule, Thresholds};
-pub use rule::{Regularisation, SCORES, Score};
+pub use rule::{APS, Alpha, Draw, Regularisation, Rule, SCORES, Score, Thresholds};
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 METRICS = {f"accuracy_{AVERAGE}": "accuracy", f"nll_{AVERAGE}": "NLL", f"ece_{AVERAGE}": "ECE", "mi": "MI",
-           f"auroc_mi_error_{AVERAGE}": "AUROC of MI"}
+           f"auroc_mi_error_{AVERAGE}": "AUROC of MI", "vqa_accuracy": "VQA accuracy", "rmse": "RMSE", "nll": "NLL", "crps": "CRPS",
+           "coverage_90": "coverage of 90 %"}
 shown = {column: title for column, title in METRICS.items() if column in results}
 clean = results[results["condition"] == "clean"]
 groups = clean.groupby(["experiment", "set", "name"])

@@ -38,11 +38,14 @@ def reliability(probabilities, labels, bins=15):
     return [(part.sum(), confidence[part].mean(), correct[part].mean()) for part in parts]
 
 
+# The name of a set is that of its images, where there are several of one name.
+names = results.set_index(["stored_set", "images"])["set"].to_dict() if "images" in results else {}
 predictions = {}
 for file in sorted(RESULTS.glob("runs/*/*/predictions/*.safetensors")):
     with safe_open(file, framework="np") as opened:
         about = opened.metadata()
     # The numbers of members and classes are those of the file, so that large files are read only where they are shown.
     if about.get("condition") == "clean" and about.get("set"):
-        predictions[(about["experiment"], about["run"], about["set"], about.get("predictive", ""))] = file
+        test_set = names.get((about["set"], about.get("images")), about["set"])
+        predictions[(about["experiment"], about["run"], test_set, about.get("predictive", ""))] = file
 print(f"{len(predictions)} files of predictions on clean test sets")

@@ -69,7 +69,9 @@ pub fn methods(sources: &Sources) -> RenderedTable {
         }
     }
     if rows.is_empty() {
-        notes.push("no test set has clean results of two methods: name the results of both".to_string());
+        notes.push(
+            "no test set has clean results of two methods that predict classes: name the results of both".to_string(),
+        );
     }
     let title = |metric: &&str| title_of(&format!("{metric}_pm"));
     let heads = ["set", "method", "seeds"].map(String::from);
@@ -89,7 +91,7 @@ pub fn methods(sources: &Sources) -> RenderedTable {
     }
 }
 
-/// Returns every series on every clean test set, in the order of the legend.
+/// Returns every series on every clean test set, in the order of the legend. Answers and numbers have none of the metrics.
 fn measured(sources: &Sources) -> Vec<Measured<'_>> {
     let mut found = Vec::new();
     for series in sources.series() {
@@ -99,7 +101,10 @@ fn measured(sources: &Sources) -> Vec<Measured<'_>> {
         clean.iter().for_each(|row| push_new(&mut sets, row.get("set")));
         for set in sets {
             let rows = clean.iter().filter(|row| row.get("set") == set).copied().collect();
-            found.push(Measured { name: series.name.clone(), rows });
+            let one = Measured { name: series.name.clone(), rows };
+            if METRICS.iter().any(|metric| one.summary(&format!("{metric}_pm")).is_some()) {
+                found.push(one);
+            }
         }
     }
     found
@@ -232,6 +237,16 @@ mod tests {
         let row = |part: &str| whole.rows.iter().find(|row| row[1].contains(part)).unwrap();
         assert_eq!((row("temperature-scaled")[4].as_str(), row("temperature-scaled")[3].as_str()), ("0.7000", "50.00"));
         assert_eq!((row("at the cost of")[4].as_str(), row("at the cost of")[7].as_str()), ("0.6000", "48.0"));
+    }
+
+    #[test]
+    fn methods_that_predict_numbers_have_no_rows() {
+        let number: &[(&str, &str)] = &[("rmse", "0.3")];
+        let mut rows = sources(&[("r1", "map", "10", number), ("r2", "svgd", "52", number)]);
+        let place = rows.results.index("accuracy_pm").unwrap();
+        rows.results.rows.iter_mut().for_each(|cells| cells[place].clear());
+        let found = methods(&rows);
+        assert!(found.rows.is_empty() && found.notes.len() == 1, "{:?}", found.notes);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::rendered::RenderedTable;
 use crate::base::outside::csv_cell;
-use crate::base::small::grouped;
-use crate::metrics::{self, Average, Unit};
+use crate::base::small::{grouped, push_new};
+use crate::metrics::{self, Average, Shown, Unit};
 use crate::report::aggregate::{Aggregate, Summary, aggregates, seed_warning};
 use crate::report::sources::Sources;
 use crate::results::store::Table;
@@ -58,18 +58,20 @@ pub fn result_columns(table: &Table) -> Vec<String> {
     telling.extend(settings.iter().map(String::as_str));
     let run = runs_look_alike(table, &telling).then(|| "run".to_string());
     let [before, after, costs] = [NAMES[0], NAMES[1], COSTS].map(|names| names.iter().map(|name| name.to_string()));
-    let sets = table.index("set");
-    let named = |set: &str| (0..table.rows.len()).any(|row| table.cell(row, sets) == set);
-    let mut metrics = metrics::columns_of_sets(&named);
-    metrics.extend(metrics::columns_where(|shown| shown.tables));
-    metrics.extend(columns_without_classes(table));
+    let metrics = metric_columns(table, |shown| shown.tables);
     before.chain(settings).chain(run).chain(after).chain(metrics).chain(costs).collect()
 }
 
-/// Returns the columns of the metrics of answers and of numbers that a table has: other rows do not have them.
-pub fn columns_without_classes(table: &Table) -> impl Iterator<Item = String> {
+/// Returns the columns of the metrics that readers of a table's rows look for: those by which results on its sets are
+/// published, those for which `chosen` names an average, and those of answers and of numbers that the table has.
+pub fn metric_columns(table: &Table, chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {
+    let sets = table.index("set");
+    let named = |set: &str| (0..table.rows.len()).any(|row| table.cell(row, sets) == set);
+    let mut columns = metrics::columns_of_sets(&named);
+    metrics::columns_where(chosen).into_iter().for_each(|column| push_new(&mut columns, column));
     let own = metrics::answers::columns().into_iter().chain(metrics::numbers::shown_columns());
-    own.filter(|column| table.columns.iter().any(|known| known == column)).map(String::from)
+    columns.extend(own.filter(|column| table.index(column).is_some()).map(String::from));
+    columns
 }
 
 /// Returns the columns that name a result, without the file that its predictions come from.
@@ -180,8 +182,7 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[String
 /// Returns the table of each series and condition over seeds: mean ± standard deviation and the 95 % interval.
 pub fn seeds(sources: &Sources) -> RenderedTable {
     let aggregates = aggregates(sources);
-    let mut columns = metrics::columns_where(|shown| shown.seeds);
-    columns.extend(metrics::numbers::shown_columns().map(String::from));
+    let mut columns = metric_columns(&sources.results, |shown| shown.seeds);
     columns.retain(|metric| aggregates.iter().any(|one| one.summary(metric).is_some()));
     let title = |column: &String| match is_fraction(column) {
         true => format!("{column} [%]"),
@@ -280,6 +281,22 @@ mod tests {
                         mi_correct_lm mi_wrong_lm auroc_mi_error_lm accuracy_pm nll_pm brier_pm ece_pm \
                         trainable_parameters train_wall_seconds";
         assert_eq!(result_columns(&table).join(" "), expected);
+    }
+
+    #[test]
+    fn rows_over_seeds_have_the_metrics_of_their_sets() {
+        let mut table = Table::default();
+        for (set, column) in [("glue-cola", "matthews_lm"), ("toy-vqa", "vqa_accuracy")] {
+            for seed in ["1", "2"] {
+                let mut row = Row::new();
+                let cells = [("run", seed), ("config", set), ("method", "map"), ("seed", seed), ("set", set)];
+                let measured = [("condition", "clean"), (column, "0.5")];
+                cells.into_iter().chain(measured).for_each(|(column, cell)| row.push(column, cell));
+                table.append(&row);
+            }
+        }
+        let found = seeds(&Sources { results: table, ..Sources::default() });
+        assert_eq!(found.columns[4..], ["matthews_lm", "vqa_accuracy [%]"]);
     }
 
     #[test]

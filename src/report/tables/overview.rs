@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use crate::base::small::{counted, push_new};
-use crate::metrics::{Unit, of_column};
+use crate::metrics::{Unit, of_column, rounded};
 use crate::report::aggregate::{Aggregate, Summary, aggregates};
 use crate::report::sources::Sources;
 use crate::results::series::{Series, of_table};
 use crate::results::store::Table;
-use crate::results::table::SPREAD;
+use crate::results::table::{SPREAD, averages_of, metric_title};
 
 /// The columns that name a row besides those that say what it measures. `method` holds the name of the series, which tells
 /// its settings where others differ.
@@ -73,18 +73,19 @@ pub fn seeds_overview(sources: &Sources, numbers: &[String]) -> Table {
 /// Returns for each set, condition and series a heading and a row for each of `numbers`, with its mean, standard deviation and
 /// 95 % interval over the seeds.
 pub fn intervals(sources: &Sources, numbers: &[String]) -> Vec<(String, Table)> {
-    let aggregates = aggregates(sources);
+    let (aggregates, of_both) = (aggregates(sources), averages_of(numbers).len() > 1);
     let of_one = |one: &Aggregate| {
         let mut table = Table::new(["metric", "mean", "sd", "95 % interval"]);
         for (column, summary) in numbers.iter().filter_map(|column| Some((column, one.summary(column)?))) {
-            let metric = of_column(column);
-            let is_fraction = metric.is_some_and(|metric| metric.unit == Unit::Fraction);
-            let number = |value: f64| if is_fraction { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") };
-            let name = metric.map_or(column.as_str(), |metric| metric.short);
-            let unit = if is_fraction { " [%]" } else { "" };
+            let is_fraction = of_column(column).is_some_and(|metric| metric.unit == Unit::Fraction);
+            let number = |value: f64| match is_fraction {
+                true => rounded(100.0 * value, 2, 100.0 * summary.mean),
+                false => rounded(value, 4, summary.mean),
+            };
+            let name = metric_title(column, of_both).unwrap_or_else(|| column.clone());
             let spread = summary.spread.map_or(String::new(), |spread| number(spread.sd));
             let ends = summary.interval().map(|(low, high)| format!("{} to {}", number(low), number(high)));
-            table.rows.push(vec![format!("{name}{unit}"), number(summary.mean), spread, ends.unwrap_or_default()]);
+            table.rows.push(vec![name, number(summary.mean), spread, ends.unwrap_or_default()]);
         }
         let seeds = counted(one.seeds(), "seed", "seeds");
         (format!("{}, {}: {}, {seeds}", one.group.set, one.group.condition, one.series), table)

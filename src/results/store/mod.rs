@@ -265,6 +265,22 @@ pub fn replace_measurement(path: &Path, rows: &[Row], identity: &Identity) -> Re
     })
 }
 
+/// Removes the rows with `value` in `column`, and the file if it has no others.
+///
+/// # Errors
+/// Fails if the CSV file is damaged (the message names the line), or if it cannot be written.
+pub fn remove_rows(path: &Path, column: &str, value: &str) -> Result<()> {
+    with_lock(path, || {
+        let mut table = read(path)?;
+        let Some(place) = table.index(column) else { return Ok(()) };
+        table.rows.retain(|cells| cells[place] != value);
+        match table.rows.is_empty() {
+            true => std::fs::remove_file(path).with_context(|| format!("{}: cannot remove", path.display())),
+            false => write(path, &table),
+        }
+    })
+}
+
 /// Writes a whole CSV file atomically, with the hash of each row in the last column.
 ///
 /// # Errors

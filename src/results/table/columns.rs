@@ -159,26 +159,19 @@ impl<'a> Column<'a> {
     }
 
     fn average(&self) -> Option<Average> {
-        let is_of = |average: &Average| self.name.ends_with(&format!("_{}", average.suffix()));
-        Average::ALL.into_iter().find(|average| self.unit.is_some() && is_of(average))
+        self.unit.and_then(|_| of_average(self.name))
     }
 
     /// Returns the name in files with the unit.
     fn title(&self) -> String {
-        format!("{}{}", self.name, self.percent())
-    }
-
-    fn percent(&self) -> &'static str {
-        if self.unit == Some(Unit::Fraction) { " [%]" } else { "" }
+        let percent = if self.unit == Some(Unit::Fraction) { " [%]" } else { "" };
+        format!("{}{percent}", self.name)
     }
 
     /// Returns the name for readers, with the unit.
     fn short_title(&self, kind: Kind, of_both: bool) -> String {
         let plain = || if kind == Kind::Cost { self.name.replace('_', " ") } else { self.name.to_string() };
-        let name = self.short.map_or_else(plain, String::from);
-        let scaled = calibrators::word(self.name).map_or(String::new(), |word| format!(" {word}"));
-        let average = self.average().filter(|_| of_both).map_or(String::new(), |of| format!(" {}", of.suffix()));
-        format!("{name}{scaled}{average}{}", self.percent())
+        metric_title(self.name, of_both).unwrap_or_else(plain)
     }
 
     fn texts(&self, table: &Table) -> Vec<String> {
@@ -240,6 +233,27 @@ impl<'a> Column<'a> {
             _ => cell.to_string(),
         }
     }
+}
+
+/// Returns the average that a metric is of; `None` for those of no average.
+fn of_average(metric: &str) -> Option<Average> {
+    Average::ALL.into_iter().find(|average| metric.ends_with(&format!("_{}", average.suffix())))
+}
+
+/// Returns the averages that metrics are of, in the order of [`Average::ALL`].
+pub fn averages_of(metrics: &[String]) -> Vec<Average> {
+    let is_there = |average: &Average| metrics.iter().any(|metric| of_average(metric) == Some(*average));
+    Average::ALL.into_iter().filter(is_there).collect()
+}
+
+/// Returns a metric's name for readers, with the unit, and with the average that it is of if metrics `of_both` stand beside each
+/// other; `None` for another column.
+pub fn metric_title(column: &str, of_both: bool) -> Option<String> {
+    let metric = metrics::of_column(column)?;
+    let scaled = calibrators::word(column).map_or(String::new(), |word| format!(" {word}"));
+    let average = of_average(column).filter(|_| of_both).map_or(String::new(), |of| format!(" {}", of.suffix()));
+    let percent = if metric.unit == Unit::Fraction { " [%]" } else { "" };
+    Some(format!("{}{scaled}{average}{percent}", metric.short))
 }
 
 fn group_keys<'a>(table: &'a Table, group_by: &[String]) -> Vec<Vec<&'a str>> {

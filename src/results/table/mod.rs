@@ -10,7 +10,7 @@ use super::store::Table;
 use crate::base::small::{capital, counted, push_new};
 use crate::metrics::Average;
 
-pub use columns::{SPREAD, Texts, texts};
+pub use columns::{SPREAD, Texts, averages_of, metric_title, texts};
 pub use draw::Surface;
 
 /// The columns to render and the surface to render them for.
