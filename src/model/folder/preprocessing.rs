@@ -16,8 +16,9 @@ use crate::model::values::Values;
 /// The file in which transformers stores the preparation of images.
 pub const FILE: &str = "preprocessor_config.json";
 
-/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images.
-const PROCESSOR: &str = "processor_config.json";
+/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images, which it then reads
+/// instead of [`FILE`].
+pub const PROCESSOR: &str = "processor_config.json";
 
 /// timm's `crop_pct` for a network that says none.
 const TIMM_CROP_PCT: f64 = 0.875;
