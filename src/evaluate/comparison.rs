@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::IMAGES;
 use crate::base::small::push_new;
+use crate::experiment::{DataSpec, load_config};
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
 use crate::metrics::multiple::Correction;
@@ -107,9 +108,7 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
 
 /// Returns the name of the test set in the config of a run.
 fn own_test_set(run: &RunFolder) -> Result<String> {
-    let is_label = |key: &str| key.starts_with("data.") && key.split('.').count() == 3 && key.ends_with(".label");
-    let label = run.settings()?.into_iter().find(|(key, _)| is_label(key)).map(|(_, label)| label);
-    label.with_context(|| format!("{}: names no test set", run.config().display()))
+    Ok(DataSpec::alone(load_config(&[run.config()], &[])?)?.label)
 }
 
 /// Returns the sorted names of the test sets on which a run has predictions under a condition.
