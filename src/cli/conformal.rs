@@ -7,6 +7,10 @@ use super::options::expect_distinct;
 use crate::base::small::Usage;
 use crate::metrics::conformal::{Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
 
+/// The usual penalty of raps, and the ranks that it leaves free.
+const PENALTY: f64 = 0.01;
+const RANK: u32 = 5;
+
 #[derive(Args)]
 #[command(next_help_heading = "Conformal sets")]
 pub(super) struct ConformalArgs {
@@ -28,11 +32,11 @@ pub(super) struct ConformalArgs {
     conformal_draw: Draw,
 
     /// Penalty of raps for each rank beyond --raps-rank.
-    #[arg(long, value_name = "X", default_value = "0.01", requires = "conformal", value_parser = parse_penalty)]
+    #[arg(long, value_name = "X", default_value_t = PENALTY, requires = "conformal", value_parser = parse_penalty)]
     raps_penalty: f64,
 
     /// Number of ranks that raps does not penalise.
-    #[arg(long, value_name = "K", default_value = "5", requires = "conformal",
+    #[arg(long, value_name = "K", default_value_t = RANK, requires = "conformal",
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     raps_rank: u32,
 }
@@ -41,11 +45,12 @@ impl ConformalArgs {
     /// Returns the sets of the command line; `None` without `--conformal`.
     ///
     /// # Errors
-    /// Fails if a level or a score comes twice.
+    /// Fails if a level or a score comes twice, or if an option is of no score.
     pub fn plan(&self) -> Result<Option<Plan>> {
         let scores = if self.conformal_score.is_empty() { SCORES } else { &self.conformal_score };
         expect_distinct("--conformal", &self.conformal, |alpha| *alpha)?;
         expect_distinct("--conformal-score", scores, |score| score.key)?;
+        self.check(scores)?;
         let plan = Plan {
             rules: scores.iter().map(|score| self.rule(score)).collect(),
             alphas: self.conformal.clone(),
@@ -62,15 +67,16 @@ impl ConformalArgs {
     /// Returns the one kind of set that is written beside a prediction; `None` without `--conformal`.
     ///
     /// # Errors
-    /// Fails if there are several levels or scores.
+    /// Fails if there are several levels or scores, or if an option is not of the score.
     pub fn single(&self) -> Result<Option<Plan>> {
         if self.conformal.len() > 1 || self.conformal_score.len() > 1 {
             let why =
                 "--conformal: one set is written beside each prediction: give one level and one --conformal-score";
             return Err(Usage(why.into()).into());
         }
-        let aps = SCORES.iter().find(|score| score.key == "aps");
-        let score = self.conformal_score.first().or(aps);
+        let aps = || SCORES.iter().find(|score| score.key == "aps");
+        let score = self.conformal_score.first().or_else(aps).copied();
+        self.check(score.as_slice())?;
         let plan = score.map(|score| Plan {
             rules: vec![self.rule(score)],
             alphas: self.conformal.clone(),
@@ -84,9 +90,35 @@ impl ConformalArgs {
         let given = [
             ("--conformal-score", !self.conformal_score.is_empty()),
             ("--conformal-thresholds", self.conformal_thresholds != Thresholds::Shared),
-            ("--conformal-draw", self.conformal_draw != Draw::Fixed),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        let mut all = given.into_iter().chain(self.of_scores().map(|(option, given, _)| (option, given)));
+        all.find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// Returns the options of some scores alone: whether each differs from its default, and the keys of its scores.
+    fn of_scores(&self) -> impl Iterator<Item = (&'static str, bool, &'static [&'static str])> {
+        let all: [(_, _, &[&str]); 3] = [
+            ("--conformal-draw", self.conformal_draw != Draw::Fixed, &["aps", "raps"]),
+            ("--raps-penalty", self.raps_penalty != PENALTY, &["raps"]),
+            ("--raps-rank", self.raps_rank != RANK, &["raps"]),
+        ];
+        all.into_iter()
+    }
+
+    /// Refuses an option that none of the scores has.
+    fn check(&self, scores: &[&'static Score]) -> Result<()> {
+        let has = |keys: &[&str]| scores.iter().any(|score| keys.contains(&score.key));
+        match self.of_scores().find(|(_, given, keys)| *given && !has(keys)) {
+            Some((option, _, keys)) => {
+                let why = format!(
+                    "{option}: is of {}: give --conformal-score {}, or leave it out",
+                    keys.join(" and "),
+                    keys[0]
+                );
+                Err(Usage(why).into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn rule(&self, score: &'static Score) -> Rule {
