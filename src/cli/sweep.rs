@@ -246,3 +246,20 @@ fn announce(search: &Search, at: usize, is_last: bool) {
         tracing::info!("on the test split: bella train {}", search.ledger.chosen().display());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    #[test]
+    fn jobs_on_one_device_share_the_memory_that_is_allowed() {
+        let memory = |jobs: &str| {
+            let words = ["sweep", "x.toml", "--over", "lr=1,2", "--device", "cpu", "--memory", "8", "--jobs", jobs];
+            let given = SweepArgs::augment_args(Command::new("sweep")).get_matches_from(words);
+            share(&SweepArgs::from_arg_matches(&given).unwrap()).unwrap().memory
+        };
+        assert_eq!([memory("1"), memory("4")], [Some(8.0), Some(2.0)]);
+    }
+}
