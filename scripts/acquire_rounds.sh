@@ -59,6 +59,7 @@ train_on() {
         ${passed[@]+"${passed[@]}"} ||
         { say "training failed: $(tail -n 1 "$log") [$log]" && return 1; }
     run=$(sed -n 's/^run: //p' "$log" | tail -n 1)
+    [[ -d $run ]] || { say "training named no run [$log]" && return 1; }
 }
 
 # choose RULE LIST NEXT ROUND: writes NEXT, which is LIST and the images that the run chooses.
@@ -69,20 +70,21 @@ choose() {
     run_logged "$log" "$bella" acquire "$run" "$pool" --by "$1" --count "$each" ${drawn[@]+"${drawn[@]}"} \
         --folder-labels --output "$chosen" --out "$out" ${device:+--device "$device"} ||
         { say "the choice failed: $(tail -n 1 "$log") [$log]" && return 1; }
-    { cat "$2" && tail -n +2 "$chosen"; } >"$3.new"
-    mv "$3.new" "$3"
+    # bash does not stop at an error in a function whose outcome is asked for: half a list must not become one.
+    { cat "$2" && tail -n +2 "$chosen"; } >"$3.new" && mv "$3.new" "$3"
 }
 
 # rounds_of SEED: all rules of a seed, one after the other. They share the run on the first list.
 rounds_of() {
     local seed=$1 rule round list next run
     local rows=$folder/$size-s$seed.tsv
-    : >"$rows"
+    end_by_term
+    : >"$rows" || return 1
     for rule in $rules; do
         list=$folder/$size-s$seed-start.csv
         for ((round = 0; ; round++)); do
             train_on "$list" || return 1
-            printf '%s\t%s\t%s\t%s\n' "$rule" "$seed" "$((start + round * each))" "$run" >>"$rows"
+            printf '%s\t%s\t%s\t%s\n' "$rule" "$seed" "$((start + round * each))" "$run" >>"$rows" || return 1
             ((round < rounds)) || break
             next=$folder/$size-s$seed-$rule-$((round + 1)).csv
             say "seed $seed, $rule, round $((round + 1))"
@@ -93,9 +95,11 @@ rounds_of() {
 }
 
 run_rounds() {
-    local seed pids=()
+    local seed
+    pids=()
     share_cores
     mkdir -p "$folder"
+    trap stop_cells INT TERM
     printf '[data.list]\nroot = "%s"\nlabel = "%s"\n' "$(realpath "$folder")" "$(basename "$test")" >"$folder/data.toml"
     for seed in "${seeds[@]}"; do
         python3 scripts/acquire_rounds.py start --pool "$pool" --test "$test" --count "$start" --seed "$seed" \

@@ -201,7 +201,8 @@ choose_devices() {
     local found job
     devices=()
     found=$(gpus)
-    [[ -z ${CUDA_VISIBLE_DEVICES:-} ]] || found=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .)
+    # An empty list has none, and so have all entries from the first one that is none, such as -1.
+    [[ -z ${CUDA_VISIBLE_DEVICES+set} ]] || found=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | awk '/^ *(-|$)/ { exit } { n++ } END { print n + 0 }')
     for ((job = 0; job < jobs; job++)); do
         if [[ -n $device ]]; then
             devices+=("$device")
@@ -287,12 +288,17 @@ note_cost() {
     awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, at, "[ms]"); sum += 60 * at[1] + at[2] } print sum }' "$2" >"$cost"
 }
 
-# run_cell NUMBER DEVICE, in a shell of its own. With unevaluated=--no-eval the cell's evaluations are all that there are.
+# end_by_term: a TERM to this shell of its own reaches the command that run_logged runs, which saves and ends.
+end_by_term() {
+    child=''
+    trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
+    trap - EXIT INT
+}
+
+# run_cell NUMBER DEVICE, in a shell of its own that ends by TERM. With unevaluated=--no-eval the cell's evaluations are all that there are.
 run_cell() {
     local log=$folder/${cell_names[$1]}.log train=() arguments=() start=0 run evaluation
     local common=(--device "$2" --out "$out" ${passed[@]+"${passed[@]}"})
-    child=''
-    trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
     eval "train=(${cell_trains[$1]})"
     [[ ! -f $log ]] || start=$(wc -c <"$log")
     : >"$log.began"
@@ -324,11 +330,9 @@ rehearsal_of() {
     done <<<"${cell_evals[$1]}"
 }
 
-# rehearse_cell NUMBER DEVICE, in a shell of its own: as run_cell. What was found is shown.
+# rehearse_cell NUMBER DEVICE, as run_cell. What was found is shown.
 rehearse_cell() {
     local log=$folder/${cell_names[$1]}.log rehearsal=() code=0
-    child=''
-    trap '[[ -z $child ]] || kill -TERM "$child" 2>/dev/null; wait; exit 143' TERM
     rehearsal_of "$1"
     : >"$log"
     run_logged "$log" "$bella" rehearse "${rehearsal[@]}" --device "$2" --out "$out" ${passed[@]+"${passed[@]}"} || code=$?
@@ -386,7 +390,7 @@ run_all() {
         say "$((at + 1))/${#cell_names[@]} ${cell_names[at]} on ${devices[slot]}"
         (
             exec 4>&3 3<&-
-            trap - EXIT INT
+            end_by_term
             code=0
             if [[ -n $rehearse ]]; then rehearse_cell "$at" "${devices[slot]}"; else run_cell "$at" "${devices[slot]}"; fi ||
                 code=$?
@@ -407,7 +411,7 @@ run_all() {
 stop_cells() {
     trap '' INT TERM
     say "stopping; the same command goes on"
-    kill -TERM "${pids[@]}" 2>/dev/null
+    kill -TERM ${pids[@]+"${pids[@]}"} 2>/dev/null || true
     wait
     exit 130
 }

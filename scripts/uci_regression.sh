@@ -22,6 +22,8 @@ deviation() {
 }
 
 for set in "$@"; do
+  # Known before anything is trained; a failure within the arguments of a command would be passed over.
+  sigma=$(deviation "$set")
   inputs=$(wc -w <"$root/$set/data/index_features.txt")
   network=$out/mlp-$inputs.pt
   mkdir -p "$out"
@@ -34,6 +36,6 @@ for set in "$@"; do
     "$bella" train "${common[@]}"
     # Gal & Ghahramani 2016 with a known noise. The authors' repository trains for 4000 epochs with a rate of 0.001.
     "$bella" train "${common[@]}" --set 'method={mc-dropout={rate=0.01,samples=100}}' \
-      --set head.gaussian.sigma="$(deviation "$set")" --set optimizer.adamw.lr=0.005 --set train.epochs=800 --set train.batch_size=128
+      --set head.gaussian.sigma="$sigma" --set optimizer.adamw.lr=0.005 --set train.epochs=800 --set train.batch_size=128
   done
 done

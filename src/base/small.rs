@@ -89,6 +89,15 @@ pub fn wrapped(text: &str, width: usize) -> String {
     lines
 }
 
+/// Returns a word of a command as it can be pasted into a shell: in quotes if it has others than the usual characters of a word.
+pub fn for_shell(word: &str) -> String {
+    let is_plain = |one: char| one.is_alphanumeric() || "-_./=:,+@%".contains(one);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// A mistake of the user on the command line, with exit code 2.
 #[derive(Debug)]
 pub struct Usage(pub String);

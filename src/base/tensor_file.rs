@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use safetensors::{SafeTensorError, SafeTensors};
 use tch::{Device, Kind, Tensor};
 
 use super::checksummed::{self, Part};
@@ -269,7 +269,7 @@ impl State {
             header.metadata().iter().flatten().map(|(key, text)| (key.clone(), text.clone())).collect();
         checksummed::check_present(&about).with_context(|| path.display().to_string())?;
         let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
-            let kind = kind_of(view.dtype()).with_context(|| {
+            let kind = kind_of(&format!("{:?}", view.dtype())).with_context(|| {
                 format!("{shown}: `{name}` is of type {:?}, which bella does not store", view.dtype())
             })?;
             let start = view.data().as_ptr() as usize - all.as_ptr() as usize;
@@ -287,28 +287,28 @@ fn part<'a>(name: &'a str, tensor: &Tensor) -> Result<Part<'a>> {
     Ok(Part { name, dtype: dtype_of(tensor.kind())?, shape, bytes })
 }
 
+/// The types of tensors that safetensors and libtorch share, by their names in safetensors.
+const KINDS: [(&str, Kind); 10] = [
+    ("F64", Kind::Double),
+    ("F32", Kind::Float),
+    ("F16", Kind::Half),
+    ("BF16", Kind::BFloat16),
+    ("I64", Kind::Int64),
+    ("I32", Kind::Int),
+    ("I16", Kind::Int16),
+    ("I8", Kind::Int8),
+    ("U8", Kind::Uint8),
+    ("BOOL", Kind::Bool),
+];
+
 fn dtype_of(kind: Kind) -> Result<&'static str> {
-    match kind {
-        Kind::Float => Ok("F32"),
-        Kind::Half => Ok("F16"),
-        Kind::BFloat16 => Ok("BF16"),
-        Kind::Double => Ok("F64"),
-        Kind::Int64 => Ok("I64"),
-        Kind::Uint8 => Ok("U8"),
-        other => Err(anyhow!("a tensor of type {other:?} cannot be stored")),
-    }
+    let found = KINDS.iter().find(|(_, known)| *known == kind);
+    found.map(|(name, _)| *name).with_context(|| format!("a tensor of type {kind:?} cannot be stored"))
 }
 
-fn kind_of(dtype: Dtype) -> Option<Kind> {
-    match dtype {
-        Dtype::F32 => Some(Kind::Float),
-        Dtype::F16 => Some(Kind::Half),
-        Dtype::BF16 => Some(Kind::BFloat16),
-        Dtype::F64 => Some(Kind::Double),
-        Dtype::I64 => Some(Kind::Int64),
-        Dtype::U8 => Some(Kind::Uint8),
-        _ => None,
-    }
+/// Returns libtorch's type by its name in safetensors, if there is one.
+pub fn kind_of(name: &str) -> Option<Kind> {
+    KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
 }
 
 /// Writes a tensor in row-major order, without a copy if it is stored so on the CPU.
@@ -330,10 +330,17 @@ mod tests {
         state.put("strided", &tensor.tr());
         state.put_count("steps", 7);
         state.put_text("note", "wörd");
+        let whole = Tensor::from_slice(&[3i64, 0, 1]);
+        let kinds = KINDS.map(|(_, kind)| kind);
+        kinds.iter().for_each(|kind| state.put(&format!("{kind:?}"), &whole.to_kind(*kind)));
         state.describe("about", "\"ä\"".to_string());
         state.write(&path).unwrap();
         let read = State::read(&path).unwrap();
         assert_eq!(read.get("strided").unwrap(), tensor.tr());
+        for kind in kinds {
+            let again = read.get(&format!("{kind:?}")).unwrap();
+            assert!(again.kind() == kind && again.equal(&whole.to_kind(kind)), "{kind:?}");
+        }
         let mut target = Tensor::zeros([2, 2], tch::kind::FLOAT_CPU);
         read.copy_into("strided", &mut target).unwrap();
         assert_eq!(target, tensor.tr());

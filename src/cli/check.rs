@@ -111,8 +111,9 @@ pub(super) fn open(experiment: &Experiment, settings: Settings) -> Result<()> {
         return Ok(());
     };
     experiment.warnings(trained).iter().for_each(|warning| tracing::warn!("{warning}"));
-    println!("training: {trained} images, validation: {held_out} images");
-    println!("a step: {} x {images} images go through the network at once", particles(members as i64));
+    let samples = experiment.data.dataset.medium();
+    println!("training: {trained} {samples}, validation: {held_out} {samples}");
+    println!("a step: {} x {images} {samples} go through the network at once", particles(members as i64));
     Ok(())
 }
 

@@ -112,20 +112,27 @@ impl DestinationArgs {
     }
 }
 
+impl ExportArgs {
+    /// Returns the models that are asked for.
+    fn selection(&self) -> Selection {
+        let models = match (self.soup, self.particle) {
+            (true, _) => Models::Soup,
+            (false, Some(particle)) => Models::One(particle),
+            (false, None) => Models::All,
+        };
+        Selection { models, draws: self.draws }
+    }
+}
+
 pub fn run(args: &ExportArgs) -> Result<()> {
+    let selection = args.selection();
     let Some(mut destination) = args.destination.destination()? else {
         if args.card {
-            return print_card(args);
+            return print_card(args, selection.part());
         }
         return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
     };
     let opened = destination.open(args.run.as_deref(), &Overrides::default(), args.compute.computing())?;
-    let models = match (args.soup, args.particle) {
-        (true, _) => Models::Soup,
-        (false, Some(particle)) => Models::One(particle),
-        (false, None) => Models::All,
-    };
-    let selection = Selection { models, draws: args.draws };
     if args.card {
         let classes = &opened.session.classes;
         destination.card = Some(card_of(&opened.run, &opened.experiment, classes, selection.part())?);
@@ -139,15 +146,19 @@ pub(super) fn print_lines(python: String) -> Result<()> {
     Ok(())
 }
 
-/// Prints the card of a run that does not leave.
-fn print_card(args: &ExportArgs) -> Result<()> {
+/// Prints the card of a run, or of a part of it, that does not leave.
+fn print_card(args: &ExportArgs, part: Option<String>) -> Result<()> {
     let run = RunFolder::find(args.compute.out(), args.run.as_deref())?;
     run.expect_finished()?;
     let experiment = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?;
     let classes = experiment.data.dataset.classes()?;
-    print!("{}", card_of(&run, &experiment, &classes, None)?);
+    print!("{}", card_of(&run, &experiment, &classes, part)?);
     let to = if experiment.checkpoint.kind.is_image_tower() { "onnx" } else { "weights" };
-    println!("\n## Loading\n\n`bella export {} --to {to} --output FOLDER` prints the lines that load it.", run.id());
+    let particle = args.particle.map_or_else(String::new, |particle| format!(" --particle {particle}"));
+    let soup = if args.soup { " --soup" } else { "" };
+    let draws = args.draws.map_or_else(String::new, |draws| format!(" --draws {draws}"));
+    let command = format!("bella export {}{particle}{soup}{draws} --to {to} --output FOLDER", run.id());
+    println!("\n## Loading\n\n`{command}` prints the lines that load it.");
     Ok(())
 }
 

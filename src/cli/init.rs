@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::base::files::{expect_writable, write_atomic};
-use crate::base::small::Usage;
+use crate::base::small::{Usage, for_shell};
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
@@ -91,7 +91,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     let experiment = Experiment::read(&Tree::parse(&shown, &text)?)?;
     super::check::open(&experiment, settings())?;
     write_atomic(&file, |out| Ok(out.write_all(text.as_bytes())?))?;
-    println!("{shown}: written and checked; now: bella train -c {shown}");
+    println!("{shown}: written and checked; now: bella train -c {}", for_shell(&shown));
     Ok(())
 }
 

@@ -14,6 +14,9 @@ use crate::schema::Choice;
 use crate::session::Opened;
 use crate::subspace::Space;
 
+/// The usual number of images for the squared gradients.
+const IMAGES: u32 = 1000;
+
 /// Merge runs that were fine-tuned from the same checkpoint into one model, and evaluate it like the first run.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bella merge low-rank-ivon-s1 low-rank-ivon-s2 --by posterior\n  \
@@ -41,7 +44,7 @@ pub struct MergeArgs {
     prior: Option<f64>,
 
     /// Number of training images per run for the squared gradients.
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = IMAGES, value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 
     #[command(flatten)]
@@ -67,8 +70,25 @@ pub struct SoupArgs {
     pub shared: ModelArgs,
 }
 
-/// The options of one model that is made of several: its tests, or the files that it is written into.
+/// The options that say how a model is tested; others need one of these.
+const OF_TESTS: [&str; 12] = [
+    "data",
+    "precision",
+    "split",
+    "corrupt",
+    "ood",
+    "calibrate",
+    "batch_size",
+    "attack",
+    "conformal",
+    "columns",
+    "wide",
+    "csv",
+];
+
+/// The options of one model that is made of several: its tests, or the files that it is written into, which ask for no test.
 #[derive(Args)]
+#[command(mut_arg("to", |to| to.conflicts_with_all(OF_TESTS)))]
 pub struct ModelArgs {
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -135,6 +155,9 @@ fn usual(opened: &Opened) -> Result<By> {
 /// Returns the precision H_0 of the checkpoint's weights.
 fn checked(args: &MergeArgs) -> Result<f64> {
     let prior = args.prior.unwrap_or(if args.by == Some(By::SquaredGradients) { 1.0 } else { 0.0 });
+    if args.by != Some(By::SquaredGradients) && args.images != IMAGES {
+        return Err(Usage("--images: is of --by squared-gradients: leave it out".into()).into());
+    }
     let positive = |value: f64| value.is_finite() && value > 0.0;
     if !args.share.is_none_or(positive) {
         return Err(Usage("--share must be above 0".into()).into());

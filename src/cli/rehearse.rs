@@ -148,6 +148,7 @@ fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
         wait: args.compute.wait,
         workers: args.compute.workers,
         memory: args.compute.memory,
+        trust: args.compute.trust,
     })
 }
 

@@ -42,7 +42,7 @@ pub struct ScoreArgs {
     calibrate: Vec<&'static Calibrator>,
 
     /// Print how answers (.jsonl) depend on the agreement of people, and that on the entropy, as CSV.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["conformal", "columns", "wide"])]
     levels: bool,
 
     #[command(flatten)]

@@ -59,7 +59,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "SEED", default_value = "0")]
     search_seed: u64,
 
-    /// Trials at a time, each with its share of the cores and of the memory, and on a GPU of its own where there are GPUs.
+    /// Trials at a time, each with its share of the cores and of the memory (of --memory, too), and on a GPU of its own where there are
+    /// GPUs.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
 
@@ -174,15 +175,17 @@ fn share(args: &SweepArgs) -> Result<Share> {
     let jobs = usize::from(args.jobs);
     let devices = devices(args.compute.device, jobs)?;
     let cores = cores_each(jobs);
-    let on_cpu = devices.contains(&DeviceChoice::Cpu);
+    let at = devices[0];
+    let sharing = devices.iter().filter(|device| **device == at).count();
     // Processes that start at the same time would each plan with all of the free memory.
-    let free = memory::free_bytes(tch::Device::Cpu).filter(|_| on_cpu && jobs > 1);
+    let free = if sharing > 1 { memory::free_bytes(at.open()?) } else { None };
+    let whole = args.compute.memory.or(free.map(memory::gib));
     Ok(Share {
         devices,
         threads: args.compute.threads.map_or(cores, |threads| threads as usize),
         wait: args.compute.wait,
         workers: args.compute.workers.map_or(cores, usize::from),
-        memory: args.compute.memory.or(free.map(|bytes| memory::gib(bytes) / jobs as f64)),
+        memory: whole.map(|whole| whole / sharing as f64),
         trust: args.compute.trust,
     })
 }
@@ -241,5 +244,22 @@ fn announce(search: &Search, at: usize, is_last: bool) {
     tracing::info!("tried settings: {}, {}", search.ledger.trials().display(), search.ledger.picture().display());
     if is_last {
         tracing::info!("on the test split: bella train {}", search.ledger.chosen().display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, FromArgMatches};
+
+    use super::*;
+
+    #[test]
+    fn jobs_on_one_device_share_the_memory_that_is_allowed() {
+        let memory = |jobs: &str| {
+            let words = ["sweep", "x.toml", "--over", "lr=1,2", "--device", "cpu", "--memory", "8", "--jobs", jobs];
+            let given = SweepArgs::augment_args(Command::new("sweep")).get_matches_from(words);
+            share(&SweepArgs::from_arg_matches(&given).unwrap()).unwrap().memory
+        };
+        assert_eq!([memory("1"), memory("4")], [Some(8.0), Some(2.0)]);
     }
 }

@@ -19,7 +19,7 @@ use crate::model::values::Values;
 use crate::model::{Normalize, OpenedCheckpoint, language, sighted};
 use crate::schema::Tree;
 
-use super::layouts::{Layout, recognised};
+use super::layouts::{Layout, expanded, recognised};
 
 /// The low-rank subspace of a vision transformer, as text.
 const LOW_RANK: &str =
@@ -39,7 +39,7 @@ const FASTEST: &str = "precision = \"auto\" # bf16 where this machine computes i
 /// A network that has been opened and self-checked.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// The path or the name, as the user gives it.
+    /// The path or the name, as the user gives it but with variables of the environment replaced.
     pub path: PathBuf,
     /// A description in one line.
     pub about: String,
@@ -68,6 +68,7 @@ impl Checkpoint {
     /// # Errors
     /// Fails if it cannot be read, or if its network is not known.
     pub fn look(path: &Path, module_size: Option<i64>) -> Result<Checkpoint> {
+        let path = &expanded(path)?;
         let local = hub::local(path)?;
         anyhow::ensure!(local.exists(), "{}: no such file or folder", path.display());
         let found = match module_size {
@@ -239,10 +240,12 @@ impl Images {
     /// Fails if the layout is not known, if a further key is of another table, or if the files of the training split cannot be listed.
     pub fn look(named: &str, seed: u64, sets: &[String]) -> Result<Images> {
         let Layout { key, lines, root } = recognised(named)?;
-        let lines = with_further(&key, lines, sets)?;
-        let validation =
-            if has_published_validation(&key, &lines)? { "\"val\"".to_string() } else { SHARE.to_string() };
-        let table = format!("{lines}validation = {validation}\n");
+        let mut table = with_further(&key, lines, sets)?;
+        if !table.lines().any(|line| key_of(line) == "validation") {
+            let is_published = has_published_validation(&key, &table)?;
+            let validation = if is_published { "\"val\"".to_string() } else { SHARE.to_string() };
+            table += &format!("validation = {validation}\n");
+        }
         let spec = read(&key, &table)?;
         let classes = spec.dataset.classes()?;
         ensure!(classes.len() > 1, "{named}: {} class: at least two are needed", classes.len());
@@ -284,10 +287,15 @@ fn with_further(key: &str, lines: String, sets: &[String]) -> Result<String> {
         let (name, value) = (name.trim(), value.trim());
         let is_value = toml::from_str::<toml::Table>(&format!("x = {value}")).is_ok();
         let value = if is_value { value.to_string() } else { toml::Value::from(value).to_string() };
-        lines.retain(|line| line.split('=').next().is_none_or(|known| known.trim() != name));
+        lines.retain(|line| key_of(line) != name);
         lines.push(format!("{name} = {value}"));
     }
     Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// Returns the key of a line of a table.
+fn key_of(line: &str) -> &str {
+    line.split('=').next().unwrap_or_default().trim()
 }
 
 fn has_published_validation(key: &str, lines: &str) -> Result<bool> {

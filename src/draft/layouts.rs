@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::tables::{self, LABELS, TEXTS, VALIDATION, one_of, preferred, quoted};
+use crate::base::small;
 use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
 use crate::data::{DATASETS, Hub, SplitName};
@@ -38,10 +39,10 @@ const SPLITS: [(&str, &[&str]); 3] =
 /// # Errors
 /// Fails if there is no such thing, or if its layout is not known.
 pub fn recognised(named: &str) -> Result<Layout> {
-    if let Some(found) = of_key(named) {
+    if let Some(found) = of_key(named)? {
         return Ok(found);
     }
-    let path = Path::new(named);
+    let path = &expanded(Path::new(named))?;
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if path.is_file() && file.ends_with(".csv") {
         let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -88,18 +89,32 @@ pub fn recognised(named: &str) -> Result<Layout> {
 
 /// Returns the layout of a set that is named by its key: `KEY=ROOT`, or `KEY` of one whose files the Hub has or which has none, each
 /// also with a task (`KEY/TASK`). `None` if there is no such key, or if a file or a folder has this name.
-fn of_key(named: &str) -> Option<Layout> {
+///
+/// # Errors
+/// Fails as [`expanded`] does.
+fn of_key(named: &str) -> Result<Option<Layout>> {
     let (set, root) = named.split_once('=').map_or((named, None), |(set, root)| (set, Some(PathBuf::from(root))));
     let (key, task) = set.split_once('/').map_or((set, None), |(key, task)| (key, Some(task)));
-    let entry = DATASETS.iter().find(|entry| entry.key == key)?;
+    let Some(entry) = DATASETS.iter().find(|entry| entry.key == key) else { return Ok(None) };
     if root.is_none() && Path::new(named).exists() {
-        return None;
+        return Ok(None);
     }
+    let root = root.map(|root| expanded(&root)).transpose()?;
     let task = task.map_or_else(String::new, |task| format!("task = {}\n", toml::Value::from(task)));
-    Some(match root.or_else(|| entry.hub.as_ref().map(Hub::root)) {
+    Ok(Some(match root.or_else(|| entry.hub.as_ref().map(Hub::root)) {
         Some(root) => Layout::rooted(key, &root, &format!("{task}{}", share_of(key, &root))),
         None => Layout { key: key.to_string(), lines: task, root: None },
-    })
+    }))
+}
+
+/// Returns a path as the shell would read it if it stood alone.
+///
+/// # Errors
+/// Fails if a variable of the environment is not set.
+pub fn expanded(path: &Path) -> Result<PathBuf> {
+    let text = path.to_string_lossy();
+    let found = small::expanded(&text).map_err(|why| anyhow!("{text}: {why}"))?;
+    Ok(if found == Path::new(&*text) { path.to_path_buf() } else { found })
 }
 
 /// Returns the layout of tables or archives; `None` if there is neither.

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 
+use crate::base::small::for_shell;
 use methods::Sizes;
 
 pub use inputs::{Checkpoint, Images};
@@ -35,7 +36,7 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     let mut text = String::new();
     let quoted = |text: &str| toml::Value::from(text).to_string();
     writeln!(text, "# {}.", method.about)?;
-    writeln!(text, "# Run: bella train --config {file}; bella list keys METHOD explains every key.\n")?;
+    writeln!(text, "# Run: bella train --config {}; bella list keys METHOD explains every key.\n", for_shell(file))?;
     writeln!(text, "name = {}\nseed = {SEED}\n", quoted(name))?;
     writeln!(text, "[checkpoint] # {}", checkpoint.about)?;
     writeln!(text, "path = {}", quoted(&checkpoint.path.to_string_lossy()))?;

@@ -8,6 +8,7 @@ use tch::Tensor;
 
 use crate::base::files::write_atomic;
 use crate::exchange::expected::Expected;
+use crate::exchange::folder::CARD;
 use crate::exchange::format::{Apart, Format, Leaves, Modules, Together};
 use crate::exchange::formats::keys;
 use crate::exchange::modules::Target;
@@ -21,9 +22,6 @@ use crate::posterior::{Draws, Posterior, Predictive};
 use crate::session::{Computing, Opened};
 use crate::subspace::updates::mean;
 use crate::subspace::{Combined, Space, Subspace};
-
-/// The name of a model card beside a model, under which hubs show it.
-const CARD: &str = "README.md";
 
 /// The format and the folder of an export.
 pub struct Destination {
@@ -198,7 +196,9 @@ impl Selection {
     /// Says which part of a run leaves, if it is not all of it.
     pub fn part(&self) -> Option<String> {
         match (self.models, self.draws) {
+            (Models::One(draw), Some(1..)) => Some(format!("draw {draw} from the Gaussians")),
             (Models::One(particle), _) => Some(format!("particle {particle}")),
+            (Models::Soup, Some(draws @ 1..)) => Some(format!("the average of {draws} draws from each Gaussian")),
             (Models::Soup, _) => Some("the average of all particles' updates".to_string()),
             (Models::All, Some(0)) => Some("the mean of each Gaussian".to_string()),
             (Models::All, Some(draws)) => Some(format!("{draws} draws from each Gaussian")),
@@ -262,5 +262,20 @@ impl Selection {
             }
             _ => Ok(posterior.theta().shallow_clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_that_leaves_is_named_as_its_file_is() {
+        let part = |models, draws| Selection { models, draws }.part();
+        assert_eq!(part(Models::All, None), None);
+        assert_eq!(part(Models::One(2), None).as_deref(), Some("particle 2"));
+        assert_eq!(part(Models::One(2), Some(0)).as_deref(), Some("particle 2"));
+        assert_eq!(part(Models::One(2), Some(5)).as_deref(), Some("draw 2 from the Gaussians"));
+        assert_eq!(part(Models::Soup, Some(5)).as_deref(), Some("the average of 5 draws from each Gaussian"));
     }
 }

@@ -10,6 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::expected::FILE as EXPECTED;
 use crate::base::files::{Staging, behind_links, open_file};
 
+/// The name of a model card beside a model, under which hubs show it.
+pub const CARD: &str = "README.md";
+
 /// The bytes of two files that are compared at a time.
 const PIECE: u64 = 1 << 20;
 
@@ -112,12 +115,11 @@ fn same(a: &Path, b: &Path) -> Result<bool> {
     }
 }
 
-/// Returns whether a folder is empty or an earlier export, or holds some.
+/// Returns whether a folder is empty or what an export has written: one model, or a folder a model and nothing else but the card.
 fn is_export(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
-    let all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    let marks = |path: &PathBuf| path.ends_with(EXPECTED) || path.join(EXPECTED).is_file();
-    all.is_empty() || all.iter().any(marks)
+    let is_model = |path: &Path| path.join(EXPECTED).is_file();
+    is_model(folder) || entries.flatten().map(|entry| entry.path()).all(|path| is_model(&path) || path.ends_with(CARD))
 }
 
 #[cfg(test)]
@@ -158,6 +160,16 @@ mod tests {
             let kept = check(&kept, true).unwrap_err().to_string();
             assert!(kept.contains("so --force does not replace it"), "{kept}");
         }
+        // A folder of exports is one only if nothing else is in it.
+        let two = place.path().join("two");
+        for model in ["0", "1"] {
+            fs::create_dir_all(two.join(model)).unwrap();
+            fs::write(two.join(model).join(EXPECTED), "").unwrap();
+        }
+        fs::write(two.join(CARD), "").unwrap();
+        check(&two, true).unwrap();
+        fs::write(two.join("thesis.tex"), "").unwrap();
+        assert!(check(&two, true).unwrap_err().to_string().contains("so --force does not replace it"));
         let nowhere = check(&place.path().join("none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
     }

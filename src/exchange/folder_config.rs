@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::config;
 use super::modules::{HeadPlace, Target};
 use super::outgoing::Outgoing;
+use crate::base::files::is_there;
 use crate::data::{Interpolation, Medium, Resize};
-use crate::model::folder::{PREPARATION, stated};
+use crate::model::folder::{PREPARATION, PROCESSOR, stated};
 use crate::model::recognition::Package;
 
 /// Makes the output matrix another one than the embeddings.
@@ -25,6 +26,13 @@ pub fn untie(values: &mut Value) {
 pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values: &mut Value) {
     let size = outgoing.session.model.images().map(|images| images.size()).unwrap_or_default();
     let in_model = !matches!(place, HeadPlace::Beside { .. });
+    let resize = outgoing.experiment.data.photos();
+    let stretches = resize == Resize::Stretch;
+    if resize == Resize::Pad && outgoing.experiment.checkpoint.medium() == Medium::Images {
+        tracing::warn!(
+            "images were padded to squares, and other programs do not pad them by the files of a folder: pad them before"
+        );
+    }
     match (target.package, target.class) {
         (Package::Timm, _) => {
             if in_model {
@@ -35,6 +43,7 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
             }
             values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
             values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);
+            values["pretrained_cfg"]["crop_mode"] = json!(if stretches { "squash" } else { "center" });
             describe_pixels(outgoing, &mut values["pretrained_cfg"]);
         }
         // Its models have no config.
@@ -42,6 +51,12 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
         (Package::OpenClip, _) => {
             values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
             values["preprocess_cfg"]["size"] = json!(size);
+            values["preprocess_cfg"]["resize_mode"] = json!(if stretches { "squash" } else { "shortest" });
+            if outgoing.experiment.checkpoint.crop_pct < 1.0 {
+                tracing::warn!(
+                    "open_clip has no checkpoint.crop_pct: its own preparation of images takes a larger part of them"
+                );
+            }
             describe_pixels(outgoing, &mut values["preprocess_cfg"]);
         }
         (Package::Transformers4 | Package::Transformers5, class) => {
@@ -90,27 +105,49 @@ fn name_classes_of_transformers(classes: &[String], (class, place): (Option<&str
     values["label2id"] = Value::Object(numbers.collect());
 }
 
-/// Writes how transformers prepares images.
+/// The classes of transformers, of every generation, that resize the shorter side and cut out the centre. The others keep the sides'
+/// ratio in one generation and not in the other, or refuse such a size.
+const CROPPING: [&str; 2] = ["CLIPImageProcessor", "BitImageProcessor"];
+
+/// Writes how transformers prepares images, as they were prepared for the run.
 ///
 /// # Errors
 /// Fails if the checkpoint's own file cannot be read, or if the new one cannot be written.
 pub fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Result<()> {
-    let (size, spec) = (outgoing.image_size()?, &outgoing.experiment.checkpoint);
     let own = stated(source)?.map(|(_, table)| table);
-    let mut values = own.unwrap_or_else(|| json!({ "image_processor_type": "ViTImageProcessor" }));
-    let side = json!({ "height": size, "width": size });
+    let values = preparation(outgoing, own.unwrap_or_else(|| json!({ "image_processor_type": "ViTImageProcessor" })))?;
+    // The processor of images and texts, if it has that of images: it counts for transformers 5.
+    let file = source.join(PROCESSOR);
+    let processor = is_there(&file).then(|| config::of_file(&file)).transpose()?;
+    let processor = processor.filter(|processor| processor["image_processor"].is_object());
+    config::write(&folder.join(PREPARATION), &values)?;
+    match processor {
+        Some(mut processor) => {
+            processor["image_processor"] = values;
+            config::write(&folder.join(PROCESSOR), &processor)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the settings of a class of transformers with the preparation of the run.
+fn preparation(outgoing: &Outgoing, mut values: Value) -> Result<Value> {
+    let (size, spec) = (outgoing.image_size()?, &outgoing.experiment.checkpoint);
+    let square = |side: i64| json!({ "height": side, "width": side });
     let pillow = match spec.interpolation {
         Interpolation::Bilinear => 2,
         Interpolation::Bicubic => 3,
     };
-    let crops = values["do_center_crop"].as_bool().unwrap_or(false);
-    if crops || spec.crop_pct < 1.0 {
-        let shorter_side = Resize::ShorterSideCrop.shorter_side(size as usize, spec.crop_pct);
-        values["size"] = json!({ "shortest_edge": shorter_side });
-        values["do_center_crop"] = json!(true);
-        values["crop_size"] = side;
-    } else {
-        values["size"] = side;
+    let resize = outgoing.experiment.data.photos();
+    let side = resize.shorter_side(size as usize, spec.crop_pct) as i64;
+    let stretches = resize == Resize::Stretch;
+    values["size"] = if stretches { square(side) } else { json!({ "shortest_edge": side }) };
+    let crops = !stretches || side > size;
+    values["do_center_crop"] = json!(crops);
+    values["crop_size"] = square(size);
+    let class = values["image_processor_type"].as_str().unwrap_or_default();
+    if crops && !CROPPING.iter().any(|able| class.starts_with(able)) {
+        values["image_processor_type"] = json!(CROPPING[0]);
     }
     for key in ["do_resize", "do_rescale", "do_normalize"] {
         values[key] = json!(true);
@@ -118,5 +155,5 @@ pub fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> R
     values["resample"] = json!(pillow);
     values["image_mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
     values["image_std"] = json!(spec.normalize.map(|pixels| pixels.std));
-    config::write(&folder.join(PREPARATION), &values)
+    Ok(values)
 }

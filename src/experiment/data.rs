@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::data::order::{Holdout, stratified_validation_split};
-use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, SplitName, listed};
+use crate::data::{Augment, DATASETS, Dataset, Entry, Medium, Resize, SplitName, listed};
 use crate::hub::commit_in;
 use crate::schema::{Problems, Reader, Tree, Value, limits, settings};
 
@@ -134,6 +134,15 @@ impl DataSpec {
         match sets.is_empty() {
             true => Ok(vec![read(&self.label, &*self.dataset)?]),
             false => sets.iter().map(|(label, set)| read(label, &**set)).collect(),
+        }
+    }
+
+    /// Returns how other photos become squares, as the images of the set did. Images that are stored at one size are stretched.
+    pub fn photos(&self) -> Resize {
+        match self.dataset.resize() {
+            Some(Resize::Stretch | Resize::None) => Resize::Stretch,
+            Some(Resize::Pad) => Resize::Pad,
+            Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
         }
     }
 

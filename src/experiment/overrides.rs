@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::layers::full_key;
-use super::{Experiment, load_config};
+use super::{DataSpec, Experiment, load_config};
 use crate::base::small::Usage;
 use crate::base::small::absolute;
 use crate::data::entry;
@@ -26,15 +26,19 @@ pub struct Overrides {
 impl Overrides {
     /// Returns the overrides that locate the run's own data.
     pub fn roots(&self) -> Vec<String> {
-        let is_root = |set: &&String| set.split('=').next().is_some_and(|key| key.trim_end().ends_with(".root"));
+        let is_root = |set: &&String| key(set).ends_with(".root");
         if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
     }
 
     /// Returns whether the overrides keep the run's own data, apart from its location.
     pub fn keep_data(&self) -> bool {
-        let key = |set: &str| set.split('=').next().unwrap_or_default().trim_end().to_string();
         let moves = |key: &str| [".root", ".cache"].iter().any(|end| key.ends_with(end));
-        self.data.is_none() && self.sets.iter().all(|set| !key(set).starts_with("data.") || moves(&key(set)))
+        self.data.is_none() && self.sets.iter().all(|set| !is_of_data(set) || moves(key(set)))
+    }
+
+    /// Returns whether the overrides name the test set.
+    fn name_data(&self) -> bool {
+        self.sets.iter().any(|set| is_of_data(set) && key(set).ends_with(".label"))
     }
 
     /// Returns the overrides that also apply to another run: the location of the data, and the number type.
@@ -47,8 +51,8 @@ impl Overrides {
     /// # Errors
     /// Fails with the first one that does.
     pub fn check_for_run(&self) -> Result<()> {
-        let of_no_number = ["data.", "checkpoint.path=", "train.particle_chunk", "train.precision"];
-        let other = self.sets.iter().find(|set| !of_no_number.iter().any(|start| set.starts_with(start)));
+        let of_no_number = ["checkpoint.path", "train.particle_chunk", "train.precision"];
+        let other = self.sets.iter().find(|set| !is_of_data(set) && !of_no_number.contains(&key(set)));
         if let Some(set) = other {
             let why = format!(
                 "--set {set}: a run's settings are what it was trained with; only data.*, checkpoint.path, \
@@ -68,12 +72,15 @@ impl Overrides {
         if self.data.is_some() {
             return self.read(&files);
         }
-        let mut tree = load_config(&files, &self.sets)?;
-        let changed = self.sets.iter().any(|set| set.starts_with("data."));
-        if changed && !self.sets.iter().any(|set| set.contains(".label=")) {
-            forget_label(&mut tree.root);
+        let mut experiment = Experiment::read_to_evaluate(&load_config(&files, &self.sets)?)?;
+        if self.sets.iter().any(|set| is_of_data(set)) && !self.name_data() {
+            let saved = DataSpec::alone(load_config(&files, &[])?)?;
+            // Results of a test set that has been changed get their own row. One that lies elsewhere keeps the name that the user gave it.
+            if !self.keep_data() || saved.label == saved.dataset.label() {
+                experiment.data.label = experiment.data.dataset.label();
+            }
         }
-        Ok(Experiment::read_to_evaluate(&tree)?)
+        Ok(experiment)
     }
 
     /// Reads the experiment of config files with the overrides.
@@ -84,8 +91,7 @@ impl Overrides {
         let Some(data) = &self.data else {
             return Ok(Experiment::read_to_evaluate(&load_config(files, &self.sets)?)?);
         };
-        let (of_data, others): (Vec<String>, Vec<String>) =
-            self.sets.iter().cloned().partition(|set| set.starts_with("data."));
+        let (of_data, others): (Vec<String>, Vec<String>) = self.sets.iter().cloned().partition(|set| is_of_data(set));
         let mut tree = load_config(files, &others)?;
         replace_data(&mut tree, data, of_data)?;
         Ok(Experiment::read_to_evaluate(&tree)?)
@@ -130,14 +136,13 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     Ok(load_config(&[], &sets)?)
 }
 
-/// Removes the stored name of a test set that has been changed, so that its results get their own row.
-fn forget_label(root: &mut Node) {
-    let Value::Table(all) = &mut root.value else { return };
-    if let Some(Value::Table(sets)) = all.get_mut("data").map(|node| &mut node.value) {
-        for set in sets.values_mut() {
-            forget(set, &["label"]);
-        }
-    }
+/// Returns the key of an override.
+fn key(set: &str) -> &str {
+    set.split('=').next().unwrap_or_default().trim()
+}
+
+fn is_of_data(set: &str) -> bool {
+    key(set).starts_with("data.")
 }
 
 /// Removes keys, as if no file had them.
@@ -168,5 +173,34 @@ pub fn forget(node: &mut Node, path: &[&str]) -> bool {
         [] => false,
         [last] => table.remove(*last).is_some(),
         [first, rest @ ..] => table.get_mut(*first).is_some_and(|inner| forget(inner, rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "name = \"x\"\nseed = 1\n[checkpoint]\npath = \"a.pt\"\nnormalize = \"clip\"\n[head.linear]\n";
+
+    fn read(data: &str, sets: &[&str]) -> DataSpec {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("config.toml");
+        std::fs::write(&config, format!("{TEXT}{data}")).unwrap();
+        let overrides = Overrides { sets: sets.iter().map(|set| set.to_string()).collect(), ..Overrides::default() };
+        overrides.read_run(config).unwrap().data
+    }
+
+    #[test]
+    fn a_changed_test_set_loses_its_name_and_nothing_else() {
+        let own = "[data.image-folder]\nroot = \"/a/photos\"\nlabel = \"mine\"\n";
+        let label = |data: &str, sets: &[&str]| read(data, sets).label;
+        assert_eq!(label(own, &["data.image-folder.root=/b/others"]), "mine");
+        assert_eq!(label(own, &["data.image-folder.subset=3"]), "photos");
+        assert_eq!(label(own, &["data.image-folder.subset=3", "data.image-folder.label = \"yours\""]), "yours");
+        assert_eq!(label(&own.replace("label = \"mine\"", ""), &["data.image-folder.root=/b/others"]), "others");
+        let archives = "[data.webdataset]\nroot = \"/a/photos\"\nlabel = \"num\"\n";
+        let changed = read(archives, &["data.webdataset.root=/b/others"]);
+        assert_eq!(changed.dataset.resolved()["label"].as_str(), Some("num"), "where the set keeps labels");
+        assert_eq!(changed.label, "others");
     }
 }

@@ -122,19 +122,10 @@ impl<'a> Predicting<'a> {
 /// Returns how images become squares of `side` pixels.
 pub(super) fn preparation(wanted: &Wanted, opened: &Opened, side: usize) -> Result<Decode> {
     let interpolation = opened.session.model.images()?.interpolation();
-    let resize = wanted.resize.unwrap_or_else(|| as_trained(opened));
+    let resize = wanted.resize.unwrap_or_else(|| opened.experiment.data.photos());
     let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
     let turns = !wanted.as_stored && opened.experiment.data.dataset.turns();
     Ok(Decode { resize, interpolation, height: side, width: side, shorter_side, turns })
-}
-
-/// Returns how the run's own images were resized. Images that are stored at one size are stretched.
-fn as_trained(opened: &Opened) -> Resize {
-    match opened.experiment.data.dataset.resize() {
-        Some(Resize::Stretch | Resize::None) => Resize::Stretch,
-        Some(Resize::Pad) => Resize::Pad,
-        Some(Resize::ShorterSideCrop) | None => Resize::ShorterSideCrop,
-    }
 }
 
 /// Returns the predictions for decoded images `[3, side, side]` and their sets of classes, which are empty unless sets are

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::small::for_shell;
 use crate::machine::child::{end_with_parent, last_words};
 
 /// The time between two checks of a running child. A resume file must be seen before the next step is over.
@@ -85,7 +86,7 @@ pub fn run(mut command: Command, log: &Path, kill: Option<&dyn Fn() -> bool>) ->
 /// Returns the command in a form that can be pasted into a shell.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    words.map(|word| for_shell(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 fn ending(status: ExitStatus, killed: bool) -> Ending {
@@ -167,6 +168,7 @@ mod tests {
         assert_eq!(run("kill -9 $$", None).ending, Ending::Signalled(9));
         assert_eq!(run("exec sleep 60", Some(&|| true)).ending, Ending::Killed);
         assert_eq!(run("true", None).ending, Ending::Exited(0));
-        assert!(std::fs::read_to_string(&log).unwrap().contains("out\n"));
+        let log = std::fs::read_to_string(&log).unwrap();
+        assert!(log.contains("out\n") && log.contains("$ sh -c 'exec sleep 60'\n"), "{log}");
     }
 }

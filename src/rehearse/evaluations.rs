@@ -54,20 +54,24 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
     let (mut arguments, mut sets, mut counted) = (Vec::new(), Vec::new(), own);
     let mut rest = rest.iter();
     while let Some(word) = rest.next() {
-        arguments.push(word.clone());
-        if word != "--data" && word != "--ood" {
+        // The value is the next word, or it stands behind `=`.
+        let (option, own) = word.split_once('=').map_or((word.as_str(), None), |(option, value)| (option, Some(value)));
+        if option != "--data" && option != "--ood" {
+            arguments.push(word.clone());
             continue;
         }
-        let value = rest.next().with_context(|| format!("--then {name}: {word} needs a value"))?;
-        let set = match word.as_str() {
+        let value = own.or_else(|| rest.next().map(String::as_str));
+        let value = value.with_context(|| format!("--then {name}: {option} needs a value"))?;
+        let set = match option {
             "--ood" => value.parse()?,
-            _ => ForeignSet { group: None, data: value.clone() },
+            _ => ForeignSet { group: None, data: value.to_string() },
         };
+        arguments.push(option.to_string());
         let (made, file, count) = foreign(&set.data, place, sets.len()).with_context(|| format!("--then {name}"))?;
         arguments.push(ForeignSet { data: file, ..set }.to_string());
         sets.push(made);
         // Another test set replaces the experiment's own; foreign sets are predicted in addition.
-        counted = if word == "--data" { count } else { counted.and(count) };
+        counted = if option == "--data" { count } else { counted.and(count) };
     }
     let Counted { images, official } = counted;
     Ok((Evaluation { name, command: command.clone(), arguments, images, official }, sets))

@@ -54,6 +54,8 @@ pub struct Options {
     pub workers: Option<u16>,
     /// The memory that each process may hold, in GiB.
     pub memory: Option<f64>,
+    /// Whether the checkpoint is loaded whatever its code calls.
+    pub trust: bool,
 }
 
 /// The size of stand-ins.

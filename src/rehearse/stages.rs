@@ -142,11 +142,12 @@ impl Runner<'_> {
         let mut bella = Command::new(program()?);
         bella.arg(command).arg("--device").arg(self.options.device.to_string());
         bella.arg("--out").arg(results);
-        let Options { threads, wait, workers, memory, .. } = self.options;
+        let Options { threads, wait, workers, memory, trust, .. } = self.options;
         bella.args(["--wait", wait.word()]);
         bella.args(threads.iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
         bella.args(workers.iter().flat_map(|n| ["--workers".to_string(), n.to_string()]));
         bella.args(memory.iter().flat_map(|gib| ["--memory".to_string(), gib.to_string()]));
+        bella.args(trust.then_some("--trust"));
         bella.env("BELLA_CACHE", self.plan.folder.heads());
         Ok(bella)
     }

@@ -212,6 +212,24 @@ fn soups_are_rows_of_their_own() {
     );
     assert!(place.run().join("predictions/digits@clean@soup.safetensors").is_file());
 
+    // A model that is written into files is not tested, and a mean needs no images.
+    for option in [
+        &["--attack", "fgsm"][..],
+        &["--conformal", "0.1"],
+        &["--split", "train"],
+        &["--data", "digits"],
+        &["--precision", "bf16"],
+        &["--csv"],
+    ] {
+        let written = [&["--to", "weights", "--output", "soup"], option].concat();
+        let output = with(place.command("soup", &[]), &written).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let message = format!("'--to <FORMAT>' cannot be used with '{}", option[0]);
+        assert_has(&messages(&output), &[&message]);
+    }
+    let merged = ["latest", "latest", "--by", "mean", "--images", "5"];
+    assert_has(&error_line(with(place.command("merge", &[]), &merged), 2), &["--images", "squared-gradients"]);
+
     let single = Place::with_tiny();
     done(single.train(&["method.map={}"]));
     assert_has(&error_line(single.command("soup", &[]), 1), &["low-rank-map", "one particle"]);

@@ -186,8 +186,30 @@ fn shapes_are_estimated_without_a_config() {
         assert_eq!(output.status.code(), Some(2));
         assert_has(&messages(&output), &[why]);
     }
-    let both = bella(&["bench", "--estimate", "configs/vqa/ok-vqa.toml", "--shapes", "llama-7b"]).output().unwrap();
-    assert_has(&messages(&both), &["a config names its network"]);
+    let both =
+        |option: &[&str]| error_line(with(bella(&["bench", "--estimate", "configs/vqa/ok-vqa.toml"]), option), 2);
+    for option in [
+        ["--shapes", "llama-7b"],
+        ["--methods", "ivon"],
+        ["--particles", "50"],
+        ["--precisions", "bf16"],
+        ["--batch-size", "4"],
+        ["--rank", "2"],
+        ["--particle-chunk", "1"],
+    ] {
+        assert_has(&both(&option), &[&format!("--estimate CONFIG {}: the config says it", option[0])]);
+    }
+    let steps = bella(&["bench", "--estimate", "configs/vqa/ok-vqa.toml", "--steps", "3"]).output().unwrap();
+    assert_eq!(steps.status.code(), Some(2));
+    assert_has(&messages(&steps), &["cannot be used with '--steps <N>'"]);
+    // Every precision has a rate of its own.
+    let measured = ["--shapes", "clip-mini", "--precisions", "f32,f64", "--memory", "4", "--threads", "1"];
+    let rates = done(with(bella(&["bench", "--estimate", "--device", "cpu"]), &measured));
+    let rates: Vec<&str> = rates.lines().filter(|line| line.starts_with("rate of ")).collect();
+    assert!(
+        rates.len() == 2 && rates[0].starts_with("rate of f32: ") && rates[1].starts_with("rate of f64: "),
+        "{rates:?}"
+    );
     let measured = bella(&["bench", "--shapes", "llama-7b"]).output().unwrap();
     assert_eq!(measured.status.code(), Some(2));
     assert_has(&messages(&measured), &["add --estimate"]);

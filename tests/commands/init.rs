@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Place, assert_has, bella, fixture, messages, repository};
+use crate::common::{Place, assert_has, bella, fixture, messages, printed, repository};
 use bella::draft::{Checkpoint, Images, METHODS, write};
 use bella::experiment::Experiment;
 use bella::schema::Tree;
@@ -56,6 +56,28 @@ fn a_flat_folder_of_images_gets_a_config() {
     let replaced = init(&checkpoint, &data, &file, &["--force"]);
     assert_eq!(replaced.status.code(), Some(0), "{}", messages(&replaced));
     assert_has(&std::fs::read_to_string(&file).unwrap(), &["[method.svgd]", "[optimizer.adamw]"]);
+}
+
+/// Paths are read as those of a config, and the command that is printed can be pasted.
+#[test]
+fn paths_have_variables_and_spaces() {
+    let place = Place::new();
+    photos(&place);
+    std::fs::copy(repository("assets/vit-digits.pt"), place.path("vit-digits.pt")).unwrap();
+    for data in ["$PHOTOS/photos", "image-folder=$PHOTOS/photos", "~/photos"] {
+        let file = place.path("my photos.toml").display().to_string();
+        let mut command = bella(&["init", "--checkpoint", "$PHOTOS/vit-digits.pt", "--data", data, "--force"]);
+        let more = ["--set", "data.image-folder.validation=0.3", "--method", "ivon", "--output", &file];
+        let home = place.path("");
+        let output = command.args(more).env("PHOTOS", &home).env("HOME", &home).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        assert_has(&printed(&output), &[&format!("now: bella train -c '{file}'")]);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains("validation = 0.3") && !text.contains("validation = 0.2"), "{text}");
+        assert_has(&text, &["test = 0.2 #", &format!("bella train --config '{file}';")]);
+    }
+    let unset = init(Path::new("$NOWHERE_AT_ALL/a.pt"), "digits", "x.toml", &[]);
+    assert_has(&messages(&unset), &["--checkpoint", "NOWHERE_AT_ALL of the environment is not set"]);
 }
 
 /// The keys that a data set cannot do without are given by `--set`.

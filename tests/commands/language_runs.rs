@@ -40,6 +40,8 @@ const TRAINED: &str = "[subspace.low-rank]\nrank = 2\ntargets = [\"attn.q\", \"a
 #[test]
 fn particles_learn_resume_and_are_evaluated_again() {
     let place = place(TRAINED);
+    let checked = done(with(place.command("check", &[]), &["--deep", &place.path("tiny.toml").display().to_string()]));
+    assert_has(&checked, &["training: 32 texts, validation: 8 texts", "a step: 2 particles x 8 texts go through"]);
     train_with_a_pause(&place);
     let results = place.results();
     assert!(number(&results, 0, "accuracy_pm") > 0.9, "{:?}", results.rows);

@@ -79,7 +79,7 @@ fn a_new_head_on_augmented_images() {
 #[test]
 fn foreign_sets_and_few_images() {
     let place = Place::new();
-    let then = ["--then", "eval --ood svhn=data/svhn --ood flowers102=data/flowers102"];
+    let then = ["--then", "eval --ood=svhn=data/svhn --ood flowers102=data/flowers102"];
     fine(rehearse(&place, &["vtab/dtd", "methods/lora"], &then), 7);
 }
 

@@ -53,6 +53,7 @@ fn files_and_a_picture_work_as_in_the_readme() {
 fn a_table_in_every_format() {
     let folder = folder();
     let print = |format| report(folder.path(), &["--table", "bella-1", "--format", format]).1;
+    assert_eq!(report(folder.path(), &["--table", "bella-1", "--csv"]).1, print("csv"));
     assert!(print("csv").starts_with("row,source,") && print("latex").contains("\\toprule"));
     assert!(print("markdown").contains("| CIFAR10 | paper | 97.57 |"));
     let seeds = report(folder.path(), &["--seeds", "--format", "csv"]).1;
@@ -76,7 +77,11 @@ fn mistakes_are_named_with_the_way_out() {
     let (code, err) = failure(&["results", "results/e.csv"]);
     assert!(code == Some(2) && err.contains("is a folder; name one folder, or files only"), "{err}");
     let (code, err) = failure(&["--format", "csv"]);
-    assert!(code == Some(2) && err.contains("choose it with --table"), "{err}");
+    assert!(code == Some(2) && err.contains("--format csv prints one table: choose it with --table"), "{err}");
+    let (code, err) = failure(&["--csv"]);
+    assert!(code == Some(2) && err.contains("--csv prints one table: choose it with --table"), "{err}");
+    let (code, err) = failure(&["--format", "latex", "--wide"]);
+    assert!(code == Some(2) && err.contains("--wide: is of tables on a terminal"), "{err}");
     let (code, err) = failure(&["--out", "results"]);
     assert!(code == Some(2) && err.contains("holds the results that are reported; name another folder"), "{err}");
     fs::remove_file(folder.path().join("results/e.csv")).unwrap();

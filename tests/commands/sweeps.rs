@@ -341,3 +341,108 @@ fn jobs_have_a_gpu_each() {
         crate::common::assert_has(&messages(&output), &[&message]);
     }
 }
+
+/// A list of CUDA_VISIBLE_DEVICES may be empty, and what follows an entry that is none is not seen.
+#[cfg(unix)]
+#[test]
+fn devices_are_those_that_are_visible() {
+    let place = Place::new();
+    script(&place, "nvidia-smi", "printf 'GPU 0: a\\nGPU 1: b\\n'");
+    let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
+    let text = "set -euo pipefail; . scripts/sweep.sh; jobs=$1 device=; choose_devices; echo \"${devices[*]}\"";
+    for (visible, jobs, devices) in [
+        (None, "2", "cuda:0 cuda:1"),
+        (Some("1,0"), "2", "cuda:0 cuda:1"),
+        (Some(""), "2", "cpu cpu"),
+        (Some("-1"), "1", "cpu"),
+        (Some("1,-1,0"), "1", "cuda:0"),
+        (Some("1,-1,0"), "2", ""),
+    ] {
+        let mut command = Command::new("bash");
+        command.current_dir(repository("")).args(["-c", text, "bash", jobs]).env("PATH", &path);
+        command.env_remove("CUDA_VISIBLE_DEVICES").envs(visible.map(|list| ("CUDA_VISIBLE_DEVICES", list)));
+        let output = command.output().unwrap();
+        assert_eq!(printed(&output).trim(), devices, "{visible:?}: {}", messages(&output));
+    }
+}
+
+/// `scripts/acquire_rounds.sh` on a pool of images, with a program in bella's place whose `acquire` is given.
+#[cfg(unix)]
+fn rounds(place: &Place, acquire: &str) -> std::process::Command {
+    let here = place.path("").display().to_string();
+    for file in ["pool/a/1.png", "pool/a/2.png", "pool/b/1.png", "test/a/1.png", "test/b/1.png", "x.toml"] {
+        place.write(file, b"");
+    }
+    place.write("run/metrics.csv", b"condition,accuracy_pm,nll_pm\nclean,0.5,1.0\n");
+    let body = format!(
+        "case $1 in train) echo 'run: {here}/run' ;; acquire) while [[ $1 != --output ]]; do shift; done; {acquire} ;; esac"
+    );
+    let standin = script(place, "bella", &body);
+    let mut command = std::process::Command::new(repository("scripts/acquire_rounds.sh"));
+    command.env_remove("CUDA_VISIBLE_DEVICES").args(["--bella", &standin, "--config", &format!("{here}/x.toml")]);
+    command.args([
+        "--pool",
+        &format!("{here}/pool"),
+        "--test",
+        &format!("{here}/test"),
+        "--out",
+        &format!("{here}/out"),
+    ]);
+    command.args(["--rules", "random", "--start", "1", "--each", "1", "--rounds", "1", "--seeds", "1"]);
+    command
+}
+
+/// A choice that cannot be joined to the list is no list for the next round.
+#[cfg(unix)]
+#[test]
+fn half_a_list_of_labels_is_none() {
+    let place = Place::new();
+    let list = place.path("out/sweeps/acquire/1+1-s1-random-1.csv");
+    let output = rounds(&place, ": nothing is written").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", messages(&output));
+    assert!(!list.exists());
+    let output = rounds(&place, "printf 'path\\nx.png\\n' >\"$2\"").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert!(read(&list).ends_with("\nx.png\n"), "{}", read(&list));
+}
+
+/// Whoever stops the script stops what it runs, which saves and ends.
+#[cfg(unix)]
+#[test]
+fn rounds_that_are_stopped_leave_nothing_behind() {
+    let place = Place::new();
+    let (began, ended) = (place.path("began"), place.path("ended"));
+    let waits = format!(
+        "trap 'echo >{:?}; kill $!; exit' TERM; sleep 60 & echo >{:?}; wait",
+        ended.display().to_string(),
+        began.display().to_string()
+    );
+    let mut script = rounds(&place, &waits).spawn().unwrap();
+    let wait_for = |path: &Path| {
+        (0..600).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            path.exists()
+        })
+    };
+    assert!(wait_for(&began), "it chooses");
+    let stop = std::process::Command::new("kill").args(["-TERM", &script.id().to_string()]).status().unwrap();
+    assert!(stop.success());
+    assert_eq!(script.wait().unwrap().code(), Some(130));
+    assert!(ended.exists(), "bella was told before the script ended");
+}
+
+/// A set whose noise is not known is refused before its networks are trained.
+#[cfg(unix)]
+#[test]
+fn regression_sets_are_known_before_they_are_trained() {
+    let place = Place::new();
+    let standin = script(&place, "bella", &format!("echo >>'{}'", place.path("seen").display()));
+    place.write("wine/data/index_features.txt", b"0 1 2");
+    place.write("out/mlp-3.pt", b"");
+    let mut command = Command::new(repository("scripts/uci_regression.sh"));
+    command.env("BELLA", standin).arg(place.path("")).arg(place.path("out")).arg("wine");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    crate::common::assert_has(&messages(&output), &["no noise is known for wine"]);
+    assert!(!place.path("seen").exists());
+}

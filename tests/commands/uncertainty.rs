@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use crate::common::{
-    Place, assert_has, bella, cells, done, error_line, folder, messages, number, table, text, trained, with,
+    Place, assert_has, bella, cells, done, error_line, folder, messages, number, small_set, table, text, trained, with,
 };
+use bella::data::Sizes;
 use bella::predictions::{Predictions, Shape};
 use bella::results::store::{Table, read};
 
@@ -290,11 +291,31 @@ fn conformal_sets_without_enough_or_other_images_are_refused() {
     assert_has(&eval(&["--calibrate", "--split", "val"]), &["--calibrate --split val", "which cannot test them"]);
     let penalty = ["--conformal", "0.2", "--conformal-score", "aps", "--raps-penalty", "0.1"];
     assert_has(&eval(&penalty), &["--raps-penalty is of raps, and the sets are of aps", "leave it out"]);
+    let of_lac = |more: &[&str]| eval(&[&["--conformal", "0.2", "--conformal-score", "lac"], more].concat());
+    assert_has(&of_lac(&["--raps-rank", "2"]), &["--raps-rank is of raps, and the sets are of lac"]);
+    assert_has(&of_lac(&["--conformal-draw", "random"]), &["--conformal-draw random is of aps and raps"]);
     assert!(!place.path("results/tiny-conformal.csv").exists());
     let file = text(&place.run().join("predictions/digits@clean.safetensors"));
     let score = |arguments: &[&str], code| error_line(bella(&[&["score", &file], arguments].concat()), code);
     assert_has(&score(&["--conformal", "0.2"], 2), &["name them by --validation FILE"]);
+    let levels = bella(&["score", &file, "--levels", "--conformal", "0.2"]).output().unwrap();
+    assert_eq!(levels.status.code(), Some(2));
+    assert_has(&messages(&levels), &["'--levels' cannot be used with '--conformal"]);
     assert_has(&score(&["--conformal", "0.2", "--validation", &file], 1), &["both files are of the same images"]);
+}
+
+/// A key `label` that says where a set keeps labels does not name the set.
+#[test]
+fn runs_on_archives_are_compared_on_their_test_set() {
+    let place = Place::with_tiny();
+    let sizes = Sizes { classes: 10, present: 10, train: 40, val: 0, test: 30, side: 8, corruptions: 0 };
+    small_set(&place, "archives", "webdataset", &sizes);
+    let files = r#"train="train-{0..1}.tar",test="test-{0..1}.tar",classes=["a","b","c","d","e","f","g","h","i","j"]"#;
+    let root = place.path("archives");
+    done(place.train(&[&format!("data={{webdataset={{root={root:?},{files},validation=0.2}}}}")]));
+    let (run, out) = (text(&place.run()), text(&place.path("results")));
+    let both = done(bella(&["compare", &run, &run, "--out", &out, "--resamples", "10"]));
+    assert_has(&both, &["archives"]);
 }
 
 #[test]

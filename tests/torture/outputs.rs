@@ -124,7 +124,7 @@ fn printers(place: &Place) -> Vec<Vec<String>> {
     let (results, run, predictions) = (results.display(), run.display(), predictions.display());
     let image = place.path("image.png");
     let all = [
-        format!("report {results} --csv"),
+        format!("report {results} --table results --csv"),
         format!("runs --out {results}"),
         format!("score {predictions} --csv"),
         format!("compare {predictions} {predictions} --resamples 10"),

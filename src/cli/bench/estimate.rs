@@ -29,10 +29,11 @@ pub fn run(args: &BenchArgs, configs: &[PathBuf]) -> Result<()> {
     if configs.is_empty() {
         return shapes(args);
     }
-    if !args.shapes.is_empty() {
-        return Err(
-            Usage("--estimate CONFIG --shapes: a config names its network: leave one of them out".into()).into()
+    if let Some(option) = args.of_a_case() {
+        let why = format!(
+            "--estimate CONFIG {option}: the config says it: leave {option} out; --set changes a key of the config"
         );
+        return Err(Usage(why).into());
     }
     let experiment = Experiment::read(&load_config(configs, &args.sets)?)?;
     let precision = experiment.training.as_ref().map_or(Precision::F32, |training| training.train.precision);
@@ -47,14 +48,21 @@ fn shapes(args: &BenchArgs) -> Result<()> {
     if args.shapes.is_empty() {
         return Err(Usage("--estimate: name a config, or shapes by --shapes".into()).into());
     }
-    let machine = machine(args, args.precisions()[0])?;
-    println!("rate: {}", assumed(args, &machine));
+    let measured = |precision: Precision| Ok((precision, machine(args, precision)?));
+    let machines = args.precisions().into_iter().map(measured).collect::<Result<Vec<_>>>()?;
+    // A rate that is given is that of every precision.
+    let told = if args.rate.is_some() { &machines[..1] } else { &machines[..] };
+    for (precision, machine) in told {
+        let of = if told.len() > 1 { format!(" of {precision}") } else { String::new() };
+        println!("rate{of}: {}", assumed(args, machine));
+    }
     let (mut table, mut lengths) = (Table::default(), Vec::new());
     for (source, choices) in cases(args) {
-        let single = Single::new(&source, &choices, &machine)?;
+        let (_, machine) = machines.iter().find(|(precision, _)| *precision == choices.precision).context("no rate")?;
+        let single = Single::new(&source, &choices, machine)?;
         let told = single.lengths.as_ref().map(|told| format!("{}: {told}", source.name()));
         lengths.extend(told.filter(|told| !lengths.contains(told)));
-        table.append(&row(&source.name(), &choices, &single, &machine));
+        table.append(&row(&source.name(), &choices, &single, machine));
     }
     lengths.iter().for_each(|told| println!("prompts of {told}"));
     let columns = table.columns.clone();

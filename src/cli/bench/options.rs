@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, Command, FromArgMatches};
 
 use crate::bench::case::{BenchMethod, Choices, Source};
 use crate::bench::measured::{Feed, Plan};
@@ -66,7 +66,7 @@ pub struct BenchArgs {
     pub blocks: Option<String>,
 
     /// Source of the images that a step starts from.
-    #[arg(long, default_value = "images")]
+    #[arg(long, default_value = "images", conflicts_with = "estimate")]
     pub feed: Feed,
 
     /// Particles per forward pass: a number, 0 for all, or auto.
@@ -82,23 +82,23 @@ pub struct BenchArgs {
     pub sets: Vec<String>,
 
     /// Timed training steps per round; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "estimate")]
     pub steps: usize,
 
     /// Timed predictions per round; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "estimate")]
     pub predictions: usize,
 
     /// Images per prediction.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 32, conflicts_with = "estimate", value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     pub prediction_images: i64,
 
     /// Steps and predictions before the timing starts.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "estimate")]
     pub warmup: usize,
 
     /// Rounds over all cases; cases take turns within a round.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "estimate", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub rounds: u64,
 
     /// Measure the cells of Bella's Table 2 (n = 3, 5, 20, 40, 100; base and Bella) and add the published figures.
@@ -141,6 +141,26 @@ fn shape(text: &str) -> Result<Source<'static>> {
 }
 
 impl BenchArgs {
+    /// Returns the first option of a case that differs from its default, which a config says instead.
+    pub fn of_a_case(&self) -> Option<&'static str> {
+        let none = BenchArgs::augment_args(Command::new("bench")).get_matches_from(["bench"]);
+        let usual = BenchArgs::from_arg_matches(&none).expect("every option has a default");
+        let words = |args: &BenchArgs| args.methods.iter().map(|method| method.word()).collect::<Vec<_>>();
+        let given = [
+            ("--shapes", !self.shapes.is_empty()),
+            ("--subspaces", self.subspaces != usual.subspaces),
+            ("--methods", words(self) != words(&usual)),
+            ("--particles", self.particles != usual.particles),
+            ("--precisions", self.precisions != usual.precisions),
+            ("--batch-size", self.batch_size != usual.batch_size),
+            ("--rank", self.rank != usual.rank),
+            ("--blocks", self.blocks != usual.blocks),
+            ("--particle-chunk", self.particle_chunk != usual.particle_chunk),
+            ("--recompute", self.recompute != usual.recompute),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
     /// Returns what is measured or estimated: a checkpoint, or shapes.
     pub fn sources(&self) -> Vec<Source<'_>> {
         match &self.checkpoint {

@@ -86,7 +86,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         args.print_tables(&sources, run.is_some())?;
     }
     let shows = !args.writes() && !args.seeds && args.tables.is_empty();
-    if run.is_some() && shows && args.format == Format::Terminal {
+    if run.is_some() && shows && args.format == Format::Terminal && !args.table.csv {
         printed::print_classes(&sources, &args.table);
     }
     if let Some(picture) = &args.picture {
@@ -114,8 +114,14 @@ impl ReportArgs {
         Ok(())
     }
 
-    /// Refuses a folder for tables that holds the results, since the next report would read the tables as results.
+    /// Refuses options of tables on a terminal in another format, and a folder for tables that holds the results, since the next
+    /// report would read the tables as results.
     fn check(&self) -> Result<()> {
+        let TableArgs { columns, wide, csv } = &self.table;
+        let given = [("--columns", !columns.is_empty()), ("--wide", *wide), ("--csv", *csv)];
+        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && self.format != Format::Terminal) {
+            return Err(Usage(format!("{option}: is of tables on a terminal: leave --format or {option} out")).into());
+        }
         let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
         let usual = [PathBuf::from("results")];
         let read = if self.paths.is_empty() { &usual[..] } else { &self.paths };
@@ -180,10 +186,9 @@ impl ReportArgs {
         }
         let asked = !self.tables.is_empty();
         let shown: Vec<_> = shown.into_iter().filter(|table| asked || !table.rows.is_empty()).collect();
-        if self.format == Format::Csv && shown.len() > 1 {
+        if let Some(option) = self.csv().filter(|_| shown.len() > 1) {
             let keys: Vec<_> = shown.iter().map(|table| table.key.as_str()).collect();
-            let text =
-                format!("--format csv prints one table: choose it with --table ({}), or use --out", keys.join(", "));
+            let text = format!("{option} prints one table: choose it with --table ({}), or use --out", keys.join(", "));
             return Err(Usage(text).into());
         }
         let nothing = shown.is_empty();
@@ -193,7 +198,7 @@ impl ReportArgs {
             }
             self.print_table(table, sources)?;
         }
-        if !others.is_empty() && !nothing && self.format == Format::Terminal {
+        if !others.is_empty() && !nothing && self.format == Format::Terminal && !self.table.csv {
             println!("\nTables of papers without a result of ours: --table all, or --table KEY");
         }
         Ok(())
@@ -205,8 +210,18 @@ impl ReportArgs {
             drop(table);
             return kind.print(&kind.rows_of(sources), &self.table);
         }
-        print_drawn(&export::text(&table, self.format)?);
+        // Other tables have no more columns than they show.
+        let format = if self.table.csv { Format::Csv } else { self.format };
+        print_drawn(&export::text(&table, format)?);
         Ok(())
+    }
+
+    /// Returns the option that asks for CSV, of which an output holds one table.
+    fn csv(&self) -> Option<&'static str> {
+        match self.format {
+            Format::Csv => Some("--format csv"),
+            _ => self.table.csv.then_some("--csv"),
+        }
     }
 
     /// Checks that every file can be written, before the results are read.

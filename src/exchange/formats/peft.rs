@@ -155,7 +155,7 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Gives both layers of every `nn.MultiheadAttention` an update of one rank, since PEFT wraps it whole.
+    /// Gives both layers of every `nn.MultiheadAttention` an update of one rank and of one alpha, since PEFT wraps it whole.
     fn complete_attentions(&mut self, outgoing: &Outgoing) {
         let width = outgoing.width();
         for path in self.targets.clone().into_iter().filter(|path| path.ends_with(".attn")) {
@@ -170,7 +170,7 @@ impl Adapter {
                     let zeros = |size: [i64; 2]| Tensor::zeros(size, tch::kind::FLOAT_CPU);
                     Lora { a: zeros([0, width]), b: zeros([outputs, 0]), scale, magnitude: None }
                 };
-                let update = self.updates.remove(&path).unwrap_or_else(none).padded(rank);
+                let update = self.updates.remove(&path).unwrap_or_else(none).scaled_to(scale).padded(rank);
                 self.updates.insert(path, update);
             }
         }

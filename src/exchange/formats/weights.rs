@@ -52,8 +52,24 @@ fn check(outgoing: &Outgoing, _: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Endings of the files that hold weights, which are not copied.
-const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "index.json", "onnx"];
+/// Endings of the files that hold weights, in any program's format, or name their parts. They are not copied: beside merged weights, those of
+/// the checkpoint would be another model.
+const WEIGHTS: [&str; 14] = [
+    "safetensors",
+    "bin",
+    "pt",
+    "pth",
+    "index.json",
+    "onnx",
+    "onnx_data",
+    "h5",
+    "msgpack",
+    "ot",
+    "ckpt",
+    "gguf",
+    "npz",
+    "tflite",
+];
 
 /// Writes one model as a folder of the checkpoint's own kind into an existing folder.
 ///
@@ -178,10 +194,9 @@ fn write_tensors(
     while let Some(shard) = shards.next() {
         let (path, tensors) = shard?;
         let mut state = State::default();
-        let mut kind = Kind::Float;
+        let kind = kind_of_weights(&tensors);
         for (name, old) in tensors {
             let value = names.restored(&name, &old, &new).unwrap_or_else(|| old.shallow_clone());
-            kind = old.kind();
             let full = if name.starts_with(added.prefix) { name } else { format!("{}{name}", added.prefix) };
             state.put(&full, &value);
         }
@@ -191,6 +206,12 @@ fn write_tensors(
         files.write(state, &file_name(path, target))?;
     }
     files.finish()
+}
+
+/// Returns the type in which a file stores weights; beside them it may hold indices, in whole numbers.
+fn kind_of_weights(tensors: &[(String, Tensor)]) -> Kind {
+    let mut kinds = tensors.iter().filter(|(_, tensor)| tensor.is_floating_point()).map(|(_, tensor)| tensor.kind());
+    kinds.next_back().unwrap_or(Kind::Float)
 }
 
 /// Tensors that the checkpoint does not have.
@@ -267,4 +288,17 @@ impl Files<'_> {
 
 fn to_host(tensor: &Tensor) -> Tensor {
     tensor.to_device(tch::Device::Cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_head_has_the_type_of_weights_and_not_of_indices() {
+        let ones = |kind: Kind| Tensor::ones([2], (kind, tch::Device::Cpu));
+        let named = |kinds: &[Kind]| kinds.iter().map(|kind| (format!("{kind:?}"), ones(*kind))).collect::<Vec<_>>();
+        assert_eq!(kind_of_weights(&named(&[Kind::Half, Kind::Int64])), Kind::Half);
+        assert_eq!(kind_of_weights(&named(&[Kind::Int64])), Kind::Float);
+    }
 }

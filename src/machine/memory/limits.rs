@@ -3,11 +3,6 @@
 
 use std::path::Path;
 
-/// Returns the bytes left within the tightest limit; `None` if there is no limit, or no way to read it.
-pub(super) fn left() -> Option<u64> {
-    [groups(), resources()].into_iter().flatten().min()
-}
-
 /// The files of one version of control groups.
 struct Version {
     mount: &'static str,
@@ -31,8 +26,9 @@ const V2: Version = Version {
     reclaimable: ["inactive_file", "active_file"],
 };
 
-/// Returns the bytes left within the control groups of this process.
-fn groups() -> Option<u64> {
+/// Returns the bytes left within the control groups of this process, which the other processes in them share; `None` if there is no
+/// limit, or no way to read it.
+pub(super) fn groups() -> Option<u64> {
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let left = own.lines().filter_map(|line| {
         let (version, path) = parse(line)?;
@@ -71,9 +67,9 @@ fn stat_line(stat: &str, key: &str) -> u64 {
     value.unwrap_or(0)
 }
 
-/// Returns the bytes left within `ulimit -v` and `ulimit -d`.
+/// Returns the bytes left within `ulimit -v` and `ulimit -d`, which each process has for itself; `None` if there is no limit.
 #[cfg(target_os = "linux")]
-fn resources() -> Option<u64> {
+pub(super) fn resources() -> Option<u64> {
     let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
     // SAFETY: the call only returns a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
@@ -94,7 +90,7 @@ fn resources() -> Option<u64> {
 
 /// Returns `None`, since only Linux reports how much of a limit is used.
 #[cfg(not(target_os = "linux"))]
-fn resources() -> Option<u64> {
+pub(super) fn resources() -> Option<u64> {
     None
 }
 

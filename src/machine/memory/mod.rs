@@ -20,7 +20,7 @@ static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);
 /// The number of bytes that the user allows this process to hold (`--memory`); 0 if there is no such limit.
 static ALLOWED: AtomicU64 = AtomicU64::new(0);
 
-/// Divides the machine's free memory among this many processes, since all of them measure it before any takes some.
+/// Divides the machine's free memory, and that of the control groups, among this many processes, since all of them measure it before any takes some.
 /// Each process has its own GPU, so GPU memory is not divided.
 pub fn divide_among(processes: usize) {
     NEIGHBOURS.store(processes.max(1) as u64, Ordering::Relaxed);
@@ -32,8 +32,8 @@ pub fn allow(bytes: u64) {
 }
 
 /// Returns the memory of a device that this process may still take, in bytes, if the system reports it. On the CPU it
-/// is the smallest of three amounts: the machine's available memory, the rest within the process's control groups and
-/// resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds,
+/// is the smallest of three amounts: a share of the machine's available memory and of the rest within the process's control
+/// groups, the rest within its resource limits, and the rest of what the user allows. Memory that libtorch has freed but the C library still holds,
 /// or libtorch's own cache on a GPU, is first returned to the system.
 pub fn free_bytes(device: Device) -> Option<u64> {
     match device {
@@ -41,8 +41,8 @@ pub fn free_bytes(device: Device) -> Option<u64> {
             release_freed();
             let mut system = sysinfo::System::new();
             system.refresh_memory();
-            let machine = system.available_memory() / NEIGHBOURS.load(Ordering::Relaxed);
-            let free = [Some(machine), limits::left(), left_of_allowed(held_bytes(Device::Cpu))];
+            let shared = share(system.available_memory(), limits::groups(), NEIGHBOURS.load(Ordering::Relaxed));
+            let free = [Some(shared), limits::resources(), left_of_allowed(held_bytes(Device::Cpu))];
             free.into_iter().flatten().min().filter(|bytes| *bytes > 0)
         }
         Device::Cuda(index) => {
@@ -51,6 +51,11 @@ pub fn free_bytes(device: Device) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// Returns the part that each of so many processes has of what they share: the machine's memory, and that of their control groups.
+fn share(machine: u64, groups: Option<u64>, processes: u64) -> u64 {
+    groups.map_or(machine, |groups| groups.min(machine)) / processes
 }
 
 /// Returns the bytes that `--memory` still allows when `held` bytes are taken, at least 1; `None` if there is no such
@@ -169,6 +174,7 @@ mod tests {
 
     #[test]
     fn neighbours_divide_what_is_free() {
+        assert_eq!([share(1000, None, 4), share(1000, Some(400), 4), share(100, Some(400), 4)], [250, 100, 25]);
         let alone = free_bytes(Device::Cpu).unwrap();
         divide_among(1000);
         let each = free_bytes(Device::Cpu).unwrap();

@@ -17,8 +17,9 @@ use crate::model::values::Values;
 /// The file in which transformers stores the preparation of images.
 pub const FILE: &str = "preprocessor_config.json";
 
-/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images.
-const PROCESSOR: &str = "processor_config.json";
+/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images, which it then reads
+/// instead of [`FILE`].
+pub const PROCESSOR: &str = "processor_config.json";
 
 /// Returns what a folder of transformers says of the preparation of images, with the file that says it; `None` if none does. Where both
 /// files do, that of transformers 5 counts, as it does there.

@@ -13,6 +13,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::files::open_file;
 use crate::base::tensor::first_line;
+use crate::base::tensor_file::kind_of;
 use crate::machine::quantised::Quantised;
 use crate::model::network::Weight;
 
@@ -123,22 +124,6 @@ fn described(entry: &Value) -> Option<(Kind, Vec<i64>, [u64; 2])> {
     size.iter().try_fold(1i64, |all, length| all.checked_mul(*length))?.checked_mul(8)?;
     let [from, to] = entry.get("data_offsets")?.as_array()?.as_slice() else { return None };
     Some((kind, size, [from.as_u64()?, to.as_u64()?]))
-}
-
-fn kind_of(dtype: &str) -> Option<Kind> {
-    Some(match dtype {
-        "F64" => Kind::Double,
-        "F32" => Kind::Float,
-        "F16" => Kind::Half,
-        "BF16" => Kind::BFloat16,
-        "I64" => Kind::Int64,
-        "I32" => Kind::Int,
-        "I16" => Kind::Int16,
-        "I8" => Kind::Int8,
-        "U8" => Kind::Uint8,
-        "BOOL" => Kind::Bool,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

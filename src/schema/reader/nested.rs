@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::field::State;
 use super::{Field, Reader, Source, text, word, word_rule};
+use crate::base::small::for_shell;
 use crate::schema::bounds::Bounds;
 use crate::schema::choice::Choice;
 use crate::schema::node::{Node, Value};
@@ -163,7 +164,7 @@ impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             CommandLine::Shell(line) => line.clone(),
-            CommandLine::Program(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            CommandLine::Program(words) => words.iter().map(|word| for_shell(word)).collect::<Vec<_>>().join(" "),
         };
         text.chars().try_for_each(|one| match one {
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
@@ -172,15 +173,6 @@ impl fmt::Display for CommandLine {
             one if one.is_control() => write!(f, "{}", one.escape_default()),
             one => write!(f, "{one}"),
         })
-    }
-}
-
-/// Returns a word in quotes if it has none of the usual characters of a word.
-fn quoted(word: &str) -> String {
-    let is_plain = |one: char| one.is_alphanumeric() || "-_./=:,+@%".contains(one);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_string(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 

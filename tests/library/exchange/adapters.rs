@@ -54,6 +54,20 @@ fn dora_and_pissa_leave_whole() {
     }
 }
 
+/// PEFT wraps both layers of an `nn.MultiheadAttention`, with one rank and one alpha.
+#[test]
+fn layers_of_one_attention_leave_with_one_alpha() {
+    let place = Place::new();
+    let patterns = "rank = 3, alpha = 5, rank_pattern = [\"attn.proj=1\"], alpha_pattern = [\"attn.qkv=9\"],";
+    let run = train(&place, "open-clip", &ALL_LAYERS.replace("rank = 2,", patterns));
+    done(export(&place, &run, "adapters", &["--to", "peft"]));
+    done(export(&place, &run, "archive", &["--to", "torchscript"]));
+    let imported = import(&place, &[place.path("adapters")], &[]);
+    done(export(&place, &imported, "again", &["--to", "torchscript"]));
+    let expected = |folder: &str| tensor(&place.path(folder).join("expected.safetensors"), "logits");
+    alike(&expected("again"), &expected("archive"), "logits");
+}
+
 #[test]
 fn adapters_for_either_generation_of_transformers_come_back_bit_for_bit() {
     round_trip("hf-vit", ALL_LAYERS, &["--for", "transformers-4"]);

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::common::{Place, alike, assert_has, done, error_line, fixture, printed};
+use bella::data::Sizes;
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::folder;
 use bella::model::network::{Network, Weights};
 use bella::model::recognition::identify::Fixed;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 const ALL_LAYERS: &str =

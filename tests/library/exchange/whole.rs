@@ -80,6 +80,51 @@ fn whole_models_give_the_same_logits() {
     }
 }
 
+/// Other programs prepare images as the run did, whatever the checkpoint's folder asks for, and find no other weights beside the merged ones.
+#[test]
+fn whole_models_prepare_images_as_the_run_did() {
+    let place = Place::new();
+    let sizes = Sizes { classes: 3, present: 3, train: 24, val: 0, test: 20, side: 16, corruptions: 0 };
+    common::small_set(&place, "images", "image-folder", &sizes);
+    let of_run = |name: &str, resize: &str| {
+        let folder = place.path(name);
+        copy(&family(name), &folder);
+        let text = std::fs::read_to_string(config(&place, name, ALL_LAYERS)).unwrap();
+        let data = format!("data.image-folder = {{ root = {:?}, resize = {resize:?} }}", place.path("images"));
+        let text = text.replace(&format!("{:?}", family(name)), &format!("{folder:?}, crop_pct = 0.8"));
+        let text = text.replace("data.digits.subset = { train = 24, test = 20 }", &data);
+        place.write("x.toml", (text + "method.map = {}\n").as_bytes());
+        let asked = json!({ "image_processor_type": "ViTImageProcessor", "size": { "height": 99, "width": 99 } });
+        std::fs::write(folder.join("processor_config.json"), json!({ "image_processor": asked }).to_string()).unwrap();
+        for other in ["tf_model.h5", "flax_model.msgpack", "vocab.txt"] {
+            std::fs::write(folder.join(other), "x").unwrap();
+        }
+        std::fs::remove_dir_all(place.path("results")).ok();
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.path("x.toml"));
+        done(command);
+        done(export(&place, &place.run(), "out", &["--to", "weights", "--force"]));
+        let others =
+            ["tf_model.h5", "flax_model.msgpack", "vocab.txt"].map(|name| place.path("out").join(name).exists());
+        assert_eq!(others, [false, false, true]);
+    };
+    let read = |file: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(place.path("out").join(file)).unwrap()).unwrap()
+    };
+    of_run("hf-vit", "shorter-side-crop");
+    let written = read("preprocessor_config.json");
+    assert_eq!(written["image_processor_type"], "CLIPImageProcessor", "one that cuts out the centre");
+    assert_eq!(written["size"], json!({ "shortest_edge": 20 }));
+    assert_eq!((&written["do_center_crop"], &written["crop_size"]["width"]), (&json!(true), &json!(16)));
+    assert_eq!(read("processor_config.json")["image_processor"], written, "transformers 5 reads this one");
+    of_run("hf-vit", "stretch");
+    assert_eq!(read("preprocessor_config.json")["size"], json!({ "height": 20, "width": 20 }));
+    for (resize, mode) in [("shorter-side-crop", "center"), ("stretch", "squash")] {
+        of_run("timm-vit", resize);
+        assert_eq!(read("config.json")["pretrained_cfg"]["crop_mode"], mode);
+    }
+}
+
 #[test]
 fn fine_tuned_models_come_in_whole_and_compressed() {
     let place = Place::new();
@@ -236,6 +281,12 @@ fn a_model_card_lies_beside_an_export() {
     let mut print = place.command("export", &[]);
     print.arg(&run).arg("--card");
     assert_has(&printed(&print.output().unwrap()), &["# tiny", "## Training", "## Loading"]);
+    let mut one = place.command("export", &[]);
+    one.arg(&run).args(["--card", "--particle", "1"]);
+    assert_has(
+        &printed(&one.output().unwrap()),
+        &["This is particle 1; ", &format!("bella export {id} --particle 1 --to onnx")],
+    );
 }
 
 /// A TorchScript archive is written again with its own code.
