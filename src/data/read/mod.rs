@@ -15,5 +15,6 @@ pub mod shards;
 pub mod splits;
 pub mod tables;
 pub mod tsv;
+pub mod unread;
 pub mod vqa;
 pub mod wordnet;
