@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::base::hash::hex;
+use crate::data::table::Column;
 use crate::data::testing::{REQUEST, fixture, mistakes, prompts, set};
 use crate::data::{Dataset, Fingerprint, entry};
 use sha2::{Digest, Sha256};
@@ -150,6 +151,25 @@ fn rows_pass_through_the_cache_of_decoded_images() {
             .count(),
         1
     );
+}
+
+/// A table may have images in several columns, whose rows are then the same.
+#[test]
+fn each_column_has_a_cache_of_its_own() {
+    let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let images = |gray: u8| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        image::RgbImage::from_pixel(8, 8, image::Rgb([gray; 3])).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        Column::Images(vec![bytes.into_inner(); 2])
+    };
+    let columns = [("photo", images(10)), ("scan", images(200)), ("label", Column::Numbers(vec![0, 1]))];
+    crate::data::table::write(&root.path().join("train.parquet"), &columns).unwrap();
+    let first = |column: &str| {
+        let set = open("parquet", root.path(), &format!("image = \"{column}\""));
+        let split = set.load(SplitName::Train, &Request { cache: Some(cache.path()), ..REQUEST }).unwrap();
+        split.inputs.image(0).unwrap()[0]
+    };
+    assert_eq!(["photo", "scan", "photo"].map(first), [10, 200, 10]);
 }
 
 #[test]
