@@ -283,7 +283,11 @@ mod tests {
             ("{\"text\": \"a\", \"score\": \"good\"}", "train.jsonl:1: `score` is `good`, which is no number"),
             ("{\"text\": \"a\", \"score\": \"NaN\"}", "`score` is NaN: a number must be finite"),
             ("{\"text\": \"a\", \"score\": 1e300}", "must be finite and below 3.4e38"),
-            ("{\"text\": \"a\", \"score\": null}", "train.jsonl:1: has no key `score`"),
+            (
+                "{\"text\": \"a\", \"score\": null}",
+                "train.jsonl:1: `score` is null, which a NaN of a table is, too: give it",
+            ),
+            ("{\"text\": \"a\"}", "train.jsonl:1: has no key `score`; its keys: text"),
             ("{\"text\": \"a\", \"score\": [1]}", "`score` is [1], which is no number: correct it"),
             ("{\"text\": \"a\", \"score\": NaN}", "train.jsonl:1: no JSON (which has no NaN)"),
         ] {
