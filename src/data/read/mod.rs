@@ -7,6 +7,7 @@ pub mod columns;
 pub mod image_files;
 pub mod imagenet_part;
 pub mod json_lines;
+pub mod known;
 pub mod mat;
 pub mod npy;
 pub mod npz;

@@ -13,7 +13,7 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::splits::splits;
+use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Hub, Published, Request, Resize, Split, SplitName};
@@ -99,7 +99,7 @@ impl Dataset for Camelyon17 {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        if let Some(found) = splits(&self.root, Some(ENTRY.hub()?.config))? {
+        if let Some(found) = splits(&self.root, Wanted::Published(ENTRY.hub()?.config))? {
             let there = |(_, name): &(SplitName, &str)| found.contains_key(*name);
             return Ok(PARTS.into_iter().filter(there).map(|(split, _)| split).collect());
         }

@@ -1,5 +1,5 @@
 //! Any images listed in a CSV file. Each row holds the path and the label of one image, and optionally its split and
-//! group. Labels are class names, or whole numbers that are positions in `classes`; with `columns.target`, a number is learnt in place
+//! group. Labels are class names, or whole numbers that are positions in `classes` ([`Known`]); with `columns.target`, a number is learnt in place
 //! of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::known::Known;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -152,19 +153,15 @@ impl List {
     /// Returns the classes of the rows `kept`.
     fn labels(&self, rows: &Rows, kept: &[usize]) -> Result<Vec<u32>> {
         let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
-        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
-        // Either all labels are names or all are positions, so that a number is never a name in one row and a position
-        // in another.
-        let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
+        let known = Known::new(&classes);
         let label = |&i: &usize| {
             let text = rows.labels[i].as_str();
-            let number = text.parse().ok().filter(|&number: &u32| !named && (number as usize) < classes.len());
-            place.get(text).copied().or(number).with_context(|| {
+            known.of(text).with_context(|| {
                 format!(
-                    "{}: `{}` is of the class `{text}`, which is not one of data.list.classes, nor a number below {}",
+                    "{}: `{}` is of the class `{text}`, which is not one of data.list.classes{}",
                     self.root.join(&self.list).display(),
                     rows.paths[i].display(),
-                    classes.len()
+                    known.nor()
                 )
             })
         };
