@@ -1,6 +1,7 @@
 //! Decodes an image file to `[3, H, W]` bytes: converts it to RGB, turns it by its EXIF orientation where that is asked for,
 //! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop).
 
+mod gif;
 mod pixels;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -12,6 +12,8 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
+use super::gif::paint_around;
+
 /// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
 /// as RGB.
 const MAX_PIXELS: u64 = 178_956_970;
@@ -35,8 +37,12 @@ pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
-    let image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
-    let is_turned = turns || matches!(image::guess_format(bytes), Ok(ImageFormat::Tiff));
+    let mut image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
+    let format = image::guess_format(bytes).ok();
+    if format == Some(ImageFormat::Gif) {
+        paint_around(bytes, &mut image);
+    }
+    let is_turned = turns || format == Some(ImageFormat::Tiff);
     if !is_turned || orientation == Orientation::NoTransforms {
         return Ok(image);
     }
