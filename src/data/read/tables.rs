@@ -214,7 +214,8 @@ impl Tables {
                 _ => line.text(column)?,
             };
             class(value, &text).with_context(|| {
-                format!("{line}: `{column}` is {text}, which is none of the {} classes", classes.len())
+                let nor = if names.is_none() { known.nor() } else { String::new() };
+                format!("{line}: `{column}` is {text}, which is none of the {} classes{nor}", classes.len())
             })
         };
         self.lines(&[column])?.iter().map(label).collect()

@@ -169,7 +169,10 @@ fn numbers_that_are_names_are_no_places() {
     let stars = "classes = [\"1\", \"2\", \"3\"]";
     assert_eq!(labels(&[1, 3, 2], stars).1.unwrap(), [0, 2, 1]);
     let error = labels(&[1, 0], stars).1.unwrap_err().to_string();
-    assert!(error.contains("train.parquet:2: `label` is 0, which is none of the 3 classes"), "{error}");
+    assert!(
+        error.contains("train.parquet:2: `label` is 0, which is none of the 3 classes, whose names are numbers"),
+        "{error}"
+    );
     assert_eq!(labels(&[1, 0], "classes = [\"no\", \"yes\"]").1.unwrap(), [1, 0]);
 }
 
