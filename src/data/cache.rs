@@ -1,7 +1,7 @@
 //! Decoded and resized images on disk, packed into one memory-mapped file per split, so that later epochs and runs read
 //! pixels and need not decode. The name of a file identifies its contents: it is a hash of the images' paths, sizes and
-//! times and of the way they are resized. A file is written once, under a lock, and renamed into place. Every image is
-//! checked when it is read.
+//! times, of their column in a table, and of the way they are resized. A file is written once, under a lock, and renamed into place.
+//! Every image is checked when it is read.
 //!
 //! Layout, little endian: [`MAGIC`], the key (32 bytes), N and the bytes per image (u64), N entries (u64: 1 << 32 |
 //! CRC-32, or 0 for a file that cannot be decoded), then N images `[3, H, W]`.
@@ -22,7 +22,8 @@ use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;
 use crate::base::mapped::Mapped;
 
-const MAGIC: &[u8; 16] = b"bella/pixels/1\0\0";
+/// The number in it rises when some file is decoded to other pixels than before.
+const MAGIC: &[u8; 16] = b"bella/pixels/2\0\0";
 const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 32;
@@ -81,6 +82,9 @@ impl Expected {
         }
         if decode.turns {
             hash.update(" turned");
+        }
+        if let Some(rows) = stored.members.as_ref().and_then(|members| members.rows.as_ref()) {
+            hash.update(format!(" column {}", rows.column()));
         }
         let of_disk = stored.members.as_ref().map_or(paths, |members| &members.archives[..]);
         for path in of_disk {

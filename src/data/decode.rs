@@ -1,15 +1,15 @@
 //! Decodes an image file to `[3, H, W]` bytes: converts it to RGB, turns it by its EXIF orientation where that is asked for,
 //! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop).
 
+mod gif;
 mod pixels;
 
-use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use image::{ImageReader, RgbImage};
+use image::RgbImage;
 use rayon::prelude::*;
 
 use super::request::Request;
@@ -85,17 +85,8 @@ impl Decode {
     ) -> Result<Decode> {
         let (height, width) = match resize {
             Resize::ShorterSideCrop | Resize::Stretch | Resize::Pad => (request.image_size, request.image_size),
-            Resize::None if turns => {
-                let (width, height) = rgb_of(&read()?, first, turns)?.dimensions();
-                (height as usize, width as usize)
-            }
             Resize::None => {
-                let bytes = read()?;
-                let (width, height) = contained(|| {
-                    let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
-                    Ok(reader.into_dimensions()?)
-                })
-                .with_context(|| format!("{}: cannot read the size of the image", first.display()))?;
+                let (width, height) = rgb_of(&read()?, first, turns)?.dimensions();
                 (height as usize, width as usize)
             }
         };

@@ -20,7 +20,7 @@ pub struct Line {
 /// take thirty times its memory.
 const LONGEST: usize = 4 << 20;
 
-/// Reads all lines of a file. Empty lines are skipped.
+/// Reads all lines of a file. Empty lines are skipped, and so is a byte order mark, which some programs put before the first one.
 ///
 /// # Errors
 /// Fails if the file cannot be read, if it has no line, or if a line is too long or no JSON table.
@@ -29,6 +29,7 @@ pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let bytes =
         read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
     let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let (number, bytes) = (at + 1, line.len());
@@ -77,8 +78,11 @@ impl Line {
 
     /// Returns the value at a key; `None` if it is absent or null. Dots lead into tables: `question.stem`.
     pub fn find(&self, key: &str) -> Option<&Value> {
-        let start = self.table.get(key).or_else(|| key.split('.').try_fold(&self.table, |table, part| table.get(part)));
-        start.filter(|value| !value.is_null())
+        self.at(key).filter(|value| !value.is_null())
+    }
+
+    fn at(&self, key: &str) -> Option<&Value> {
+        self.table.get(key).or_else(|| key.split('.').try_fold(&self.table, |table, part| table.get(part)))
     }
 
     /// Returns the file that a key names, which is relative to the folder of the lines.
@@ -92,9 +96,14 @@ impl Line {
     /// Returns the value at a key.
     ///
     /// # Errors
-    /// Fails if there is none.
+    /// Fails if there is none, or if it is null.
     pub fn get(&self, key: &str) -> Result<&Value> {
         self.find(key).with_context(|| {
+            if self.at(key).is_some() {
+                return format!(
+                    "{self}: `{key}` is null, which a NaN of a table is, too: give it a value, or leave the sample out"
+                );
+            }
             let known: Vec<&str> = self.table().map(|(key, _)| key).collect();
             format!("{self}: has no key `{key}`; its keys: {}", known.join(", "))
         })

@@ -3,6 +3,7 @@
 //! Inputs are images as bytes in memory, images as files that are decoded when needed, texts, questions about images, or rows of
 //! numbers. Images are u8 RGB in row-major layout, `[N, 3, H, W]`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -152,6 +153,23 @@ pub struct Groups {
     pub names: Vec<String>,
     /// The group of each image, `[N]`.
     pub of: Vec<u32>,
+}
+
+impl Groups {
+    /// Returns the groups of samples, each of which belongs to what is named here; the groups are in the order of these names or numbers.
+    pub fn of<N: Ord + ToString>(each: &[N]) -> Groups {
+        let names: BTreeSet<&N> = each.iter().collect();
+        let place: BTreeMap<&N, u32> = names.iter().copied().zip(0..).collect();
+        Groups {
+            names: names.iter().map(|name| name.to_string()).collect(),
+            of: each.iter().map(|name| place[name]).collect(),
+        }
+    }
+
+    /// Returns the same groups, with a word before each name.
+    pub fn called(self, word: &str) -> Groups {
+        Groups { names: self.names.iter().map(|name| format!("{word} {name}")).collect(), ..self }
+    }
 }
 
 words! {

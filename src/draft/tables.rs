@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::data::read::splits::splits;
+use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::Tables;
 use crate::data::table::Kind;
 
@@ -26,7 +26,7 @@ pub const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
 /// # Errors
 /// Fails if the tables cannot be read, or if it cannot be told what their columns are.
 pub fn keys(root: &Path) -> Result<Option<String>> {
-    let Some(found) = splits(root, None)? else { return Ok(None) };
+    let Some(found) = splits(root, Wanted::Only)? else { return Ok(None) };
     let names: Vec<&str> = found.keys().map(String::as_str).collect();
     let train = one_of(&names, &["train"]).with_context(|| {
         format!(
@@ -35,7 +35,7 @@ pub fn keys(root: &Path) -> Result<Option<String>> {
             names.join(", ")
         )
     })?;
-    let tables = Tables::open(root, None, train)?.context("the tables have gone")?;
+    let tables = Tables::open(root, Wanted::Only, train)?.context("the tables have gone")?;
     let Columns { key, column, label } = columns(root, &tables)?;
     let is_hidden = names.contains(&TEST) && hides(root, &label)?;
     let lines = format!("{key} = {}\nlabel = {}\n", quoted(&column), quoted(&label));
@@ -52,7 +52,7 @@ struct Columns {
 /// Returns whether the labels of the test split are hidden, as benchmarks with a server of their own hide them: the column is not
 /// there, or holds -1 in every row.
 fn hides(root: &Path, label: &str) -> Result<bool> {
-    let Some(tables) = Tables::open(root, None, TEST)? else { return Ok(false) };
+    let Some(tables) = Tables::open(root, Wanted::Only, TEST)? else { return Ok(false) };
     let has_labels = tables.kinds().iter().any(|(name, _)| *name == label);
     Ok(!has_labels || tables.words(label)?.iter().all(|word| word == HIDDEN))
 }

@@ -1,15 +1,18 @@
 //! Decodes the bytes of an image file to the same RGB as Pillow's `Image.open(file).convert("RGB")`: alpha is dropped,
 //! palettes are looked up, CMYK is converted through black, 16-bit gray is clipped, and ICC profiles are ignored. Where it
-//! is asked for, images are then turned by their EXIF orientation, as Pillow's `ImageOps.exif_transpose` does. JPEG files are
-//! decoded by a port of libjpeg-turbo, Pillow's decoder, and give exactly the same bytes.
+//! is asked for, images are then turned by the orientation that EXIF or XMP states, as Pillow's `ImageOps.exif_transpose` does; TIFF files
+//! are always turned, since Pillow turns them when it opens them. JPEG files are decoded by a port of libjpeg-turbo, Pillow's decoder, and
+//! give exactly the same bytes.
 
 use std::io::Cursor;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
+
+use super::gif::paint_around;
 
 /// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
 /// as RGB.
@@ -18,7 +21,10 @@ const MAX_PIXELS: u64 = 178_956_970;
 /// The number of bytes that a decoder may allocate: [`MAX_PIXELS`] as 16-bit RGBA.
 const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 
-/// Decodes a file whose format is recognised by its content, and turns the image by its EXIF orientation if `turns` says so.
+/// The start of a segment of a JPEG that holds XMP.
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+
+/// Decodes a file whose format is recognised by its content, and turns the image by its orientation if `turns` says so.
 ///
 /// # Errors
 /// Fails if the file is empty, damaged or cut off, has an unknown format, has more than [`MAX_PIXELS`] pixels, or has
@@ -31,8 +37,13 @@ pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
-    let image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
-    if !turns || orientation == Orientation::NoTransforms {
+    let mut image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
+    let format = image::guess_format(bytes).ok();
+    if format == Some(ImageFormat::Gif) {
+        paint_around(bytes, &mut image);
+    }
+    let is_turned = turns || format == Some(ImageFormat::Tiff);
+    if !is_turned || orientation == Orientation::NoTransforms {
         return Ok(image);
     }
     let mut turned = DynamicImage::ImageRgb8(image);
@@ -50,14 +61,35 @@ pub fn is_turned(bytes: &[u8]) -> bool {
 }
 
 fn orientation_of_other(bytes: &[u8]) -> Result<Orientation> {
-    Ok(ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?.orientation()?)
+    Ok(orientation_of_decoder(&mut ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?))
 }
 
-/// Returns the orientation that the EXIF segment of a JPEG states. An unreadable one counts as none, as in Pillow.
+fn orientation_of_decoder(decoder: &mut impl ImageDecoder) -> Orientation {
+    let [exif, xmp] = [decoder.exif_metadata(), decoder.xmp_metadata()].map(|found| found.ok().flatten());
+    // That of a TIFF is an entry of its own.
+    let own = decoder.orientation().ok().filter(|own| *own != Orientation::NoTransforms);
+    let stated = exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).or(own);
+    stated.or_else(|| of_xmp(&xmp?)).unwrap_or(Orientation::NoTransforms)
+}
+
+/// Returns the orientation that the segments of a JPEG state. An unreadable one counts as none, as in Pillow.
 fn orientation_of_jpeg(bytes: &[u8]) -> Orientation {
-    let mut exif = segments(bytes).filter(|(marker, _)| *marker == 0xe1);
-    let exif = exif.find_map(|(_, content)| content.strip_prefix(b"Exif\0\0"));
-    exif.and_then(Orientation::from_exif_chunk).unwrap_or(Orientation::NoTransforms)
+    let of = |start: &[u8]| {
+        let mut segments = segments(bytes).filter(|(marker, _)| *marker == 0xe1);
+        segments.find_map(|(_, content)| content.strip_prefix(start))
+    };
+    let exif = of(b"Exif\0\0").and_then(Orientation::from_exif_chunk);
+    exif.or_else(|| of_xmp(of(XMP)?)).unwrap_or(Orientation::NoTransforms)
+}
+
+/// Returns the first orientation that XMP states, as an attribute (`="6"`) or as an element (`>6`).
+fn of_xmp(xmp: &[u8]) -> Option<Orientation> {
+    let digit = |at: usize| {
+        let rest = xmp[at..].strip_prefix(b"tiff:Orientation")?;
+        let digit = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?.first()?;
+        digit.is_ascii_digit().then(|| digit - b'0')
+    };
+    (0..xmp.len()).find_map(digit).and_then(Orientation::from_exif)
 }
 
 /// Width, height and interleaved RGB.
@@ -112,7 +144,7 @@ fn other(bytes: &[u8]) -> Result<(Pixels, Orientation)> {
     reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
-    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let orientation = orientation_of_decoder(&mut decoder);
     check_size(width.into(), height.into())?;
     let high = |value: &u16| (value >> 8) as u8;
     let spread = |gray: Vec<u8>| gray.into_iter().flat_map(|value| [value; 3]).collect();

@@ -305,6 +305,22 @@ fn gif(height: u8) -> Vec<u8> {
     [header, vec![2, 2, 0x44, 0x01, 0, b';']].concat()
 }
 
+/// The frame has two pixels, of the colours 1 and 0, in the middle of a screen of 4 by 3. The red of each row is that of
+/// `numpy.array(Image.open(file).convert("RGB"))[..., 0]`, Pillow 13.0.0.
+#[test]
+fn what_lies_around_a_frame_has_pillows_colour() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.gif");
+    for (control, around) in [(&b""[..], 10), (b"!\xf9\x04\x01\0\0\x01\0", 200), (b"!\xf9\x04\0\0\0\x01\0", 10)] {
+        let screen = [&b"GIF89a\x04\0\x03\0\x80\0\0"[..], &[10, 20, 30, 200, 210, 220]].concat();
+        let frame = b",\x01\0\x01\0\x02\0\x01\0\0\x02\x02\x0c\x0a\0;";
+        std::fs::write(&path, [&screen, control, &b"!\xfe\x02hi\0"[..], frame].concat()).unwrap();
+        let found: Vec<u8> = rgb(&path, false).unwrap().pixels().map(|pixel| pixel.0[0]).collect();
+        let row = [around; 4];
+        assert_eq!(found, [row, [around, 200, 10, around], row].concat(), "{control:?}");
+    }
+}
+
 #[test]
 fn an_image_without_pixels_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();

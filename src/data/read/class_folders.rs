@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::base::files::put;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::unread::images_among;
 use crate::data::small::{Pictures, Sizes};
 use crate::data::{Request, Resize, Split, SplitName};
 use crate::hub::last_part;
@@ -132,14 +133,20 @@ pub fn scan(folder: &Path, classes: &[String], others: &str) -> Result<Listing> 
     if missing > 0 {
         tracing::warn!("{}: {missing} of {} classes have no folder", folder.display(), classes.len());
     }
-    let (mut paths, mut labels) = (Vec::new(), Vec::new());
+    let (mut paths, mut labels, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (label, class) in found {
         let before = paths.len();
-        collect(&class, &mut paths, &mut Vec::new())?;
-        ensure!(paths.len() > before, "{}: no image in this class folder; add some or remove it", class.display());
+        collect(&class, &mut paths, &mut others)?;
+        if paths.len() == before {
+            let unread = images_among(&others, &class);
+            bail!(
+                unread.unwrap_or(format!("{}: no image in this class folder; add some or remove it", class.display()))
+            );
+        }
         paths[before..].sort();
         labels.resize(paths.len(), label);
     }
+    images_among(&others, folder).into_iter().for_each(|unread| tracing::warn!("{unread}; left out"));
     Ok(Listing { paths, labels, ..Listing::default() })
 }
 

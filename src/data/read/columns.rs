@@ -31,16 +31,22 @@ impl Columns {
     }
 
     /// Returns the index of a column. `None` if there is no such column.
-    pub fn find(&self, name: &str) -> Option<usize> {
-        self.header.iter().position(|column| column == name)
+    ///
+    /// # Errors
+    /// Fails if there are several.
+    pub fn find(&self, name: &str) -> Result<Option<usize>> {
+        let mut found = self.header.iter().enumerate().filter(|(_, column)| *column == name).map(|(at, _)| at);
+        let first = found.next();
+        ensure!(found.next().is_none(), "{}: has several columns `{name}`: rename all but one", self.path.display());
+        Ok(first)
     }
 
     /// Returns the index of a column.
     ///
     /// # Errors
-    /// Fails if there is no such column.
+    /// Fails if there is no such column, or if there are several.
     pub fn place(&self, name: &str) -> Result<usize> {
-        self.find(name).with_context(|| {
+        self.find(name)?.with_context(|| {
             let whole = self.header.get(0).filter(|_| self.header.len() == 1).unwrap_or_default();
             if let Some(mark) = [';', '\t'].into_iter().find(|mark| whole.contains(*mark)) {
                 let mark = if mark == ';' { "semicolons" } else { "tabs" };
@@ -62,6 +68,16 @@ impl Columns {
 pub struct Place<'a> {
     path: &'a Path,
     row: &'a StringRecord,
+}
+
+impl Place<'_> {
+    /// Returns the whole number in a cell of the row, which is of the column `name`.
+    ///
+    /// # Errors
+    /// Fails if it is none.
+    pub fn number(self, name: &str, cell: &str) -> Result<u32> {
+        cell.parse().ok().with_context(|| format!("{self}: {name} = `{cell}`, but it is a whole number"))
+    }
 }
 
 impl std::fmt::Display for Place<'_> {

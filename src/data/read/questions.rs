@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::json_lines::{self, Sample};
+use super::splits::Wanted;
 use super::tables::Tables;
 use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::small::{Sizes, text};
@@ -151,7 +152,7 @@ impl Part<'_> {
     /// Fails if the file or a question in it is malformed, or if the subset asks for more questions than there are.
     pub fn read(&self) -> Result<Split> {
         let name = PARTS.iter().find(|(known, _)| *known == self.name).map_or(self.name, |(_, name)| name);
-        let lines = match Tables::open(self.root, Some(self.config), name)? {
+        let lines = match Tables::open(self.root, Wanted::Published(self.config), name)? {
             Some(tables) => tables.all_lines()?,
             None => read_lines(self.file)?,
         };

@@ -26,6 +26,9 @@ pub struct Endings<'a> {
 /// The label of a sample, as its member in the archive states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
+    /// A number of JSON, or one of a member `.cls`, which packages read as the place of a class.
+    Place(String),
+    /// The name of a class, or the number of its place.
     Text(String),
     Null,
     Missing,
@@ -63,13 +66,13 @@ pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
             found.extend(open.take().map(|open| open.closed(archive)).transpose()?.flatten());
         }
         let one = open.get_or_insert_with(|| Open { key: key.to_string(), image: None, label: Label::Missing });
-        let ending = ending.to_lowercase();
-        if endings.images.contains(&ending) {
+        let is = |known: &str| known.to_lowercase() == ending.to_lowercase();
+        if endings.images.iter().any(|image| is(image)) {
             if let Some((first, ..)) = &one.image {
                 bail!("{shown}: the sample `{key}` has two images, {first} and {}: one sample, one image", member.name);
             }
             one.image = Some((member.name.clone(), member.at, member.size));
-        } else if ending == endings.label {
+        } else if is(endings.label) {
             ensure!(one.label == Label::Missing, "{shown}: the sample `{key}` has two labels: take one away");
             ensure!(
                 member.size <= LARGEST_LABEL,
@@ -97,7 +100,8 @@ impl Open {
             Some((name, at, size)) => Ok(Some(Sample { path: archive.join(name), at, size, label: self.label })),
             None if self.label == Label::Missing => Ok(None),
             None => bail!(
-                "{}: the sample `{}` has a label and no image: add the image's ending to data.webdataset.images",
+                "{}: the sample `{}` has a label and no image beside it: add the image's ending to data.webdataset.images, or put the members \
+                 of a sample one after the other",
                 archive.display(),
                 self.key
             ),
@@ -105,22 +109,25 @@ impl Open {
     }
 }
 
-/// Splits the name of a member at the first dot behind its folders. Members without a dot, and those whose name starts with
-/// two underlines, belong to no sample.
+/// Splits the name of a member at the first dot behind its folders. Members without a dot, and those whose name begins and ends with
+/// two underlines (`__meta__.json`), belong to no sample.
 fn split(name: &str) -> Option<(&str, &str)> {
     let start = name.rfind('/').map_or(0, |at| at + 1);
     let dot = start + name[start..].find('.')?;
-    let is_sample = dot > start && !name[start..].starts_with("__");
+    let own = &name[start..dot];
+    let is_sample = !own.is_empty() && !(own.starts_with("__") && own.ends_with("__"));
     is_sample.then(|| (&name[..dot], &name[dot + 1..]))
 }
 
 /// Returns what the content of a label's member says.
 fn label(bytes: Vec<u8>, endings: &Endings) -> Result<Label> {
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("is no text"))?;
-    if endings.label.rsplit('.').next() != Some("json") {
-        return Ok(Label::Text(text.trim().to_string()));
+    let (text, kind) = (text.trim(), endings.label.rsplit('.').next().unwrap_or_default().to_lowercase());
+    if kind != "json" {
+        let is_place = kind == "cls" && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        return Ok(if is_place { Label::Place(text.to_string()) } else { Label::Text(text.to_string()) });
     }
-    let table: Value = serde_json::from_str(&text).context("is no JSON")?;
+    let table: Value = serde_json::from_str(text).context("is no JSON")?;
     let key = endings.label_key;
     let value = match &table {
         Value::Object(keys) => keys.get(key).with_context(|| {
@@ -132,7 +139,7 @@ fn label(bytes: Vec<u8>, endings: &Endings) -> Result<Label> {
     match value {
         Value::Null => Ok(Label::Null),
         Value::String(text) => Ok(Label::Text(text.clone())),
-        Value::Number(number) => Ok(Label::Text(number.to_string())),
+        Value::Number(number) => Ok(Label::Place(number.to_string())),
         _ => bail!("`{key}` must be a number or the name of a class"),
     }
 }

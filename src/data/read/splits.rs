@@ -22,6 +22,17 @@ const USUAL: [&str; 3] = ["", "data", "default"];
 /// The name of a configuration that has none.
 const DEFAULT: &str = "default";
 
+/// The configuration whose tables are read.
+#[derive(Clone, Copy)]
+pub enum Wanted<'a> {
+    /// The default one, or the only one.
+    Only,
+    /// The one of this name.
+    Named(&'a str),
+    /// The one that a published set has on the Hub, whose tables may also lie where none is named.
+    Published(&'a str),
+}
+
 /// A folder of tables, or the names of the files of a repository.
 enum Place {
     Folder(PathBuf),
@@ -65,13 +76,12 @@ fn joined(folder: &str, name: &str) -> String {
 }
 
 /// Returns the tables of each split of a configuration below the root, by the name of the split; `None` if the folder or the
-/// repository of the Hub has no tables of it. Without a name, the configuration is the default one, or the only one. Of a repository,
-/// the card alone is downloaded.
+/// repository of the Hub has no tables of it. Of a repository, the card alone is downloaded.
 ///
 /// # Errors
-/// Fails if the folder cannot be read, if a table of several is missing, or if a repository has none of the configuration that is named: original
-/// files are read from folders only.
-pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+/// Fails if the folder cannot be read, if a table of several is missing, if there are tables and none of the configuration that is named, or if a
+/// repository has none of that of a published set: original files are read from folders only.
+pub fn splits(root: &Path, config: Wanted) -> Result<Option<BTreeMap<String, Vec<String>>>> {
     let (place, card) = match data_files(root)? {
         Some(names) => {
             let card = |files: &[String]| files.iter().filter(|file| *file == CARD).cloned().collect();
@@ -86,7 +96,9 @@ pub fn splits(root: &Path, config: Option<&str>) -> Result<Option<BTreeMap<Strin
     for (split, tables) in &found {
         check_whole(root, split, tables)?;
     }
-    if let (Place::Names(names), Some(config), true) = (&place, config, found.is_empty()) {
+    if let (Place::Names(names), Wanted::Named(config) | Wanted::Published(config), true) =
+        (&place, config, found.is_empty())
+    {
         bail!("{}", without_tables(root, config, names));
     }
     Ok((!found.is_empty()).then_some(found))
@@ -115,19 +127,35 @@ fn configurations(place: &Place) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the tables of a configuration that no card names, by split: those in the folder of its name or in a usual one. Without a name,
-/// the only folder of tables is that of the configuration.
-fn of_folders(place: &Place, root: &Path, config: Option<&str>) -> Result<BTreeMap<String, Vec<String>>> {
-    for folder in config.into_iter().chain(USUAL) {
+/// Returns the tables of a configuration that no card names, by split: those in the folder of its name or in a usual one.
+fn of_folders(place: &Place, root: &Path, config: Wanted) -> Result<BTreeMap<String, Vec<String>>> {
+    let own = match config {
+        Wanted::Only => None,
+        Wanted::Named(name) | Wanted::Published(name) => Some(name),
+    };
+    let has_to_be_named = matches!(config, Wanted::Named(name) if name != DEFAULT);
+    for folder in own.into_iter().chain(USUAL) {
         let found = of_names(place, folder)?;
+        ensure!(
+            found.is_empty() || !has_to_be_named || own == Some(folder),
+            "{}: has no configuration `{}`: its tables are in no folder of one: leave data.parquet.config out",
+            root.display(),
+            own.unwrap_or_default()
+        );
         if !found.is_empty() {
             return Ok(found);
         }
     }
-    match &if config.is_none() { configurations(place)? } else { Vec::new() }[..] {
-        [] => Ok(BTreeMap::new()),
-        [only] => of_names(place, only),
-        several => bail!("{}", ambiguous(root, several)),
+    if let Wanted::Published(_) = config {
+        return Ok(BTreeMap::new());
+    }
+    match (own, &configurations(place)?[..]) {
+        (_, []) => Ok(BTreeMap::new()),
+        (None, [only]) => of_names(place, only),
+        (None, several) => bail!("{}", ambiguous(root, several)),
+        (Some(name), known) => {
+            bail!("{}: has no configuration `{name}`; known: {}", root.display(), known.join(", "))
+        }
     }
 }
 
@@ -227,7 +255,7 @@ fn check_whole(root: &Path, split: &str, tables: &[String]) -> Result<()> {
 }
 
 /// Returns the tables that a card names; `None` if there is no card, or if it names no tables.
-fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BTreeMap<String, Vec<String>>>> {
+fn of_card(place: &Place, card: &Path, config: Wanted) -> Result<Option<BTreeMap<String, Vec<String>>>> {
     if !card.is_file() {
         return Ok(None);
     }
@@ -236,18 +264,20 @@ fn of_card(place: &Place, card: &Path, config: Option<&str>) -> Result<Option<BT
     if configs.is_empty() {
         return Ok(None);
     }
+    let named = |name: &str| configs.iter().find(|one| one.name == name);
+    let only = || configs.first().filter(|_| configs.len() == 1);
     let chosen = match config {
-        Some(name) => configs.iter().find(|one| one.name == name).or(configs.iter().find(|_| configs.len() == 1)),
-        None => configs
-            .iter()
-            .find(|one| one.is_default || one.name == DEFAULT)
-            .or(configs.first().filter(|_| configs.len() == 1)),
+        Wanted::Named(name) => named(name),
+        Wanted::Published(name) => named(name).or_else(only),
+        Wanted::Only => configs.iter().find(|one| one.is_default || one.name == DEFAULT).or_else(only),
     };
     let Some(chosen) = chosen else {
         let names: Vec<&str> = configs.iter().map(|one| one.name.as_str()).collect();
         match config {
-            Some(name) => bail!("{}: has no configuration `{name}`; known: {}", card.display(), names.join(", ")),
-            None => bail!("{}", ambiguous(card, &names)),
+            Wanted::Named(name) | Wanted::Published(name) => {
+                bail!("{}: has no configuration `{name}`; known: {}", card.display(), names.join(", "))
+            }
+            Wanted::Only => bail!("{}", ambiguous(card, &names)),
         }
     };
     let mut found = BTreeMap::new();
@@ -305,7 +335,7 @@ mod tests {
         }
     }
 
-    fn found(files: &[&str], config: Option<&str>) -> Result<Vec<(String, usize)>> {
+    fn found(files: &[&str], config: Wanted) -> Result<Vec<(String, usize)>> {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), files);
         let splits = splits(root.path(), config)?.unwrap_or_default();
@@ -319,22 +349,47 @@ mod tests {
                 expected.iter().map(|(name, count)| (name.to_string(), *count)).collect();
             assert_eq!(found(files, config).unwrap(), expected, "{files:?}");
         };
-        is(&["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], None, &[("train", 2)]);
-        is(&["plain_text/test-00000-of-00001.parquet"], Some("plain_text"), &[("test", 1)]);
-        is(&["data/valid-00000-of-00001-70d52db3c749a935.parquet"], None, &[("valid", 1)]);
-        is(&["mnli/validation_matched-00000-of-00001.parquet"], Some("mnli"), &[("validation_matched", 1)]);
-        is(&["default/train/0000.parquet", "default/train/0001.parquet"], None, &[("train", 2)]);
-        is(&["train.parquet", "test.parquet", "notes.txt"], None, &[("test", 1), ("train", 1)]);
-        is(&["train/a.jpg", "data/labels.csv"], None, &[]);
-        is(&["plain_text/test-00000-of-00001.parquet", "images/a.jpg"], None, &[("test", 1)]);
-        is(&["plain_text/test-00000-of-00001.parquet"], Some("other"), &[]);
-        let several = found(&["small/test.parquet", "large/test.parquet"], None).unwrap_err().to_string();
+        is(&["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], Wanted::Only, &[("train", 2)]);
+        is(&["plain_text/test-00000-of-00001.parquet"], Wanted::Published("plain_text"), &[("test", 1)]);
+        is(&["data/valid-00000-of-00001-70d52db3c749a935.parquet"], Wanted::Only, &[("valid", 1)]);
+        is(&["mnli/validation_matched-00000-of-00001.parquet"], Wanted::Named("mnli"), &[("validation_matched", 1)]);
+        is(&["default/train/0000.parquet", "default/train/0001.parquet"], Wanted::Only, &[("train", 2)]);
+        is(&["train.parquet", "test.parquet", "notes.txt"], Wanted::Only, &[("test", 1), ("train", 1)]);
+        is(&["train/a.jpg", "data/labels.csv"], Wanted::Only, &[]);
+        is(&["plain_text/test-00000-of-00001.parquet", "images/a.jpg"], Wanted::Only, &[("test", 1)]);
+        is(&["plain_text/test-00000-of-00001.parquet"], Wanted::Published("other"), &[]);
+        let several = found(&["small/test.parquet", "large/test.parquet"], Wanted::Only).unwrap_err().to_string();
         assert!(several.ends_with("set config in [data.parquet] to one of large, small"), "{several}");
     }
 
     #[test]
+    fn a_configuration_that_is_not_there_is_no_other_one() {
+        let error = |files: &[&str]| found(files, Wanted::Named("mine")).unwrap_err().to_string();
+        let none = error(&["data/train-00000-of-00001.parquet"]);
+        assert!(
+            none.ends_with(
+                "has no configuration `mine`: its tables are in no folder of one: leave data.parquet.config out"
+            ),
+            "{none}"
+        );
+        assert!(error(&["small/test.parquet"]).ends_with("has no configuration `mine`; known: small"));
+        assert_eq!(
+            found(&["mine/test.parquet", "test.parquet"], Wanted::Named("mine")).unwrap(),
+            [("test".to_string(), 1)]
+        );
+        assert_eq!(found(&["data/test.parquet"], Wanted::Named("default")).unwrap(), [("test".to_string(), 1)]);
+        assert!(found(&["labels.csv"], Wanted::Named("mine")).unwrap().is_empty());
+        let root = tempfile::tempdir().unwrap();
+        touch(root.path(), &["data/train.parquet"]);
+        let card = "---\nconfigs:\n- config_name: full\n  data_files:\n  - split: train\n    path: data/train*\n---\n";
+        std::fs::write(root.path().join("README.md"), card).unwrap();
+        let error = splits(root.path(), Wanted::Named("mine")).unwrap_err().to_string();
+        assert!(error.ends_with("README.md: has no configuration `mine`; known: full"), "{error}");
+    }
+
+    #[test]
     fn a_missing_or_second_table_is_named() {
-        let error = |files: &[&str]| found(files, None).unwrap_err().to_string();
+        let error = |files: &[&str]| found(files, Wanted::Only).unwrap_err().to_string();
         let missing = error(&["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"]);
         assert!(
             missing.ends_with(
@@ -362,7 +417,7 @@ mod tests {
             &["small/train.parquet", "small/tr.txt", "small/a.parquet", "small/b.parquet", "big/u/v/x-1.parquet"],
         );
         std::fs::write(root.path().join("README.md"), CARD).unwrap();
-        let counts = |config| -> Vec<(String, usize)> {
+        let counts = |config: Wanted| -> Vec<(String, usize)> {
             splits(root.path(), config)
                 .unwrap()
                 .unwrap()
@@ -370,9 +425,9 @@ mod tests {
                 .map(|(split, tables)| (split, tables.len()))
                 .collect()
         };
-        assert_eq!(counts(Some("small")), [("test".to_string(), 2), ("train".to_string(), 1)]);
-        assert_eq!(counts(None), [("train".to_string(), 1)]);
-        let error = splits(root.path(), Some("large")).unwrap_err().to_string();
+        assert_eq!(counts(Wanted::Named("small")), [("test".to_string(), 2), ("train".to_string(), 1)]);
+        assert_eq!(counts(Wanted::Only), [("train".to_string(), 1)]);
+        let error = splits(root.path(), Wanted::Published("large")).unwrap_err().to_string();
         assert!(error.ends_with("README.md: has no configuration `large`; known: small, big"), "{error}");
     }
 

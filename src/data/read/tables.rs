@@ -1,6 +1,6 @@
 //! Splits read from tables in Parquet: images that become a [`Listing`], lines of texts, labels by name or number, groups.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::image_files::{ImageFiles, Listing, some};
-use super::splits::splits;
+use super::known::Known;
+use super::splits::{Wanted, splits};
 use crate::data::lines::{Line, read_lines};
 use crate::data::stored::{Member, Members};
 use crate::data::table::{Kind, Rows, Table};
-use crate::data::{Groups, Hub, Inputs, Request, Resize, Split, SplitName, Subset};
+use crate::data::{Hub, Inputs, Request, Resize, Split, SplitName, Subset};
 use crate::hub::data_folder;
 use crate::schema::Choice;
 
@@ -24,6 +25,8 @@ pub struct Tables(Vec<Table>);
 pub enum Numbers<'a> {
     /// The classes that the footer names, which must be these.
     Named(&'a [String]),
+    /// The same, where the footer spells some otherwise: as it does, and as the classes are called.
+    Respelled(&'a [String], &'static [(&'static str, &'static str)]),
     /// Classes whose names are others in the footer; their order is the same.
     Ordered(&'a [String]),
 }
@@ -36,7 +39,7 @@ pub struct PackedSplit<'a> {
     pub root: &'a Path,
     pub split: SplitName,
     pub subset: Option<Subset>,
-    pub classes: &'a [String],
+    pub classes: Numbers<'a>,
     /// The number of pixels per side of every image.
     pub side: usize,
 }
@@ -48,7 +51,7 @@ impl Hub {
     /// Fails if a table is missing or damaged, or if there are tables and none of this split.
     pub fn open(&self, root: &Path, split: SplitName) -> Result<Option<Tables>> {
         let name = self.splits.iter().find(|(known, _)| *known == split).map_or(split.word(), |(_, name)| name);
-        Tables::open(root, Some(self.config), name)
+        Tables::open(root, Wanted::Published(self.config), name)
     }
 
     /// Returns the images of a split with their labels; `None` if the folder is not in this form.
@@ -71,7 +74,7 @@ impl Hub {
         PackedSplit { key, root, split, subset, classes, side }: PackedSplit,
         request: &Request,
     ) -> Result<Option<Split>> {
-        let Some(listing) = self.listing(root, split, Numbers::Named(classes))? else { return Ok(None) };
+        let Some(listing) = self.listing(root, split, classes)? else { return Ok(None) };
         let files = ImageFiles::whole(key, Resize::None).with_subset(subset);
         let whole = Request { memory_bytes: usize::MAX, cache: None, ..*request };
         let found = files.load(listing, (split, split.word()), &whole)?;
@@ -100,7 +103,7 @@ pub struct Columns<'a> {
 /// # Errors
 /// Fails if tables or lines cannot be read.
 pub fn lines(root: &Path, columns: Columns, file: &Path) -> Result<Vec<Line>> {
-    match Tables::open(root, Some(columns.config), columns.split)? {
+    match Tables::open(root, Wanted::Published(columns.config), columns.split)? {
         Some(tables) => tables.lines(columns.names),
         None => read_lines(file),
     }
@@ -111,7 +114,7 @@ impl Tables {
     ///
     /// # Errors
     /// Fails if a table is missing or damaged, or if there are tables and none of this split.
-    pub fn open(root: &Path, config: Option<&str>, name: &str) -> Result<Option<Tables>> {
+    pub fn open(root: &Path, config: Wanted, name: &str) -> Result<Option<Tables>> {
         let Some(mut found) = splits(root, config)? else { return Ok(None) };
         let known = || found.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let wrong = || format!("{}: has no table of the split `{name}`; its splits: {}", root.display(), known());
@@ -182,12 +185,14 @@ impl Tables {
     pub fn labels(&self, column: &str, numbers: Numbers) -> Result<Vec<u32>> {
         let (classes, names) = match numbers {
             Numbers::Named(classes) => (classes, self.names(column)?),
+            Numbers::Respelled(classes, spellings) => {
+                (classes, self.names(column)?.map(|names| respelled(names, spellings)))
+            }
             Numbers::Ordered(classes) => (classes, None),
         };
-        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
+        let known = Known::new(classes);
         if let Some(names) = &names {
-            let (found, wanted): (BTreeSet<&str>, BTreeSet<&str>) =
-                (names.iter().map(String::as_str).collect(), place.keys().copied().collect());
+            let [found, wanted] = [&names[..], classes].map(|names| names.iter().collect::<BTreeSet<_>>());
             ensure!(
                 found == wanted,
                 "{}: its footer names other classes in `{column}` ({}) than the set has ({}): name the root of this set",
@@ -196,21 +201,21 @@ impl Tables {
                 some(classes)
             );
         }
+        let class = |value: &Value, text: &str| match (&names, value, numbers) {
+            (Some(names), Value::String(_), _) => known.named(text).or_else(|| known.named(at_place(names, text)?)),
+            (Some(names), ..) => known.named(at_place(names, text)?),
+            (None, Value::String(_), _) | (None, _, Numbers::Named(_) | Numbers::Respelled(..)) => known.of(text),
+            (None, _, Numbers::Ordered(_)) => known.placed(text),
+        };
         let label = |line: &Line| {
-            let text = match line.find(column) {
-                None => None,
-                Some(Value::Bool(bit)) => Some(u8::from(*bit).to_string()),
-                Some(_) => Some(line.text(column)?),
+            let value = line.get(column)?;
+            let text = match value {
+                Value::Bool(bit) => u8::from(*bit).to_string(),
+                _ => line.text(column)?,
             };
-            let text = text.with_context(|| format!("{line}: has no `{column}`, which is null: leave the row out"))?;
-            let named = |number: u32| match &names {
-                Some(names) => names.get(number as usize).and_then(|name| place.get(name.as_str()).copied()),
-                None => Some(number).filter(|number| (*number as usize) < classes.len()),
-            };
-            let by_name =
-                place.get(text.as_str()).copied().filter(|_| matches!(line.find(column), Some(Value::String(_))));
-            by_name.or_else(|| text.parse().ok().and_then(named)).with_context(|| {
-                format!("{line}: `{column}` is {text}, which is none of the {} classes", classes.len())
+            class(value, &text).with_context(|| {
+                let nor = if names.is_none() { known.nor() } else { String::new() };
+                format!("{line}: `{column}` is {text}, which is none of the {} classes{nor}", classes.len())
             })
         };
         self.lines(&[column])?.iter().map(label).collect()
@@ -224,8 +229,8 @@ impl Tables {
         let names = self.names(column)?;
         let word = |line: &Line| {
             let text = line.text(column)?;
-            let name = text.parse().ok().and_then(|at: usize| names.as_ref()?.get(at).cloned());
-            Ok(name.unwrap_or(text))
+            let name = names.as_ref().and_then(|names| at_place(names, &text));
+            Ok(name.cloned().unwrap_or(text))
         };
         self.lines(&[column])?.iter().map(word).collect()
     }
@@ -250,14 +255,16 @@ impl Tables {
     }
 }
 
-/// Returns groups with the sorted names of what each image belongs to.
-pub fn groups(of: &[String]) -> Groups {
-    let names: BTreeSet<&str> = of.iter().map(String::as_str).collect();
-    let place: BTreeMap<&str, u32> = names.iter().copied().zip(0..).collect();
-    Groups {
-        names: names.iter().map(|name| name.to_string()).collect(),
-        of: of.iter().map(|name| place[name.as_str()]).collect(),
-    }
+/// Returns the name at the place that a label writes.
+fn at_place<'a>(names: &'a [String], label: &str) -> Option<&'a String> {
+    names.get(label.parse::<usize>().ok()?)
+}
+
+/// Returns the names of a footer with those of the set in place of other spellings.
+fn respelled(names: Vec<String>, spellings: &[(&str, &str)]) -> Vec<String> {
+    let own =
+        |name: String| spellings.iter().find(|(there, _)| *there == name).map_or(name, |(_, here)| here.to_string());
+    names.into_iter().map(own).collect()
 }
 
 #[cfg(test)]

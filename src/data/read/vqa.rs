@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::tables::Tables;
 use crate::base::files::read_file;
 use crate::data::lines::Line;
+use crate::data::read::class_folders::repeated;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::subset::chosen;
 use crate::data::{Answers, Hub, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
@@ -110,6 +111,9 @@ impl Vqa {
         }
         if self.labels.as_ref().is_some_and(|labels| labels.len() < 2) {
             reader.problem("labels", "must be two answers or more");
+        }
+        if self.labels.as_ref().is_some_and(|labels| repeated(labels).is_some()) {
+            reader.problem("labels", "must be different answers");
         }
         if self.resize == Resize::None {
             reader.problem("resize", "the images of COCO differ in size: choose another word");

@@ -2,7 +2,7 @@
 //! in `metadata.csv`. Centers 0, 3 and 4 are for training, center 1 (or held-out patches of the training centers,
 //! `id_val`) for validation, and center 2 for testing. See <https://wilds.stanford.edu/datasets/#camelyon17>.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +13,7 @@ use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::splits::splits;
+use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Hub, Published, Request, Resize, Split, SplitName};
@@ -99,7 +99,7 @@ impl Dataset for Camelyon17 {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        if let Some(found) = splits(&self.root, Some(ENTRY.hub()?.config))? {
+        if let Some(found) = splits(&self.root, Wanted::Published(ENTRY.hub()?.config))? {
             let there = |(_, name): &(SplitName, &str)| found.contains_key(*name);
             return Ok(PARTS.into_iter().filter(there).map(|(split, _)| split).collect());
         }
@@ -127,7 +127,8 @@ impl Dataset for Camelyon17 {
             let other = if split == SplitName::Val && self.val == Validation::Val { other } else { "" };
             bail!("{}: no patch of the split `{split}`{other}", self.folder().join(&self.metadata).display());
         }
-        let groups = grouped(self.group_by.word(), &patches.iter().map(|patch| patch.group).collect::<Vec<_>>());
+        let groups = Groups::of(&patches.iter().map(|patch| patch.group).collect::<Vec<_>>());
+        let groups = groups.called(self.group_by.word());
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
         self.files.load(
@@ -174,7 +175,8 @@ impl Camelyon17 {
             numbers.push(number.with_context(|| format!("{}: {by} = {slide} is no number", self.root.display()))?);
         }
         listing.select(&kept);
-        listing.groups = Some(grouped(by, &kept.iter().map(|at| numbers[*at as usize]).collect::<Vec<_>>()));
+        let of: Vec<u32> = kept.iter().map(|at| numbers[*at as usize]).collect();
+        listing.groups = Some(Groups::of(&of).called(by));
         Ok(Some(listing))
     }
 
@@ -186,7 +188,7 @@ impl Camelyon17 {
             let [patient, node, x, y, tumor, slide, center, part] =
                 <[usize; 8]>::try_from(columns.as_slice())?.map(|column| &row[column]);
             let (label, slide, center) =
-                (number(at, "tumor", tumor)?, number(at, "slide", slide)?, number(at, "center", center)?);
+                (at.number("tumor", tumor)?, at.number("slide", slide)?, at.number("center", center)?);
             ensure!(label < 2, "{at}: tumor = {label}, but it is 0 or 1");
             Ok(Patch {
                 path: patch(&folder, (patient, node), (x, y)),
@@ -213,25 +215,11 @@ impl Camelyon17 {
     }
 }
 
-/// Returns the groups of patches by the numbers of their slides or centers.
-fn grouped(by: &str, of: &[u32]) -> Groups {
-    let numbers: BTreeSet<u32> = of.iter().copied().collect();
-    let place: BTreeMap<u32, u32> = numbers.iter().copied().zip(0..).collect();
-    Groups {
-        names: numbers.iter().map(|number| format!("{by} {number}")).collect(),
-        of: of.iter().map(|number| place[number]).collect(),
-    }
-}
-
 /// Returns the file of a patch.
 fn patch(folder: &Path, (patient, node): (&str, &str), (x, y): (&str, &str)) -> PathBuf {
     // A program that has read the patient as a number drops the leading zeros.
     let stem = format!("patient_{patient:0>3}_node_{node}");
     folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png"))
-}
-
-fn number(at: Place, column: &str, cell: &str) -> Result<u32> {
-    cell.parse().ok().with_context(|| format!("{at}: {column} = `{cell}`, but it is a whole number"))
 }
 
 impl SmallSet for Camelyon17 {

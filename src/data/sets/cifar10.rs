@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 
 use crate::data::read::cifar::{self, Layout};
-use crate::data::read::tables::PackedSplit;
+use crate::data::read::tables::{Numbers, PackedSplit};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -88,7 +88,7 @@ impl Dataset for Cifar10 {
         }
         let classes = CLASSES.map(String::from);
         let (root, subset) = (&*self.root, self.subset);
-        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: Numbers::Named(&classes), side: 32 };
         if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             ensure!(
                 self.batches.len() == 5,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::data::read::cifar::{self, Layout};
-use crate::data::read::tables::PackedSplit;
+use crate::data::read::tables::{Numbers, PackedSplit};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -39,6 +39,9 @@ pub static ENTRY: Entry = Entry {
 
 /// The folders of the binary and the Python version.
 const FOLDERS: [&str; 2] = ["cifar-100-binary", "cifar-100-python"];
+
+/// A class that the Hub's tables call otherwise.
+const SPELLINGS: [(&str, &str); 1] = [("cra", "crab")];
 
 words! {
     /// The kind of label that is used.
@@ -95,7 +98,8 @@ impl Dataset for Cifar100 {
             Labels::Coarse => ("coarse_label", COARSE.map(String::from).to_vec()),
         };
         let (root, subset) = (&*self.root, self.subset);
-        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: 32 };
+        let classes = Numbers::Respelled(&classes, &SPELLINGS);
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes, side: 32 };
         if let Some(split) = (Hub { label, ..*hub }).packed(asked, request)? {
             return Ok(split);
         }

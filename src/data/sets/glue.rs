@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use crate::data::lines::Line;
 use crate::data::numbers::number;
 use crate::data::read::json_lines::{Label, Pairs};
+use crate::data::read::splits::Wanted;
 use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
@@ -181,7 +182,7 @@ impl Glue {
     fn pairs(&self, split: SplitName) -> Result<Pairs> {
         let mut samples = Pairs::default();
         for file in self.files(split)? {
-            match Tables::open(&self.root, Some(self.task.word()), &hub_name(&file))? {
+            match Tables::open(&self.root, Wanted::Published(self.task.word()), &hub_name(&file))? {
                 Some(tables) => self.add_rows(&tables, &mut samples)?,
                 None => self.add(&file, &mut samples)?,
             }

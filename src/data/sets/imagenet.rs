@@ -10,7 +10,7 @@ use image::ImageFormat;
 use crate::base::files::put;
 use crate::data::read::class_folders::{folders, is_image, read_classes, scan};
 use crate::data::read::image_files::ImageFiles;
-use crate::data::read::splits::splits;
+use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::Numbers;
 use crate::data::read::wordnet;
 use crate::data::small::{Pictures, Sizes, SmallSet};
@@ -114,7 +114,7 @@ impl ImageNet {
         if let Some(file) = &self.ground_truth {
             return ground_truth::wnids(&self.root.join(file));
         }
-        if !val.is_dir() && splits(&self.root, Some(ENTRY.hub()?.config))?.is_some() {
+        if !val.is_dir() && splits(&self.root, Wanted::Published(ENTRY.hub()?.config))?.is_some() {
             return Ok(wordnet::all());
         }
         ensure!(

@@ -4,16 +4,15 @@
 //!
 //! WILDS reports the accuracy and the macro F1 over the species that the test images show (column `f1_macro_shown`).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
-use crate::data::read::columns::{Columns, Place};
+use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
@@ -113,16 +112,16 @@ impl IWildCam {
             if of != part {
                 continue;
             }
-            let label = number(at, "y", y)?;
+            let label = at.number("y", y)?;
             ensure!((label as usize) < SPECIES, "{at}: y = {label}, but it is below {SPECIES}");
             listing.paths.push(folder.join(IMAGES).join(file));
             listing.labels.push(label);
-            traps.push(number(at, "location_remapped", trap)?);
+            traps.push(at.number("location_remapped", trap)?);
         }
         if listing.paths.is_empty() {
             bail!("{}: no photo of the part `{part}`", folder.join(METADATA).display());
         }
-        listing.groups = Some(grouped(&traps));
+        listing.groups = Some(Groups::of(&traps).called("location"));
         Ok(listing)
     }
 }
@@ -161,20 +160,6 @@ impl Dataset for IWildCam {
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         self.files.load(self.listing(split)?, (split, split.word()), request)
     }
-}
-
-/// Returns the groups of photos by the numbers of their traps.
-fn grouped(traps: &[u32]) -> Groups {
-    let mut place: BTreeMap<u32, u32> = traps.iter().map(|trap| (*trap, 0)).collect();
-    place.values_mut().zip(0..).for_each(|(at, next)| *at = next);
-    Groups {
-        names: place.keys().map(|trap| format!("location {trap}")).collect(),
-        of: traps.iter().map(|trap| place[trap]).collect(),
-    }
-}
-
-fn number(at: Place, column: &str, cell: &str) -> Result<u32> {
-    cell.parse().ok().with_context(|| format!("{at}: {column} = `{cell}`, but it is a whole number"))
 }
 
 impl SmallSet for IWildCam {

@@ -9,7 +9,9 @@ use serde_json::json;
 
 use crate::base::files::is_there;
 use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::read::class_folders::repeated;
 use crate::data::read::json_lines::{Label, Pairs};
+use crate::data::read::known::Known;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
 use crate::hub::originals::Originals;
@@ -64,6 +66,7 @@ impl Jsonl {
                 "is required: the label words, such as [\"no\", \"yes\"], or in their place target, the key of a number",
             ),
             (Some(labels), None) if labels.len() < 2 => reader.problem("labels", "must be two words or more"),
+            (Some(labels), None) if repeated(labels).is_some() => reader.problem("labels", "must be different words"),
             _ => {}
         }
     }
@@ -90,25 +93,23 @@ impl Jsonl {
     }
 
     /// Returns the class or the number of a line.
-    fn learnt(&self, line: &Line) -> Result<Label> {
+    fn learnt(&self, line: &Line, known: &Known) -> Result<Label> {
         if let Some(key) = &self.target {
             return line.number(key).map(Label::Number);
         }
         let label = line.text(&self.label_key)?;
-        let number = || label.parse().ok().filter(|number: &usize| *number < self.words().len());
-        let class = self.words().iter().position(|word| *word == label).or_else(number);
-        let class = class.with_context(|| {
-            format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels, nor its number", self.label_key)
+        let class = known.of(&label).with_context(|| {
+            format!("{line}: `{}` is `{label}`, which is no word of data.jsonl.labels{}", self.label_key, known.nor())
         })?;
-        Ok(Label::Class(class as u32))
+        Ok(Label::Class(class))
     }
 
     /// Reads the texts of a split.
     fn read_pairs(&self, split: SplitName) -> Result<Pairs> {
         let (template, second) = (self.template()?, self.second_template()?);
-        let mut samples = Pairs::default();
+        let (mut samples, known) = (Pairs::default(), Known::new(self.words()));
         for line in read_lines(&self.path(split))? {
-            let label = self.learnt(&line)?;
+            let label = self.learnt(&line, &known)?;
             let second = second.as_ref().map(|template| template.fill(&line)).transpose()?;
             samples.push(&template.fill(&line)?, second.as_deref(), label);
         }
@@ -283,7 +284,11 @@ mod tests {
             ("{\"text\": \"a\", \"score\": \"good\"}", "train.jsonl:1: `score` is `good`, which is no number"),
             ("{\"text\": \"a\", \"score\": \"NaN\"}", "`score` is NaN: a number must be finite"),
             ("{\"text\": \"a\", \"score\": 1e300}", "must be finite and below 3.4e38"),
-            ("{\"text\": \"a\", \"score\": null}", "train.jsonl:1: has no key `score`"),
+            (
+                "{\"text\": \"a\", \"score\": null}",
+                "train.jsonl:1: `score` is null, which a NaN of a table is, too: give it",
+            ),
+            ("{\"text\": \"a\"}", "train.jsonl:1: has no key `score`; its keys: text"),
             ("{\"text\": \"a\", \"score\": [1]}", "`score` is [1], which is no number: correct it"),
             ("{\"text\": \"a\", \"score\": NaN}", "train.jsonl:1: no JSON (which has no NaN)"),
         ] {
@@ -294,6 +299,22 @@ mod tests {
         let both = mistakes(&ENTRY, &format!("{LABELS}\nprompt = \"{{text}}\"\ntarget = \"score\""));
         assert!(both.contains("means nothing beside target"), "{both}");
         assert!(mistakes(&ENTRY, "prompt = \"{text}\"").contains("the label words"), "one of them is required");
+    }
+
+    /// The stars of reviews; the file begins with a byte order mark, which some programs put there.
+    #[test]
+    fn words_that_are_numbers_are_no_places() {
+        let place = tempfile::tempdir().unwrap();
+        let lines = ["1", "\"3\"", "2"].map(|label| format!("{{\"text\": \"a\", \"label\": {label}}}\n"));
+        write(place.path(), "train.jsonl", &format!("\u{feff}{}", lines.concat()));
+        let stars = set(&ENTRY, place.path(), "prompt = \"{text}\"\nlabels = [\"1\", \"2\", \"3\"]");
+        assert_eq!(load(&*stars, SplitName::Train).unwrap().labels, [0, 2, 1]);
+        write(place.path(), "test.jsonl", &lines[0].replace(": 1", ": 0"));
+        let text = error(&*stars, SplitName::Test);
+        assert!(
+            text.contains("`label` is `0`, which is no word of data.jsonl.labels, whose names are numbers"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -328,6 +349,7 @@ mod tests {
             (format!("{LABELS}\nprompt = \"{{}}\""), "has a `{` without its pair"),
             (format!("{LABELS}\nprompt = \"plain\""), "names no key"),
             ("labels = [\"one\"]\nprompt = \"{a}\"".to_string(), "must be two words or more"),
+            ("labels = [\"one\", \"one\"]\nprompt = \"{a}\"".to_string(), "must be different words"),
         ] {
             let found = mistakes(&ENTRY, &extra);
             assert!(found.contains(rule), "{extra}: {found}");

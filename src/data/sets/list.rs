@@ -1,5 +1,5 @@
 //! Any images listed in a CSV file. Each row holds the path and the label of one image, and optionally its split and
-//! group. Labels are class names, or whole numbers that are positions in `classes`; with `columns.target`, a number is learnt in place
+//! group. Labels are class names, or whole numbers that are positions in `classes` ([`Known`]); with `columns.target`, a number is learnt in place
 //! of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use crate::data::numbers::number;
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::columns::Columns;
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::known::Known;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -129,7 +130,8 @@ impl Dataset for List {
             self.columns.split.as_deref().unwrap_or(SPLIT)
         );
         ensure!(!kept.is_empty(), "{}: no image of the split `{split}`", at.display());
-        let groups = rows.groups.as_ref().map(|of| groups(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
+        let groups =
+            rows.groups.as_ref().map(|of| Groups::of(&kept.iter().map(|&i| of[i].as_str()).collect::<Vec<_>>()));
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
         let numbers = self.has_numbers().then(|| kept.iter().map(|&i| rows.numbers[i]).collect());
         let labels = if numbers.is_some() { vec![0; kept.len()] } else { self.labels(&rows, &kept)? };
@@ -151,20 +153,15 @@ impl List {
     /// Returns the classes of the rows `kept`.
     fn labels(&self, rows: &Rows, kept: &[usize]) -> Result<Vec<u32>> {
         let classes = self.classes.clone().unwrap_or_else(|| classes(&rows.labels));
-        let place: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
-        // Either all labels are names or all are positions, so that a number is never a name in one row and a position
-        // in another.
-        let named = rows.labels.iter().any(|label| place.contains_key(label.as_str()));
+        let known = Known::new(&classes);
         let label = |&i: &usize| {
             let text = rows.labels[i].as_str();
-            let number = text.parse().ok().filter(|&number: &u32| !named && (number as usize) < classes.len());
-            place.get(text).copied().or(number).with_context(|| {
+            known.of(text).with_context(|| {
                 format!(
-                    "{}: `{}` is of the class `{text}`, which is not one of data.list.classes, nor a number below \
-                 {}",
+                    "{}: `{}` is of the class `{text}`, which is not one of data.list.classes{}",
                     self.root.join(&self.list).display(),
                     rows.paths[i].display(),
-                    classes.len()
+                    known.nor()
                 )
             })
         };
@@ -176,7 +173,7 @@ impl List {
         // A column that the config names must exist.
         let optional = |given: &Option<String>, usual: &str| match given {
             Some(name) => table.place(name).map(Some),
-            None => Ok(table.find(usual)),
+            None => table.find(usual),
         };
         let learnt = self.columns.target.as_ref().unwrap_or(&self.columns.label);
         let (path, label) = (table.place(&self.columns.path)?, table.place(learnt)?);
@@ -225,15 +222,6 @@ pub(super) fn classes(labels: &[String]) -> Vec<String> {
     match highest.collect::<Option<BTreeSet<u32>>>().and_then(|numbers| numbers.last().copied()) {
         Some(last) => (0..=last).map(|class| class.to_string()).collect(),
         None => labels.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
-    }
-}
-
-fn groups(of: &[&str]) -> Groups {
-    let names: BTreeSet<&str> = of.iter().copied().collect();
-    let place: BTreeMap<&str, u32> = names.iter().copied().zip(0..).collect();
-    Groups {
-        names: names.iter().map(|name| name.to_string()).collect(),
-        of: of.iter().map(|name| place[name]).collect(),
     }
 }
 
@@ -344,6 +332,8 @@ mod tests {
                 .contains("is listed twice (train, test)")
         );
         assert!(refused("path,label,split\nimg/0.png,a,train\n").contains("no image of the split `test`"));
+        let twice = refused("path,label,split,label\nimg/0.png,a,test,b\n");
+        assert!(twice.contains("list.csv: has several columns `label`: rename all but one"), "{twice}");
         assert!(mistakes(&ENTRY, "classes = [\"a\", \"a\"]").contains("`a` comes twice"));
         assert!(mistakes(&ENTRY, "columns = { file = \"x\" }").contains("columns.file"));
     }

@@ -11,12 +11,12 @@ use crate::data::lines::Line;
 use crate::data::read::class_folders::{self, Draw, TestPart, draw, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::json_lines::{Label, Pairs};
-use crate::data::read::splits::splits;
-use crate::data::read::tables::{Numbers, Tables, groups};
+use crate::data::read::splits::{Wanted, splits};
+use crate::data::read::tables::{Numbers, Tables};
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
 use crate::data::subset::kept;
 use crate::data::table::{Column, write};
-use crate::data::{Dataset, Entry, Medium, Request, Resize, Split, SplitName};
+use crate::data::{Dataset, Entry, Groups, Medium, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
 use crate::schema::{Choice, Reader, settings};
@@ -98,8 +98,12 @@ impl Parquet {
         }
     }
 
+    fn wanted(&self) -> Wanted<'_> {
+        self.config.as_deref().map_or(Wanted::Only, Wanted::Named)
+    }
+
     fn open(&self, name: &str) -> Result<Tables> {
-        let tables = Tables::open(&self.root, self.config.as_deref(), name)?;
+        let tables = Tables::open(&self.root, self.wanted(), name)?;
         tables.with_context(|| {
             format!("{}: has no table (.parquet): what bella reads: {}", self.root.display(), ENTRY.fetch)
         })
@@ -187,7 +191,7 @@ impl Dataset for Parquet {
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
-        let Some(found) = splits(&self.root, self.config.as_deref())? else {
+        let Some(found) = splits(&self.root, self.wanted())? else {
             return self.open(&self.train).map(|_| Vec::new());
         };
         // A table of validation samples that are tested on is not validated on, too.
@@ -219,7 +223,7 @@ impl Dataset for Parquet {
         let tables = self.open(self.part(split).0)?;
         let (labels, numbers) = self.learnt(&tables)?;
         let of = self.group.as_ref().map(|column| tables.words(column)).transpose()?;
-        let groups = of.map(|of| groups(&of));
+        let groups = of.map(|of| Groups::of(&of));
         let drawn = self.drawn(&tables, &labels, split);
         let Some(column) = &self.text else {
             let column = self.image.as_deref().unwrap_or_default();

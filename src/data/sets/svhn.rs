@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::data::read::mat::{self, Array, Value, row_major};
-use crate::data::read::tables::PackedSplit;
+use crate::data::read::tables::{Numbers, PackedSplit};
 use crate::data::small::{Sizes, SmallSet, planar};
 use crate::data::subset::kept;
 use crate::data::{Dataset, Entry, Hub, Inputs, Packed, Published, Request, Split, SplitName, Subset};
@@ -73,7 +73,7 @@ impl Dataset for Svhn {
             bail!("svhn has no split `val`; set data.svhn.validation, say to 0.2");
         }
         let (classes, root, subset) = (self.classes()?, &*self.root, self.subset);
-        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: &classes, side: SIDE };
+        let asked = PackedSplit { key: ENTRY.key, root, split, subset, classes: Numbers::Named(&classes), side: SIDE };
         if let Some(split) = ENTRY.hub()?.packed(asked, request)? {
             return Ok(split);
         }

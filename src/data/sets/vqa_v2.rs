@@ -142,6 +142,7 @@ mod tests {
             (vec!["cat".into(), "yes".into()], Published::default())
         );
         assert!(mistakes(&ENTRY, "labels = [\"yes\"]").contains("must be two answers or more"));
+        assert!(mistakes(&ENTRY, "labels = [\"yes\", \"yes\"]").contains("must be different answers"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::base::files::put;
 use crate::base::files::{is_there, read_text};
 use crate::data::read::class_folders::{self, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
+use crate::data::read::known::Known;
 use crate::data::read::shards::{self, Label, Sample};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::stored::{Member, Members};
@@ -128,11 +129,12 @@ impl WebDataset {
     }
 
     /// Returns the label of a sample.
-    fn label_of(&self, sample: &Sample, classes: &[String]) -> Result<u32> {
+    fn label_of(&self, sample: &Sample, known: &Known) -> Result<u32> {
         let at = sample.path.with_extension(&self.label);
-        let rule = || format!("must be a number from 0 to {}, or the name of a class", classes.len().saturating_sub(1));
-        let text = match &sample.label {
-            Label::Text(text) => text.clone(),
+        let rule = || format!("must be a number from 0 to {}, or the name of a class", known.count().saturating_sub(1));
+        let (text, label) = match &sample.label {
+            Label::Place(text) => (text, known.placed(text)),
+            Label::Text(text) => (text, known.of(text)),
             Label::Missing => bail!(
                 "{}: has no member .{}: give it one, or set data.webdataset.label to the ending of labels",
                 sample.path.display(),
@@ -140,11 +142,7 @@ impl WebDataset {
             ),
             Label::Null => bail!("{}: `{}` is null: it {}", at.display(), self.label_key, rule()),
         };
-        let number = || text.parse().ok().filter(|number: &usize| *number < classes.len());
-        let label = classes.iter().position(|class| *class == text).or_else(number);
-        label
-            .map(|label| label as u32)
-            .with_context(|| format!("{}: the label is `{text}`: it {}", at.display(), rule()))
+        label.with_context(|| format!("{}: the label is `{text}`: it {}", at.display(), rule()))
     }
 }
 
@@ -237,10 +235,10 @@ impl Dataset for WebDataset {
         let endings = shards::Endings { images: &self.images, label: &self.label, label_key: &self.label_key };
         let read: Vec<Vec<Sample>> =
             archives.par_iter().map(|archive| shards::samples(archive, &endings)).collect::<Result<_>>()?;
-        let (mut listing, mut of) = (Listing::default(), Vec::new());
+        let (mut listing, mut of, known) = (Listing::default(), Vec::new(), Known::new(&classes));
         for (archive, samples) in (0u32..).zip(read) {
             for sample in samples {
-                listing.labels.push(self.label_of(&sample, &classes)?);
+                listing.labels.push(self.label_of(&sample, &known)?);
                 of.push(Member { archive, at: sample.at, size: sample.size });
                 listing.paths.push(sample.path);
             }

@@ -19,6 +19,7 @@ const KEPT: usize = 32;
 /// The images of a column in several tables.
 pub struct Rows {
     tables: Vec<Mutex<Opened>>,
+    column: String,
 }
 
 /// A column of images that is being read.
@@ -56,7 +57,12 @@ impl Rows {
             let leaf = table.leaf(column)?;
             Ok(Mutex::new(Opened { table, leaf, cursors: VecDeque::new(), blocks: VecDeque::new() }))
         };
-        Ok(Rows { tables: tables.into_iter().map(open).collect::<Result<_>>()? })
+        Ok(Rows { tables: tables.into_iter().map(open).collect::<Result<_>>()?, column: column.to_string() })
+    }
+
+    /// Returns the name of the column.
+    pub fn column(&self) -> &str {
+        &self.column
     }
 
     /// Returns the file of an image.

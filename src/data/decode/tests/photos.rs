@@ -64,3 +64,69 @@ fn photos_are_turned_as_pillow_turns_them() {
         }
     }
 }
+
+/// A photo whose orientation XMP alone states is turned as Pillow 13.0.0 turns it; where EXIF states one, that counts.
+#[test]
+fn orientations_of_xmp_count_where_exif_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for (xmp, exif, is_tall) in [
+        ("<rdf:Description tiff:Orientation=\"6\"/>", None, true),
+        ("<tiff:Orientation>8</tiff:Orientation>", None, true),
+        ("<rdf:Description tiff:Orientation=\"6\"/>", Some(1), false),
+        ("<rdf:Description tiff:Orientation=\"9\"/>", None, false),
+        ("<rdf:Description/>", None, false),
+    ] {
+        let path = saved(folder.path(), "a.jpg", RgbImage::new(32, 16));
+        let bytes = std::fs::read(&path).unwrap();
+        let segment =
+            |content: Vec<u8>| [&[0xff, 0xe1][..], &(content.len() as u16 + 2).to_be_bytes(), &content].concat();
+        let exif = exif.map_or(Vec::new(), |exif| segment([&b"Exif\0\0"[..], &self::exif(exif)].concat()));
+        let xmp = segment([b"http://ns.adobe.com/xap/1.0/\0", xmp.as_bytes()].concat());
+        std::fs::write(&path, [&bytes[..2], &exif, &xmp, &bytes[2..]].concat()).unwrap();
+        assert_eq!(rgb(&path, true).unwrap().width() == 16, is_tall);
+        assert_eq!(rgb(&path, false).unwrap().width(), 32);
+    }
+}
+
+/// Returns a gray TIFF of three columns and two rows, without compression, that states an orientation.
+fn tiff(orientation: u32) -> Vec<u8> {
+    const ENTRIES: [(u16, u16, u32); 9] = [
+        (256, 3, 3),
+        (257, 3, 2),
+        (258, 3, 8),
+        (259, 3, 1),
+        (262, 3, 1),
+        (273, 4, 134),
+        (277, 3, 1),
+        (278, 3, 2),
+        (279, 4, 6),
+    ];
+    let mut entries = ENTRIES.to_vec();
+    entries.insert(6, (274, 3, orientation));
+    let entry = |(tag, kind, value): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &kind.to_le_bytes(), &1u32.to_le_bytes(), &value.to_le_bytes()].concat()
+    };
+    let entries: Vec<u8> = entries.into_iter().flat_map(entry).collect();
+    [&b"II*\0\x08\0\0\0\x0a\0"[..], &entries, &[0; 4], &[0, 40, 80, 120, 160, 200]].concat()
+}
+
+/// Pillow turns TIFF files when it opens them. The grays are those of `Image.open(file).convert("L")`, Pillow 13.0.0.
+#[test]
+fn tiff_files_are_turned_whoever_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tif");
+    for (orientation, size, grays) in [
+        (1, (3, 2), [0, 40, 80, 120, 160, 200]),
+        (3, (3, 2), [200, 160, 120, 80, 40, 0]),
+        (6, (2, 3), [120, 0, 160, 40, 200, 80]),
+    ] {
+        std::fs::write(&path, tiff(orientation)).unwrap();
+        for turns in [false, true] {
+            let found = rgb(&path, turns).unwrap();
+            assert_eq!(found.dimensions(), size, "{orientation}");
+            assert_eq!(found.pixels().map(|pixel| pixel.0[0]).collect::<Vec<u8>>(), grays, "{orientation}");
+            let sized = Decode::new(Resize::None, turns, &request(), &path).unwrap();
+            assert_eq!((sized.width, sized.height), (size.0 as usize, size.1 as usize));
+        }
+    }
+}

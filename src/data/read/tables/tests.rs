@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::base::hash::hex;
+use crate::data::table::Column;
 use crate::data::testing::{REQUEST, fixture, mistakes, prompts, set};
 use crate::data::{Dataset, Fingerprint, entry};
 use sha2::{Digest, Sha256};
@@ -152,6 +153,48 @@ fn rows_pass_through_the_cache_of_decoded_images() {
     );
 }
 
+/// Whole numbers that are no places, such as the stars of reviews or codes, are the names of classes.
+#[test]
+fn numbers_that_are_names_are_no_places() {
+    let labels = |numbers: &[i64], extra: &str| {
+        let root = tempfile::tempdir().unwrap();
+        let texts = Column::Texts(vec!["a".into(); numbers.len()]);
+        let columns = [("text", texts), ("label", Column::Numbers(numbers.to_vec()))];
+        crate::data::table::write(&root.path().join("train.parquet"), &columns).unwrap();
+        let set = open("parquet", root.path(), &format!("text = \"text\"\n{extra}"));
+        (set.classes().unwrap(), set.load(SplitName::Train, &WHOLE).map(|split| split.labels))
+    };
+    let (classes, codes) = labels(&[1020, 1010, 1020], "");
+    assert_eq!((classes, codes.unwrap()), (vec!["1010".to_string(), "1020".into()], vec![1, 0, 1]));
+    let stars = "classes = [\"1\", \"2\", \"3\"]";
+    assert_eq!(labels(&[1, 3, 2], stars).1.unwrap(), [0, 2, 1]);
+    let error = labels(&[1, 0], stars).1.unwrap_err().to_string();
+    assert!(
+        error.contains("train.parquet:2: `label` is 0, which is none of the 3 classes, whose names are numbers"),
+        "{error}"
+    );
+    assert_eq!(labels(&[1, 0], "classes = [\"no\", \"yes\"]").1.unwrap(), [1, 0]);
+}
+
+/// A table may have images in several columns, whose rows are then the same.
+#[test]
+fn each_column_has_a_cache_of_its_own() {
+    let (root, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let images = |gray: u8| {
+        let mut bytes = std::io::Cursor::new(Vec::new());
+        image::RgbImage::from_pixel(8, 8, image::Rgb([gray; 3])).write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        Column::Images(vec![bytes.into_inner(); 2])
+    };
+    let columns = [("photo", images(10)), ("scan", images(200)), ("label", Column::Numbers(vec![0, 1]))];
+    crate::data::table::write(&root.path().join("train.parquet"), &columns).unwrap();
+    let first = |column: &str| {
+        let set = open("parquet", root.path(), &format!("image = \"{column}\""));
+        let split = set.load(SplitName::Train, &Request { cache: Some(cache.path()), ..REQUEST }).unwrap();
+        split.inputs.image(0).unwrap()[0]
+    };
+    assert_eq!(["photo", "scan", "photo"].map(first), [10, 200, 10]);
+}
+
 #[test]
 fn a_share_is_drawn_the_same_way_every_time() {
     let load = |split| {
@@ -199,7 +242,7 @@ fn what_is_missing_or_other_is_named() {
 #[test]
 fn a_footer_that_names_other_classes_is_refused_and_another_order_is_followed() {
     let classes = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<String>>();
-    let tables = || Tables::open(&hub("camelyon17"), None, "train").unwrap().unwrap();
+    let tables = || Tables::open(&hub("camelyon17"), Wanted::Only, "train").unwrap().unwrap();
     let swapped = tables().labels("label", Numbers::Named(&classes(&["tumor", "normal"]))).unwrap();
     assert_eq!(swapped, [1, 0, 1, 0]);
     let error = tables().labels("label", Numbers::Named(&classes(&["a", "b"]))).unwrap_err().to_string();

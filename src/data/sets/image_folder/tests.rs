@@ -130,6 +130,9 @@ fn folders_that_do_not_fit_are_refused() {
     assert!(error(&*set(root.path(), "test = \"tset\""), SplitName::Test).contains("tset: no such folder"));
     std::fs::create_dir(root.path().join("train/empty")).unwrap();
     assert!(error(&*set(root.path(), ""), SplitName::Train).contains("empty: no image in this class folder"));
+    damage(root.path(), "train/empty/1.HEIC");
+    let text = error(&*set(root.path(), ""), SplitName::Train);
+    assert!(text.contains("train/empty: 1 image is in a form that bella does not decode (.heic)"), "{text}");
     std::fs::create_dir(root.path().join("val")).unwrap();
     assert!(error(&*set(root.path(), ""), SplitName::Val).contains("val: no class folders in it"));
     assert!(error(&*set(&root.path().join("gone"), ""), SplitName::Test).contains("gone: no such folder"));

@@ -176,3 +176,45 @@ fn labels_may_be_texts() {
     let error = format!("{:#}", read("a photo of a cat").unwrap_err());
     assert!(error.contains("1.txt: the label is `a photo of a cat`: it must be a number from 0 to 1"), "{error}");
 }
+
+/// Only names that begin and end with two underlines are none of samples; endings are small letters or capitals, in archives and configs alike.
+#[test]
+fn names_and_endings_are_those_of_webdataset() {
+    let place = tempfile::tempdir().unwrap();
+    let (one, two) = (png(10), png(20));
+    let members: [(&str, &[u8]); 6] = [
+        ("__meta__.json", b"{}"),
+        ("__a.png", &one),
+        ("__a.cls", b"1"),
+        ("b/__b.PNG", &two),
+        ("b/__b.CLS", b"0"),
+        ("__c__.png", &one),
+    ];
+    put(&place.path().join("test/0.tar"), packed(members)).unwrap();
+    for keys in ["", "images = [\"PNG\"]\nlabel = \"CLS\""] {
+        let split =
+            load(&*set(&ENTRY, place.path(), &format!("classes = [\"a\", \"b\"]\n{keys}")), SplitName::Test).unwrap();
+        assert_eq!((grays(&split), &split.labels[..]), (vec![10, 20], &[1, 0][..]), "{keys}");
+    }
+}
+
+/// A number in `.cls` is a place, as packages read it, whatever classes are called; a text of JSON is a name.
+#[test]
+fn numbers_are_places_whatever_classes_are_called() {
+    let place = tempfile::tempdir().unwrap();
+    let image = png(10);
+    let labels = |ending: &str, words: [&str; 2]| {
+        let members = words.iter().enumerate().flat_map(|(at, word)| {
+            [(format!("{at}.png"), image.clone()), (format!("{at}.{ending}"), word.as_bytes().to_vec())]
+        });
+        let members: Vec<(String, Vec<u8>)> = members.collect();
+        let members = members.iter().map(|(name, content)| (name.as_str(), content.as_slice()));
+        put(&place.path().join("test/0.tar"), packed(members)).unwrap();
+        let keys = format!("classes = [\"1\", \"2\"]\nlabel = \"{ending}\"");
+        set(&ENTRY, place.path(), &keys).load(SplitName::Test, &REQUEST).map(|split| split.labels)
+    };
+    assert_eq!(labels("cls", ["0", "1"]).unwrap(), [0, 1]);
+    assert_eq!(labels("json", ["{\"label\": 1}", "{\"label\": \"1\"}"]).unwrap(), [1, 0]);
+    let error = format!("{:#}", labels("cls", ["1", "2"]).unwrap_err());
+    assert!(error.contains("1.cls: the label is `2`: it must be a number from 0 to 1"), "{error}");
+}
