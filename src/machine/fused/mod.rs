@@ -177,8 +177,11 @@ mod tests {
             let [inputs, outputs] = if number == 4 { [144, 128] } else { [37, 21] };
             let of = |kind: Kind| {
                 tch::manual_seed(7 + number);
-                let (x, a, b) =
-                    (draw(&[particles, 300, inputs], kind), draw(&[n, rank, inputs], kind), draw(&[n, outputs, rank], kind));
+                let (x, a, b) = (
+                    draw(&[particles, 300, inputs], kind),
+                    draw(&[n, rank, inputs], kind),
+                    draw(&[n, outputs, rank], kind),
+                );
                 let (weight, bias) = (draw(&[outputs, inputs], kind).detach(), draw(&[outputs], kind).detach());
                 (x, a, b, weight, (number != 2).then_some(bias))
             };
