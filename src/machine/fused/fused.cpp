@@ -90,7 +90,9 @@ enum Curve : int64_t { kStraight, kGelu, kQuickGelu };
 // The values of a curve by libtorch's operations, with a graph if one is kept.
 Tensor bent(const Tensor& x, int64_t curve) {
     if (curve == kStraight) return x;
-    return curve == kGelu ? at::gelu(x) : at::mul(x, at::sigmoid(at::mul(x, kQuickSlope)));
+    if (curve == kGelu) return at::gelu(x);
+    const auto scaled = at::mul(x, kQuickSlope);
+    return at::GradMode::is_enabled() ? at::mul(x, at::sigmoid(scaled)) : scaled.sigmoid_().mul_(x);
 }
 
 // The same numbers in place of x.
@@ -355,7 +357,7 @@ struct Adapted : torch::autograd::Function<Adapted> {
 struct QuickGelu : torch::autograd::Function<QuickGelu> {
     static Tensor forward(AutogradContext* context, const Tensor& x) {
         context->save_for_backward({x});
-        return at::mul(x, kQuickSlope).sigmoid_().mul_(x);
+        return bent(x, kQuickGelu);
     }
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {
