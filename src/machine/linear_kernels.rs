@@ -26,6 +26,7 @@ unsafe extern "C" {
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
     fn bella_has_onednn() -> bool;
+    fn bella_most_packed() -> i64;
 }
 
 /// Returns `x Wᵀ + b` for `x: [p, M, in]`, `weight: [out, in]` and `bias: [out]`: `[p, M, out]`.
@@ -67,14 +68,29 @@ fn is_frozen_bf16(x: &Tensor, weight: &Tensor) -> bool {
 
 /// Returns whether oneDNN is called for a layer with so many weights of the type of its input.
 pub(super) fn by_onednn(x: &Tensor, weights: i64) -> bool {
+    pays(x.kind()) && x.device() == Device::Cpu && weights >= LEAST_WEIGHTS && x.numel() > 0
+}
+
+/// Returns whether oneDNN is faster than libtorch's own call for numbers of a type on this processor.
+fn pays(kind: Kind) -> bool {
     // SAFETY: it takes nothing and lets no exception out.
     static HAS: LazyLock<bool> = LazyLock::new(|| unsafe { bella_has_onednn() });
-    let pays = match x.kind() {
+    match kind {
         Kind::Float => *HAS && mkl_leaves_avx512_unused(),
         Kind::BFloat16 => *HAS && multiplies_bf16(),
         _ => false,
-    };
-    pays && x.device() == Device::Cpu && weights >= LEAST_WEIGHTS && x.numel() > 0
+    }
+}
+
+/// Returns the most bytes of packed matrices that are kept beside frozen ones of a type on the CPU, which have so many numbers each.
+pub fn packed_bytes(kind: Kind, matrices: impl Iterator<Item = usize>) -> u64 {
+    if kind != Kind::BFloat16 || !pays(kind) {
+        return 0;
+    }
+    let numbers: usize = matrices.filter(|numbers| *numbers as i64 >= LEAST_WEIGHTS).sum();
+    // SAFETY: it takes nothing and lets no exception out.
+    let most = unsafe { bella_most_packed() };
+    ((numbers * kind.elt_size_in_bytes()) as u64).min(most as u64)
 }
 
 /// Returns whether this is a processor with AVX-512 on which MKL does not use it.
@@ -221,6 +237,16 @@ mod tests {
         for _ in 0..20 {
             weight = draw_bf16(&[128, 128]);
             assert!((0..3).all(|_| is_plain(&weight)));
+        }
+    }
+
+    #[test]
+    fn packed_matrices_take_as_much_as_frozen_ones_up_to_a_bound() {
+        let bytes = |kind, numbers: &[usize]| packed_bytes(kind, numbers.iter().copied());
+        assert_eq!(bytes(Kind::Float, &[1 << 20]), 0);
+        if pays(Kind::BFloat16) {
+            assert_eq!(bytes(Kind::BFloat16, &[1 << 20, 100]), 2 << 20, "small ones are not packed");
+            assert_eq!(bytes(Kind::BFloat16, &[1 << 30]), 32 << 20);
         }
     }
 

@@ -20,8 +20,8 @@ using at::Tensor;
 
 namespace {
 
-// The bytes that are kept at most. A small network, of which packing takes most, has room; a large one's plan of memory has not to know it.
-constexpr int64_t kMostBytes = int64_t{64} << 20;
+// The bytes that are kept at most: a small network has room. Plans of memory ask for them.
+constexpr int64_t kMostBytes = int64_t{32} << 20;
 
 // Where a matrix lies: its memory, the number in front of it, its rows and columns, and the numbers from one row to the next.
 using Place = std::tuple<const c10::StorageImpl*, int64_t, int64_t, int64_t, int64_t>;
@@ -91,6 +91,8 @@ private:
 };
 
 }  // namespace
+
+extern "C" int64_t bella_most_packed() { return kMostBytes; }
 
 Tensor bella_packed(const Tensor& weight) {
     // Never destroyed: threads may still compute when the program ends.

@@ -31,6 +31,7 @@ use crate::base::tensor::wide;
 use crate::data::mix::Mixed;
 use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
+use crate::machine::linear_kernels;
 use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, return_large};
 use crate::machine::workers;
 use backbone::{Opened, Parts};
@@ -169,7 +170,17 @@ impl Model {
     /// Returns the memory of a pass, per sample and per sample of each member.
     pub fn need(&self, graph: Graph) -> MemoryEstimate {
         let need = self.network.need(&self.base, graph, self.kind);
-        MemoryEstimate { fixed: need.fixed + self.dequantised_bytes(), ..need }
+        MemoryEstimate { fixed: need.fixed + self.dequantised_bytes() + self.packed_bytes(), ..need }
+    }
+
+    /// Returns the most bytes of packed matrices that products keep beside the frozen ones.
+    fn packed_bytes(&self) -> u64 {
+        if !self.base.lie_on_cpu() {
+            return 0;
+        }
+        let is_matrix = |(name, tensor): &&(String, Tensor)| tensor.dim() == 2 && !self.base.is_quantised(name);
+        let matrices = self.base.all().iter().filter(is_matrix);
+        linear_kernels::packed_bytes(self.kind, matrices.map(|(_, tensor)| tensor.numel()))
     }
 
     /// Returns the bytes of the numbers that products make of quantised weights at the same time.

@@ -2,9 +2,10 @@
 //! ([`crate::machine::workers`]): some particles and samples each. They depend on shapes alone.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use tch::{Device, Tensor, no_grad};
+use tch::{Device, no_grad};
 
 use super::{Input, Model};
 use crate::data::Fields;
@@ -121,25 +122,33 @@ impl Model {
         let Some(pieces) = pieces else {
             return Ok(Some(Input::Entering(no_grad(|| enter(&samples)), stage)));
         };
+        let all = Mutex::new(None);
         let work = |number: usize| {
             let Piece { samples: own, .. } = &pieces[number];
-            let own = samples.narrow(1, own.start as i64, own.len() as i64);
-            Ok(no_grad(|| enter(&own)))
+            let (start, length) = (own.start as i64, own.len() as i64);
+            no_grad(|| put(enter(&samples.narrow(1, start, length)), start, count as i64, &all));
+            Ok(())
         };
-        // SAFETY: the pieces read samples and frozen weights through a network that divides.
-        let found = unsafe { workers::each(Load { pieces: pieces.len(), particles: members }, &work)? };
-        Ok(Some(Input::Entering(joined(&found), stage)))
+        // SAFETY: the pieces read samples and frozen weights through a network that divides, and each writes its own samples.
+        unsafe { workers::each(Load { pieces: pieces.len(), particles: members }, &work)? };
+        let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.map(|all| Input::Entering(all, stage)))
     }
 }
 
-/// Joins values along the axis of samples.
-fn joined(parts: &[Fields]) -> Fields {
-    let names: Vec<&'static str> = parts[0].names().collect();
-    let of = |name: &'static str| {
-        let each: Vec<&Tensor> = parts.iter().map(|part| part.get(name)).collect();
-        (name, Tensor::cat(&each, 1))
+/// Puts the values of some samples, from `start` on, in their place among those of all `count`, which the first call makes: so they are never
+/// there twice.
+fn put(part: Fields, start: i64, count: i64, all: &Mutex<Option<Fields>>) {
+    let make = || {
+        part.map(|values| {
+            let mut size = values.size();
+            size[1] = count;
+            values.new_empty(size, (values.kind(), values.device()))
+        })
     };
-    Fields::new(names.into_iter().map(of).collect())
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(make).again();
+    let length = part.length(1);
+    all.narrow(1, start, length).zip(&part).for_each(|(place, own)| place.shallow_clone().copy_(own));
 }
 
 fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {

@@ -91,15 +91,8 @@ impl Counting<'_> {
         let Counting { network, base, sample, pass, .. } = *self;
         let Pass { layout, particles, images: samples, own_images, from_stage, .. } = pass;
         let adapted = |name: &str| adaptation(layout, name);
-        let counted = Counted {
-            base,
-            adapted: &adapted,
-            kind: Kind::Float,
-            particles,
-            samples,
-            graph: false,
-            keeps_sigmoid: false,
-        };
+        let counted =
+            Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false, fuses: true };
         let counter = Counter::new(counted);
         let shapes = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
         let entering = shapes.map(|shape| Count::new(shape, own_images, false));

@@ -1,9 +1,10 @@
 // Parts of a network that libtorch makes several passes over memory for, in one pass each, for mod.rs: a frozen linear layer with low-rank
-// updates, attention of few tokens, and the gradient of QuickGELU. Each is an operation with a gradient; a gradient that is to be differentiated
+// updates, also behind a curve, attention of few tokens, and the gradient of QuickGELU. Each is an operation with a gradient; a gradient that is to be differentiated
 // again is that of libtorch's own operations.
 
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/ops/baddbmm.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
@@ -83,6 +84,23 @@ Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor
     return bella_frozen_product(x.reshape({-1, x.size(2)}), weight, bias).view({x.size(0), x.size(1), weight.size(0)});
 }
 
+// What a layer's inputs go through first, by the numbers that mod.rs gives.
+enum Curve : int64_t { kStraight, kGelu, kQuickGelu };
+
+// The values of a curve by libtorch's operations, with a graph if one is kept.
+Tensor bent(const Tensor& x, int64_t curve) {
+    if (curve == kStraight) return x;
+    if (curve == kGelu) return at::gelu(x);
+    const auto scaled = at::mul(x, kQuickSlope);
+    return at::GradMode::is_enabled() ? at::mul(x, at::sigmoid(scaled)) : scaled.sigmoid_().mul_(x);
+}
+
+// The same numbers in place of x.
+void bend(Tensor x, int64_t curve) {
+    if (curve == kGelu) at::gelu_(x);
+    if (curve == kQuickGelu) x.mul_(at::mul(x, kQuickSlope).sigmoid_());
+}
+
 // The rows of factors, as f32 with zero rows up to a multiple of kRankStep: [n, rank, count], times a factor.
 template <typename Number>
 std::vector<float> factor_rows_of(const Tensor& factors, float scale) {
@@ -160,7 +178,8 @@ struct Layer {
         // Rows that stay in the first cache.
         constexpr int64_t kRows = 8;
         const Sizes size(x, weight, a);
-        const auto frozen = known ? known->contiguous() : product(x, weight, bias, by_onednn);
+        const bool merged = merges();
+        const auto frozen = known ? known->contiguous() : (merged ? by_merged() : product(x, weight, bias, by_onednn));
         const auto low = at::empty({size.particles, size.rows, size.rank}, x.options().dtype(at::kFloat));
         const bool apart = known || (size.shared && size.particles > 1);
         const auto y = apart ? at::empty({size.particles, size.rows, size.outputs}, x.options()) : frozen;
@@ -175,7 +194,8 @@ struct Layer {
                 const auto count = std::min(kRows, end - row), own = particle * size.rows + row, input = size.input_row(particle, row);
                 float* lower = low.data_ptr<float>() + own * size.rank;
                 rows().down(from.from(input), own_a, lower, count, size.inputs, size.rank);
-                rows().up(frozen_rows.from(input), y_rows.from(own), lower, own_b, count, size.outputs, size.rank);
+                if (merged) continue;
+                rows().up(frozen_rows.from(input), y_rows.from(own), lower, own_b, nullptr, count, size.outputs, size.rank);
             }
         });
         return {y, low};
@@ -186,7 +206,7 @@ struct Layer {
         constexpr int64_t kLeastRows = 256, kMostWeights = 1 << 22;
         const Sizes size(x, weight, a);
         const bool fits = size.rows >= kLeastRows && weight.numel() <= kMostWeights;
-        return fits && by_onednn && x.scalar_type() == at::kFloat && !(size.shared && size.particles > 1);
+        return fits && by_onednn && !known && x.scalar_type() == at::kFloat && !(size.shared && size.particles > 1);
     }
 
     // The layer by products with matrices of which each has its update added.
@@ -208,26 +228,32 @@ struct Layer {
     }
 };
 
-// A layer with its gradients.
+// A layer with its gradients. Of inputs that go through a curve first, these alone are kept.
 struct Adapted : torch::autograd::Function<Adapted> {
+    // The inputs of `forward`, of which each has a gradient or none.
+    static constexpr size_t kInputs = 9;
+
     static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
-                          const Tensor& a, const Tensor& b, const std::optional<Tensor>& known, double scale, bool by_onednn) {
-        const auto [y, low] = Layer{x, weight, bias, a, b, known, scale, by_onednn}.by_rows();
+                          const Tensor& a, const Tensor& b, const std::optional<Tensor>& known, double scale, bool by_onednn, int64_t curve) {
+        const auto input = bent(x, curve);
+        const auto [y, low] = Layer{input, weight, bias, a, b, known, scale, by_onednn}.by_rows();
         context->save_for_backward({x, weight, bias ? *bias : Tensor(), a, b, low});
         context->saved_data["scale"] = scale;
         context->saved_data["by_onednn"] = by_onednn;
+        context->saved_data["curve"] = curve;
         return y;
     }
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         if (at::GradMode::is_enabled()) return again(context, gradients[0]);
-        variable_list found(8);
+        variable_list found(kInputs);
         const auto saved = context->get_saved_variables();
         const auto &x = saved[0], &weight = saved[1], &a = saved[3], &b = saved[4], &low = saved[5];
         const Sizes size(x, weight, a);
         const bool to_x = needs(context, saved, 0), to_a = needs(context, saved, 3), to_b = needs(context, saved, 4);
         const auto gradient = gradients[0].contiguous();
         const auto scale = context->saved_data["scale"].toDouble();
+        const auto curve = context->saved_data["curve"].toInt();
         const auto lowered = at::empty(low.sizes(), low.options());
         const auto a_rows = factor_rows(a, 1.0), b_rows = factor_rows(b.transpose(1, 2), scale);
         const auto slices = slices_of(size.rows);
@@ -246,16 +272,17 @@ struct Adapted : torch::autograd::Function<Adapted> {
                 float* lower = lowered.data_ptr<float>() + own * size.rank;
                 rows().down(slopes, b_rows.data() + particle * size.rank * size.outputs, lower, count, size.outputs, size.rank);
                 if (to_b) rows().outer(sum_b, low.data_ptr<float>() + own * size.rank, slopes, count, size.outputs, size.rank);
-                if (to_a) rows().outer(sum_a, lower, inputs.from(size.input_row(particle, row)), count, size.inputs, size.rank);
+                if (to_a && curve == kStraight) rows().outer(sum_a, lower, inputs.from(size.input_row(particle, row)), count, size.inputs, size.rank);
             }
         });
-        if (to_a) found[3] = summed(sums_a, a.size(1)).to(a.scalar_type());
-        if (to_b) found[4] = summed(sums_b, b.size(2)).mul(scale).transpose(1, 2).to(b.scalar_type());
         if (to_x) {
             const auto slopes = size.shared && size.particles > 1 ? gradient.sum(0, true) : gradient;
-            const auto frozen = product(slopes, weight.t(), std::nullopt, context->saved_data["by_onednn"].toBool());
-            found[0] = with_updates(frozen, size, lowered, a_rows);
+            found[0] = product(slopes, weight.t(), std::nullopt, context->saved_data["by_onednn"].toBool());
+            if (curve == kStraight) add_updates(found[0], size, lowered, a_rows);
         }
+        if (curve != kStraight) through_curve(curve, x, found[0], size, lowered, a_rows, to_a ? sums_a : Tensor());
+        if (to_a) found[3] = summed(sums_a, a.size(1)).to(a.scalar_type());
+        if (to_b) found[4] = summed(sums_b, b.size(2)).mul(scale).transpose(1, 2).to(b.scalar_type());
         return found;
     }
 
@@ -266,8 +293,8 @@ struct Adapted : torch::autograd::Function<Adapted> {
         return sum.narrow(1, 0, rank);
     }
 
-    // The gradient of the inputs [p, M, in], of which `found` is the part through the frozen matrix; it is changed.
-    static Tensor with_updates(const Tensor& found, const Sizes& size, const Tensor& lowered, const std::vector<float>& a_rows) {
+    // Adds the part through the updates to the gradient of the inputs [p, M, in], of which `found` is that through the frozen matrix.
+    static void add_updates(const Tensor& found, const Sizes& size, const Tensor& lowered, const std::vector<float>& a_rows) {
         const Rows found_rows(found);
         const auto slices = slices_of(size.rows), parts = found.size(0);
         on_threads(parts * slices, 1, [&](int64_t number) {
@@ -275,37 +302,67 @@ struct Adapted : torch::autograd::Function<Adapted> {
             const auto own = found_rows.from(part * size.rows + first);
             for (int64_t particle = part; particle < size.particles; particle += parts == 1 ? 1 : size.particles) {
                 const float* lower = lowered.data_ptr<float>() + (particle * size.rows + first) * size.rank;
-                rows().up(own, own, lower, a_rows.data() + particle * size.rank * size.inputs, count, size.inputs, size.rank);
+                const float* own_a = a_rows.data() + particle * size.rank * size.inputs;
+                rows().up(own, own, lower, own_a, nullptr, count, size.inputs, size.rank);
             }
         });
-        return found;
+    }
+
+    // The same where the inputs x [n, M, in] went through a curve, and the sums for A, of which one look at x serves both. Either may be
+    // undefined, if it is not wanted.
+    static void through_curve(int64_t curve, const Tensor& x, const Tensor& found, const Sizes& size, const Tensor& lowered,
+                              const std::vector<float>& a_rows, const Tensor& sums_a) {
+        // Rows that stay in the first cache, or in the second.
+        constexpr int64_t kRows = 4;
+        const auto values_of = curve == kGelu ? rows().gelu : rows().quick_gelu;
+        const Rows inputs(x);
+        const auto slices = slices_of(size.rows), numbers = kRows * size.inputs;
+        on_threads(size.particles * slices, 1, [&](int64_t number) {
+            const auto particle = number / slices, first = number % slices * kSlice, end = std::min(first + kSlice, size.rows);
+            const float* own_a = a_rows.data() + particle * size.rank * size.inputs;
+            // Not zeros, unlike those of a vector: what is read was written.
+            const std::unique_ptr<float[]> wide(new float[3 * numbers]);
+            float *values = wide.get() + numbers, *slopes = values + numbers;
+            for (int64_t row = first; row < end; row += kRows) {
+                const auto count = std::min(kRows, end - row), own = particle * size.rows + row;
+                values_of(inputs.read(own, count * size.inputs, wide.get()), values, slopes, count * size.inputs);
+                const float* lower = lowered.data_ptr<float>() + own * size.rank;
+                if (found.defined()) {
+                    const auto to = Rows(found).from(own);
+                    rows().up(to, to, lower, own_a, slopes, count, size.inputs, size.rank);
+                }
+                if (sums_a.defined()) {
+                    float* sum = sums_a.data_ptr<float>() + number * size.rank * size.inputs;
+                    rows().outer(sum, lower, Numbers{values, size.inputs, false}, count, size.inputs, size.rank);
+                }
+            }
+        });
     }
 
     // The gradients by libtorch's operations, which can be differentiated.
     static variable_list again(AutogradContext* context, const Tensor& gradient) {
         const auto saved = context->get_saved_variables();
-        const auto &x = saved[0], &weight = saved[1], &bias = saved[2], &a = saved[3], &b = saved[4];
+        const auto &weight = saved[1], &bias = saved[2], &a = saved[3], &b = saved[4];
+        const auto x = bent(saved[0], context->saved_data["curve"].toInt());
         const auto n = a.size(0);
         const auto frozen = at::linear(x, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
         const auto low = at::matmul(x, a.transpose(1, 2));
         const auto scaled = b.transpose(1, 2).mul(context->saved_data["scale"].toDouble());
         const auto y = at::baddbmm(frozen.expand({n, -1, -1}), low, scaled);
-        return gradients_of(context, y, gradient, saved, {0, 3, 4}, 8);
+        return gradients_of(context, y, gradient, saved, {0, 3, 4}, kInputs);
     }
 };
 
 // x sigmoid(1.702 x). The numbers are those of libtorch's operations; only x is kept, and the gradient is one pass.
 struct QuickGelu : torch::autograd::Function<QuickGelu> {
-    static Tensor plainly(const Tensor& x) { return at::mul(x, at::sigmoid(at::mul(x, kQuickSlope))); }
-
     static Tensor forward(AutogradContext* context, const Tensor& x) {
         context->save_for_backward({x});
-        return at::mul(x, kQuickSlope).sigmoid_().mul_(x);
+        return bent(x, kQuickGelu);
     }
 
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         const auto saved = context->get_saved_variables();
-        if (at::GradMode::is_enabled()) return gradients_of(context, plainly(saved[0]), gradients[0], saved, {0}, 1);
+        if (at::GradMode::is_enabled()) return gradients_of(context, bent(saved[0], kQuickGelu), gradients[0], saved, {0}, 1);
         const auto &x = saved[0], found = at::empty(x.sizes(), x.options()), gradient = gradients[0].contiguous();
         // Rows of so many numbers that they stay in the first cache.
         constexpr int64_t kRow = 1024;
@@ -443,14 +500,15 @@ extern "C" int64_t bella_vectors() {
 // All return null and a message, to be freed by free(), if libtorch fails.
 
 extern "C" Tensor* bella_adapted(const Tensor* x, const Tensor* weight, const Tensor* bias, const Tensor* a, const Tensor* b,
-                                 const Tensor* product, double scale, bool by_onednn, char** message) {
+                                 const Tensor* product, double scale, bool by_onednn, int64_t curve, char** message) {
     return guarded(message, [&] {
         const auto input = x->contiguous();
         const auto own = bias ? std::optional<Tensor>(*bias) : std::nullopt;
         const auto known = product ? std::optional<Tensor>(*product) : std::nullopt;
         const Layer layer{input, *weight, own, *a, *b, known, scale, by_onednn};
-        if (!at::GradMode::is_enabled() && layer.merges()) return layer.by_merged();
-        return Adapted::apply(input, *weight, own, *a, *b, known, scale, by_onednn);
+        if (at::GradMode::is_enabled()) return Adapted::apply(input, *weight, own, *a, *b, known, scale, by_onednn, curve);
+        bend(input, curve);
+        return layer.merges() ? layer.by_merged() : layer.by_rows().first;
     });
 }
 

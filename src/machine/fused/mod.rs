@@ -1,5 +1,5 @@
 //! Parts of a network on the CPU for which libtorch makes several passes over memory, in one pass each: a frozen linear layer with
-//! low-rank updates, attention of few tokens, and the gradient of QuickGELU.
+//! low-rank updates, also behind an activation, attention of few tokens, and the gradient of QuickGELU.
 //!
 //! Sums are made in f32, also of bf16 numbers, in an order that follows from the shapes alone, so that any number of threads gives the same
 //! bits. Gradients are such passes, too; one that is to be differentiated again is that of libtorch's own operations.
@@ -29,11 +29,19 @@ unsafe extern "C" {
         frozen: *const C_tensor,
         scale: f64,
         by_onednn: bool,
+        curve: i64,
         message: *mut *mut c_char,
     ) -> *mut C_tensor;
     fn bella_attention(qkv: *const C_tensor, heads: i64, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_quick_gelu(x: *const C_tensor, message: *mut *mut c_char) -> *mut C_tensor;
     fn bella_vectors() -> i64;
+}
+
+/// An activation of which the layer behind it makes values and derivatives itself, for its gradient. `fused.cpp` has the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Curve {
+    Gelu = 1,
+    QuickGelu = 2,
 }
 
 /// A frozen linear layer with a low-rank update for each particle.
@@ -55,13 +63,22 @@ impl Adapted<'_> {
     /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
     /// operations, as it is where the numbers of particles do not fit each other, which they refuse.
     ///
-    /// Where no gradient is wanted and there are many rows of f32, each update is added to the matrix in front of the product.
+    /// Where there are many rows of f32, each update is added to the matrix in front of the product.
     pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
         self.forward_from(x, None)
     }
 
     /// Returns the same. `product: [p, M, out]` is x W_0ᵀ + bias, where it is known.
     pub fn forward_from(&self, x: &Tensor, product: Option<&Tensor>) -> Option<Tensor> {
+        self.run(x, product, None)
+    }
+
+    /// Returns the same of the activation of `x: [n, M, in]`, of which a graph keeps x alone. Without a graph, x is changed.
+    pub fn forward_behind(&self, curve: Curve, x: &Tensor) -> Option<Tensor> {
+        (x.size()[0] == self.a.size()[0]).then(|| self.run(x, None, Some(curve))).flatten()
+    }
+
+    fn run(&self, x: &Tensor, product: Option<&Tensor>, curve: Option<Curve>) -> Option<Tensor> {
         let frozen = |tensor: &Tensor| tensor.kind() == x.kind() && !tensor.requires_grad();
         let factor = |tensor: &Tensor| tensor.kind() == x.kind();
         let fits = [1, self.a.size()[0]].contains(&x.size()[0]) && self.b.size()[0] == self.a.size()[0];
@@ -71,9 +88,11 @@ impl Adapted<'_> {
         serves.then(|| {
             let [bias, product] = [self.bias, product].map(|some| some.map_or(std::ptr::null(), Tensor::as_ptr));
             let [x_of, weight, a, b] = [x, self.weight, self.a, self.b].map(Tensor::as_ptr);
-            let by_onednn = by_onednn(x, self.weight.numel() as i64);
+            let (by_onednn, curve) = (by_onednn(x, self.weight.numel() as i64), curve.map_or(0, |curve| curve as i64));
             // SAFETY: the pointers are to tensors that live until the call returns, and no exception leaves it.
-            made(|message| unsafe { bella_adapted(x_of, weight, bias, a, b, product, self.scale, by_onednn, message) })
+            made(|message| unsafe {
+                bella_adapted(x_of, weight, bias, a, b, product, self.scale, by_onednn, curve, message)
+            })
         })
     }
 }
@@ -154,11 +173,16 @@ mod tests {
         for number in 0..5 {
             // Three hundred rows are more than one slice; ranks that are no multiple of four; inputs of all particles or of one.
             let (n, rank, particles) = (3, 1 + number, if number % 2 == 0 { 3 } else { 1 });
+            // Updates of larger matrices of f32 are added to them.
+            let [inputs, outputs] = if number == 4 { [144, 128] } else { [37, 21] };
             let of = |kind: Kind| {
                 tch::manual_seed(7 + number);
-                let (x, a, b) =
-                    (draw(&[particles, 300, 37], kind), draw(&[n, rank, 37], kind), draw(&[n, 21, rank], kind));
-                let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
+                let (x, a, b) = (
+                    draw(&[particles, 300, inputs], kind),
+                    draw(&[n, rank, inputs], kind),
+                    draw(&[n, outputs, rank], kind),
+                );
+                let (weight, bias) = (draw(&[outputs, inputs], kind).detach(), draw(&[outputs], kind).detach());
                 (x, a, b, weight, (number != 2).then_some(bias))
             };
             for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
@@ -210,6 +234,42 @@ mod tests {
             assert!(found.iter().zip(&expected).all(|(found, expected)| found.equal(expected)));
             assert!(product.equal(&kept), "what other particles go on from stays");
         }
+    }
+
+    #[test]
+    fn an_adapted_layer_behind_an_activation_and_its_gradients_are_those_of_libtorch() {
+        for (number, curve) in [Curve::Gelu, Curve::QuickGelu].into_iter().enumerate() {
+            for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
+                tch::manual_seed(13 + number as i64);
+                // Three hundred rows are more than one slice, and rows are no multiple of four.
+                let (x, a, b) = (
+                    draw(&[2, 301, 37], kind),
+                    draw(&[2, 3 + number as i64, 37], kind),
+                    draw(&[2, 21, 3 + number as i64], kind),
+                );
+                let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
+                let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
+                let Some(found) = layer.forward_behind(curve, &x) else { continue };
+                let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
+                let ([x64, a64, b64], frozen) = ([&x, &a, &b].map(wide), [&weight, &bias].map(|t| wide(t).detach()));
+                let bent = |x: &Tensor| match curve {
+                    Curve::Gelu => x.gelu("none"),
+                    Curve::QuickGelu => x * (x * QUICK_SLOPE).sigmoid(),
+                };
+                let expected = plain([&bent(&x64), &a64, &b64], &frozen[0], Some(&frozen[1]));
+                let found = all(&found, &[&x, &a, &b]);
+                assert_near(&found, &all(&expected, &[&x64, &a64, &b64]), tolerance);
+                // Without a graph, of inputs that nobody needs any more; and where the inputs alone have no gradient.
+                let plainly = tch::no_grad(|| layer.forward_behind(curve, &x.copy())).unwrap();
+                assert_near(&[plainly.to_kind(Kind::Double)], &found[..1], tolerance);
+                let of_constant = layer.forward_behind(curve, &x.detach()).unwrap();
+                assert_near(&all(&of_constant, &[&a, &b])[1..3], &found[2..4], tolerance);
+            }
+        }
+        let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
+        let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
+        let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 4.0 };
+        assert!(layer.forward_behind(Curve::Gelu, &x).is_none(), "inputs that members share are left to libtorch");
     }
 
     #[test]

@@ -50,13 +50,42 @@ void narrow(const float* from, uint16_t* to, int64_t count) {
     }
 }
 
-constexpr float kSlope = float(kQuickSlope);
+// A number on a curve, and the derivative there.
+struct Point {
+    float value, slope;
+};
+
+inline Point gelu_at(float x) {
+    // Abramowitz and Stegun's formula 7.1.26: its error is 1.5e-7. The same power gives the tail and the density.
+    const float bell = exp_of(-0.5f * x * x);
+    const float t = 1.0f / (1.0f + 0.231641888f * (x < 0 ? -x : x));
+    float p = 1.061405429f;
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const float tail = 0.5f * p * t * bell;
+    const float share = x < 0 ? tail : 1.0f - tail;
+    return {x * share, share + 0.3989422804f * x * bell};
+}
+
+inline Point quick_gelu_at(float x) {
+    constexpr float kSlope = float(kQuickSlope);
+    const float share = 1.0f / (1.0f + exp_of(-kSlope * x));
+    return {x * share, share + kSlope * x * (share * (1.0f - share))};
+}
+
+template <Point (*at)(float)>
+void curve(const float* x, float* __restrict values, float* __restrict slopes, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+        const Point point = at(x[i]);
+        values[i] = point.value;
+        slopes[i] = point.slope;
+    }
+}
 
 void quick_gelu_back(const float* x, float* __restrict gradient, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-        const float share = 1.0f / (1.0f + exp_of(-kSlope * x[i]));
-        gradient[i] *= share + kSlope * x[i] * (share * (1.0f - share));
-    }
+    for (int64_t i = 0; i < count; ++i) gradient[i] *= quick_gelu_at(x[i]).slope;
 }
 
 // Sixteen numbers as one, by `join`, in an order of its own.
@@ -163,8 +192,8 @@ struct First {
 };
 
 template <int kRows, typename Number>
-inline void up_block(const Number* from, int64_t from_stride, Number* to, int64_t to_stride, const float* low, const float* b, int64_t count,
-                     int64_t rank) {
+inline void up_block(const Number* from, int64_t from_stride, Number* to, int64_t to_stride, const float* low, const float* b,
+                     const float* times, int64_t count, int64_t rank) {
     const First<kRows> first(low, rank);
     int64_t i = 0;
     for (; i + kVector <= count; i += kVector) {
@@ -180,30 +209,37 @@ inline void up_block(const Number* from, int64_t from_stride, Number* to, int64_
                 for (int row = 0; row < kRows; ++row) sums[row] += low[row * rank + r + at] * factors;
             }
         }
+        for (int row = 0; times && row < kRows; ++row) sums[row] *= load(times + row * count + i);
         for (int row = 0; row < kRows; ++row) store(sums[row], to + row * to_stride + i);
     }
     for (; i < count; ++i) {
         for (int row = 0; row < kRows; ++row) {
             float sum = load_one(from + row * from_stride + i);
             for (int64_t r = 0; r < rank; ++r) sum += low[row * rank + r] * b[r * count + i];
-            store_one(sum, to + row * to_stride + i);
+            store_one(times ? sum * times[row * count + i] : sum, to + row * to_stride + i);
         }
     }
 }
 
 template <typename Number>
-void up_rows(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank) {
+void up_rows(const Numbers& from, const Numbers& to, const float* low, const float* b, const float* times, int64_t rows, int64_t count,
+             int64_t rank) {
     const auto* own = static_cast<const Number*>(from.data);
     auto* out = static_cast<Number*>(to.data);
     int64_t row = 0;
-    for (; row + kTogether <= rows; row += kTogether) {
-        up_block<kTogether>(own + row * from.stride, from.stride, out + row * to.stride, to.stride, low + row * rank, b, count, rank);
-    }
-    for (; row < rows; ++row) up_block<1>(own + row * from.stride, from.stride, out + row * to.stride, to.stride, low + row * rank, b, count, rank);
+    const auto some = [&](auto block, int64_t together) {
+        for (; row + together <= rows; row += together) {
+            block(own + row * from.stride, from.stride, out + row * to.stride, to.stride, low + row * rank, b,
+                  times ? times + row * count : nullptr, count, rank);
+        }
+    };
+    some(up_block<kTogether, Number>, kTogether);
+    some(up_block<1, Number>, 1);
 }
 
-void up(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank) {
-    to.narrow ? up_rows<uint16_t>(from, to, low, b, rows, count, rank) : up_rows<float>(from, to, low, b, rows, count, rank);
+void up(const Numbers& from, const Numbers& to, const float* low, const float* b, const float* times, int64_t rows, int64_t count,
+        int64_t rank) {
+    to.narrow ? up_rows<uint16_t>(from, to, low, b, times, rows, count, rank) : up_rows<float>(from, to, low, b, times, rows, count, rank);
 }
 
 template <int kRows, typename Number>
@@ -421,4 +457,5 @@ void attend_back(const Heads& heads, const float* gradient, int64_t gradient_str
 
 }  // namespace
 
-extern "C" const RowKernels BELLA_ROWS = {widen, narrow, down, up, outer, merge, quick_gelu_back, attend, attend_back};
+extern "C" const RowKernels BELLA_ROWS = {
+    widen, narrow, down, up, outer, merge, curve<gelu_at>, curve<quick_gelu_at>, quick_gelu_back, attend, attend_back};

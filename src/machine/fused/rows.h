@@ -32,12 +32,17 @@ struct RowKernels {
     void (*narrow)(const float* from, uint16_t* to, int64_t count);
     // low[i, r] = x[i] . a[r], for x [rows, count] and a [rank, count].
     void (*down)(const Numbers& x, const float* a, float* low, int64_t rows, int64_t count, int64_t rank);
-    // to[i] = from[i] + sum of low[i, r] b[r], for b [rank, count]. They may be the same numbers.
-    void (*up)(const Numbers& from, const Numbers& to, const float* low, const float* b, int64_t rows, int64_t count, int64_t rank);
+    // to[i] = from[i] + sum of low[i, r] b[r], for b [rank, count], times the numbers `times` [rows, count] if there are any. They may be the
+    // same numbers.
+    void (*up)(const Numbers& from, const Numbers& to, const float* low, const float* b, const float* times, int64_t rows, int64_t count,
+               int64_t rank);
     // sum[r] += low[i, r] v[i] for each row, for sum [rank, count].
     void (*outer)(float* sum, const float* low, const Numbers& v, int64_t rows, int64_t count, int64_t rank);
     // to = the transpose of w + sum of b[r, o] a[r, i], for w [outputs, inputs] with rows `stride` apart and to [inputs, outputs].
     void (*merge)(const float* w, int64_t stride, const float* a, const float* b, float* to, int64_t inputs, int64_t outputs, int64_t rank);
+    // The values and the derivatives of x Phi(x), with the distribution function Phi of a standard Gaussian, and of x sigmoid(kQuickSlope x).
+    void (*gelu)(const float* x, float* values, float* slopes, int64_t count);
+    void (*quick_gelu)(const float* x, float* values, float* slopes, int64_t count);
     // gradient *= the derivative of x sigmoid(kQuickSlope x).
     void (*quick_gelu_back)(const float* x, float* gradient, int64_t count);
     // What each token reads, [tokens, channels] with rows `out_stride` apart; `scratch` has scratch_of(tokens, channels) numbers.

@@ -144,7 +144,7 @@ impl Encoder {
                 let [activated, factor] = [0, mlp].map(|from| ops.slice(&both, 3, from, mlp));
                 ops.mul(ops.activation(activation, activated), factor)
             }
-            false => ops.activation(activation, ops.linear(&name("mlp.fc"), x)),
+            false => return ops.linear_behind(&name("mlp.proj"), activation, ops.linear(&name("mlp.fc"), x)),
         };
         ops.linear(&name("mlp.proj"), &hidden)
     }

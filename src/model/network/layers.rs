@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::low_rank::Scales;
 use crate::base::tensor::wide;
-use crate::machine::fused::Adapted;
+use crate::machine::fused::{Adapted, Curve};
 use crate::machine::linear_kernels::{linear, linear_per_particle};
 use crate::machine::quantised::Quantised;
 use crate::model::network::low_rank::{Flipped, LowRank};
@@ -117,7 +117,8 @@ impl Linear {
             let y = self.plus_bias(scales.leave(&self.weight.product(&scales.enter(&x), None)));
             return y.view([y.size()[0], batch, tokens, -1]);
         }
-        if let Some(y) = self.fused(&x, frozen) {
+        let frozen = frozen.map(|frozen| frozen.reshape([size[0], batch * tokens, -1]));
+        if let Some(y) = self.fused().and_then(|layer| layer.forward_from(&x, frozen.as_ref())) {
             return y.view([y.size()[0], batch, tokens, y.size()[2]]);
         }
         let factors = match (&self.low_rank, &self.weight) {
@@ -147,8 +148,15 @@ impl Linear {
         }
     }
 
-    /// Computes a frozen layer and its low-rank update in one pass over `x: [p, M, in]`, if this is such a layer.
-    fn fused(&self, x: &Tensor, frozen: Option<&Tensor>) -> Option<Tensor> {
+    /// Maps the activation of `x: [p, B, T, in]` as [`forward`](Self::forward) does, if one pass serves both. Without a graph, x is changed.
+    pub fn forward_behind(&self, curve: Curve, x: &Tensor) -> Option<Tensor> {
+        let size = x.size();
+        let y = self.fused()?.forward_behind(curve, &x.reshape([size[0], size[1] * size[2], size[3]]))?;
+        Some(y.view([y.size()[0], size[1], size[2], y.size()[2]]))
+    }
+
+    /// Returns a frozen layer with low-rank updates that is computed in one pass, if this is one.
+    fn fused(&self) -> Option<Adapted<'_>> {
         let (Some(update), Param::Shared(weight)) = (&self.low_rank, &self.weight) else {
             return None;
         };
@@ -160,9 +168,7 @@ impl Linear {
         let plain =
             self.flipped.is_none() && self.recorder.is_none() && self.scales.is_none() && update.magnitude.is_none();
         let LowRank { a, b, scale, .. } = update;
-        let frozen = frozen.map(|frozen| frozen.reshape([x.size()[0], x.size()[1], -1]));
-        let layer = Adapted { weight, bias, a, b, scale: *scale };
-        plain.then(|| layer.forward_from(x, frozen.as_ref())).flatten()
+        plain.then_some(Adapted { weight, bias, a, b, scale: *scale })
     }
 
     /// Returns `y: [n, M, out]` with the bias added.

@@ -325,15 +325,17 @@ impl KeptPass<'_> {
         let reached = |layer: &str| {
             let of = |trained: &dyn Trained| match trained.reaches_layer(&format!("{layer}{}", low_rank::SCALES)) {
                 true => Adaptation::Scaled,
+                // Memory depends on no rank.
+                false if self.only_updates(trained, layer) => Adaptation::LowRank { rank: 0 },
                 false => Adaptation::Whole,
             };
             trained.filter(|trained| trained.reaches_layer(layer)).map(of)
         };
         let graph = !matches!(self.graph, Graph::None);
         let once = matches!(self.graph, Graph::Weights { twice: false, .. });
-        let keeps_sigmoid = !(once && self.base.lie_on_cpu() && fused::serves(self.kind, Device::Cpu));
+        let fuses = once && self.base.lie_on_cpu() && fused::serves(self.kind, Device::Cpu);
         let (base, adapted, kind) = (self.base, &reached, self.kind);
-        let counted = Counted { base, adapted, kind, particles: 1, samples: 1, graph, keeps_sigmoid };
+        let counted = Counted { base, adapted, kind, particles: 1, samples: 1, graph, fuses };
         let counter = Counter::new(counted).within(self.part);
         let entered = enter(&counter);
         counter.take_kept();
@@ -341,6 +343,13 @@ impl KeptPass<'_> {
         // A stage below the first trained one keeps nothing, also where activations are computed again.
         let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
         Kept::of_all(&stages[first..], recompute) + counter.widest()
+    }
+
+    /// Returns whether the factors of updates are all that is trained of a layer whose weight is stored as numbers.
+    fn only_updates(&self, trained: &dyn Trained, layer: &str) -> bool {
+        let names = trained.names();
+        let mut own = names.iter().filter_map(|name| name.strip_prefix(layer)?.strip_prefix('.'));
+        own.all(|parameter| ["A", "B"].contains(&parameter)) && !self.base.is_quantised(&format!("{layer}.weight"))
     }
 }
 

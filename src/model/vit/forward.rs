@@ -4,7 +4,7 @@
 //! Activations are `[p, B, T, d]` with p = 1 until particles differ, so frozen products run once on all rows.
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::{Attention, Begun, Blocks, Places, Rows};
 use crate::data::Fields;
@@ -27,7 +27,7 @@ const NORMED: &str = "normed";
 /// The name of what the first layer of the MLP makes of it without an update.
 const FROZEN: &str = "frozen";
 
-/// The most numbers of this product, of all samples, that may travel: 16 MB of bf16. Plans of memory leave them out.
+/// The most numbers of this product, of all samples, that may travel: 16 MB of bf16.
 const MOST_BEGUN: i64 = 1 << 23;
 
 /// A pre-norm vision transformer.
@@ -97,7 +97,10 @@ impl Network for Vit {
     }
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
-        Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need()
+        let need =
+            Pass { network: self, geometry: &self.geometry, part: "", blocks: self.depth(), base, kind, graph }.need();
+        let begun = if base.lie_on_cpu() && begins(kind, Device::Cpu) { self.begun_bytes() } else { 0 };
+        MemoryEstimate { fixed: need.fixed + begun, ..need }
     }
 }
 
@@ -144,12 +147,17 @@ impl Vit {
         let of = |part: &str| trained.reaches(&format!("blocks.{stage}.{part}"));
         let updated = of("mlp.fc.A") && !of("mlp.fc.weight") && !of("mlp.fc.bias") && !of("ln_2.");
         let numbers = samples * attended.size()[2] * self.geometry.mlp;
-        let serves = attended.kind() == Kind::BFloat16 && fused::serves(Kind::BFloat16, attended.device());
-        (updated && serves && numbers <= MOST_BEGUN).then(|| {
+        (updated && begins(attended.kind(), attended.device()) && numbers <= MOST_BEGUN).then(|| {
             let normed = self.stack().normed(ops, stage, attended);
             let frozen = ops.linear(&layer, &normed);
             (normed, frozen)
         })
+    }
+
+    /// Returns the most bytes of what enters the MLP and of what its first layer makes of it, where both are computed once for all.
+    fn begun_bytes(&self) -> u64 {
+        let Geometry { width, mlp, .. } = self.geometry;
+        ((MOST_BEGUN + MOST_BEGUN * width / mlp) * Kind::BFloat16.elt_size_in_bytes() as i64) as u64
     }
 
     /// Runs the first half of one block.
@@ -236,6 +244,11 @@ impl Vit {
     }
 }
 
+/// Returns whether the MLP is begun once for all particles.
+fn begins(kind: Kind, device: Device) -> bool {
+    kind == Kind::BFloat16 && fused::serves(kind, device)
+}
+
 /// The tokens that may stand in front of the patches, in their order.
 const TOKENS: [&str; 3] = ["class_token", "distillation_token", "registers"];
 
@@ -289,8 +302,6 @@ fn attend<O: Ops>(ops: &O, x: &O::Value, traits: &Traits) -> O::Value {
 
 #[cfg(test)]
 mod tests {
-    use tch::Device;
-
     use super::*;
     use crate::model::families::shapes;
     use crate::model::network::Trained;

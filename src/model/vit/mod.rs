@@ -143,8 +143,8 @@ impl Blocks<'_> {
     ) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.{layer}");
         let begun = begun.unwrap_or_else(|| Begun { normed: self.normed(ops, block, &x), frozen: None });
-        let hidden = self.hidden(ops, block, begun);
-        ops.add(x, self.scaled(ops, &name("ls_2"), ops.linear(&name("mlp.proj"), &hidden)))
+        let added = self.mlp(ops, block, begun);
+        ops.add(x, self.scaled(ops, &name("ls_2"), added))
     }
 
     /// Returns what enters the MLP.
@@ -152,19 +152,23 @@ impl Blocks<'_> {
         ops.norm(&format!("blocks.{block}.ln_2"), x, self.traits.eps)
     }
 
-    /// Returns the hidden values of the MLP, `[p, B, T, m]`.
-    fn hidden<O: Ops>(&self, ops: &O, block: usize, Begun { normed, frozen }: Begun<O::Value>) -> O::Value {
+    /// Returns what the MLP makes of its input, `[p, B, T, d]`.
+    fn mlp<O: Ops>(&self, ops: &O, block: usize, Begun { normed, frozen }: Begun<O::Value>) -> O::Value {
         let name = |layer: &str| format!("blocks.{block}.mlp.{layer}");
         let hidden = ops.linear_from(&name("fc"), &normed, frozen.as_ref());
         let activation = self.traits.activation;
+        if !self.parts.gated && !self.parts.mlp_norm {
+            return ops.linear_behind(&name("proj"), activation, hidden);
+        }
         let hidden = match self.parts.gated {
             false => ops.activation(activation, hidden),
             true => ops.mul(ops.activation(activation, ops.linear(&name("gate"), &normed)), hidden),
         };
-        match self.parts.mlp_norm {
+        let hidden = match self.parts.mlp_norm {
             true => ops.norm(&name("norm"), &hidden, self.traits.eps),
             false => hidden,
-        }
+        };
+        ops.linear(&name("proj"), &hidden)
     }
 
     /// Returns the result `added: [p, B, T, d]` of half a block, times its learnt scale if there is one.

@@ -119,6 +119,12 @@ impl Ops for Eager<'_, '_> {
         weights.linear(name).forward_from(x, frozen.filter(|_| weights.keeps(name)))
     }
 
+    fn linear_behind(&self, name: &str, activation: Activation, x: Tensor) -> Tensor {
+        let layer = self.weights().linear(name);
+        let fused = activation.curve().and_then(|curve| layer.forward_behind(curve, &x));
+        fused.unwrap_or_else(|| layer.forward(&activation.apply(&x)))
+    }
+
     fn norm(&self, layer: &str, x: &Tensor, eps: f64) -> Tensor {
         self.weights().norm(layer).forward(x, eps)
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 
-use crate::machine::fused::{self, QUICK_SLOPE};
+use crate::machine::fused::{self, Curve, QUICK_SLOPE};
 use crate::schema::words;
 
 /// A linear layer, whole or in part.
@@ -91,6 +91,11 @@ pub trait Ops: Sized {
     fn linear_from(&self, name: &str, x: &Self::Value, frozen: Option<&Self::Value>) -> Self::Value {
         let _ = frozen;
         self.linear(name, x)
+    }
+
+    /// Maps the activation of `x` as [`linear`](Self::linear) does. Nothing else may be a view of `x`.
+    fn linear_behind(&self, name: &str, activation: Activation, x: Self::Value) -> Self::Value {
+        self.linear(name, &self.activation(activation, x))
     }
 
     /// Normalises the last axis of `[p, B, T, d]` by the layer norm `layer`, which may lack a bias.
@@ -212,6 +217,15 @@ impl Activation {
             Activation::QuickGelu => fused::quick_gelu(x).unwrap_or_else(|| x * (x * QUICK_SLOPE).sigmoid()),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
+        }
+    }
+
+    /// Returns the activation as one that the layer behind it can take over, if it is one.
+    pub fn curve(self) -> Option<Curve> {
+        match self {
+            Activation::Gelu => Some(Curve::Gelu),
+            Activation::QuickGelu => Some(Curve::QuickGelu),
+            Activation::GeluTanh | Activation::Silu | Activation::Tanh => None,
         }
     }
 

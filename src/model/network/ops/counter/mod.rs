@@ -55,8 +55,9 @@ pub struct Counted<'a> {
     pub samples: i64,
     /// Whether a graph is kept.
     pub graph: bool,
-    /// Whether the gradient of QuickGELU reads its sigmoid beside its input, as that of libtorch's operations does.
-    pub keeps_sigmoid: bool,
+    /// Whether the passes of [`fused`](crate::machine::fused) serve: the gradient of QuickGELU reads its input alone, and not the sigmoid, and
+    /// an adapted layer behind an activation keeps the input of that.
+    pub fuses: bool,
 }
 
 /// A value `[1, 1, …]` of one particle and one sample.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Count, Counter, Storage};
+use super::{Adaptation, Count, Counter, Storage};
 use crate::base::tensor::wide;
 use crate::model::network::ops::graph::spread;
 use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
@@ -32,6 +32,18 @@ impl Ops for Counter<'_> {
     fn layer(&self, Layer { name, rows, .. }: Layer, x: &Count) -> Count {
         let outputs = rows.map_or_else(|| self.size(&format!("{name}.weight"))[0], |(_, count)| count);
         self.product(name, x, outputs)
+    }
+
+    fn linear_behind(&self, name: &str, activation: Activation, x: Count) -> Count {
+        let updates = matches!(self.adapted(name), Some(Adaptation::LowRank { .. }));
+        let fuses = self.counted.fuses && updates && x.apart && activation.curve().is_some();
+        if fuses {
+            self.keep(&x);
+        }
+        let bent = self.activation(activation, x);
+        // What the layer would keep is made again from what the activation keeps.
+        bent.storage.is_kept.set(fuses);
+        self.linear(name, &bent)
     }
 
     fn norm(&self, layer: &str, x: &Count, _: f64) -> Count {
@@ -94,7 +106,7 @@ impl Ops for Counter<'_> {
         let beside = if activation == Activation::QuickGelu { 2 * numbers } else { numbers / 2 };
         if x.live {
             self.keep(&x);
-            if activation == Activation::QuickGelu && self.counted.keeps_sigmoid {
+            if activation == Activation::QuickGelu && !self.counted.fuses {
                 self.keep_numbers(numbers);
             }
         }
