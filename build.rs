@@ -23,23 +23,27 @@ fn main() {
     println!("cargo:rustc-env=BELLA_COMMIT={}", commit());
 }
 
-/// Compiles the C++ files against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
+/// Compiles the C++ against the headers of libtorch. A new commit alone starts this script too: what is compiled from the same
 /// sources and headers is kept then, since it takes half a minute.
 fn compile(lib: &Path) {
-    const SOURCES: [&str; 6] = [
+    /// The file that is compiled, which includes the others.
+    const SOURCE: &str = "src/machine/libtorch.cpp";
+    const INCLUDED: [&str; 9] = [
+        "src/machine/calls.h",
         "src/machine/fused/fused.cpp",
+        "src/machine/fused/rows.h",
         "src/machine/gpu_memory.cpp",
         "src/machine/linear_kernels.cpp",
         "src/machine/packed.cpp",
+        "src/machine/products.h",
         "src/machine/quantised/quantised.cpp",
         "src/machine/workers.cpp",
     ];
     const ROWS: &str = "src/machine/fused/rows.cpp";
-    const HEADERS: [&str; 3] = ["src/machine/calls.h", "src/machine/fused/rows.h", "src/machine/products.h"];
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
-    let read: Vec<&str> = SOURCES.into_iter().chain([ROWS]).chain(HEADERS).collect();
+    let read: Vec<&str> = INCLUDED.into_iter().chain([SOURCE, ROWS]).collect();
     read.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
@@ -51,7 +55,7 @@ fn compile(lib: &Path) {
     } else {
         let mut build = cc::Build::new();
         // Optimised in every profile: the loops of quantised weights would take ten times as long.
-        build.cpp(true).opt_level(3).std("c++17").warnings(false).files(SOURCES).objects(rows(ROWS));
+        build.cpp(true).opt_level(3).std("c++17").warnings(false).file(SOURCE).objects(rows(ROWS));
         build.include(&include).include(include.join("torch/csrc/api/include")).compile(LIBRARY);
         let _ = std::fs::write(&stamp, made_of); // without it, the next build compiles again
     }

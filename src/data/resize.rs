@@ -4,8 +4,8 @@
 use anyhow::{Context, Result};
 use fast_image_resize as fir;
 use fir::images::{TypedImage, TypedImageRef};
-use fir::pixels::{InnerPixel, U8x3};
-use fir::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+use fir::pixels::U8x3;
+use fir::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use image::RgbImage;
 
 use crate::schema::words;
@@ -60,7 +60,7 @@ pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpo
     let raw = image.as_raw().get(first as usize * row..last as usize * row).context("an image without pixels")?;
     let pass = |source: Pixels, to, [left, top, w, h]: [f64; 4]| {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter.filter())).use_alpha(false);
-        resize_pixels::<U8x3>(source, to, &options.crop(left, top, w, h))
+        resize_pixels(source, to, &options.crop(left, top, w, h))
     };
     // Only one side differs in a pass, so only one axis is filtered.
     let half = (window.width, rows);
@@ -71,26 +71,22 @@ pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpo
     RgbImage::from_raw(window.width, window.height, pixels).context("resizing gave fewer pixels than asked")
 }
 
-/// The bytes of an image, row by row, and its width and height.
+/// The bytes of an image of three colours, row by row, and its width and height.
 #[derive(Clone, Copy)]
 pub struct Pixels<'a> {
     pub pixels: &'a [u8],
     pub size: (u32, u32),
 }
 
-/// Returns the bytes of an image of pixels `P` at another size. The type of the pixels is named, since the crate compiles its filters for all
-/// thirteen types otherwise, a seventh of the whole program.
+/// Returns the bytes of an image at another size. There is one type of pixels for all images: of each, the crate compiles sixty filters, and
+/// of all its thirteen types unless one is named, a seventh of the whole program.
 ///
 /// # Errors
 /// Fails if the bytes do not match the size, or if the options leave the image.
-pub fn resize_pixels<P: PixelTrait + InnerPixel>(
-    source: Pixels,
-    (width, height): (u32, u32),
-    options: &ResizeOptions,
-) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; width as usize * height as usize * P::size()];
-    let view = TypedImageRef::<P>::from_buffer(source.size.0, source.size.1, source.pixels)?;
-    let mut target = TypedImage::<P>::from_buffer(width, height, &mut bytes)?;
+pub fn resize_pixels(source: Pixels, (width, height): (u32, u32), options: &ResizeOptions) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; width as usize * height as usize * 3];
+    let view = TypedImageRef::<U8x3>::from_buffer(source.size.0, source.size.1, source.pixels)?;
+    let mut target = TypedImage::<U8x3>::from_buffer(width, height, &mut bytes)?;
     Resizer::new().resize_typed(&view, &mut target, options)?;
     Ok(bytes)
 }

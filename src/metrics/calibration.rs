@@ -259,31 +259,34 @@ fn fixed_point(grid: &[f64]) -> f64 {
     of_wide
 }
 
-/// Returns the integral of |gaps smoothed with width σ|.
+/// Returns the integral of |gaps smoothed with width σ|. The line that is mirrored at 0 and at 1 repeats after two lengths of the grid, so the
+/// kernel is laid around one such period.
 fn smoothed(grid: &[f64], sigma: f64) -> f64 {
+    const PERIOD: usize = 2 * STEPS;
     let scale = sigma * STEPS as f64;
+    let height = 1.0 / (TAU.sqrt() * sigma);
+    let mut kernel = vec![0.0; PERIOD];
+    kernel[0] = height;
     // Beyond six widths, the kernel is below 2e-8 of its height.
-    let reach = (6.0 * scale).ceil() as usize;
-    let kernel: Vec<f64> =
-        (0..=reach).map(|d| (-0.5 * (d as f64 / scale).powi(2)).exp() / (TAU.sqrt() * sigma)).collect();
-    // Mass at an end of [0, 1] and its reflection are the same point of the grid and count once each, as the mirrored line has them.
-    let mut sums = vec![0.0; grid.len()];
+    for distance in 1..=(6.0 * scale).ceil() as usize {
+        let weight = height * (-0.5 * (distance as f64 / scale).powi(2)).exp();
+        let point = distance % PERIOD;
+        kernel[point] += weight;
+        kernel[(PERIOD - point) % PERIOD] += weight;
+    }
+    let mut sums = vec![0.0; PERIOD];
     for (from, gap) in grid.iter().enumerate().filter(|(_, gap)| **gap != 0.0) {
-        sums[from] += gap * kernel[0];
-        for (distance, weight) in kernel.iter().enumerate().skip(1) {
-            sums[reflected(from as i64 + distance as i64)] += gap * weight;
-            sums[reflected(from as i64 - distance as i64)] += gap * weight;
+        let (before, behind) = sums.split_at_mut(from);
+        let (near, around) = kernel.split_at(PERIOD - from);
+        for (sum, weight) in behind.iter_mut().zip(near).chain(before.iter_mut().zip(around)) {
+            *sum += gap * weight;
         }
     }
-    // A point inside stands for a whole step, an end for half of one, whose mass the reflection has doubled.
-    sums.iter().map(|sum| sum.abs()).sum::<f64>() / STEPS as f64
-}
-
-/// Returns the point of the grid on which a point of the line lies after reflections at both ends.
-fn reflected(point: i64) -> usize {
-    let period = 2 * STEPS as i64;
-    let point = point.rem_euclid(period);
-    point.min(period - point) as usize
+    // A point inside stands for a whole step and has the mass of its mirror image, too. An end, which is its own image, stands for half of
+    // a step, whose mass the reflection has doubled.
+    let ends = sums[0].abs() + sums[STEPS].abs();
+    let inside: f64 = (1..STEPS).map(|point| (sums[point] + sums[PERIOD - point]).abs()).sum();
+    (ends + inside) / STEPS as f64
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use image::RgbImage;
 
@@ -183,7 +182,7 @@ impl Tile {
         let options = ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
         let full = Pixels { pixels: &colors, size: (width as u32, height as u32) };
         let size = (fit(width), fit(height));
-        let small = resize_pixels::<U8x3>(full, size, &options)?;
+        let small = resize_pixels(full, size, &options)?;
         RgbImage::from_raw(size.0, size.1, small).context("contact sheet: a thumbnail lacks pixels")
     }
 }

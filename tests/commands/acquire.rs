@@ -7,7 +7,7 @@ use crate::common::{
     Place, assert_has, cells, done, error_line, folder, messages, number, printed, table, text, trained, with,
 };
 
-fn acquire(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+fn acquire(place: &Place, arguments: &[&str]) -> crate::common::Bella {
     with(place.command("acquire", &[]), arguments)
 }
 

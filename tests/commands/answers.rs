@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use crate::common::{Place, assert_has, error_line, fixture, messages, printed, questions, with};
-use assert_cmd::Command;
+use crate::common::{Bella, Place, assert_has, error_line, fixture, messages, printed, questions, with};
 use bella::results::store::read;
 
 /// A place with a VQA set and `tiny.toml` for it.
@@ -189,7 +188,7 @@ fn answers_of_one_word_can_be_classes() {
 }
 
 /// `bella predict` of the only run on a file of questions.
-fn predict(place: &Place, asked: &Path, more: &[&str]) -> Command {
+fn predict(place: &Place, asked: &Path, more: &[&str]) -> Bella {
     let mut command = crate::common::bella(&["predict", place.run().to_str().unwrap(), asked.to_str().unwrap()]);
     command.args(["--device", "cpu", "--threads", "1"]).args(more);
     command
@@ -250,7 +249,7 @@ fn new_questions_have_classes() {
 }
 
 /// The only line with which a command refuses.
-fn refusal(mut command: Command) -> String {
+fn refusal(mut command: Bella) -> String {
     let output = command.output().unwrap();
     let shown = messages(&output);
     let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("error: ")).collect();

@@ -1,6 +1,6 @@
 //! Every kind of bad input is one clear line, exit code 1, and nothing is lost.
 
-use crate::common::{Place, assert_has, bella, error_line, fixture, messages, printed, tiny};
+use crate::common::{Place, assert_has, bella, error_in, error_line, fixture, messages, printed, tiny};
 use bella::base::tensor_file::State;
 
 /// The error line of `bella train` on the tiny experiment with `sets`.
@@ -353,7 +353,7 @@ fn a_file_that_may_not_become_so_large_is_an_error_of_writing() {
     arguments.extend(["--config".into(), place.path("tiny.toml").display().to_string()]);
     let mut limited = assert_cmd::Command::new("sh");
     limited.args(["-c", &format!("ulimit -f 1400; exec {bella} \"$@\""), "sh"]).args(arguments);
-    assert_has(&error_line(limited, 1), &["cannot write", "resume.safetensors", "File too large"]);
+    assert_has(&error_in(&limited.output().unwrap(), 1), &["cannot write", "resume.safetensors", "File too large"]);
 }
 
 /// An experiment, a class and a file whose names are a formula, markup, a command of the terminal and a change of direction.

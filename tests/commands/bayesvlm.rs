@@ -21,7 +21,7 @@ fn place(checkpoint: &str) -> Place {
     place
 }
 
-fn command(place: &Place, name: &str, config: &str, more: &[&str]) -> assert_cmd::Command {
+fn command(place: &Place, name: &str, config: &str, more: &[&str]) -> crate::common::Bella {
     let (out, device) = (place.path("results"), device());
     let mut command = bella(&[name, "--threads", "1", "--device", &device, "--csv"]);
     command.arg("--out").arg(out).arg("--config").arg(place.path(config)).args(more);

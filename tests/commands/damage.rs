@@ -24,7 +24,7 @@ fn finished() -> (Place, PathBuf) {
     (place, run)
 }
 
-fn check(place: &Place) -> assert_cmd::Command {
+fn check(place: &Place) -> crate::common::Bella {
     crate::common::bella(&["check", "--runs", &text(&place.path("results"))])
 }
 

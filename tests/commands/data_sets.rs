@@ -12,7 +12,7 @@ fn classes(place: &Place, folder: &str, separator: &str) -> String {
     (0..10).map(line).collect()
 }
 
-fn check(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+fn check(place: &Place, arguments: &[&str]) -> crate::common::Bella {
     let mut command = bella(&["data", "check"]);
     command.current_dir(place.path("")).args(arguments);
     command

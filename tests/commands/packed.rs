@@ -16,7 +16,7 @@ const ROUNDING: f64 = 1e-5;
 /// Columns that say how long something took.
 const TIMES: [&str; 3] = ["wall_seconds", "processor_seconds", "images_per_second"];
 
-fn sweep(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+fn sweep(place: &Place, arguments: &[&str]) -> crate::common::Bella {
     with(place.command("sweep", &[]), &[&[place.path("tiny.toml").to_str().unwrap(), "--packed"], arguments].concat())
 }
 

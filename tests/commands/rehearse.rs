@@ -1,11 +1,11 @@
 //! `bella rehearse` at tiny shapes: an experiment of each kind goes through all of its stages, a stage that breaks is told,
 //! real files are left alone.
 
-use crate::common::{Place, assert_has, bella, done, error_line, fixture, messages, printed, repository};
+use crate::common::{Bella, Place, assert_has, bella, done, error_line, fixture, messages, printed, repository};
 use assert_cmd::Command;
 
 /// A tiny rehearsal of `configs/<file>.toml` with `configs/methods/<method>.toml`, on one thread of the CPU.
-fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Command {
+fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Bella {
     let mut command = bella(&["rehearse", "--tiny", "--device", "cpu", "--threads", "1", "--workers", "1"]);
     command.arg("--out").arg(place.path("results"));
     command.args(files.iter().map(|file| repository(&format!("configs/{file}.toml")))).args(more);
@@ -14,7 +14,7 @@ fn rehearse(place: &Place, files: &[&str], more: &[&str]) -> Command {
 
 /// The output of a rehearsal that goes through `stages` stages without a fault.
 #[track_caller]
-fn fine(mut command: Command, stages: usize) -> String {
+fn fine(mut command: Bella, stages: usize) -> String {
     let output = command.output().unwrap();
     let (text, said) = (printed(&output), messages(&output));
     assert_eq!(output.status.code(), Some(0), "{said}\n{text}");

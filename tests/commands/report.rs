@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::Place;
-use assert_cmd::Command;
+use crate::common::{Bella, Place};
 
 const RESULTS: &str = "\
 experiment,run,checkpoint,subspace,method,particles,rank,predictive,seed,set,condition,accuracy_lm,nll_lm,ece_lm,config
@@ -14,8 +13,7 @@ e,r3,ViT-B-32,low-rank,svgd,3,4,,1,cifar10,clean,0.5000,0.06,0.01,c3
 ";
 
 fn report(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_bella")).current_dir(folder).arg("report").args(arguments).output().unwrap();
+    let output = Bella::new(folder, &["report"]).args(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::common::{Place, assert_has, done, error_line, messages, tensor_bytes, tiny, train_with_a_pause, with};
+use crate::common::{
+    Place, assert_has, bella, done, error_line, messages, tensor_bytes, tiny, train_with_a_pause, with,
+};
 use bella::base::tensor_file::State;
 use bella::results::store::read;
 
@@ -27,9 +29,7 @@ fn spawn(place: &Place) -> Child {
 /// The same command to its end.
 #[track_caller]
 fn to_the_end(place: &Place, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments(place)).args(more).envs(crate::common::preload());
-    let output = command.output().unwrap();
+    let output = bella(&[]).args(arguments(place)).args(more).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     output
 }

@@ -1,11 +1,9 @@
 //! The runs of a results folder: how they are listed, named, compared and removed, and several seeds at once.
 
-use assert_cmd::Command;
-
-use crate::common::{Place, assert_has, bella, cells, done, error_line, messages, number, printed, with};
+use crate::common::{Bella, Place, assert_has, bella, cells, done, error_line, messages, number, printed, with};
 
 /// `bella runs` on the results of a place, in 80 columns.
-fn runs(place: &Place, arguments: &[&str]) -> Command {
+fn runs(place: &Place, arguments: &[&str]) -> Bella {
     let out = place.path("results").display().to_string();
     let mut command = bella(&[&["runs"], arguments, &["--out", &out]].concat());
     command.env("COLUMNS", "80");

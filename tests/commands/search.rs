@@ -9,7 +9,7 @@ use bella::results::store::{Table, read};
 
 const RATES: [&str; 2] = ["--over", "optimizer.adamw.lr=1e-2,1e-9"];
 
-fn sweep(place: &Place, arguments: &[&str]) -> assert_cmd::Command {
+fn sweep(place: &Place, arguments: &[&str]) -> crate::common::Bella {
     let mut command = place.command("sweep", &[]);
     command.arg(place.path("tiny.toml")).args(arguments);
     command

@@ -189,9 +189,9 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
 #[test]
 fn a_signal_ends_every_command_alike() {
     let place = Place::with_tiny();
-    let long = place.train(&["train.epochs=1000000"]);
-    let long: Vec<_> = long.get_args().map(std::ffi::OsStr::to_os_string).collect();
-    let listening = ["tokenize".into()];
+    let mut long = place.arguments("train", &["train.epochs=1000000"]);
+    long.extend(["--config".into(), place.path("tiny.toml").display().to_string()]);
+    let listening = ["tokenize".to_string()];
     for (arguments, signal, number) in
         [(&listening[..], "INT", 2), (&long[..], "TERM", 15), (&listening[..], "USR1", 10)]
     {

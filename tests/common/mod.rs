@@ -1,10 +1,13 @@
 //! The things that the integration tests share: the binary, a folder of its own for each test, tiny experiments, error lines.
 #![allow(dead_code)] // each test file uses a part of it
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod copies;
+mod program;
+
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use assert_cmd::Command;
 use bella::data::Sizes;
 use bella::experiment::Experiment;
 use bella::model::{Loaded, Model};
@@ -13,6 +16,8 @@ use bella::schema::Tree;
 use bella::subspace::Subspace;
 use tch::{Device, Kind, Tensor};
 use tempfile::TempDir;
+
+pub use program::Bella;
 
 /// A file of the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -49,11 +54,9 @@ pub fn preload() -> Option<(&'static str, String)> {
 }
 
 /// `bella` with arguments, run in the repository.
-pub fn bella(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bella"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).envs(preload());
-    // What a command prints must not depend on what else runs on the machine, and it keeps no core from other tests while it waits.
-    command.env("OMP_WAIT_POLICY", "passive");
+pub fn bella(arguments: &[&str]) -> Bella {
+    let mut command = Bella::new(Path::new(env!("CARGO_MANIFEST_DIR")), arguments);
+    command.envs(preload());
     command
 }
 
@@ -129,19 +132,19 @@ impl Place {
     }
 
     /// `bella train` on `tiny.toml`.
-    pub fn train(&self, sets: &[&str]) -> Command {
+    pub fn train(&self, sets: &[&str]) -> Bella {
         self.configured("train", sets)
     }
 
     /// A command on `tiny.toml`.
-    pub fn configured(&self, command: &str, sets: &[&str]) -> Command {
+    pub fn configured(&self, command: &str, sets: &[&str]) -> Bella {
         let mut command = self.command(command, sets);
         command.arg("--config").arg(self.path("tiny.toml"));
         command
     }
 
     /// A command without a config.
-    pub fn command(&self, command: &str, sets: &[&str]) -> Command {
+    pub fn command(&self, command: &str, sets: &[&str]) -> Bella {
         let arguments = self.arguments(command, sets);
         bella(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
@@ -179,9 +182,14 @@ pub fn printed(output: &Output) -> String {
 
 /// The one error line of a command that failed with `code`; no panic and no C++ trace besides it.
 #[track_caller]
-pub fn error_line(mut command: Command, code: i32) -> String {
-    let output = command.output().unwrap();
-    let text = messages(&output);
+pub fn error_line(mut command: Bella, code: i32) -> String {
+    error_in(&command.output().unwrap(), code)
+}
+
+/// The one error line of what a command printed that failed with `code`, as in [`error_line`].
+#[track_caller]
+pub fn error_in(output: &Output, code: i32) -> String {
+    let text = messages(output);
     assert_eq!(output.status.code(), Some(code), "{text}");
     let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("error:")).collect();
     assert_eq!(errors.len(), 1, "{text}");
@@ -242,13 +250,13 @@ pub fn trained() -> Place {
 
 /// Standard output of a command that must succeed.
 #[track_caller]
-pub fn done(mut command: Command) -> String {
+pub fn done(mut command: Bella) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     printed(&output)
 }
 
-pub fn with(mut command: Command, arguments: &[&str]) -> Command {
+pub fn with(mut command: Bella, arguments: &[&str]) -> Bella {
     command.args(arguments);
     command
 }

@@ -369,7 +369,7 @@ fn answers_are_those_of_one_process() {
 }
 
 /// `bella` as one of four processes of a launcher.
-fn launched(place: &Place, command: &str) -> assert_cmd::Command {
+fn launched(place: &Place, command: &str) -> crate::common::Bella {
     let mut command = place.configured(command, &[]);
     command.env("OMPI_COMM_WORLD_SIZE", "4").env("OMPI_COMM_WORLD_RANK", "0");
     command

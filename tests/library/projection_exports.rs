@@ -38,7 +38,7 @@ fn trained(checkpoint: &str, more: &str) -> Place {
     place
 }
 
-fn exporting(place: &Place, output: &str, more: &[&str]) -> assert_cmd::Command {
+fn exporting(place: &Place, output: &str, more: &[&str]) -> crate::common::Bella {
     let mut command = with(place.command("export", &[]), more);
     command.env("BELLA_CACHE", place.path("cache")).arg("--output").arg(place.path(output));
     command

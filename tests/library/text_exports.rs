@@ -47,14 +47,14 @@ fn trained(network: &str, tables: &str) -> Place {
     place
 }
 
-fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> assert_cmd::Command {
+fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> crate::common::Bella {
     let mut command = place.command("export", &[]);
     command.arg(run).arg("--output").arg(place.path(output)).args(more);
     command
 }
 
 /// Imports folders into results of their own.
-fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> assert_cmd::Command {
+fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common::Bella {
     let mut command = command(&["import", "--device", "cpu", "--threads", "1"]);
     command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("tiny.toml"));
     command.args(folders).args(more);

@@ -3,8 +3,7 @@
 use std::io::{Read, Write};
 use std::path::Path;
 
-use crate::common::{Place, assert_has, bella, done, error_line, fixture, messages, with};
-use assert_cmd::Command;
+use crate::common::{Bella, Place, assert_has, bella, done, error_line, fixture, messages, with};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
@@ -30,7 +29,7 @@ fn place(head: &str) -> Place {
 }
 
 /// `bella head` to `head.safetensors`, with a cache of its own.
-fn head(place: &Place) -> Command {
+fn head(place: &Place) -> Bella {
     let (config, file) = (place.path("words.toml"), place.path("head.safetensors"));
     let arguments = ["head", "--device", "cpu", "--threads", "1"];
     let mut command = with(bella(&arguments), &["--config", config.to_str().unwrap(), "--to", file.to_str().unwrap()]);

@@ -1,7 +1,6 @@
 //! Digital corruptions: fewer pixels and JPEG compression.
 
 use anyhow::{Context, Result};
-use fast_image_resize::pixels::U8;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions};
 use image::codecs::jpeg::JpegEncoder;
 use image::{ExtendedColorType, ImageFormat};
@@ -27,25 +26,32 @@ fn pixelate(picture: &mut Picture, share: f64) -> Result<()> {
     let mean = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Box));
     let repeat = ResizeOptions::new().resize_alg(ResizeAlg::Nearest);
     let (full, small) = ((width as u32, height as u32), (less(width), less(height)));
-    for plane in picture.pixels.chunks_exact_mut(height * width) {
-        let few = resize_pixels::<U8>(Pixels { pixels: plane, size: full }, small, &mean)?;
-        plane.copy_from_slice(&resize_pixels::<U8>(Pixels { pixels: &few, size: small }, full, &repeat)?);
-    }
+    let few = resize_pixels(Pixels { pixels: &interleaved(picture), size: full }, small, &mean)?;
+    put(picture, &resize_pixels(Pixels { pixels: &few, size: small }, full, &repeat)?);
     Ok(())
 }
 
 fn jpeg(picture: &mut Picture, quality: u8) -> Result<()> {
-    let plane = picture.height * picture.width;
-    let interleaved: Vec<u8> =
-        (0..plane).flat_map(|i| [i, plane + i, 2 * plane + i]).map(|at| picture.pixels[at]).collect();
     let mut file = Vec::new();
     JpegEncoder::new_with_quality(&mut file, quality)
-        .encode(&interleaved, picture.width as u32, picture.height as u32, ExtendedColorType::Rgb8)
+        .encode(&interleaved(picture), picture.width as u32, picture.height as u32, ExtendedColorType::Rgb8)
         .context("corruption `jpeg`: cannot compress the image")?;
     let image = image::load_from_memory_with_format(&file, ImageFormat::Jpeg)
         .context("corruption `jpeg`: cannot read the image back")?;
-    for (i, color) in image.into_rgb8().pixels().enumerate() {
-        (0..3).for_each(|c| picture.pixels[c * plane + i] = color.0[c]);
-    }
+    put(picture, image.into_rgb8().as_raw());
     Ok(())
+}
+
+/// Returns the bytes of a picture with the three colours of a pixel side by side.
+fn interleaved(picture: &Picture) -> Vec<u8> {
+    let plane = picture.height * picture.width;
+    (0..plane).flat_map(|i| [i, plane + i, 2 * plane + i]).map(|at| picture.pixels[at]).collect()
+}
+
+/// Sets the bytes of a picture from those of [`interleaved`].
+fn put(picture: &mut Picture, interleaved: &[u8]) {
+    let plane = picture.height * picture.width;
+    for (i, color) in interleaved.chunks_exact(3).enumerate() {
+        (0..3).for_each(|c| picture.pixels[c * plane + i] = color[c]);
+    }
 }

@@ -3,16 +3,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use npyz::{NpyHeader, Order};
 use zip::read::ZipFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::npy::{header, kind, whole_numbers};
+use super::npy::{Header, header, whole_numbers};
 use crate::base::files::{open_file, write_atomic};
 
 /// The largest number of bytes that one deflated byte becomes, and room for short entries.
@@ -29,7 +27,7 @@ pub struct Npz {
 pub struct Array<'a> {
     /// The archive and the name, for messages.
     at: String,
-    header: NpyHeader,
+    header: Header,
     file: ZipFile<'a, File>,
 }
 
@@ -64,18 +62,12 @@ impl Npz {
             size <= packed.saturating_mul(LARGEST_RATIO).saturating_add(ROOM),
             "{at}: {size} bytes out of {packed} packed ones cannot be: the file is damaged, fetch it again"
         );
-        // The package multiplies the sides of a shape without looking, which panics in a build with checks.
-        let mut counted = Counted { file: &mut file, read: 0 };
-        let found = catch_unwind(AssertUnwindSafe(|| NpyHeader::from_reader(&mut counted).ok())).ok().flatten();
-        let header = found.with_context(|| format!("{at}: not an array of numpy: fetch it again"))?;
-        let start = counted.read;
-        ensure!(header.order() == Order::C, "{at}: in Fortran order; store it with numpy.ascontiguousarray");
-        let bytes = header.dtype().num_bytes().map(|bytes| bytes as u64);
-        let needed = header.shape().iter().try_fold(bytes.unwrap_or(0), |all, side| all.checked_mul(*side));
+        let header = Header::read(&mut file).with_context(|| format!("{at}: not an array of numpy: fetch it again"))?;
+        ensure!(!header.is_fortran, "{at}: in Fortran order; store it with numpy.ascontiguousarray");
         ensure!(
-            needed.and_then(|needed| needed.checked_add(start)) == Some(size) && bytes.is_some(),
+            header.element.is_none() || header.bytes() == Some(size),
             "{at}: {size} bytes, which are not those of its shape {:?}: the file is damaged, fetch it again",
-            header.shape()
+            header.shape
         );
         Ok(Array { at, header, file })
     }
@@ -83,7 +75,7 @@ impl Npz {
 
 impl Array<'_> {
     pub fn shape(&self) -> &[u64] {
-        self.header.shape()
+        &self.header.shape
     }
 
     /// Gives the rows of an array of bytes to `each`, one after the other.
@@ -91,12 +83,12 @@ impl Array<'_> {
     /// # Errors
     /// Fails if the elements are no bytes, if the archive is damaged, or if `each` fails.
     pub fn byte_rows(mut self, mut each: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
-        let (at, kind) = (&self.at, kind(&self.header.dtype()));
+        let (at, kind) = (&self.at, &self.header.kind);
         ensure!(
             kind == "u1",
             "{at}: elements of type {kind}, but images are bytes (u1, NumPy's uint8): fetch it again"
         );
-        let shape = self.header.shape();
+        let shape = &self.header.shape;
         let (rows, row) = (shape.first().copied().unwrap_or(0), shape.iter().skip(1).product::<u64>());
         let mut bytes = vec![0; usize::try_from(row)?];
         for at_row in 0..usize::try_from(rows)? {
@@ -114,21 +106,7 @@ impl Array<'_> {
     /// # Errors
     /// Fails if the elements are no integers, or if the archive is damaged.
     pub fn integers(self) -> Result<Vec<i64>> {
-        whole_numbers(self.header, self.file, &self.at)
-    }
-}
-
-/// A reader that counts what was read.
-struct Counted<R> {
-    file: R,
-    read: u64,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        self.read += read as u64;
-        Ok(read)
+        whole_numbers(&self.header, self.file, &self.at)
     }
 }
 

@@ -26,6 +26,7 @@
 #include "../products.h"
 #include "rows.h"
 
+namespace fused {
 namespace {
 
 using at::Tensor;
@@ -519,3 +520,5 @@ extern "C" Tensor* bella_attention(const Tensor* qkv, int64_t heads, char** mess
 extern "C" Tensor* bella_quick_gelu(const Tensor* x, char** message) {
     return guarded(message, [&] { return QuickGelu::apply(x->contiguous()); });
 }
+
+}  // namespace fused

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <optional>
 
+namespace quantised {
 namespace {
 
 using at::Tensor;
@@ -343,3 +344,5 @@ extern "C" Tensor* bella_nf4_codes(const Tensor* of, const Tensor* scales, char*
         return codes;
     });
 }
+
+}  // namespace quantised

@@ -44,7 +44,7 @@ fn train(place: &Place, name: &str, more: &str) -> PathBuf {
     place.run()
 }
 
-fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> assert_cmd::Command {
+fn export(place: &Place, run: &Path, output: &str, more: &[&str]) -> crate::common::Bella {
     let mut command = place.command("export", &[]);
     command.arg(run).arg("--output").arg(place.path(output)).args(more);
     command
@@ -57,7 +57,7 @@ fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
     PathBuf::from(printed(&output).trim())
 }
 
-fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> assert_cmd::Command {
+fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common::Bella {
     let mut command = common::bella(&["import", "--device", "cpu", "--threads", "1"]);
     command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("x.toml")).args(folders).args(more);
     command

@@ -58,7 +58,7 @@ fn experiment(name: &str, more: &str) -> String {
     )
 }
 
-fn train(place: &Place, config: &Path, sets: &[&str]) -> assert_cmd::Command {
+fn train(place: &Place, config: &Path, sets: &[&str]) -> crate::common::Bella {
     let mut command = place.command("train", sets);
     command.arg("--config").arg(config);
     command
