@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::config;
 use super::modules::{HeadPlace, Target};
 use super::outgoing::Outgoing;
-use crate::base::files::is_there;
 use crate::data::{Interpolation, Medium, Resize};
 use crate::model::folder::{PREPARATION, PROCESSOR, stated};
 use crate::model::recognition::Package;
@@ -114,20 +113,17 @@ const CROPPING: [&str; 2] = ["CLIPImageProcessor", "BitImageProcessor"];
 /// # Errors
 /// Fails if the checkpoint's own file cannot be read, or if the new one cannot be written.
 pub fn write_preparation(outgoing: &Outgoing, source: &Path, folder: &Path) -> Result<()> {
-    let own = stated(source)?.map(|(_, table)| table);
-    let values = preparation(outgoing, own.unwrap_or_else(|| json!({ "image_processor_type": "ViTImageProcessor" })))?;
-    // The processor of images and texts, if it has that of images: it counts for transformers 5.
-    let file = source.join(PROCESSOR);
-    let processor = is_there(&file).then(|| config::of_file(&file)).transpose()?;
-    let processor = processor.filter(|processor| processor["image_processor"].is_object());
+    let own = stated(source)?.filter(|(_, table)| table.is_object());
+    let is_nested = own.as_ref().is_some_and(|(name, _)| *name == PROCESSOR);
+    let own = own.map_or_else(|| json!({ "image_processor_type": "ViTImageProcessor" }), |(_, table)| table);
+    let values = preparation(outgoing, own)?;
     config::write(&folder.join(PREPARATION), &values)?;
-    match processor {
-        Some(mut processor) => {
-            processor["image_processor"] = values;
-            config::write(&folder.join(PROCESSOR), &processor)
-        }
-        None => Ok(()),
+    if !is_nested {
+        return Ok(());
     }
+    let mut processor = config::of_file(&source.join(PROCESSOR))?;
+    processor["image_processor"] = values;
+    config::write(&folder.join(PROCESSOR), &processor)
 }
 
 /// Returns the settings of a class of transformers with the preparation of the run.
