@@ -196,7 +196,6 @@ impl Family {
             "text_config_dict",
             // The names of classes, whose classifier is refused by its weights.
             "id2label",
-            "label2id",
             // The starts of parameters that are stored.
             "logit_scale_init_value",
             "initializer_factor",
