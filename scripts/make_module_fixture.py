@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/module: a residual network of a few hundred parameters as a TorchScript module, and what PyTorch
 computes with two sets of its parameters: logits and the gradients of the mean cross-entropy by every parameter
-(reference.safetensors). Also modules that are refused: one traced in training mode, one in half precision, and one that
-knows its batch size.
+(reference.safetensors). Also modules that are refused: one traced in training mode, one in half precision, one that
+knows its batch size, and two with parameters of which another tensor is a view.
 
     pip install torch safetensors
     python scripts/make_module_fixture.py
@@ -63,6 +63,28 @@ class KnowsItsBatch(nn.Module):
         return self.linear(x.reshape(int(x.shape[0]), 3 * SIZE * SIZE))
 
 
+class Views(nn.Module):
+    """A classifier behind a matrix and, of the same memory, its transpose (`decode`) or a row of it (`row`)."""
+
+    def __init__(self, transposed):
+        super().__init__()
+        self.encode = nn.Linear(3 * SIZE * SIZE, 6)
+        self.square = nn.Linear(6, 6, bias=False)
+        self.transposed = transposed
+        if transposed:
+            self.decode = nn.Parameter(self.square.weight.data.t())
+        else:
+            self.decode = nn.Parameter(torch.ones(6, 6))
+            self.register_buffer("row", self.square.weight.data[2])
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        x = self.square(torch.tanh(self.encode(x.flatten(1)))) @ self.decode
+        if not self.transposed:
+            x = x + self.row
+        return self.head(x)
+
+
 def main():
     OUT.mkdir(exist_ok=True)
     model = randomised(Residual(), 1)
@@ -88,6 +110,9 @@ def main():
 
     training = randomised(Residual(), 1).train()
     write_archive(torch.jit.trace(training, images, check_trace=False), OUT / "training.pt")
+    torch.manual_seed(5)
+    for name, transposed in [("view_of_a_parameter", True), ("view_in_a_buffer", False)]:
+        write_archive(torch.jit.trace(Views(transposed).eval(), images), OUT / f"{name}.pt")
     write_archive(torch.jit.trace(KnowsItsBatch(), images[:2], check_trace=False), OUT / "knows_its_batch.pt")
 
 

@@ -101,13 +101,14 @@ pub fn check_toml(text: &str) -> Result<()> {
     let (above, stored) = text
         .rsplit_once(TOML_SEAL)
         .context("damaged: does not end with the hash that it was written with: put the file back as it was")?;
-    let found = format!("{:016x}\n", xxh3_64(above.as_bytes()));
+    let (digits, behind) = stored.split_at_checked(NO_DIGITS.len()).unwrap_or((stored, ""));
+    let found = format!("{:016x}", xxh3_64(above.as_bytes()));
     ensure!(
-        found == stored,
-        "changed since bella wrote it: its text has the hash {}, not {}: undo the change",
-        found.trim(),
+        found == digits,
+        "changed since bella wrote it: its text has the hash {found}, not {}: undo the change",
         stored.lines().next().unwrap_or_default()
     );
+    ensure!(behind == "\n", "changed since bella wrote it: the line of its hash is not the last one: undo the change");
     Ok(())
 }
 
@@ -168,6 +169,10 @@ mod tests {
         let plain = "seed = 1\n";
         assert!(check_toml(plain).is_err() && check_toml_of_anyone(plain).is_ok());
         assert!(check_toml_of_anyone(&checksummed.replace("seed = 1", "seed = 2")).is_err());
+        for added in ["seed = 2\n", " "] {
+            let why = check_toml(&format!("{checksummed}{added}")).unwrap_err().to_string();
+            assert!(why.contains("the line of its hash is not the last one"), "{why}");
+        }
         for bit in 0..8 * checksummed.len() {
             let mut flipped = checksummed.clone().into_bytes();
             flipped[bit / 8] ^= 1 << (bit % 8);

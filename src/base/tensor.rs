@@ -23,9 +23,26 @@ pub fn first_line(error: &TchError) -> String {
     message_line(&text)
 }
 
+/// Returns what a failure to read a safetensors file means.
+pub fn safetensors_line(error: &TchError) -> String {
+    match first_line(error) {
+        line if line.contains("MetadataIncompleteBuffer") => {
+            "its length is not what its header says: it is cut off, or something stands behind it".into()
+        }
+        line => line,
+    }
+}
+
+/// What tch puts before a message.
+const PREFIX: &str = "Internal torch error:";
+
 /// Returns the line of a libtorch message that tells what happened.
 fn message_line(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    // A message that begins with an empty line stands below the prefix.
+    if lines.len() > 1 && lines[0] == PREFIX {
+        lines.remove(0);
+    }
     // A TorchScript failure ends with `RuntimeError: …`; anything else starts with its message.
     let telling = lines.iter().rev().find_map(|l| l.split_once("RuntimeError: ").map(|(_, m)| m));
     telling.or(lines.first().copied()).unwrap_or("unknown libtorch error").to_string()
@@ -95,6 +112,15 @@ pub fn panic_line(payload: &(dyn std::any::Any + Send)) -> String {
     tracing::debug!("panic: {text}");
     let text = text.replace("\\n", "\n");
     message_line(text.rsplit_once("Torch(\"").map_or(text.as_str(), |(_, inner)| inner))
+}
+
+/// Returns whether no number of a tensor is NaN or infinite. The tensor is read once, and nothing of its size is made.
+pub fn is_finite(tensor: &Tensor) -> bool {
+    if tensor.numel() == 0 || !tensor.is_floating_point() {
+        return true;
+    }
+    let (least, most) = tensor.detach().flatten(0, -1).aminmax(0, false);
+    least.double_value(&[]).is_finite() && most.double_value(&[]).is_finite()
 }
 
 /// Returns a copy that shares neither storage nor graph.
@@ -207,6 +233,28 @@ mod tests {
             assert!(counts.numel() == 0 || counts.max().double_value(&[]) == 1.0, "{size:?}");
         }
         assert!(tiles(&Tensor::zeros([7, 200_000], tch::kind::FLOAT_CPU)).len() > 1);
+    }
+
+    #[test]
+    fn the_line_that_tells_what_happened_is_never_empty() {
+        assert_eq!(message_line("Internal torch error: \nUnknown type name 'X':\n  File"), "Unknown type name 'X':");
+        assert_eq!(message_line("Internal torch error: expected )\nat"), "Internal torch error: expected )");
+        assert_eq!(message_line("Internal torch error: "), "Internal torch error:");
+        assert_eq!(message_line("Internal torch error: \nTraceback\nRuntimeError: no\n"), "no");
+    }
+
+    #[test]
+    fn one_number_that_is_not_finite_is_seen() {
+        for kind in [Kind::Float, Kind::BFloat16, Kind::Half, Kind::Double] {
+            let zeros = || Tensor::zeros([7, 33], (kind, Device::Cpu));
+            assert!(is_finite(&zeros()) && is_finite(&zeros().tr()));
+            for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                let tensor = zeros();
+                let _ = tensor.get(6).narrow(0, 32, 1).fill_(odd);
+                assert!(!is_finite(&tensor), "{kind:?} {odd}");
+            }
+        }
+        assert!(is_finite(&Tensor::zeros([0, 3], tch::kind::FLOAT_CPU)) && is_finite(&Tensor::from_slice(&[1i64])));
     }
 
     #[test]

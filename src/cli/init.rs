@@ -76,8 +76,12 @@ pub fn run(args: &InitArgs) -> Result<()> {
         look(Path::new(path), args.image_size)
     })?;
     tracing::info!("checkpoint: {}", checkpoint.about);
+    if let Some((value, why)) = checkpoint.normalize {
+        tracing::warn!("checkpoint.normalize = {value}: {why}");
+    }
     let question = "Images (a folder of class folders, or KEY=ROOT)";
     let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED, &args.sets))?;
+    let images = images.in_order_of(&checkpoint)?;
     tracing::info!("images: {}, {}", images.key, images.about);
     let recipe = match recipe {
         Some(recipe) => recipe,

@@ -249,7 +249,11 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         let mut writer = Writer::new(out, args.format, args.columns(opened));
         predict_images(&wanted, opened, images, &mut writer)?
     };
-    ensure!(failed < images.len(), "none of the {} images could be read", images.len());
+    let none = match images.len() {
+        1 => "the image could not be read".to_string(),
+        count => format!("none of the {count} images could be read"),
+    };
+    ensure!(failed < images.len(), "{none}: see the column error of the records");
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(&opened.run.id(), sheet))?;
     if !skipped.is_empty() {
         let shown: Vec<String> = skipped.iter().take(5).map(|path| path.display().to_string()).collect();

@@ -11,6 +11,7 @@ use crate::data::{Medium, Request, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
 use crate::model::encoder::{self, Encoder, is_encoder};
+use crate::model::folder::texts::{Agreement, class_names};
 use crate::model::folder::{Preprocessing, config_file, home};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
@@ -272,6 +273,22 @@ impl Images {
         );
         let has_questions = spec.dataset.medium() == Medium::Questions;
         Ok(Images { key, label: spec.dataset.label(), table, root, classes, train, about, has_questions })
+    }
+
+    /// Returns the samples with their classes in the order of the checkpoint's own classifier, where the files beside its weights
+    /// name the same classes in another order. A set whose order is not the config's to choose stays as it is.
+    ///
+    /// # Errors
+    /// Fails if the checkpoint is a name that is in no cache.
+    pub fn in_order_of(self, checkpoint: &Checkpoint) -> Result<Images> {
+        let names = class_names(&hub::local(&checkpoint.path)?)
+            .filter(|names| checkpoint.classes == Some(names.len()) && names.len() == self.classes.len());
+        let Some(Agreement::OtherOrder(classes)) = names.map(|names| Agreement::of(&names, &self.classes)) else {
+            return Ok(self);
+        };
+        let listed = toml::Value::from(classes.clone());
+        let table = format!("classes = {listed} # in the order of the checkpoint's classifier\n{}", self.table);
+        Ok(if read(&self.key, &table).is_ok() { Images { table, classes, ..self } } else { self })
     }
 }
 

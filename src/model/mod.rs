@@ -27,7 +27,7 @@ use std::cell::Cell;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::wide;
+use crate::base::tensor::{is_finite, wide};
 use crate::data::mix::Mixed;
 use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
@@ -36,7 +36,8 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, return_la
 use crate::machine::workers;
 use backbone::{Opened, Parts};
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
-use network::{Graph, Network, Parameters, Weights, has_large_blocks};
+use network::{Graph, NOT_FINITE, Network, Parameters, Weights, has_large_blocks};
+use vit::OwnHead;
 
 pub use backbone::Backbone;
 pub use kind::{KindEntry, Outline};
@@ -73,6 +74,7 @@ impl Loaded {
         device: Device,
     ) -> Result<Loaded> {
         let Opened { mut tower, text } = checkpoint.open()?;
+        check_finite(&*tower).with_context(|| checkpoint.path.display().to_string())?;
         let (width, own) = (tower.network().feature_width(), tower.own_head());
         let hash = || checkpoint.sha256().map(str::to_string);
         let source = Checkpoint { path: &checkpoint.path, text: &*text, hash: &hash, device };
@@ -112,6 +114,17 @@ impl Loaded {
             kind,
         })
     }
+}
+
+/// Checks that the weights of a checkpoint and of its classifier are finite.
+fn check_finite(tower: &dyn Backbone) -> Result<()> {
+    tower.base().check_finite()?;
+    let all_finite = |own: &OwnHead| is_finite(&own.weight) && is_finite(&own.bias);
+    ensure!(
+        tower.own_head().is_none_or(all_finite),
+        "its classifier has a number that is NaN or infinite: {NOT_FINITE}"
+    );
+    Ok(())
 }
 
 /// The input of a forward pass.

@@ -179,7 +179,8 @@ fn predict_refuses_what_cannot_work() {
     let unread = ["latest", &text(&place.path("text.png")), "none.png"];
     let mut command = predict(&unread);
     assert_eq!(printed(&command.output().unwrap()).lines().count(), 3, "a header and two errors");
-    assert_has(&error_line(command, 1), &["none of the 2 images could be read"]);
+    assert_has(&error_line(command, 1), &["none of the 2 images could be read: see the column error"]);
+    assert_has(&error_line(predict(&["latest", "none.png"]), 1), &["the image could not be read"]);
     let sheet = text(&place.path("none/sheet.png"));
     for option in ["--contact-sheet", "--output"] {
         let mut command = predict(&["latest", &path, option, &sheet]);

@@ -139,6 +139,11 @@ fn a_head_that_is_no_head() {
     let junk = place.write("junk.safetensors", b"no tensors here");
     let line = refused(&place, &[&format!("head.zero-shot.weights={}", junk.display())]);
     assert_has(&line, &["junk.safetensors: not a readable safetensors file"]);
+    let mut whole = std::fs::read(fixture("heads/head_tiny.safetensors")).unwrap();
+    whole.pop();
+    let cut = place.write("cut.safetensors", &whole);
+    let line = refused(&place, &[&format!("head.zero-shot.weights={}", cut.display())]);
+    assert_has(&line, &["cut.safetensors: ", "its length is not what its header says"]);
 }
 
 #[test]

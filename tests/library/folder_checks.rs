@@ -100,6 +100,24 @@ fn every_tensor_that_is_missing_is_refused_by_name() {
     assert!(removed > 1000, "{removed}");
 }
 
+/// It is the classifier that bella does not compute, and not the names of its classes.
+#[test]
+fn a_classifier_on_two_towers_is_refused_as_one() {
+    let place = Place::new();
+    let folder = configured(&place, "hf-siglip-both", |config| {
+        config["id2label"] = json!({ "0": "ant", "1": "bee" });
+        config["label2id"] = json!({ "ant": 0, "bee": 1 });
+    });
+    assert_eq!(refusal(&folder, &Fixed::default()), "");
+    let weights = folder.join("model.safetensors");
+    let mut all = Tensor::read_safetensors(&weights).unwrap();
+    let width = all.iter().find(|(name, _)| name.ends_with("post_layernorm.bias")).unwrap().1.size()[0];
+    all.push(("classifier.weight".into(), Tensor::zeros([2, width], tch::kind::FLOAT_CPU)));
+    all.push(("classifier.bias".into(), Tensor::zeros([2], tch::kind::FLOAT_CPU)));
+    Tensor::write_safetensors(&all, &weights).unwrap();
+    assert_has(&refusal(&folder, &Fixed::default()), &["the classifier of a siglip_vision_model", "use [head.linear]"]);
+}
+
 /// Where nothing but the user describes the network, what every network of such names has.
 #[test]
 fn weights_without_a_config_lack_nothing_that_can_be_told() {

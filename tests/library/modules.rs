@@ -1,12 +1,15 @@
 //! `[checkpoint] kind = "module"`: a TorchScript module trains by its own forward. The reference is PyTorch's
 //! (tests/fixtures/module, written by scripts/make_module_fixture.py).
 
+use std::path::Path;
+
 use crate::common::{
     Place, alike, assert_has, bella as command, done, error_line, fixture, messages, number, repository, text, with,
 };
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::methods::{RowsAre, Update};
+use bella::model::archive::Archive;
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{Graph, SlotKind, Weights};
 use bella::model::{Backbone, CheckpointKind, Loaded};
@@ -320,6 +323,13 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     assert_has(&refused("training.pt", &low), &["training.pt: the output for an image changes", "model.eval()"]);
     assert_has(&refused("half.pt", &low), &["half.pt: `stem.weight` is stored as Half", "model.float()"]);
     assert_has(&refused("knows_its_batch.pt", &low), &["its forward knows its batch size"]);
+    let views = [
+        ("view_of_a_parameter.pt", "`square.weight` shares memory with `decode`"),
+        ("view_in_a_buffer.pt", "with `row`"),
+    ];
+    for (name, other) in views {
+        assert_has(&refused(name, &low), &[name, "shares memory with", other, ".data.clone()"]);
+    }
     assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
     let dora = [low[0], "subspace.low-rank.dora=true", "subspace.low-rank.rank=1"];
     assert_has(&refused("residual.pt", &dora), &["subspace.low-rank.dora", "is a convolution"]);
@@ -334,6 +344,30 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     assert_has(&error, &["checkpoint.heads = 2: means nothing with kind = \"module\""]);
     let path = format!("checkpoint.path={}", text(&fixture("module").join("residual.pt")));
     assert_has(&error_line(place.train(&[path.as_str()]), 1), &["checkpoint.kind = \"module\""]);
+}
+
+/// Neither the training nor the mode of the module is made to blame for numbers of the file.
+#[test]
+fn weights_that_are_not_finite_are_named() {
+    let place = Place::with_tiny();
+    let refused = |from: &Path, parameter: &str, sets: &[&str]| {
+        let changed = place.path("changed.pt");
+        let archive = Archive::open(from).unwrap();
+        let one = |tensor: &Tensor| {
+            let odd = tensor.copy();
+            let _ = odd.flatten(0, -1).narrow(0, 0, 1).fill_(f64::NAN);
+            odd
+        };
+        archive.save_changed(&changed, &|name, tensor| (name == parameter).then(|| one(tensor))).unwrap();
+        let path = format!("checkpoint.path={}", changed.display());
+        error_line(place.train(&joined(&[path], sets)), 1)
+    };
+    let residual = fixture("module").join("residual.pt");
+    let line = refused(&residual, "hidden.weight", &MODULE[..2]);
+    assert_has(&line, &["changed.pt: `hidden.weight` has a number that is NaN or infinite", "give other weights"]);
+    let vit = repository("assets/vit-digits.pt");
+    let line = refused(&vit, "blocks.1.mlp.fc1.weight", &[]);
+    assert_has(&line, &["changed.pt: ", "blocks.1.mlp.fc", "has a number that is NaN or infinite"]);
 }
 
 #[test]

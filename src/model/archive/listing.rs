@@ -23,6 +23,8 @@ const TYPE_TAG: &str = "torch.jit._pickle.restore_type_tag";
 /// What the pickle of an archive tells.
 pub struct Listed {
     pub parameters: Vec<Stored>,
+    /// The tensors that are no parameters: buffers, attributes, and those in lists.
+    pub others: Vec<Stored>,
     /// The names of the parameters that tables of embeddings own (`torch.nn.Embedding`).
     pub tables: BTreeSet<String>,
     /// The full name of the module's class.
@@ -51,13 +53,15 @@ pub fn listed(container: &Container, code: &[(String, String)]) -> Result<Listed
         checked.with_context(|| format!("{shown}: constants.pkl"))?;
     }
     let (declared, tables) = (declared(code), BTreeSet::new());
-    let mut listing = Listing { pickle: &read, declared, attributes: 0, found: Vec::new(), tables };
+    let (found, named, others) = (Vec::new(), BTreeSet::new(), Vec::new());
+    let mut listing = Listing { pickle: &read, declared, attributes: 0, found, named, others, tables };
     listing.module(read.root(), "", 0).with_context(|| format!("{shown}: data.pkl"))?;
+    listing.unnamed();
     let class = match read.value(read.root()) {
         Value::Call { of, .. } => read.name(*of).map(str::to_string),
         _ => None,
     };
-    Ok(Listed { parameters: listing.found, tables: listing.tables, class, storages })
+    Ok(Listed { parameters: listing.found, others: listing.others, tables: listing.tables, class, storages })
 }
 
 /// Checks that libtorch can build what a pickle describes, and collects the entries of its tensors.
@@ -108,6 +112,9 @@ struct Listing<'a> {
     declared: BTreeMap<String, BTreeSet<String>>,
     attributes: usize,
     found: Vec<Stored>,
+    /// The values of the pickle that are in `found` or `others`.
+    named: BTreeSet<Id>,
+    others: Vec<Stored>,
     tables: BTreeSet<String>,
 }
 
@@ -130,13 +137,40 @@ impl Listing<'_> {
                 Value::Call { .. } if own.contains(key) => {
                     let tensor = Stored::of(self.pickle, &name, *value).with_context(|| format!("parameter {name}"))?;
                     self.found.push(tensor);
+                    self.named.extend(made_of(self.pickle, *value));
                     if class.ends_with(".Embedding") {
                         self.tables.insert(name);
                     }
                 }
-                _ => {}
+                _ => self.other(*value, &name),
             }
         }
         Ok(())
     }
+
+    /// Takes a tensor that is no parameter; other values are passed over.
+    fn other(&mut self, id: Id, name: &str) {
+        if let Ok(tensor) = Stored::of(self.pickle, name, id) {
+            self.named.extend(made_of(self.pickle, id));
+            self.others.push(tensor);
+        }
+    }
+
+    /// Takes the tensors that are no attributes of modules.
+    fn unnamed(&mut self) {
+        for id in self.pickle.ids() {
+            if !self.named.contains(&id) {
+                self.other(id, "a tensor of a list");
+            }
+        }
+    }
+}
+
+/// Returns the values that are one tensor: the call that builds it, and the tensor within the call that makes it a parameter.
+fn made_of(pickle: &Pickle, id: Id) -> impl Iterator<Item = Id> {
+    let inner = match pickle.value(id) {
+        Value::Call { arguments, .. } => pickle.parts(*arguments).and_then(|parts| parts.first().copied()),
+        _ => None,
+    };
+    [Some(id), inner].into_iter().flatten()
 }

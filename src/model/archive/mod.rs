@@ -4,6 +4,7 @@
 //! checked against a list of operators. When the archive's own forward pass is called, an archive is written anew from
 //! what was checked (`clean`), tried in a process of its own if it is not known (`trial`), and only then loaded by libtorch.
 
+mod apart;
 mod clean;
 mod code;
 mod container;
@@ -120,6 +121,14 @@ impl Archive {
         self.listed().iter().map(read).collect()
     }
 
+    /// Checks that every parameter has its memory to itself, so that its values can be replaced alone.
+    ///
+    /// # Errors
+    /// Fails with the first parameter of which another tensor is a view.
+    pub fn check_apart(&self) -> Result<()> {
+        apart::check(&self.listed.parameters, &self.listed.others).with_context(|| self.path.display().to_string())
+    }
+
     /// Returns the type in which the matrices are stored, which is that of the images to pass in.
     pub fn kind(&self) -> Kind {
         // A half-precision CLIP keeps its embeddings in f32, and the token embedding is the largest parameter.
@@ -191,8 +200,10 @@ impl Archive {
     /// Writes the archive again with its own code; `change` returns new values of parameters, by their names.
     ///
     /// # Errors
-    /// Fails if libtorch cannot load it, if a parameter has another shape, or if the file cannot be written.
+    /// Fails if libtorch cannot load it, if a parameter has another shape or shares its memory with another tensor, or if the
+    /// file cannot be written.
     pub fn save_changed(&self, path: &Path, change: &dyn Fn(&str, &Tensor) -> Option<Tensor>) -> Result<()> {
+        self.check_apart()?;
         let shown = path.display();
         let _guard = tch::no_grad_guard();
         let module = self.module().with_context(|| self.path.display().to_string())?;

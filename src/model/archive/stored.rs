@@ -33,8 +33,8 @@ pub struct Stored {
     pub kind: Kind,
     /// The entry that holds its bytes.
     pub storage: String,
-    offset: i64,
-    strides: Vec<i64>,
+    pub(super) offset: i64,
+    pub(super) strides: Vec<i64>,
 }
 
 fn is_call_of(pickle: &Pickle, id: Id, function: &str) -> bool {
@@ -132,7 +132,7 @@ impl Stored {
     }
 
     /// Returns the number of elements of the storage up to the last one of the tensor.
-    fn elements(&self) -> Option<usize> {
+    pub(super) fn elements(&self) -> Option<usize> {
         let mut last = self.offset;
         for (length, stride) in self.shape.iter().zip(&self.strides) {
             if *length == 0 {

@@ -194,6 +194,8 @@ impl Family {
             "text_config",
             "vision_config_dict",
             "text_config_dict",
+            // The names of classes, whose classifier is refused by its weights.
+            "id2label",
             // The starts of parameters that are stored.
             "logit_scale_init_value",
             "initializer_factor",

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use crate::base::files::{is_there, open_file, read_json};
-use crate::base::tensor::first_line;
+use crate::base::tensor::safetensors_line;
 use crate::hub::{INDEX, lead};
 use crate::model::archive::stored;
 use crate::model::folder::unread::{Unread, listed};
@@ -231,7 +231,7 @@ fn of_pickle(path: &Path, codes: bool) -> Result<Vec<(String, Tensor)>> {
 /// # Errors
 /// Fails if the file is damaged.
 pub fn of_safetensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    Tensor::read_safetensors(path).map_err(|why| damaged(path, &first_line(&why)))
+    Tensor::read_safetensors(path).map_err(|why| damaged(path, &safetensors_line(&why)))
 }
 
 fn damaged(path: &Path, why: &str) -> Error {

@@ -298,7 +298,9 @@ pub struct Stored {
 /// Fails if libtorch cannot load the archive.
 pub fn stored(archive: &Archive) -> Result<Vec<Stored>> {
     let found = tensors(&archive.copy_on(Device::Cpu)?)?;
-    let same = |a: &Tensor, b: &Tensor| a.data_ptr() == b.data_ptr() && a.size() == b.size() && a.numel() > 0;
+    let same = |a: &Tensor, b: &Tensor| {
+        a.data_ptr() == b.data_ptr() && a.size() == b.size() && a.stride() == b.stride() && a.numel() > 0
+    };
     let first = |index: usize| found.iter().position(|(_, tensor)| same(tensor, &found[index].1)).unwrap_or(index);
     let copied = |(index, (name, tensor)): (usize, &(String, Tensor))| Stored {
         name: name.clone(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
+use crate::base::tensor::is_finite;
 use crate::data::Medium;
 use crate::model::archive::Archive;
 use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
@@ -14,7 +15,7 @@ use crate::model::module::intake::{Copies, Intake, Stored, stored};
 use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
 use crate::model::module::{Module, Texts, Tokenizer};
-use crate::model::network::{HEAD, Network, Parameters};
+use crate::model::network::{HEAD, NOT_FINITE, Network, Parameters};
 use crate::model::preparation::{AsStored, Preparation};
 use crate::model::recognition::identify::{check_images, check_rows};
 use crate::model::vit::OwnHead;
@@ -45,12 +46,14 @@ pub struct Opened {
 /// Opens the module at `path`.
 ///
 /// # Errors
-/// Fails if the archive cannot be opened or does not run on what is wanted, if it is not stored in f32, if its output is not
-/// a vector per sample that depends on that sample alone, or if the tokenizer does not belong to it.
+/// Fails if the archive cannot be opened or does not run on what is wanted, if it is not stored in f32, if a parameter is not
+/// finite or shares its memory with another tensor, if its output is not a vector per sample that depends on that sample alone, or
+/// if the tokenizer does not belong to it.
 pub fn open(path: &Path, wanted: &Wanted) -> Result<Opened> {
     let shown = path.display();
     let archive = Archive::open(path)?;
     check_inputs(&archive, wanted).with_context(|| shown.to_string())?;
+    archive.check_apart()?;
     let running_statistics = archive.code_has("running_mean");
     let (intake, samples, tokenizer) = match wanted {
         Wanted::Images(size) => (Intake::Images(*size), Samples::of_one_size(check_images(*size)), None),
@@ -123,6 +126,9 @@ fn check_parameters(parameters: &[Stored]) -> Result<()> {
              (model.float())",
             tensor.kind()
         );
+    }
+    if let Some(Stored { name, .. }) = parameters.iter().find(|stored| !is_finite(&stored.tensor)) {
+        bail!("`{name}` has a number that is NaN or infinite: {NOT_FINITE}");
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use rand::RngExt;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::random::{Purpose, stream};
+use crate::base::tensor::is_finite;
 use crate::machine::memory::allocated_bytes;
 use crate::model::module::intake::{Copies, Source, frozen};
 use crate::model::module::{Texts, Tokenizer};
@@ -172,6 +173,7 @@ impl Trial {
             output.size(),
             size[0]
         );
+        ensure!(is_finite(&output), "its output for random {sample}s is NaN or infinite");
         let alone = self.samples.alone.iter().map(|sample| self.run(copies, sample)).collect::<Result<Vec<Tensor>>>();
         let alone = alone.with_context(|| {
             let known = if sample == "text" { "the length of its texts" } else { "its batch size" };
@@ -184,7 +186,11 @@ impl Trial {
             "the output for {} changes by {difference:.1e} with {padding}the other {sample}s of its batch, or from call to call: \
              it was exported in training mode{}; call model.eval() first",
             if sample == "text" { "a text" } else { "an image" },
-            if sample == "text" { ", knows a length, or does not use the mask" } else { "" }
+            if sample == "text" {
+                ", knows a length, or does not use the mask"
+            } else {
+                ", or writes into its input or weights"
+            }
         );
         Ok(output.flatten(1, -1))
     }

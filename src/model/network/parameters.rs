@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tch::{Device, Kind, Tensor};
 
+use crate::base::tensor::is_finite;
 use crate::machine::quantised::{Quantised, Scheme};
 use crate::model::network::layers::Param;
 
@@ -17,6 +18,9 @@ pub struct Parameters {
     /// A second name of a tensor that two layers share, and its first.
     tied: Option<(String, String)>,
 }
+
+/// The way out where a checkpoint has numbers that are not finite.
+pub const NOT_FINITE: &str = "its training diverged, or the file is damaged: give other weights";
 
 /// A frozen weight that has been read.
 pub enum Weight {
@@ -184,6 +188,18 @@ impl Parameters {
     /// Returns the tensor called `name`, so that it can be replaced.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Tensor> {
         self.named.iter_mut().find(|(known, _)| known == name).map(|(_, tensor)| tensor)
+    }
+
+    /// Checks that all weights are finite. Those in fewer bits are looked at when they are made.
+    ///
+    /// # Errors
+    /// Fails with the name of the first one that is not.
+    pub fn check_finite(&self) -> Result<()> {
+        let plain = self.named.iter().filter(|(name, _)| !self.quantised.contains_key(name));
+        match plain.into_iter().find(|(_, tensor)| !is_finite(tensor)) {
+            Some((name, _)) => bail!("`{name}` has a number that is NaN or infinite: {NOT_FINITE}"),
+            None => Ok(()),
+        }
     }
 
     /// Returns the number of scalars.

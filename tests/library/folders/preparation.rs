@@ -167,6 +167,24 @@ fn classes_in_another_order_are_refused() {
     let output = common::bella(&["inspect", folder.to_str().unwrap()]).output().unwrap();
     assert_has(&printed(&output), &["classes       Fox, Bear, polar bear"]);
     done(eval("data.image-folder.classes=[\"fox\", \"bear\", \"polar_bear\"]"));
+    // A first config has the order, and warns of a normalisation that nothing tells.
+    for class in ["bear", "fox", "polar_bear"] {
+        for copy in ["b", "c", "d"] {
+            let to = place.path(&format!("animals/{class}/{copy}.png"));
+            image::RgbImage::from_pixel(12, 10, image::Rgb([90, 12, copy.as_bytes()[0]])).save(to).unwrap();
+        }
+    }
+    let (first, animals) = (place.path("first.toml"), place.path("animals"));
+    let words =
+        ["init", "--method", "single", "--checkpoint", folder.to_str().unwrap(), "--data", animals.to_str().unwrap()];
+    let mut init = common::bella(&words);
+    let output = init.arg("--output").arg(&first).output().unwrap();
+    assert!(output.status.success(), "{}", common::messages(&output));
+    let written = std::fs::read_to_string(&first).unwrap();
+    assert_has(
+        &written,
+        &["classes = [\"fox\", \"bear\", \"polar_bear\"] # in the order of the checkpoint's classifier"],
+    );
 }
 
 /// What transformers 4 wrote into config.json, where version 5 has other keys.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::tensor::safetensors_line;
 use crate::model::head::names::ClassNames;
 use crate::model::head::prompts::Prompts;
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
@@ -117,7 +118,6 @@ fn read_weights(path: &Path, context: &HeadContext) -> Result<(Tensor, Tensor)> 
 fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>> {
     ensure!(path.is_file(), "{}: no such file: set head.zero-shot.weights", path.display());
     crate::base::checksummed::check_file(path).with_context(|| path.display().to_string())?;
-    Tensor::read_safetensors(path).map_err(|e| {
-        anyhow::anyhow!("{}: not a readable safetensors file: {}", path.display(), crate::base::tensor::first_line(&e))
-    })
+    Tensor::read_safetensors(path)
+        .map_err(|e| anyhow::anyhow!("{}: not a readable safetensors file: {}", path.display(), safetensors_line(&e)))
 }
