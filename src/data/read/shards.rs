@@ -115,7 +115,8 @@ fn split(name: &str) -> Option<(&str, &str)> {
     let start = name.rfind('/').map_or(0, |at| at + 1);
     let dot = start + name[start..].find('.')?;
     let own = &name[start..dot];
-    let is_sample = !own.is_empty() && !(own.starts_with("__") && own.ends_with("__"));
+    let is_remark = own.starts_with("__") && own.ends_with("__");
+    let is_sample = !(own.is_empty() || is_remark);
     is_sample.then(|| (&name[..dot], &name[dot + 1..]))
 }
 
