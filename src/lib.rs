@@ -65,14 +65,14 @@ pub mod session;
 // A first config for the user's own checkpoint and images.
 pub mod draft;
 
-// Models that leave for other programs, and adapters that come in from them.
-pub mod exchange;
-
 // Rows and tables of results.
 pub mod results;
 
 // Studies of trained particles.
 pub mod analysis;
+
+// Models that leave for other programs, and adapters that come in from them.
+pub mod exchange;
 
 // The training loop.
 pub mod train;

@@ -108,7 +108,7 @@ pub fn lies_below(path: &str, prefix: &str) -> bool {
 
 /// Joins the records of all surveys about one key.
 fn joined(key: &str, found: &[&Asked]) -> Key {
-    let (mut rules, mut defaults) = (vec![], vec![]);
+    let (mut rules, mut defaults, mut about) = (vec![], vec![], String::new());
     for one in found {
         push_new(&mut rules, one.rule.clone());
         let default = match &one.absence {
@@ -119,11 +119,10 @@ fn joined(key: &str, found: &[&Asked]) -> Key {
         if !default.is_empty() {
             push_new(&mut defaults, default);
         }
+        if about.is_empty() {
+            about = one.about.clone();
+        }
     }
-    // A data set may have a key of its own that is named as one of all sets. It is read with a default.
-    let own = found.iter().find(|one| matches!(one.absence, Absence::Default(_)));
-    let about = own.into_iter().chain(found).map(|one| &one.about).find(|about| !about.is_empty());
-    let about = about.cloned().unwrap_or_default();
     Key { path: key.to_owned(), rule: rules.join("; or "), default: defaults.join(" or "), about }
 }
 

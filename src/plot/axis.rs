@@ -167,7 +167,7 @@ mod tests {
             for wide in [3.0, 20.0, 1e3] {
                 let low = 10f64.powi(power);
                 let labels = Axis::new("", Ticks::Log(low, wide * low)).labels();
-                assert!(labels.len() > 1 && labels.iter().all(|(_, label)| label.len() < 7), "{labels:?}");
+                assert!(labels.len() > 1 && labels.iter().all(|(_, label)| label.len() < 8), "{labels:?}");
             }
         }
     }

@@ -192,7 +192,8 @@ mod tests {
         let names = self::names(all.iter().map(Vec::as_slice));
         assert_eq!(names, ["SVGD (n=2), no bandwidth", "SVGD (n=2), bandwidth = 0.5"]);
         let other = [("data.cifar10.label_noise", "0.2"), ("train.b_rate", "2.0"), ("train.label_smoothing", "0.1")];
-        let all = [of(&[]), of(&other)];
+        let both = [("data.cifar10.validation", "0.2"), ("train.epochs", "1")];
+        let all = [of(&both), of(&[&both[..], &other].concat())];
         let names = self::names(all.iter().map(Vec::as_slice));
         assert_eq!(
             names,

@@ -102,11 +102,16 @@ impl Note {
         Note { survey, place }
     }
 
-    /// Sets the meaning, unless it has been set before.
+    /// Sets the meaning. Of a key that two readers of a table share, the one that reads it last says what it means: the data set, not
+    /// what all data sets have.
     pub fn about(&self, about: &str) {
-        let mut asked = self.survey.asked.borrow_mut();
-        if asked[self.place].about.is_empty() {
-            asked[self.place].about = about.to_owned();
+        self.survey.asked.borrow_mut()[self.place].about = about.to_owned();
+    }
+
+    /// Sets the meaning, unless it has been set before.
+    pub fn otherwise_about(&self, about: &str) {
+        if self.survey.asked.borrow()[self.place].about.is_empty() {
+            self.about(about);
         }
     }
 

@@ -235,7 +235,7 @@ fn a_resumed_run_is_cut_anew_where_its_cut_does_not_fit_any_more() {
     let started = "warning: training step: this run was started with 4 members x 799 images at once, which need";
     assert_has(
         &resumed,
-        &[started, "GiB is free: it goes on with 1 x 799, but not bit for bit", "resuming after 1 steps"],
+        &[started, "GiB is free: it goes on with 2 x 799, but not bit for bit", "resuming after 1 steps"],
     );
     again();
     assert!(!train("8").contains("was started with"), "the cut fits again");

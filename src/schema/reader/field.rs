@@ -123,7 +123,7 @@ impl<T> Field<T> {
     pub fn required_or(self, stand_in: T, why: &str) -> T {
         if let Some(note) = &self.note {
             note.required();
-            note.about(&format!("{}.", capital(why)));
+            note.otherwise_about(&format!("{}.", capital(why)));
         }
         if let State::Absent = self.state {
             let (origin, path) = &self.place;
