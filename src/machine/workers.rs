@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Error, Result, anyhow};
+use tch::{Device, Tensor};
 
 use super::calls::text_of;
 
@@ -20,6 +21,9 @@ unsafe extern "C" {
 pub fn threads() -> usize {
     tch::get_num_threads().max(1) as usize
 }
+
+/// The particles of work that is that of all of them at once.
+const MANY: usize = 2;
 
 /// Pieces of work, and the number of particles whose work they are.
 #[derive(Clone, Copy, Debug)]
@@ -186,11 +190,42 @@ pub unsafe fn each<T: Send>(load: Load, work: &dyn Fn(usize) -> Result<T>) -> Re
     Ok(found.into_iter().filter_map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
 }
 
+/// Returns the products of the matrices `a: [G, m, K]` and `b: [G, K, l]`. On the CPU a thread takes whole products, so that their last
+/// bits do not depend on the number of threads.
+///
+/// # Panics
+/// Panics with libtorch's message, as its own call does.
+pub fn products(a: &Tensor, b: &Tensor) -> Tensor {
+    if a.device() != Device::Cpu {
+        return a.bmm(b);
+    }
+    let load = Load { pieces: a.size()[0] as usize, particles: MANY };
+    // SAFETY: the pieces read the two tensors.
+    let found = unsafe { each(load, &|block| Ok(a.get(block as i64).mm(&b.get(block as i64)))) };
+    Tensor::stack(&found.unwrap_or_else(|error| panic!("{error:#}")), 0)
+}
+
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind, Tensor};
+    use tch::Kind;
 
     use super::*;
+
+    #[test]
+    fn products_have_the_same_bits_on_any_number_of_threads() {
+        tch::manual_seed(3);
+        let draw = |size: [i64; 3]| Tensor::randn(size, (Kind::Float, Device::Cpu));
+        for [m, inner, l] in [[6, 6, 193], [10, 768, 10], [150, 7, 333]] {
+            let (a, b) = (draw([3, m, inner]), draw([3, inner, l]));
+            let [first, others @ ..] = [1, 2, 5, 16].map(|threads| {
+                tch::set_num_threads(threads);
+                products(&a, &b)
+            });
+            assert!(others.iter().all(|found| found.equal(&first)), "{m} x {inner} x {l}");
+            let exact = a.to_kind(Kind::Double).bmm(&b.to_kind(Kind::Double));
+            assert!((first - exact).abs().max().double_value(&[]) < 1e-3);
+        }
+    }
 
     /// Runs pieces that share what may be shared.
     fn run_all(count: usize, turns: &Turns, work: &dyn Fn(usize) -> Result<()>) -> Result<()> {

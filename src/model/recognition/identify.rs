@@ -57,6 +57,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }
     check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
+    base.check_finite().with_context(|| shown.clone())?;
     fixed.heads = fixed.heads.or(table_heads(&base));
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
@@ -108,6 +109,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
         return Ok(None);
     };
+    weights.parameters.check_finite().with_context(|| shown.clone())?;
     let geometry = weights.geometry.clone();
     let mut hints = Hints::read(&archive.code());
     // Both towers of a CLIP model have the same activation and eps.

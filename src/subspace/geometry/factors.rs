@@ -5,6 +5,8 @@
 
 use tch::{Device, Kind, Tensor};
 
+use crate::machine::workers::products;
+
 /// The number of rows of a Gram matrix from which it pays to compute only one of its two equal triangles.
 const LARGE: i64 = 128;
 
@@ -96,8 +98,8 @@ impl Factors {
             let by_direction = gram.view([blocks, rank, particles, rank, particles]);
             (by_direction * centred.view([blocks, 1, particles, 1, particles])).view_as(gram)
         };
-        let by_a = mix(&grams.b).bmm(&self.a);
-        let by_b = mix(&grams.a).bmm(&self.b);
+        let by_a = products(&mix(&grams.b), &self.a);
+        let by_b = products(&mix(&grams.a), &self.b);
         for (mut sum, gradient) in rows(sum, self.shape, starts).into_iter().zip([&by_a, &by_b]) {
             let _ = sum.g_add_(&gradient.view(sum.size().as_slice()));
         }
@@ -124,12 +126,12 @@ fn rows(theta: &Tensor, Shape { rank, inputs, outputs, .. }: Shape, starts: &[i6
 fn gram(x: &Tensor) -> Tensor {
     let [blocks, rows, _] = x.size()[..] else { unreachable!("factors are [G, m, K]") };
     if rows < LARGE {
-        return x.bmm(&x.transpose(1, 2));
+        return products(x, &x.transpose(1, 2));
     }
     let gram = Tensor::empty([blocks, rows, rows], (x.kind(), x.device()));
     for part in 0..PARTS {
         let (start, end) = (rows * part / PARTS, rows * (part + 1) / PARTS);
-        let below = x.narrow(1, start, end - start).bmm(&x.narrow(1, 0, end).transpose(1, 2));
+        let below = products(&x.narrow(1, start, end - start), &x.narrow(1, 0, end).transpose(1, 2));
         gram.narrow(1, start, end - start).narrow(2, 0, end).copy_(&below);
         gram.narrow(1, 0, start).narrow(2, start, end - start).copy_(&below.narrow(2, 0, start).transpose(1, 2));
     }
