@@ -33,7 +33,7 @@ pub fn safetensors_line(error: &TchError) -> String {
     }
 }
 
-/// What tch puts before a message.
+/// The text that tch puts before a message.
 const PREFIX: &str = "Internal torch error:";
 
 /// Returns the line of a libtorch message that tells what happened.

@@ -27,12 +27,10 @@ pub(super) struct ConformalArgs {
     #[arg(long, value_name = "WHICH", default_value = "fixed", requires = "conformal")]
     conformal_draw: Draw,
 
-    /// Penalty of raps for each rank beyond --raps-rank [default: 0.01].
-    #[arg(long, value_name = "X", requires = "conformal", value_parser = parse_penalty)]
+    #[arg(long, value_name = "X", help = format!("Penalty of raps for each rank beyond --raps-rank [default: {}]", RAPS.penalty), requires = "conformal", value_parser = parse_penalty)]
     raps_penalty: Option<f64>,
 
-    /// Number of ranks that raps does not penalise [default: 5].
-    #[arg(long, value_name = "K", requires = "conformal", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "K", help = format!("Number of ranks that raps does not penalise [default: {}]", RAPS.rank), requires = "conformal", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     raps_rank: Option<u32>,
 }
 
@@ -81,14 +79,9 @@ impl ConformalArgs {
 
     /// Checks that no option is given that none of the scores reads.
     fn check_options(&self, scores: &[&Score]) -> Result<()> {
-        let given = [
-            ("--conformal-draw random", self.conformal_draw != Draw::Fixed, &["aps", "raps"][..]),
-            ("--raps-penalty", self.raps_penalty.is_some(), &["raps"]),
-            ("--raps-rank", self.raps_rank.is_some(), &["raps"]),
-        ];
-        let unread =
-            |(_, given, of): &&(&str, bool, &[&str])| *given && !scores.iter().any(|one| of.contains(&one.key));
-        let Some((option, _, of)) = given.iter().find(unread) else { return Ok(()) };
+        let is_read = |of: &[&str]| scores.iter().any(|one| of.contains(&one.key));
+        let unread = self.of_scores().into_iter().find(|(_, given, of)| *given && !is_read(of));
+        let Some((option, _, of)) = unread else { return Ok(()) };
         let scores = scores.iter().map(|score| score.key).collect::<Vec<_>>().join(", ");
         let why = format!(
             "{option} is of {}, and the sets are of {scores}: choose another --conformal-score, or leave it out",
@@ -102,11 +95,18 @@ impl ConformalArgs {
         let given = [
             ("--conformal-score", !self.conformal_score.is_empty()),
             ("--conformal-thresholds", self.conformal_thresholds != Thresholds::Shared),
-            ("--conformal-draw", self.conformal_draw != Draw::Fixed),
-            ("--raps-penalty", self.raps_penalty.is_some()),
-            ("--raps-rank", self.raps_rank.is_some()),
         ];
-        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        let mut given = given.into_iter().chain(self.of_scores().map(|(option, given, _)| (option, given)));
+        given.find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// Returns the options that not all scores read: whether each is given, and the keys of those that read it.
+    fn of_scores(&self) -> [(&'static str, bool, &'static [&'static str]); 3] {
+        [
+            ("--conformal-draw random", self.conformal_draw != Draw::Fixed, &["aps", "raps"]),
+            ("--raps-penalty", self.raps_penalty.is_some(), &["raps"]),
+            ("--raps-rank", self.raps_rank.is_some(), &["raps"]),
+        ]
     }
 
     fn rule(&self, score: &'static Score) -> Rule {

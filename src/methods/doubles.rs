@@ -1,9 +1,11 @@
 //! Doubles of an optimizer and of other parts, from which tests build methods.
 
 use anyhow::Result;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use super::Parts;
+use super::{Answer, Evaluation, Objective, Parts, Request};
+use crate::base::golden::Golden;
+use crate::base::tensor::label_log_probabilities;
 use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::WeightSpace;
@@ -21,6 +23,30 @@ impl Optimizer for Plain {
 
     fn load(&mut self, _: &State) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Cross-entropy of linear layers `[4, 3]`, a row each; gradients by autograd. Inputs and labels are those of a golden of the authors.
+pub struct Layers {
+    x: Tensor,
+    labels: Tensor,
+}
+
+impl Layers {
+    pub fn of(golden: &Golden) -> Layers {
+        Layers { x: golden.tensor("x"), labels: golden.tensor("labels").to_kind(Kind::Int64) }
+    }
+}
+
+impl Objective for Layers {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?.copy().set_requires_grad(true);
+        let logits = self.x.matmul(&theta.view([-1, 4, 3]).transpose(1, 2));
+        let labels = self.labels.expand([theta.size()[0], -1], false);
+        let chosen = label_log_probabilities(&logits, &labels, Kind::Double);
+        let losses = -chosen.mean_dim([-1i64].as_slice(), false, Kind::Double);
+        let gradients = Tensor::run_backward(&[losses.sum(Kind::Double)], &[&theta], false, false).remove(0);
+        Ok(Evaluation { losses: losses.detach(), gradients }.into())
     }
 }
 

@@ -187,9 +187,8 @@ impl Objective for Perturbed<'_> {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::base::tensor::label_log_probabilities;
     use crate::methods::Parts;
-    use crate::methods::doubles::{Plain, parts};
+    use crate::methods::doubles::{Layers, Plain, parts};
     use crate::methods::method::Independent;
     use tch::Kind;
 
@@ -228,29 +227,11 @@ mod tests {
         }
     }
 
-    /// Cross-entropy of linear layers `[4, 3]`, a row each; gradients by autograd.
-    struct Layers {
-        x: Tensor,
-        labels: Tensor,
-    }
-
-    impl Objective for Layers {
-        fn evaluate(&mut self, request: &Request) -> Result<Answer> {
-            let theta = request.plain()?.copy().set_requires_grad(true);
-            let logits = self.x.matmul(&theta.view([-1, 4, 3]).transpose(1, 2));
-            let labels = self.labels.expand([theta.size()[0], -1], false);
-            let chosen = label_log_probabilities(&logits, &labels, Kind::Double);
-            let losses = -chosen.mean_dim([-1i64].as_slice(), false, Kind::Double);
-            let gradients = Tensor::run_backward(&[losses.sum(Kind::Double)], &[&theta], false, false).remove(0);
-            Ok(Evaluation { losses: losses.detach(), gradients }.into())
-        }
-    }
-
     /// `SAM` of the authors around plain descent (tests/fixtures/authors/sam.json), for each particle by itself.
     #[test]
     fn steps_are_those_of_the_authors_code() {
         let golden = Golden::of_authors("sam");
-        let mut layers = Layers { x: golden.tensor("x"), labels: golden.tensor("labels").to_kind(Kind::Int64) };
+        let mut layers = Layers::of(&golden);
         for (case, adaptive) in [("plain", false), ("adaptive", true)] {
             let (mut theta, after) = (golden.tensor("start"), golden.tensor(&format!("{case}/after")));
             let sharpness = Sharpness { rho: golden.number(&format!("{case}/rho")), adaptive };

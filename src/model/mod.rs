@@ -27,7 +27,7 @@ use std::cell::Cell;
 use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor::{is_finite, wide};
+use crate::base::tensor::wide;
 use crate::data::mix::Mixed;
 use crate::data::numbers::Scale;
 use crate::data::{Fields, Interpolation};
@@ -36,7 +36,7 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, return_la
 use crate::machine::workers;
 use backbone::{Opened, Parts};
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
-use network::{Graph, NOT_FINITE, Network, Parameters, Weights, has_large_blocks};
+use network::{Graph, Network, Parameters, Weights, expect_finite, has_large_blocks};
 use vit::OwnHead;
 
 pub use backbone::Backbone;
@@ -119,12 +119,8 @@ impl Loaded {
 /// Checks that the weights of a checkpoint and of its classifier are finite.
 fn check_finite(tower: &dyn Backbone) -> Result<()> {
     tower.base().check_finite()?;
-    let all_finite = |own: &OwnHead| is_finite(&own.weight) && is_finite(&own.bias);
-    ensure!(
-        tower.own_head().is_none_or(all_finite),
-        "its classifier has a number that is NaN or infinite: {NOT_FINITE}"
-    );
-    Ok(())
+    let own = tower.own_head().map(|OwnHead { weight, bias, .. }| [weight, bias]);
+    own.into_iter().flatten().try_for_each(|weight| expect_finite("its classifier", weight))
 }
 
 /// The input of a forward pass.

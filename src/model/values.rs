@@ -33,7 +33,7 @@ const WIDEST: i64 = 1 << 20;
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
 
-/// What stands in the place of a text where a value is none, so that no rule takes it for a word that it knows.
+/// The text that a value which is no text is read as, so that no rule takes it for a word that it knows.
 const NO_TEXT: &str = "(a value that is no text)";
 
 /// Returns whether the value of a key says something: it is not null, false or empty.

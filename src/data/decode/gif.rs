@@ -1,5 +1,5 @@
-//! What lies around the first frame of a GIF that is smaller than its screen: Pillow fills it with the transparent colour of the palette, or
-//! else with the first one.
+//! The pixels around the first frame of a GIF that is smaller than its screen: Pillow gives them the transparent colour of the palette, or
+//! else the first one.
 
 use image::{Rgb, RgbImage};
 
@@ -12,7 +12,7 @@ struct Frame {
     around: Rgb<u8>,
 }
 
-/// Paints what lies around the first frame of the GIF with these bytes.
+/// Paints the pixels around the first frame of the GIF with these bytes.
 pub fn paint_around(bytes: &[u8], image: &mut RgbImage) {
     let Some(Frame { left, top, width, height, around }) = first_frame(bytes) else { return };
     if (left, top, width, height) == (0, 0, image.width(), image.height()) {

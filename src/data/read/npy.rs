@@ -18,7 +18,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The largest header, in bytes, that is read. NumPy itself refuses more than 10,000 of a file that is not trusted.
 const LARGEST_HEADER: u32 = 1 << 16;
 
-/// What stands before the elements of an array: their type and their number.
+/// The description of an array before its elements: their type and their number.
 /// Source: numpy.lib.format, versions 1.0 to 3.0.
 pub struct Header {
     /// The type as NumPy writes it, without byte order, such as `u1` or `f8`. For a record, its whole description.
@@ -220,8 +220,13 @@ pub fn write_images(output: &Path, files: &Files, workers: usize) -> Result<()> 
 /// Returns the header that `numpy.save` writes before an array: its type with its quotes, such as `'|u1'`, and its shape,
 /// such as `(20, 32)`.
 pub fn header(descr: &str, shape: &str) -> Vec<u8> {
-    let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
-    [b"\x93NUMPY\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat()
+    header_in(descr, "False", shape)
+}
+
+/// Returns the same of an array whose order is Fortran's if `is_fortran` says `True`.
+fn header_in(descr: &str, is_fortran: &str, shape: &str) -> Vec<u8> {
+    let text = format!("{{'descr': {descr}, 'fortran_order': {is_fortran}, 'shape': {shape}, }}");
+    [MAGIC, b"\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat()
 }
 
 #[cfg(test)]
@@ -246,14 +251,11 @@ mod tests {
         Header::read(&mut &bytes[..])
     }
 
-    /// What `numpy.save` wrote with NumPy 2.4 of `np.array([1, -2], '>i2')`, of `np.zeros((), 'U3')` and of
+    /// Headers that `numpy.save` of NumPy 2.4 wrote for `np.array([1, -2], '>i2')`, for `np.zeros((), 'U3')` and for
     /// `np.asfortranarray(np.zeros((2, 3), 'f4'))`.
     #[test]
     fn headers_of_numpy_are_read() {
-        let header_of = |descr: &str, order: &str, shape: &str| {
-            let text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
-            read(&[b"\x93NUMPY\x01\x00\x76\x00", format!("{text:117}\n").as_bytes()].concat()).unwrap()
-        };
+        let header_of = |descr: &str, order: &str, shape: &str| read(&header_in(descr, order, shape)).unwrap();
         let numbers = header_of("'>i2'", "False", "(2,)");
         assert_eq!((numbers.kind.as_str(), numbers.shape.as_slice(), numbers.bytes()), ("i2", &[2][..], Some(132)));
         assert_eq!(whole_numbers(&numbers, &b"\x00\x01\xff\xfe"[..], "a").unwrap(), [1, -2]);

@@ -195,24 +195,7 @@ impl Method for Bbb {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::base::tensor::label_log_probabilities;
-    use crate::methods::{Answer, Request};
-
-    /// Cross-entropy of a linear layer `[4, 3]`; the gradient by autograd.
-    struct Layer {
-        x: Tensor,
-        labels: Tensor,
-    }
-
-    impl Objective for Layer {
-        fn evaluate(&mut self, request: &Request) -> Result<Answer> {
-            let theta = request.plain()?.copy().set_requires_grad(true);
-            let logits = self.x.matmul(&theta.view([4, 3]).tr());
-            let loss = -label_log_probabilities(&logits, &self.labels, Kind::Double).mean(Kind::Double);
-            let gradients = Tensor::run_backward(&[&loss], &[&theta], false, false).remove(0);
-            Ok(Evaluation { losses: loss.detach().view([1]), gradients }.into())
-        }
-    }
+    use crate::methods::doubles::Layers;
 
     /// Three steps of bayesian-torch's layer with torch's Adam (tests/fixtures/authors/bbb.json).
     #[test]
@@ -232,7 +215,7 @@ mod tests {
         let mut theta = golden.tensor("start").view([1, -1]);
         let noise = Noise::Given((0..3).map(|step| row("noise", step)).collect());
         let mut bbb = Bbb::new(spec, &theta, noise);
-        let mut layer = Layer { x: golden.tensor("x"), labels: golden.tensor("labels").to_kind(Kind::Int64) };
+        let mut layer = Layers::of(&golden);
         for step in 0..3 {
             let diagnostics = bbb.step(&mut theta, &mut layer, 1.0).unwrap().diagnostics.unwrap();
             near(&(diagnostics.get(1) * golden.number("ess")), &golden.tensor("divergences").get(step), 1e-12);

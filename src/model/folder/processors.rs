@@ -114,7 +114,7 @@ const KEYS: [&str; 14] = [
 /// The switches among them.
 const SWITCHES: [&str; 5] = ["do_resize", "default_to_square", "do_center_crop", "do_rescale", "do_normalize"];
 
-/// What to do about a switch that is neither on nor off.
+/// The setting to give in place of a switch that is neither on nor off, and the reason.
 const SWITCH: (&str, &str) = ("normalize", "reads true or false there: set checkpoint.normalize, or correct the file");
 
 /// The keys that change no image: names of other classes, of arrays and devices, and what is done to the labels of pixels.

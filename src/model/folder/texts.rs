@@ -119,7 +119,7 @@ impl StoredTokenizer {
     }
 }
 
-/// What settings say that `tokenizer.json` says, too: their key, the type of the part, and its key.
+/// The settings that `tokenizer.json` states a second time: the key of each, the type of the part that states it, and the key there.
 const TWICE: [(&str, &str, &str); 4] = [
     ("do_lower_case", "BertNormalizer", "lowercase"),
     ("strip_accents", "BertNormalizer", "strip_accents"),

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
-use crate::base::tensor::is_finite;
 use crate::data::Medium;
 use crate::model::archive::Archive;
 use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
@@ -15,7 +14,7 @@ use crate::model::module::intake::{Copies, Intake, Stored, stored};
 use crate::model::module::tokens::Limit;
 use crate::model::module::trial::{Named, Samples, Trial};
 use crate::model::module::{Module, Texts, Tokenizer};
-use crate::model::network::{HEAD, NOT_FINITE, Network, Parameters};
+use crate::model::network::{HEAD, Network, Parameters, expect_finite};
 use crate::model::preparation::{AsStored, Preparation};
 use crate::model::recognition::identify::{check_images, check_rows};
 use crate::model::vit::OwnHead;
@@ -127,10 +126,7 @@ fn check_parameters(parameters: &[Stored]) -> Result<()> {
             tensor.kind()
         );
     }
-    if let Some(Stored { name, .. }) = parameters.iter().find(|stored| !is_finite(&stored.tensor)) {
-        bail!("`{name}` has a number that is NaN or infinite: {NOT_FINITE}");
-    }
-    Ok(())
+    parameters.iter().try_for_each(|Stored { name, tensor, .. }| expect_finite(&format!("`{name}`"), tensor))
 }
 
 /// Returns the name of a module's parameter among those that particles train: `head.` belongs to bella's own heads.

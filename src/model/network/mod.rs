@@ -26,7 +26,7 @@ use crate::machine::memory::MemoryEstimate;
 use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
 
 pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
-pub use parameters::{NOT_FINITE, Parameters, Weight};
+pub use parameters::{Parameters, Weight, expect_finite};
 pub use weights::Weights;
 
 /// The name of what travels between the stages of a network that has one value there.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::is_finite;
@@ -19,8 +19,17 @@ pub struct Parameters {
     tied: Option<(String, String)>,
 }
 
-/// The way out where a checkpoint has numbers that are not finite.
-pub const NOT_FINITE: &str = "its training diverged, or the file is damaged: give other weights";
+/// Checks that a weight of a checkpoint is finite; `what` names it.
+///
+/// # Errors
+/// Fails if it is not.
+pub fn expect_finite(what: &str, weight: &Tensor) -> Result<()> {
+    ensure!(
+        is_finite(weight),
+        "{what} has a number that is NaN or infinite: its training diverged, or the file is damaged: give other weights"
+    );
+    Ok(())
+}
 
 /// A frozen weight that has been read.
 pub enum Weight {
@@ -195,11 +204,8 @@ impl Parameters {
     /// # Errors
     /// Fails with the name of the first one that is not.
     pub fn check_finite(&self) -> Result<()> {
-        let plain = self.named.iter().filter(|(name, _)| !self.quantised.contains_key(name));
-        match plain.into_iter().find(|(_, tensor)| !is_finite(tensor)) {
-            Some((name, _)) => bail!("`{name}` has a number that is NaN or infinite: {NOT_FINITE}"),
-            None => Ok(()),
-        }
+        let mut plain = self.named.iter().filter(|(name, _)| !self.quantised.contains_key(name));
+        plain.try_for_each(|(name, tensor)| expect_finite(&format!("`{name}`"), tensor))
     }
 
     /// Returns the number of scalars.

@@ -57,7 +57,6 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }
     check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
-    base.check_finite().with_context(|| shown.clone())?;
     fixed.heads = fixed.heads.or(table_heads(&base));
     if let Some(heads) = fixed.heads {
         let width = geometry.width;
@@ -79,6 +78,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let tower = Tower {
         shown: &shown,
         half: is_half(archive),
+        base: &base,
         native: &native,
         advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
                  checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"",
@@ -109,7 +109,6 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
         return Ok(None);
     };
-    weights.parameters.check_finite().with_context(|| shown.clone())?;
     let geometry = weights.geometry.clone();
     let mut hints = Hints::read(&archive.code());
     // Both towers of a CLIP model have the same activation and eps.
@@ -121,6 +120,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     let tower = Tower {
         shown: &shown,
         half: is_half(archive),
+        base: &weights.parameters,
         native: &native,
         advice: "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead",
         forward: "its own encode_text",
@@ -135,6 +135,7 @@ struct Tower<'a> {
     shown: &'a str,
     /// Whether the archive computes in half precision.
     half: bool,
+    base: &'a Parameters,
     /// The native forward pass with given traits. Its output has the width of the archive's own output, if that is
     /// known.
     native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
@@ -149,12 +150,14 @@ impl Tower<'_> {
     /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
     /// code.
     fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
-        let Tower { shown, half, native, advice, forward, untold } = *self;
+        let Tower { shown, half, base, native, advice, forward, untold } = *self;
         match reference {
             Ok(reference) => {
                 let width = reference.size().last().copied();
                 let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
-                check.infer(candidates).with_context(|| shown.to_string())
+                // With weights that are not finite, nothing reproduces anything.
+                let found = check.infer(candidates).or_else(|why| base.check_finite().and(Err(why)));
+                found.with_context(|| shown.to_string())
             }
             Err(error) => {
                 let reason = format!("{error:#}");
