@@ -6,6 +6,7 @@ Wall seconds are what counts on a machine that does nothing else; on a shared on
     python scripts/bench_compare.py --bella target/release/bella                  # everything
     python scripts/bench_compare.py --bella target/release/bella --only step,memory
     python scripts/bench_compare.py --bella target/release/bella --only before --before bella-of-last-week
+    python scripts/bench_compare.py --bella target/release/bella --only module --module resnet20-cifar10.pt
 """
 
 import argparse
@@ -249,6 +250,18 @@ def expert(bench):
         peers(bench, "clip-mini", 20, precision, "≥ 2", ["--batch-size", "256", "--steps", "2", "--warmup", "1"], predict=True)
 
 
+def module(bench):
+    """The step of a module (--module), every weight trained, against the loop over copies of it."""
+    sizes = ["--particles", "5", "--batch-size", "32", *FEW]
+    archive, side = bench.arguments.module, bench.arguments.module_size
+    loop = bench.torch("bench_step_reference.py", "--module", archive, "--image-size", side, *sizes)
+    settings = ["checkpoint.kind=module", f"checkpoint.image_size={side}"]
+    own = ["--checkpoint", archive, "--subspaces", "full", "--predictions", "0", *(f"--set={each}" for each in settings)]
+    sides = [Side("PyTorch loop f32", loop), Side("bella f32", bench.bella(*own, *sizes))]
+    bench.turns(sides)
+    bench.compare(f"SVGD step, {Path(archive).stem}, every weight, n = 5, batch 32", "≥ 1.3", *sides)
+
+
 def peers(bench, arch, n, precision, goal, sizes, predict):
     common = ["--particles", str(n)]
     peer = ["--arch", arch, "--precision", precision, *common, *sizes, *(["--predict"] if predict else [])]
@@ -269,22 +282,27 @@ def peers(bench, arch, n, precision, goal, sizes, predict):
     parts(bench, f"n = {n}", sides[2]) if not predict else None
 
 
-COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start, expert, before]}
+COMPARISONS = {f.__name__: f for f in [step, mini, prefix, update, memory, prediction, ivon, start, expert, before, module]}
+# Those that need a further program or archive, which the option of the same name gives.
+GIVEN = ["before", "module"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bella", default="target/release/bella", help="the release binary")
     parser.add_argument("--before", help="another release binary, for the comparison `before`")
-    parser.add_argument("--only", default=",".join(name for name in COMPARISONS if name != "before"), help=f"some of {', '.join(COMPARISONS)}")
+    parser.add_argument("--only", default=",".join(name for name in COMPARISONS if name not in GIVEN), help=f"some of {', '.join(COMPARISONS)}")
+    parser.add_argument("--module", help="a TorchScript archive of a classifier of images, for the comparison `module`")
+    parser.add_argument("--module-size", default="32", help="pixels per side of its images (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--raw", default="target/bench/compare.jsonl")
     arguments = parser.parse_args()
     arguments.bella = os.path.abspath(arguments.bella)
     chosen = arguments.only.split(",")
-    if ("before" in chosen) != (arguments.before is not None):
-        parser.error("--only before and --before FILE go together")
+    for name in GIVEN:
+        if (name in chosen) != (getattr(arguments, name) is not None):
+            parser.error(f"--only {name} and --{name} FILE go together")
     for name in chosen:
         if name not in COMPARISONS:
             parser.error(f"--only {name}: known are {', '.join(COMPARISONS)}")

@@ -3,11 +3,13 @@
 Every particle is a whole copy of the frozen image tower with its own adapters, AdamW, and forward and backward pass;
 the SVGD update loops over tensors and pairs of particles. With --batched, one frozen tower serves all particles: torch.func
 maps it over stacked adapters, one AdamW moves them, and the update works on all pairs at once. Weights and images are random:
-they do not change the time. Instead of a CLIP tower, --huggingface takes a folder with a DINOv2 network; its class token is the feature.
+they do not change the time. Instead of a CLIP tower, --huggingface takes a folder with a DINOv2 network; its class token is the feature;
+--module takes a TorchScript archive of any classifier of images, of which every particle trains all weights, its statistics fixed.
 Prints one line of JSON. Needs: torch; transformers for --huggingface.
 
     python scripts/bench_step_reference.py --arch vit-b-32 --particles 5 --batch-size 8 --steps 10
     python scripts/bench_step_reference.py --huggingface dinov2-base --image-size 224 --particles 5 --batch-size 8 --steps 10
+    python scripts/bench_step_reference.py --module resnet20-cifar10.pt --image-size 32 --particles 5 --batch-size 32 --steps 10
 """
 
 import argparse
@@ -166,7 +168,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--arch", choices=ARCHITECTURES, default="vit-b-32")
     parser.add_argument("--huggingface", help="a folder with a DINOv2 network, instead of --arch")
-    parser.add_argument("--image-size", type=int, default=224, help="pixels, for --huggingface")
+    parser.add_argument("--module", help="a TorchScript archive of a classifier of images, instead of --arch")
+    parser.add_argument("--image-size", type=int, default=224, help="pixels, for --huggingface and --module")
     parser.add_argument("--particles", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=8, help="images per particle")
     parser.add_argument("--rank", type=int, default=4)
@@ -181,8 +184,12 @@ def parse_arguments():
     mode.add_argument("--no-svgd", action="store_true", help="train an ensemble: no interaction of particles")
     mode.add_argument("--update-only", action="store_true", help="time the SVGD update alone")
     arguments = parser.parse_args()
-    if arguments.update_only and arguments.huggingface:
+    if arguments.huggingface and arguments.module:
+        parser.error("--huggingface and --module are two networks")
+    if arguments.update_only and (arguments.huggingface or arguments.module):
         parser.error("--update-only takes its shapes from --arch")
+    if arguments.module and (arguments.batched or arguments.precision != "f32"):
+        parser.error("--module: an archive is measured one particle after the other, in f32")
     for name, least in {"particles": 1, "batch_size": 1, "rank": 1, "steps": 1, "warmup": 0, "threads": 1}.items():
         value = getattr(arguments, name)
         if value is not None and value < least:
@@ -208,7 +215,10 @@ def build_adapters(arguments, device):
 
 
 def build_particles(arguments, device):
-    """Deep copies of one frozen base; the adapters of each are drawn anew."""
+    """Deep copies of one frozen base; the adapters of each are drawn anew. Of an archive, every weight is trained."""
+    if arguments.module:
+        models = [torch.jit.load(arguments.module, map_location=device).eval() for _ in range(arguments.particles)]
+        return models, optimizers_of(models)
     if arguments.huggingface:
         tower = HuggingFaceTower(arguments.huggingface)
         base = ZeroShotClassifier(tower, tower.width)
@@ -217,8 +227,11 @@ def build_particles(arguments, device):
         tower = randomise(ImageTower(image, shape), arguments.seed)
         base = ZeroShotClassifier(tower, tower.proj.shape[1])
     models = [add_lora(copy.deepcopy(base), arguments.rank).to(device) for _ in range(arguments.particles)]
-    optimizers = [torch.optim.AdamW(trainable(model), lr=1e-3, weight_decay=0.1) for model in models]
-    return models, optimizers
+    return models, optimizers_of(models)
+
+
+def optimizers_of(models):
+    return [torch.optim.AdamW(trainable(model), lr=1e-3, weight_decay=0.1) for model in models]
 
 
 def synchronize(device):
@@ -262,7 +275,8 @@ def steps_of(arguments, device):
 
 
 def measure_steps(arguments, device):
-    size = arguments.image_size if arguments.huggingface else ARCHITECTURES[arguments.arch][0].image_size
+    given = arguments.huggingface or arguments.module
+    size = arguments.image_size if given else ARCHITECTURES[arguments.arch][0].image_size
     step, particles = steps_of(arguments, device)
     samples = []
     for number in range(arguments.warmup + arguments.steps):

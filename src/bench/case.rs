@@ -10,16 +10,15 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::wide;
 use crate::data::Interpolation;
 use crate::experiment::{Experiment, load_config};
-use crate::hub;
 use crate::machine::Precision;
 use crate::machine::device::compute_kind;
+use crate::machine::quantised::Scheme;
 use crate::methods::{Entry, Particles, Update, Variant, registered};
 use crate::model::described::Published;
 use crate::model::head::{Head, Training as HeadTraining};
 use crate::model::network::quantisable;
-use crate::model::recognition::identify::Fixed;
 use crate::model::vit::architecture::Shape;
-use crate::model::{Model, Normalize, OpenedCheckpoint, Preprocess, checkpoint_name};
+use crate::model::{Loaded, Model, Normalize, Preprocess, checkpoint_name};
 use crate::rehearse::estimate::checkpoint_bytes;
 use crate::schema::{Choice, Problems};
 
@@ -36,7 +35,7 @@ pub enum Source<'a> {
     Shape(&'static Shape),
     /// A published language network, or one that sees images, of which costs are estimated alone.
     Published(&'static Published),
-    /// A vision transformer's folder, file of weights or archive.
+    /// The folder, file of weights or archive of a network of images.
     Checkpoint(&'a Path),
 }
 
@@ -62,55 +61,61 @@ impl Source<'_> {
     /// Returns the model with a frozen random head.
     ///
     /// # Errors
-    /// Fails if the checkpoint cannot be read, or if bf16 is asked for and this machine cannot compute it.
+    /// Fails if the checkpoint cannot be read, or if it or this machine cannot compute in the type that is asked for.
     pub fn model(&self, experiment: &Experiment, device: Device) -> Result<Measurable> {
         let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
         let kind = compute_kind(precision, device)?;
-        let (vit, mut base, bytes) = match self {
-            Source::Shape(shape) => {
-                let (vit, base) = shape.random(1);
-                let bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
-                (vit, base, bytes)
-            }
+        match self {
+            Source::Shape(shape) => shaped(shape, experiment.checkpoint.quantize, (device, kind)),
             Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),
-            Source::Checkpoint(path) => {
-                let path = hub::local(path)?;
-                let found = OpenedCheckpoint::open(&path, Fixed::default())?.identified;
-                (found.vit, found.base, checkpoint_bytes(&path))
+            Source::Checkpoint(_) => {
+                let loaded = Loaded::with_head_for(&experiment.checkpoint, random_head)?;
+                loaded.tower.check_kind(kind)?;
+                let base_bytes = checkpoint_bytes(experiment.checkpoint.local()?);
+                Ok(Measurable { model: loaded.into_model(device, kind)?, base_bytes })
             }
-        };
-        if let Some(scheme) = experiment.checkpoint.quantize {
-            base.quantise(&quantisable(&vit), scheme)?;
         }
-        let (side, output) = (vit.geometry.image_size(), vit.geometry.output);
-        let weight = Tensor::randn([CLASSES, output], (Kind::Float, Device::Cpu));
-        let norm = weight.norm_scalaropt_dim(2.0, [-1], true);
-        let head = Head {
-            weight: weight / norm * LOGIT_SCALE,
-            bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
-            normalised: true,
-            random: None,
-            rows: None,
-            cap: None,
-            training: HeadTraining::Never,
-            texts: None,
-            gaussian: None,
-        };
-        let place = (device, kind);
-        let preprocess = Preprocess::new(side, Normalize::CLIP, Interpolation::Bicubic, place);
-        let model = Model {
-            network: Box::new(vit),
-            base: base.into_kind(device, kind),
-            head: head.to(device, wide(kind)),
-            preparation: Box::new(preprocess),
-            device,
-            kind,
-        };
-        Ok(Measurable { model, base_bytes: bytes })
     }
 }
 
-/// A vision transformer to be measured.
+/// Returns a vision transformer of a published shape, with random weights and a random head.
+fn shaped(shape: &Shape, quantize: Option<Scheme>, place: (Device, Kind)) -> Result<Measurable> {
+    let (vit, mut base) = shape.random(1);
+    let base_bytes = (base.count() * Kind::Float.elt_size_in_bytes()) as u64;
+    if let Some(scheme) = quantize {
+        base.quantise(&quantisable(&vit), scheme)?;
+    }
+    let (side, output) = (vit.geometry.image_size(), vit.geometry.output);
+    let (device, kind) = place;
+    let model = Model {
+        network: Box::new(vit),
+        base: base.into_kind(device, kind),
+        head: random_head(output).to(device, wide(kind)),
+        preparation: Box::new(Preprocess::new(side, Normalize::CLIP, Interpolation::Bicubic, place)),
+        device,
+        kind,
+    };
+    Ok(Measurable { model, base_bytes })
+}
+
+/// Returns a frozen random head for so many features, like a zero-shot head of CLIP.
+fn random_head(features: i64) -> Head {
+    let weight = Tensor::randn([CLASSES, features], (Kind::Float, Device::Cpu));
+    let norm = weight.norm_scalaropt_dim(2.0, [-1], true);
+    Head {
+        weight: weight / norm * LOGIT_SCALE,
+        bias: Tensor::zeros([CLASSES], (Kind::Float, Device::Cpu)),
+        normalised: true,
+        random: None,
+        rows: None,
+        cap: None,
+        training: HeadTraining::Never,
+        texts: None,
+        gaussian: None,
+    }
+}
+
+/// A network to be measured.
 pub struct Measurable {
     pub model: Model,
     /// The size of the base on disk in bytes: that of the archive, or of its weights in f32.

@@ -98,7 +98,7 @@ impl Setup<'_> {
                 found.prediction.push(elapsed);
             }
         }
-        found.prediction_flop = self.work(images, false, None).forward;
+        found.prediction_flop = self.work(images, false, None).map_or(0.0, |work| work.forward);
         Ok(())
     }
 }

@@ -55,9 +55,11 @@ pub struct Measured {
     pub gradient: Samples,
     pub method: Samples,
     pub optimizer: Samples,
+    /// The operations of a step; 0 where they are not known.
     pub step_flop: f64,
     pub prediction_images: i64,
     pub prediction: Samples,
+    /// The operations of a prediction; 0 where they are not known.
     pub prediction_flop: f64,
     pub matmul_rates: Vec<f64>,
 }

@@ -148,7 +148,7 @@ impl Setup<'_> {
         let from_block = (self.plan.feed == Feed::Prefix).then(|| self.first_block());
         let images = self.training.train.batch_size as i64;
         let own_images = self.training.train.batches == Batches::Independent;
-        self.work(images, own_images, from_block).total()
+        self.work(images, own_images, from_block).map_or(0.0, |work| work.total())
     }
 }
 
@@ -218,13 +218,14 @@ impl Setup<'_> {
         }
     }
 
-    /// Returns the operations of a pass and of its gradients.
-    pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Work {
+    /// Returns the operations of a pass and of its gradients; `None` for a module, which computes by its own code.
+    pub fn work(&self, images: i64, own_images: bool, from_stage: Option<usize>) -> Option<Work> {
+        self.model.network.written()?;
         let (layout, particles) = (self.subspace.layout(), self.particles);
         let pass = Pass { layout, classes: CLASSES, particles, images, own_images, from_stage };
         let (network, base) = (&*self.model.network, &self.model.base);
         let sample = Sample::of_image(self.model.image_side());
-        Counting { network, base, sample, reads: Reads::Classes, pass }.work()
+        Some(Counting { network, base, sample, reads: Reads::Classes, pass }.work())
     }
 }
 

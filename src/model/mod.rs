@@ -73,17 +73,36 @@ impl Loaded {
         classes: &[String],
         device: Device,
     ) -> Result<Loaded> {
-        let Opened { mut tower, text } = checkpoint.open()?;
-        check_finite(&*tower).with_context(|| checkpoint.path.display().to_string())?;
-        let (width, own) = (tower.network().feature_width(), tower.own_head());
-        let hash = || checkpoint.sha256().map(str::to_string);
-        let source = Checkpoint { path: &checkpoint.path, text: &*text, hash: &hash, device };
-        let (words, medium) = (tower.words(), checkpoint.medium());
-        let head = head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })?;
+        Loaded::with_head(checkpoint, |Opened { tower, text }| {
+            let (width, own) = (tower.network().feature_width(), tower.own_head());
+            let hash = || checkpoint.sha256().map(str::to_string);
+            let source = Checkpoint { path: &checkpoint.path, text: &**text, hash: &hash, device };
+            let (words, medium) = (tower.words(), checkpoint.medium());
+            head.build(&HeadContext { width, classes, own, words, medium, checkpoint: source })
+        })
+    }
+
+    /// Reads a checkpoint and gives it the head that `build` makes for it.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read, or if `build` fails.
+    fn with_head(checkpoint: &CheckpointSpec, build: impl FnOnce(&Opened) -> Result<Head>) -> Result<Loaded> {
+        let opened = checkpoint.open()?;
+        check_finite(&*opened.tower).with_context(|| checkpoint.path.display().to_string())?;
+        let head = build(&opened)?;
+        let mut tower = opened.tower;
         tower.read(head.training.rows());
         tower.quantise(checkpoint.quantize)?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
+    }
+
+    /// Reads a checkpoint and gives it a head for so many features, which does not depend on what the checkpoint knows.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    pub fn with_head_for(checkpoint: &CheckpointSpec, head: impl FnOnce(i64) -> Head) -> Result<Loaded> {
+        Loaded::with_head(checkpoint, |opened| Ok(head(opened.tower.network().feature_width())))
     }
 
     /// Returns the same checkpoint, whose head predicts numbers of this scale.

@@ -71,6 +71,35 @@ fn a_cached_prefix_and_given_gradients_do_less() {
     assert_eq!(flop(2), None);
 }
 
+/// A module computes by its own code, so its operations are not counted; all else is measured as of any network.
+#[test]
+fn a_module_is_measured_and_one_that_takes_no_images_is_refused() {
+    let place = Place::new();
+    let measured = |archive: &str, more: &[&str]| {
+        let mut command = place.command("bench", &[]);
+        command.arg("--checkpoint").arg(repository(archive)).args(["--batch-size", "2", "--steps", "1"]);
+        command.args(["--predictions", "1", "--prediction-images", "2", "--set", "checkpoint.kind=module"]).args(more);
+        command.output().unwrap()
+    };
+    let archive = "tests/fixtures/module/residual.pt";
+    let sized = ["--set", "checkpoint.image_size=8", "--subspaces", "full", "--particles", "2"];
+    let output = measured(archive, &sized);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    let cell = |column: &str| table.get(0, column).unwrap();
+    assert_eq!((cell("status"), cell("particles"), cell("step_flop")), ("ok", "2", ""));
+    for column in ["parameters_per_particle", "step_seconds", "gradient_seconds", "predict_seconds"] {
+        assert!(cell(column).parse::<f64>().unwrap() > 0.0, "{column}");
+    }
+
+    let refused = measured(archive, &["--subspaces", "full"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_has(&error_line(&refused), &["checkpoint.image_size", "must be set with kind = \"module\""]);
+    let bf16 = measured(archive, &[&sized[..], &["--precisions", "bf16"]].concat());
+    assert_has(&messages(&bf16), &["bf16"]);
+    assert_ne!(bf16.status.code(), Some(0));
+}
+
 #[test]
 fn limits_reach_the_processes_that_measure() {
     let place = Place::new();

@@ -33,7 +33,8 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape)]
     pub shapes: Vec<Source<'static>>,
 
-    /// Folder, file of weights or TorchScript archive of a vision transformer to measure instead of a shape.
+    /// Folder, file of weights or TorchScript archive of a network of images to measure instead of a shape; a module that
+    /// computes by its own code needs `--set checkpoint.kind=module` and `--set checkpoint.image_size=32`.
     #[arg(long, value_name = "FILE | FOLDER")]
     pub checkpoint: Option<PathBuf>,
 
