@@ -158,15 +158,19 @@ fn ask_for_method() -> Result<&'static Recipe> {
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Ok(usual);
     }
-    METHODS.iter().for_each(|method| eprintln!("  {:<16}{}", method.name, shortened(&method.about())));
+    let longest = METHODS.iter().map(|method| method.name.len()).max().unwrap_or(0);
+    let width = usize::from(console::Term::stderr().size().1);
+    for method in METHODS {
+        let about = shortened(&method.about(), width.saturating_sub(longest + 4));
+        eprintln!("  {:<longest$}  {about}", method.name);
+    }
     answer(&format!("Method [{}]", usual.name), "--method", None, |name| {
         if name.is_empty() { Ok(usual) } else { recipe(name) }
     })
 }
 
-/// Returns a text that fits behind the name of a method.
-fn shortened(text: &str) -> String {
-    let room = usize::from(console::Term::stderr().size().1).saturating_sub(18);
+/// Returns a text that fits into so many characters.
+fn shortened(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_string();
     }

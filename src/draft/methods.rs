@@ -33,6 +33,7 @@ pub const METHODS: &[Recipe] = recipes![
     "tfb",
     "sam",
     "sa-svgd",
+    "fhbi",
     "f-svgd",
     "repulsive-ensemble",
     "forde",

@@ -50,6 +50,22 @@ impl Objective for Layers {
     }
 }
 
+/// L = Σ a (θ − c)⁴ for each particle, with a and c `[P]`, and the number of times that it was asked.
+pub struct Quartic {
+    pub a: Tensor,
+    pub c: Tensor,
+    pub evaluations: usize,
+}
+
+impl Objective for Quartic {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let apart = request.plain()? - &self.c;
+        self.evaluations += 1;
+        let losses = (&self.a * apart.square().square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        Ok(Evaluation { losses, gradients: &self.a * apart.square() * &apart * 4.0 }.into())
+    }
+}
+
 /// Returns the parts of a method with `theta: [n, P]` as one dense block, and steps of a tenth of the direction.
 pub fn parts(theta: &Tensor) -> Parts {
     let mut layout = Layout::default();

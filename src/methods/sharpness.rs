@@ -6,25 +6,48 @@
 //! | ρ, the radius | `rho` of `[method.sam]`, `sharpness` of the methods that take the step if it is given |
 //! | e = ρ g / ‖g‖ | the perturbation; with `adaptive` or `adaptive_sharpness`, e = ρ θ² g / ‖θ g‖, column by column |
 //! | ∇L(θ + e) | what the method is given as the gradient at θ |
+//! | ‖·‖ | the norm over all columns of a particle; with `sharpness_norm = "tensor"` over those of each parameter by itself |
 //!
-//! The step is an [`Objective`] around another one, so that any method takes it without knowing. There is one norm for each
-//! particle: particles do not see each other's sharpness. A step costs two gradients.
+//! The step is an [`Objective`] around another one, so that any method takes it without knowing. No norm goes over several
+//! particles: they do not see each other's sharpness. A step costs two gradients.
+//!
+//! Norms of single parameters are those of FHBI's code (Truong et al. 2025, arXiv 2410.04196; tranquyenbk173/FHVI), which takes SVGD's step
+//! with these gradients and the kernel at θ.
+
+use std::ops::Range;
 
 use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
 use crate::base::tensor_file::State;
-use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Request, Step, Target};
+use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Parts, Request, Step, Target};
 use crate::posterior::Posterior;
-use crate::schema::{Reader, Resolved, limits};
+use crate::schema::{Reader, Resolved, limits, words};
 
 /// The key of the radius in the table of a method that takes sharpness-aware steps if it is given.
 pub const KEY: &str = "sharpness";
 const ADAPTIVE: &str = "adaptive_sharpness";
+const NORM: &str = "sharpness_norm";
 
 /// The number that keeps the perturbation finite where the gradient is 0.
 const TINY: f64 = 1e-12;
+
+words! {
+    /// The columns whose gradients share a norm.
+    pub enum Norm {
+        /// All of a particle.
+        Particle = "particle",
+        /// Those of a parameter; the factors of a low-rank update are two.
+        Tensor = "tensor",
+    }
+}
+
+impl Norm {
+    fn is_usual(&self) -> bool {
+        *self == Norm::Particle
+    }
+}
 
 /// The settings of the step.
 #[derive(Serialize, Clone, Copy, Debug)]
@@ -33,6 +56,8 @@ pub struct Sharpness {
     pub rho: f64,
     #[serde(rename = "adaptive_sharpness")]
     pub adaptive: bool,
+    #[serde(rename = "sharpness_norm", skip_serializing_if = "Norm::is_usual")]
+    pub norm: Norm,
 }
 
 impl Resolved for Sharpness {
@@ -52,25 +77,36 @@ impl Sharpness {
             .boolean(ADAPTIVE)
             .about("Whether sharpness-aware steps are scaled by each parameter's size.")
             .or(false);
-        if rho.is_none() && reader.sets(ADAPTIVE) {
-            reader.problem(
-                ADAPTIVE,
-                "belongs to sharpness-aware steps, and there are none: set sharpness, or leave it out",
-            );
+        let norm = reader
+            .choice(NORM)
+            .about("Parameters that share the norm of a sharpness-aware step: all of a particle, or those of each tensor.")
+            .or(Norm::Particle);
+        for key in [ADAPTIVE, NORM].into_iter().filter(|key| rho.is_none() && reader.sets(key)) {
+            reader.problem(key, "belongs to sharpness-aware steps, and there are none: set sharpness, or leave it out");
         }
-        rho.map(|rho| Sharpness { rho, adaptive })
+        rho.map(|rho| Sharpness { rho, adaptive, norm })
     }
 
-    /// Returns the perturbation e `[n, P]` at `theta: [n, P]` with the gradients `[n, P]`.
-    pub fn perturbation(self, theta: &Tensor, gradients: &Tensor) -> Tensor {
-        let scale = |of: &Tensor| self.rho / (of.norm_scalaropt_dim(2.0, [1], true) + TINY);
-        match self.adaptive {
-            false => gradients * scale(gradients),
+    /// Returns the perturbation e `[n, P]` at `theta: [n, P]` with the gradients `[n, P]`. `tensors` are the columns of each parameter.
+    pub fn perturbation(self, theta: &Tensor, gradients: &Tensor, tensors: &[Range<i64>]) -> Tensor {
+        let (measured, moved) = match self.adaptive {
+            false => (gradients.shallow_clone(), gradients.copy()),
             true => {
                 let scaled = theta * gradients;
-                &scaled * theta * scale(&scaled)
+                let moved = &scaled * theta;
+                (scaled, moved)
             }
+        };
+        let scale = |columns: &Range<i64>| {
+            let of = |matrix: &Tensor| matrix.narrow(1, columns.start, columns.end - columns.start);
+            let norm = of(&measured).norm_scalaropt_dim(2.0, [1], true);
+            let _ = of(&moved).g_mul_(&(self.rho / (norm + TINY)));
+        };
+        match self.norm {
+            Norm::Particle => scale(&(0..theta.size()[1])),
+            Norm::Tensor => tensors.iter().for_each(scale),
         }
+        moved
     }
 }
 
@@ -85,23 +121,32 @@ pub fn gradients(sharpness: Option<Sharpness>) -> u64 {
     if sharpness.is_some() { 2 } else { 1 }
 }
 
-/// Returns a method with sharpness-aware steps, if any are asked for.
-pub fn around(sharpness: Option<Sharpness>, inner: Box<dyn Method>) -> Box<dyn Method> {
+/// Builds a method from its parts, with sharpness-aware steps if any are asked for.
+pub fn around<M: Method + 'static>(
+    sharpness: Option<Sharpness>,
+    parts: Parts,
+    build: impl FnOnce(Parts) -> M,
+) -> Box<dyn Method> {
     match sharpness {
-        Some(sharpness) => Box::new(Aware { sharpness, inner }),
-        None => inner,
+        Some(sharpness) => {
+            let tensors = parts.geometry.tensors().to_vec();
+            Box::new(Aware { sharpness, tensors, inner: Box::new(build(parts)) })
+        }
+        None => Box::new(build(parts)),
     }
 }
 
 /// A method whose gradients are those at perturbed particles.
 struct Aware {
     sharpness: Sharpness,
+    /// The columns of each parameter.
+    tensors: Vec<Range<i64>>,
     inner: Box<dyn Method>,
 }
 
 impl Method for Aware {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let mut perturbed = Perturbed { sharpness: self.sharpness, inner: objective };
+        let mut perturbed = Perturbed { sharpness: self.sharpness, tensors: &self.tensors, inner: objective };
         self.inner.step(theta, &mut perturbed, factor)
     }
 
@@ -143,6 +188,7 @@ impl Method for Aware {
 /// e, from its own gradients.
 struct Perturbed<'a> {
     sharpness: Sharpness,
+    tensors: &'a [Range<i64>],
     inner: &'a mut dyn Objective,
 }
 
@@ -157,7 +203,7 @@ impl Perturbed<'_> {
     fn climb(&mut self, request: &Request) -> Result<Climbed> {
         let Request { theta, .. } = *request;
         let at = self.inner.evaluate(&Request { extra: Extra::None, ..*request })?.evaluation()?;
-        Ok(Climbed { losses: at.losses, theta: theta + self.sharpness.perturbation(theta, &at.gradients) })
+        Ok(Climbed { losses: at.losses, theta: theta + self.sharpness.perturbation(theta, &at.gradients, self.tensors) })
     }
 }
 
@@ -187,40 +233,27 @@ impl Objective for Perturbed<'_> {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::methods::Parts;
-    use crate::methods::doubles::{Layers, Plain, parts};
+    use crate::methods::doubles::{Layers, Plain, Quartic, parts};
     use crate::methods::method::Independent;
-    use tch::Kind;
-
-    /// L = Σ a (θ − c)⁴ for each particle.
-    struct Quartic {
-        evaluations: usize,
-    }
 
     fn rows(values: &[f64]) -> Tensor {
         Tensor::from_slice(values).view([-1, 3])
     }
 
-    impl Objective for Quartic {
-        fn evaluate(&mut self, request: &Request) -> Result<Answer> {
-            let theta = request.plain()?;
-            self.evaluations += 1;
-            let (a, apart) = (rows(&[1.0, 3.0, 0.5]), theta - rows(&[0.3, 0.1, -0.2]));
-            let losses = (&a * apart.square().square()).sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
-            Ok(Evaluation { losses, gradients: &a * apart.square() * &apart * 4.0 }.into())
-        }
+    fn quartic() -> Quartic {
+        Quartic { a: rows(&[1.0, 3.0, 0.5]), c: rows(&[0.3, 0.1, -0.2]), evaluations: 0 }
     }
 
     #[test]
     fn losses_are_those_at_the_particles_and_gradients_those_nearby() {
         let theta = rows(&[1.0, -2.0, 0.5, 0.3, 0.0, -1.0]);
         for adaptive in [false, true] {
-            let sharpness = Sharpness { rho: 0.05, adaptive };
-            let mut quartic = Quartic { evaluations: 0 };
+            let sharpness = Sharpness { rho: 0.05, adaptive, norm: Norm::Particle };
+            let mut quartic = quartic();
             let at = quartic.losses(&theta).unwrap();
-            let moved = &theta + sharpness.perturbation(&theta, &at.gradients);
+            let moved = &theta + sharpness.perturbation(&theta, &at.gradients, &[]);
             let nearby = quartic.losses(&moved).unwrap().gradients;
-            let sharp = Perturbed { sharpness, inner: &mut quartic }.losses(&theta).unwrap();
+            let sharp = Perturbed { sharpness, tensors: &[], inner: &mut quartic }.losses(&theta).unwrap();
             assert!(sharp.gradients.equal(&nearby) && !nearby.equal(&at.gradients), "adaptive = {adaptive}");
             assert!(sharp.losses.equal(&at.losses), "the losses are those at theta");
             assert_eq!(quartic.evaluations, 4, "of which two are the step's");
@@ -234,9 +267,10 @@ mod tests {
         let mut layers = Layers::of(&golden);
         for (case, adaptive) in [("plain", false), ("adaptive", true)] {
             let (mut theta, after) = (golden.tensor("start"), golden.tensor(&format!("{case}/after")));
-            let sharpness = Sharpness { rho: golden.number(&format!("{case}/rho")), adaptive };
+            let rho = golden.number(&format!("{case}/rho"));
+            let sharpness = Sharpness { rho, adaptive, norm: Norm::Particle };
             let parts = Parts { optimizer: Box::new(Plain(golden.number("lr"))), ..parts(&theta) };
-            let mut method = around(Some(sharpness), Box::new(Independent { parts }));
+            let mut method = around(Some(sharpness), parts, |parts| Independent { parts });
             for step in 0..4 {
                 method.step(&mut theta, &mut layers, 1.0).unwrap();
                 near(&theta, &after.get(step), 1e-13);
@@ -270,9 +304,9 @@ mod tests {
 
     #[test]
     fn the_method_within_is_prepared() {
-        let sharpness = Some(Sharpness { rho: 0.05, adaptive: false });
-        let mut method = around(sharpness, Box::new(Prepared(false)));
-        method.prepare(&rows(&[1.0, 2.0, 3.0]), &mut Quartic { evaluations: 0 }).unwrap();
+        let (sharpness, theta) = (Some(Sharpness { rho: 0.05, adaptive: false, norm: Norm::Particle }), rows(&[1.0, 2.0, 3.0]));
+        let mut method = around(sharpness, parts(&theta), |_| Prepared(false));
+        method.prepare(&theta, &mut quartic()).unwrap();
         assert!(method.has_posterior());
     }
 
@@ -280,8 +314,11 @@ mod tests {
     fn a_gradient_of_zero_moves_nothing() {
         let theta = rows(&[1.0, 2.0, 3.0]);
         for adaptive in [false, true] {
-            let found = Sharpness { rho: 0.05, adaptive }.perturbation(&theta, &theta.zeros_like());
-            assert_eq!(found.abs().max().double_value(&[]), 0.0);
+            for norm in [Norm::Particle, Norm::Tensor] {
+                let sharpness = Sharpness { rho: 0.05, adaptive, norm };
+                let found = sharpness.perturbation(&theta, &theta.zeros_like(), &[0..2, 2..3]);
+                assert_eq!(found.abs().max().double_value(&[]), 0.0);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        sharpness::around(self.sharpness, Box::new(Independent { parts }))
+        sharpness::around(self.sharpness, parts, |parts| Independent { parts })
     }
 
     fn matrices_of_a_step(&self, _: usize) -> u64 {

@@ -3,7 +3,7 @@
 //! ([`crate::methods::sharpness`]).
 
 use crate::methods::method::Independent;
-use crate::methods::sharpness::{self, Sharpness};
+use crate::methods::sharpness::{self, Norm, Sharpness};
 use crate::methods::{Entry, MAX_PARTICLES, Method, MethodSpec, Particles, Parts, RowsAre, Update, Variant};
 use crate::schema::settings;
 
@@ -33,7 +33,7 @@ settings! {
 
 impl Spec {
     fn sharpness(&self) -> Option<Sharpness> {
-        Some(Sharpness { rho: self.rho, adaptive: self.adaptive })
+        Some(Sharpness { rho: self.rho, adaptive: self.adaptive, norm: Norm::Particle })
     }
 }
 
@@ -43,7 +43,7 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        sharpness::around(self.sharpness(), Box::new(Independent { parts }))
+        sharpness::around(self.sharpness(), parts, |parts| Independent { parts })
     }
 
     fn matrices_of_a_step(&self, _: usize) -> u64 {

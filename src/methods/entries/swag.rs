@@ -54,7 +54,7 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        sharpness::around(self.sharpness, Box::new(Swag::new(self.clone(), parts)))
+        sharpness::around(self.sharpness, parts, |parts| Swag::new(self.clone(), parts))
     }
 
     fn check_steps(&self, steps: usize) -> Result<()> {

@@ -7,6 +7,7 @@
 mod factors;
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
@@ -23,6 +24,7 @@ pub struct WeightSpace {
     blocks: i64,
     inputs: Vec<Inputs>,
     head: Option<Inputs>,
+    tensors: Vec<Range<i64>>,
 }
 
 /// A weight `[outputs, inputs]`, in the columns of theta from `start` on, that the inputs of a linear layer meet first.
@@ -103,7 +105,8 @@ impl WeightSpace {
         };
         let inputs = layout.columns.iter().filter_map(of).collect();
         let head = layout.columns.iter().find(|column| column.name == HEAD_WEIGHT).and_then(of);
-        WeightSpace { groups, blocks: layout.blocks.len() as i64, inputs, head }
+        let tensors = layout.columns.iter().map(|column| column.start..column.start + column.count()).collect();
+        WeightSpace { groups, blocks: layout.blocks.len() as i64, inputs, head, tensors }
     }
 
     /// Returns the weight of a trained head `[C, d]`, whose bias `[C]` follows in the columns; `None` if the head is frozen.
@@ -114,6 +117,11 @@ impl WeightSpace {
     /// Returns the weights that the inputs of linear layers meet first.
     pub fn inputs(&self) -> &[Inputs] {
         &self.inputs
+    }
+
+    /// Returns the columns of each parameter, of which a low-rank block has two.
+    pub fn tensors(&self) -> &[Range<i64>] {
+        &self.tensors
     }
 
     /// Returns the number of blocks L.

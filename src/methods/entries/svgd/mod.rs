@@ -69,7 +69,7 @@ impl MethodSpec for Spec {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        sharpness::around(self.sharpness, Box::new(Svgd { spec: self.clone(), parts }))
+        sharpness::around(self.sharpness, parts, |parts| Svgd { spec: self.clone(), parts })
     }
 
     fn needs_classes(&self) -> bool {

@@ -4,8 +4,9 @@ use super::settings::Flow;
 use super::*;
 use crate::base::golden::{Golden, near};
 use crate::methods::Answer;
-use crate::methods::doubles::Plain;
+use crate::methods::doubles::{Plain, Quartic};
 use crate::methods::kernel::{LogN, Median};
+use crate::methods::sharpness::{Norm, Sharpness};
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
@@ -95,6 +96,37 @@ fn directions_are_those_of_the_authors_code() {
         let n = theta.size()[0];
         let spec = Spec { median: Median::Full, ..spec(n, n as f64, Drive::Shared) };
         near(&update(spec, &dense(2), &theta, &tensor("scores").neg()), &tensor("phi"), 1e-13);
+    }
+}
+
+/// `FHBI` of the authors, whose columns are parameters of their own: each is perturbed by its own norm, the gradients there are mixed by the
+/// kernel at theta, and the kernel has a fixed bandwidth (tests/fixtures/authors/fhbi.json). Their code adds the gradient of Σ_ij k_ij, which
+/// moves particles together, and twice as far as Σ_j ∇_i k_ij; the latter repels by γ/n², so that their weight is γ = −2 n.
+#[test]
+fn sharp_steps_by_single_parameters_are_those_of_fhbi() {
+    let golden = Golden::of_authors("fhbi");
+    let mut layout = Layout::default();
+    for (index, size) in golden.tensor("sizes").iter::<f64>().unwrap().enumerate() {
+        let start = layout.parameters();
+        layout.push(format!("{index}"), &[size as i64]);
+        layout.close_block(format!("{index}"), start, Shape::Dense);
+    }
+    let [mut theta, after, climbed] = ["start", "after", "climbed"].map(|name| golden.tensor(name));
+    let n = theta.size()[0];
+    let sharpness = Sharpness { rho: golden.number("rho"), adaptive: false, norm: Norm::Tensor };
+    let bandwidth = 2.0 * golden.number("sigma").powi(2) + 1e-8;
+    let attracting = spec(n, -2.0 * n as f64, Drive::Shared);
+    let spec = Spec { bandwidth: Some(bandwidth), sharpness: Some(sharpness), ..attracting };
+    let (optimizer, geometry) = (Box::new(Plain(golden.number("lr"))), WeightSpace::new(&layout));
+    let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
+    let mut quartic = Quartic { a: golden.tensor("a"), c: golden.tensor("c"), evaluations: 0 };
+    let mut method = spec.build(parts);
+    for step in 0..after.size()[0] {
+        let gradients = quartic.losses(&theta).unwrap().gradients;
+        let moved = &theta + sharpness.perturbation(&theta, &gradients, WeightSpace::new(&layout).tensors());
+        near(&moved, &climbed.get(step), 1e-13);
+        method.step(&mut theta, &mut quartic, 1.0).unwrap();
+        near(&theta, &after.get(step), 1e-13);
     }
 }
 
