@@ -2,7 +2,7 @@
 """Writes tests/fixtures/module: a residual network of a few hundred parameters as a TorchScript module, and what PyTorch
 computes with two sets of its parameters: logits and the gradients of the mean cross-entropy by every parameter
 (reference.safetensors). Also modules that are refused: one traced in training mode, one in half precision, one that
-knows its batch size, and two with parameters of which another tensor is a view.
+knows its batch size, one whose output is NaN, and three with parameters of which another tensor is a view.
 
     pip install torch safetensors
     python scripts/make_module_fixture.py
@@ -10,6 +10,7 @@ knows its batch size, and two with parameters of which another tensor is a view.
 
 import copy
 from pathlib import Path
+from typing import List
 
 import torch
 from safetensors.torch import save_file
@@ -85,6 +86,32 @@ class Views(nn.Module):
         return self.head(x)
 
 
+class ViewInAList(nn.Module):
+    """A classifier behind a matrix and, in a list, a row of the same memory."""
+
+    rows: List[torch.Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.square = nn.Linear(3 * SIZE * SIZE, 6, bias=False)
+        self.head = nn.Linear(6, CLASSES)
+        self.rows = [self.square.weight.data[2, :6]]
+
+    def forward(self, x):
+        return self.head(self.square(x.flatten(1)) + self.rows[0])
+
+
+class Logarithm(nn.Module):
+    """A classifier of the logarithm of pixels, which is NaN for those below 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3 * SIZE * SIZE, CLASSES)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1).log())
+
+
 def main():
     OUT.mkdir(exist_ok=True)
     model = randomised(Residual(), 1)
@@ -113,6 +140,8 @@ def main():
     torch.manual_seed(5)
     for name, transposed in [("view_of_a_parameter", True), ("view_in_a_buffer", False)]:
         write_archive(torch.jit.trace(Views(transposed).eval(), images), OUT / f"{name}.pt")
+    write_archive(torch.jit.script(ViewInAList().eval()), OUT / "view_in_a_list.pt")
+    write_archive(torch.jit.trace(Logarithm().eval(), images.abs() + 1), OUT / "logarithm.pt")
     write_archive(torch.jit.trace(KnowsItsBatch(), images[:2], check_trace=False), OUT / "knows_its_batch.pt")
 
 

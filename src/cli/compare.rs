@@ -103,7 +103,8 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 impl CompareArgs {
     /// Checks that no B comes twice, which would count as another comparison, and that options of runs are given with one.
     fn check(&self, file_a: &Path, files: &[PathBuf]) -> Result<()> {
-        let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
+        // A file that is not there is an error of its own, and no file twice.
+        let same = |a: &Path, b: &Path| a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b));
         let again = (1..files.len()).find(|at| files[..*at].iter().any(|before| same(before, &files[*at])));
         if let Some(again) = again {
             let why = format!("{} comes twice: name each B once", self.b[again]);

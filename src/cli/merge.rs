@@ -2,7 +2,7 @@
 //! checkpoint, weighted by their certainty, and `bella soup` averages the particles of a run (Bella, Table 7).
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Arg, Args, Command, Id};
 
 use super::eval::{TestArgs, show};
 use super::export::{DestinationArgs, print_lines};
@@ -70,25 +70,15 @@ pub struct SoupArgs {
     pub shared: ModelArgs,
 }
 
-/// The options that say how a model is tested; others need one of these.
-const OF_TESTS: [&str; 12] = [
-    "data",
-    "precision",
-    "split",
-    "corrupt",
-    "ood",
-    "calibrate",
-    "batch_size",
-    "attack",
-    "conformal",
-    "columns",
-    "wide",
-    "csv",
-];
+/// Returns the options that say how a model is tested.
+fn of_tests() -> Vec<Id> {
+    let tests = TestArgs::augment_args(Command::new("tests"));
+    tests.get_arguments().map(Arg::get_id).cloned().chain(["data", "precision"].map(Id::from)).collect()
+}
 
 /// The options of one model that is made of several: its tests, or the files that it is written into, which ask for no test.
 #[derive(Args)]
-#[command(mut_arg("to", |to| to.conflicts_with_all(OF_TESTS)))]
+#[command(mut_arg("to", |to| to.conflicts_with_all(of_tests())))]
 pub struct ModelArgs {
     #[command(flatten)]
     overrides: OverrideArgs,

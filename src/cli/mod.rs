@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, bail};
+use clap::builder::Resettable;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use signal_hook::consts::SIGXFSZ;
@@ -124,7 +125,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let (true, Ok(program)) = (of_process, std::env::current_exe()) {
         trial::try_with(program);
     }
-    let cli = Cli::parse_from(words);
+    let cli = parsed(words);
     crate::base::logging::start(cli.verbose);
     if cli.offline {
         crate::hub::go_offline();
@@ -164,6 +165,22 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let_first_speak();
     group.abort(fail(&error))
+}
+
+/// Reads the words of a command line. As clap does, it ends the process at a mistake.
+///
+/// Where an option needs another one that conflicts with a third, clap does not ask for it beside the third: `--epsilon` would count for
+/// nothing beside `--corrupt`. So words without a conflict are read again as if there were none.
+fn parsed(words: Vec<OsString>) -> Cli {
+    let cli = Cli::parse_from(&words);
+    if let Err(error) = without_conflicts(Cli::command()).try_get_matches_from(words) {
+        error.exit();
+    }
+    cli
+}
+
+fn without_conflicts(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.conflicts_with(Resettable::Reset)).mut_subcommands(without_conflicts)
 }
 
 /// Lets Ctrl-C and SIGTERM end the process with a line. Of processes that were started together, the launcher does so.

@@ -150,6 +150,18 @@ mod tests {
         assert!(stratified_validation_split(1, &labels, 0.0).validation.is_empty());
     }
 
+    /// Held out are not the first images of a file, nor the same ones for every seed.
+    #[test]
+    fn every_image_of_a_class_is_as_likely_to_be_held_out() {
+        let labels: Vec<u32> = (0..40).map(|i| i % 2).collect();
+        let mut counts = [0u32; 40];
+        for seed in 0..400 {
+            stratified_validation_split(seed, &labels, 0.25).validation.iter().for_each(|&i| counts[i as usize] += 1);
+        }
+        // Each is held out 100 times of 400, with a standard deviation of 8.7.
+        assert!(counts.iter().all(|count| count.abs_diff(100) < 40), "{counts:?}");
+    }
+
     #[test]
     fn replaced_labels_are_other_classes() {
         let before: Vec<u32> = (0..1000).map(|i| i % 10).collect();
@@ -163,5 +175,16 @@ mod tests {
         assert_eq!(replace_labels(3, &mut again, 10, 0.05), replaced);
         assert_eq!(again, after);
         assert!(replace_labels(3, &mut after, 10, 0.0).is_empty());
+    }
+
+    #[test]
+    fn every_other_class_is_as_likely_to_replace_a_label() {
+        let before: Vec<u32> = (0..9000).map(|i| i % 10).collect();
+        let mut after = before.clone();
+        replace_labels(3, &mut after, 10, 1.0);
+        let mut counts = [0u32; 10];
+        before.iter().zip(&after).for_each(|(before, after)| counts[((10 + after - before) % 10) as usize] += 1);
+        // Each of the nine others 1000 times, with a standard deviation of 30.
+        assert!(counts[0] == 0 && counts[1..].iter().all(|count| count.abs_diff(1000) < 150), "{counts:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! A few samples and what a model says of them, stored beside an export so that whoever loads it can compare.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
@@ -12,6 +13,20 @@ use crate::tasks::Task;
 
 /// The name of the file.
 pub const FILE: &str = "expected.safetensors";
+
+/// The metadata entry with the names of the files of the model, as a list of JSON. A later export tells by it what else lies there.
+pub const FILES: &str = "files";
+
+/// Returns the sorted names of what lies in a folder.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub fn names(folder: &Path) -> Result<Vec<String>> {
+    let all = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let mut names = all.collect::<Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
 
 /// Samples and the logits of some models.
 pub struct Expected {
@@ -31,12 +46,12 @@ impl Expected {
         Ok(Expected { samples, logits })
     }
 
-    /// Writes `expected.safetensors`: what the network takes, and `logits` `[B, C]` of one model.
+    /// Writes `expected.safetensors` beside the files of a model: what the network takes, and `logits` `[B, C]` of the model.
     ///
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write(&self, model: usize, folder: &Path) -> Result<()> {
-        self.state(&self.logits.get(model as i64)).write(&folder.join(FILE))
+        self.state(&self.logits.get(model as i64), folder)?.write(&folder.join(FILE))
     }
 
     /// Writes the same with the logits `[k, B, C]` of all models. `images` are bytes `[B, 3, h, w]`, if asked for; texts are padded to
@@ -45,7 +60,7 @@ impl Expected {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write_all(&self, with_images: bool, tokens: i64, folder: &Path) -> Result<()> {
-        let mut state = self.state(&self.logits);
+        let mut state = self.state(&self.logits, folder)?;
         for (name, tensor) in self.samples.taken.iter().filter(|(_, tensor)| tensor.dim() == 2) {
             state.put(name, &tensor.constant_pad_nd([0, tokens - tensor.size()[1]]));
         }
@@ -60,10 +75,11 @@ impl Expected {
         self.samples.taken.iter().map(|(name, _)| *name)
     }
 
-    fn state(&self, logits: &Tensor) -> State {
+    fn state(&self, logits: &Tensor, folder: &Path) -> Result<State> {
         let mut state = State::default();
+        state.describe(FILES, serde_json::to_string(&names(folder)?)?);
         self.samples.taken.iter().for_each(|(name, tensor)| state.put(name, &tensor.contiguous()));
         state.put("logits", logits);
-        state
+        Ok(state)
     }
 }

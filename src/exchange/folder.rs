@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::expected::FILE as EXPECTED;
+use super::expected::{FILE as EXPECTED, FILES, names};
 use crate::base::files::{Staging, behind_links, open_file};
+use crate::base::tensor_file::described;
 
 /// The name of a model card beside a model, under which hubs show it.
 pub const CARD: &str = "README.md";
@@ -58,10 +59,10 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
 pub fn check(target: &Path, replace: bool) -> Result<()> {
     let shown = target.display();
     let why = if replace { ", so --force does not replace it" } else { "" };
-    ensure!(
-        !target.exists() || is_export(target),
-        "{shown}: is no folder that `bella export` has written{why}: give another --output"
-    );
+    ensure!(!target.exists() || target.is_dir(), "{shown}: is no folder{why}: give another --output");
+    if let Some(other) = foreign(target) {
+        bail!("{shown}: holds {other}, which `bella export` has not written{why}: give another --output");
+    }
     let target = behind_links(target).with_context(|| rule(target))?;
     Staging::beside(&target).with_context(|| rule(&target)).map(drop)
 }
@@ -115,16 +116,33 @@ fn same(a: &Path, b: &Path) -> Result<bool> {
     }
 }
 
-/// Returns whether a folder is empty or what an export has written: one model, or a folder a model and nothing else but the card.
-fn is_export(folder: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(folder) else { return false };
-    let is_model = |path: &Path| path.join(EXPECTED).is_file();
-    is_model(folder) || entries.flatten().map(|entry| entry.path()).all(|path| is_model(&path) || path.ends_with(CARD))
+/// Returns the first name in a folder of what no export has written; `None` if there is none, as in an empty folder. An export is one model, or
+/// a folder a model with the card.
+fn foreign(folder: &Path) -> Option<String> {
+    let found = names(folder).unwrap_or_default();
+    let is_model = |name: &String| {
+        let inner = folder.join(name);
+        inner.join(EXPECTED).is_file() && foreign(&inner).is_none()
+    };
+    let own = match fs::read(folder.join(EXPECTED)) {
+        Ok(bytes) => own_files(&bytes).unwrap_or_else(|| found.clone()),
+        Err(_) => found.iter().filter(|name| is_model(name)).cloned().collect(),
+    };
+    found.into_iter().find(|name| !own.contains(name) && (name != CARD || own.is_empty()))
+}
+
+/// Returns the names of the files of a model from the content of [`EXPECTED`], and that name; `None` for an export of an earlier version,
+/// which does not tell them.
+fn own_files(expected: &[u8]) -> Option<Vec<String>> {
+    let text = described(expected, FILES).ok().flatten()?;
+    let files: Vec<String> = serde_json::from_str(&text).ok()?;
+    Some(files.into_iter().chain([EXPECTED.to_string()]).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::tensor_file::State;
 
     #[test]
     fn a_folder_is_written_whole_or_not_at_all() {
@@ -170,6 +188,21 @@ mod tests {
         check(&two, true).unwrap();
         fs::write(two.join("thesis.tex"), "").unwrap();
         assert!(check(&two, true).unwrap_err().to_string().contains("so --force does not replace it"));
+        // Nor is a folder with a page of its own, and one with files beside the model that the export has not written.
+        fs::write(own.join(CARD), "").unwrap();
+        fs::remove_file(own.join("thesis.tex")).unwrap();
+        assert!(check(&own, true).is_err());
+        let one = place.path().join("one");
+        fs::create_dir(&one).unwrap();
+        fs::write(one.join("model.onnx"), "").unwrap();
+        let mut state = State::default();
+        state.describe(FILES, serde_json::to_string(&names(&one).unwrap()).unwrap());
+        state.put_count("logits", 1);
+        state.write(&one.join(EXPECTED)).unwrap();
+        fs::write(one.join(CARD), "").unwrap();
+        check(&one, true).unwrap();
+        fs::write(one.join("thesis.tex"), "").unwrap();
+        assert!(check(&one, true).unwrap_err().to_string().contains("so --force does not replace it"));
         let nowhere = check(&place.path().join("none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
     }

@@ -183,3 +183,23 @@ impl DataSpec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_photos_become_squares_as_the_images_of_the_set_did() {
+        let of = |table: &str| DataSpec::alone(Tree::parse("x.toml", table).unwrap()).unwrap().photos();
+        for (word, photos) in [
+            ("stretch", Resize::Stretch),
+            ("pad", Resize::Pad),
+            ("shorter-side-crop", Resize::ShorterSideCrop),
+            ("none", Resize::Stretch),
+        ] {
+            let table = format!("[data.image-folder]\nroot = \"x\"\nresize = \"{word}\"\n");
+            assert_eq!(of(&table), photos, "{word}");
+        }
+        assert_eq!(of("[data.digits]\n"), Resize::ShorterSideCrop, "a set without the key");
+    }
+}

@@ -107,3 +107,45 @@ impl Extremes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    fn prediction(entropy: f64) -> Prediction {
+        Prediction {
+            class: "cat".into(),
+            probability: 1.0 - entropy,
+            predictive_entropy: entropy,
+            expected_entropy: entropy,
+            mutual_information: None,
+            disagreement: None,
+            probabilities: vec![],
+        }
+    }
+
+    #[test]
+    fn each_section_has_its_images_the_furthest_first() {
+        let mut extremes = Extremes::default();
+        // The larger its number, the less certain an image is; those of odd numbers are wrong.
+        for at in (0..30).map(|i| i * 7 % 30) {
+            let (path, label) = (format!("a/{at}"), if at % 2 == 0 { "cat" } else { "dog" });
+            let offered = (Path::new(&path), Some(label));
+            extremes.offer(offered, &prediction(f64::from(at) / 100.0), (1, 1), || Ok(vec![0; 3])).unwrap();
+        }
+        let unlabelled = (Path::new("between"), None);
+        extremes.offer(unlabelled, &prediction(0.155), (1, 1), || bail!("no section has it")).unwrap();
+        let sheet = extremes.sheet("run");
+        let name = |tile: &Tile| tile.lines.last().unwrap().parse::<u32>().unwrap();
+        let found: Vec<(&str, Vec<u32>)> =
+            sheet.sections.iter().map(|one| (one.heading.as_str(), one.tiles.iter().map(name).collect())).collect();
+        let expected: [(&str, Vec<u32>); 3] = [
+            ("Most confidently wrong", (0..12).map(|i| 2 * i + 1).collect()),
+            ("Least certain", (18..30).rev().collect()),
+            ("Most certain", (0..12).collect()),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -211,16 +211,22 @@ mod tests {
 
     use super::*;
 
+    /// What `compute` gives with so many threads. Tests that share a process go on with as many as before.
+    fn with_threads<T>(count: i32, compute: impl FnOnce() -> T) -> T {
+        let before = tch::get_num_threads();
+        tch::set_num_threads(count);
+        let found = compute();
+        tch::set_num_threads(before);
+        found
+    }
+
     #[test]
     fn products_have_the_same_bits_on_any_number_of_threads() {
         tch::manual_seed(3);
         let draw = |size: [i64; 3]| Tensor::randn(size, (Kind::Float, Device::Cpu));
         for [m, inner, l] in [[6, 6, 193], [10, 768, 10], [150, 7, 333]] {
             let (a, b) = (draw([3, m, inner]), draw([3, inner, l]));
-            let [first, others @ ..] = [1, 2, 5, 16].map(|threads| {
-                tch::set_num_threads(threads);
-                products(&a, &b)
-            });
+            let [first, others @ ..] = [1, 2, 5, 16].map(|threads| with_threads(threads, || products(&a, &b)));
             assert!(others.iter().all(|found| found.equal(&first)), "{m} x {inner} x {l}");
             let exact = a.to_kind(Kind::Double).bmm(&b.to_kind(Kind::Double));
             assert!((first - exact).abs().max().double_value(&[]) < 1e-3);
@@ -236,15 +242,14 @@ mod tests {
     #[test]
     fn every_piece_is_taken_once_and_lanes_are_summed_in_their_order() {
         for threads in [1, 2, 5] {
-            tch::set_num_threads(threads);
             let (turns, order) = (Turns::new(3), Mutex::new(Vec::new()));
-            run_all(30, &turns, &|number| {
+            let work = |number: usize| {
                 // The earlier pieces of a lane take longer than the later ones.
                 std::thread::sleep(std::time::Duration::from_micros(30 * (30 - number as u64)));
                 turns.take(Turn { lane: number % 3, number: number / 3 }, || locked(&order).push(number));
                 Ok(())
-            })
-            .unwrap();
+            };
+            with_threads(threads, || run_all(30, &turns, &work)).unwrap();
             let order = order.into_inner().unwrap();
             for lane in 0..3 {
                 let own: Vec<usize> = order.iter().copied().filter(|number| number % 3 == lane).collect();
@@ -255,16 +260,15 @@ mod tests {
 
     #[test]
     fn few_pieces_are_left_to_libtorch_where_they_are_those_of_one_particle() {
-        tch::set_num_threads(6);
-        let of = |pieces, particles| Load { pieces, particles };
-        assert_eq!([(2, 1), (3, 1), (1, 1), (2, 2), (8, 2)].map(|(a, b)| of(a, b).at_once()), [1, 3, 1, 2, 6]);
+        let at_once = |(pieces, particles)| with_threads(6, || Load { pieces, particles }.at_once());
+        assert_eq!([(2, 1), (3, 1), (1, 1), (2, 2), (8, 2)].map(at_once), [1, 3, 1, 2, 6]);
     }
 
     #[test]
     fn a_panic_or_an_error_ends_the_others_and_is_passed_on() {
-        tch::set_num_threads(3);
-        let failing = |turns: &Turns, at: usize, panics: bool| {
-            run_all(12, turns, &|number| {
+        let failing = |at: usize, panics: bool| {
+            let turns = Turns::new(1);
+            let work = |number: usize| {
                 if number == at && panics {
                     drop(Tensor::zeros([2], (Kind::Float, Device::Cpu)).reshape([5]));
                 }
@@ -272,35 +276,35 @@ mod tests {
                 // All pieces of one lane: those behind the failed one wait for it.
                 turns.take(Turn { lane: 0, number }, || assert!(number < at, "nothing is added behind a failed piece"));
                 Ok(())
-            })
+            };
+            with_threads(3, || crate::base::tensor::guarded("step 7", "", || run_all(12, &turns, &work)))
         };
-        assert_eq!(failing(&Turns::new(1), 4, false).unwrap_err().to_string(), "piece 4 failed");
-        let error = crate::base::tensor::guarded("step 7", "", || failing(&Turns::new(1), 2, true)).unwrap_err();
-        assert!(error.to_string().starts_with("step 7: shape '[5]' is invalid"), "{error}");
-        assert!(failing(&Turns::new(1), 12, false).is_ok());
+        assert_eq!(failing(4, false).unwrap_err().to_string(), "piece 4 failed");
+        let error = failing(2, true).unwrap_err().to_string();
+        assert!(error.starts_with("step 7: shape '[5]' is invalid"), "{error}");
+        failing(12, false).unwrap();
     }
 
     #[test]
     fn an_operation_of_a_piece_keeps_to_its_thread_and_gradients_flow_there() {
-        tch::set_num_threads(4);
         let weight = Tensor::ones([300, 300], (Kind::Float, Device::Cpu));
+        let run = |work: &dyn Fn(usize) -> Result<()>| with_threads(4, || run_all(4, &Turns::new(0), work)).unwrap();
         let (tasks, found) =
             (|| std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count), Mutex::new(Vec::new()));
-        run_all(4, &Turns::new(0), &|_| {
+        run(&|_| {
             let x = Tensor::ones([300, 300], (Kind::Float, Device::Cpu)).set_requires_grad(true);
             let loss = tch::with_grad(|| x.matmul(&weight).gelu("none").sum(Kind::Float));
             let gradient = Tensor::run_backward(&[loss], &[&x], false, false).remove(0);
             locked(&found).push(gradient.sum(Kind::Double).double_value(&[]));
             Ok(())
-        })
-        .unwrap();
+        });
         let before = tasks();
-        run_all(4, &Turns::new(0), &|_| {
+        run(&|_| {
             drop(weight.matmul(&weight));
             Ok(())
-        })
-        .unwrap();
+        });
         assert_eq!(tasks(), before, "workers start no threads of their own");
-        assert!(found.into_inner().unwrap().iter().all(|sum| (sum - 2.7e7).abs() < 1e3));
+        let found = found.into_inner().unwrap();
+        assert!(found.len() == 4 && found.iter().all(|sum| (sum - 2.7e7).abs() < 1e3), "{found:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
-use tch::{Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::{Predictor, in_parts, joined};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f64, upload};
@@ -126,12 +126,7 @@ impl Predictor<'_> {
     fn next(&self, logits: &Tensor) -> Result<Vec<Written>> {
         let log_probabilities = logits.to_kind(Kind::Double).log_softmax(-1, Kind::Double);
         let probabilities = log_probabilities.exp();
-        let members = logits.size()[0];
-        let share = match self.averaging_weights() {
-            Some(weights) => Tensor::from_slice(weights) / weights.iter().sum::<f64>(),
-            None => Tensor::full([members], 1.0 / members as f64, (Kind::Double, tch::Device::Cpu)),
-        };
-        let share = share.to_device(logits.device()).view([-1, 1, 1]);
+        let share = self.shares(logits.device()).view([-1, 1, 1]);
         let over_members = |x: Tensor| x.sum_dim_intlist([0i64].as_slice(), false, Kind::Double);
         let entropy = |p: &Tensor| -p.xlogy(p).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
         let mean = over_members(&probabilities * &share);
@@ -141,7 +136,7 @@ impl Predictor<'_> {
         let mutual = (&entropies - expected).clamp_min(0.0);
         let (best, entropies, mutual) = (host_f64(&best.reshape([-1]))?, host_f64(&entropies)?, host_f64(&mutual)?);
         let kept = ids.size()[1] as usize;
-        let ids = Vec::<i64>::try_from(ids.to_device(tch::Device::Cpu).reshape([-1]))?;
+        let ids = Vec::<i64>::try_from(ids.to_device(Device::Cpu).reshape([-1]))?;
         let one = |i: usize| {
             let most = (i * kept..(i + 1) * kept).map(|at| (ids[at] as u32, best[at]));
             let top: Vec<(u32, f64)> = most.collect();
@@ -307,11 +302,13 @@ impl Predictor<'_> {
 
     /// Returns the log of the members' averaged probabilities, `[B, A]`, from their logs `[m, B, A]`.
     fn averaged(&self, scores: &Tensor) -> Tensor {
-        let members = scores.size()[0];
-        let share = match self.averaging_weights() {
-            Some(weights) => (Tensor::from_slice(weights) / weights.iter().sum::<f64>()).to_device(scores.device()),
-            None => Tensor::full([members], 1.0 / members as f64, (Kind::Double, scores.device())),
-        };
+        let share = self.shares(scores.device());
         (scores + share.log().view([-1, 1, 1])).logsumexp([0i64].as_slice(), false)
+    }
+
+    /// Returns the share of each member in an average, `[m]` in f64; their sum is 1.
+    fn shares(&self, device: Device) -> Tensor {
+        let weights = self.averaging_weights().map_or_else(|| vec![1.0; self.members()], <[f64]>::to_vec);
+        (Tensor::from_slice(&weights) / weights.iter().sum::<f64>()).to_device(device)
     }
 }

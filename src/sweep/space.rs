@@ -230,8 +230,12 @@ mod tests {
         // Half of the rates lie below the geometric mean of the ends: 100 ± 5 standard deviations.
         let low = rates.iter().filter(|rate| **rate < 1e-3).count();
         assert!((65..=135).contains(&low), "{low}");
+        // So do half of the ranks below 8, and half of the shares below the arithmetic mean.
+        let low = ranks.iter().filter(|rank| **rank < 8.0).count();
         assert!(ranks.iter().all(|rank| rank.fract() == 0.0 && (1.0..=64.0).contains(rank)));
-        assert!(shares.iter().all(|share| (0.0..=0.5).contains(share)) && shares.iter().any(|share| *share > 0.25));
+        assert!((65..=135).contains(&low), "{low}");
+        let low = shares.iter().filter(|share| **share < 0.25).count();
+        assert!(shares.iter().all(|share| (0.0..=0.5).contains(share)) && (65..=135).contains(&low), "{low}");
     }
 
     #[test]

@@ -189,6 +189,10 @@ fn predict_refuses_what_cannot_work() {
     }
     for (arguments, part) in [
         (&["latest", &path, "--contact-sheet", "sheet.jpg"][..], "must end in .png"),
+        (
+            &["latest", &path, "--conformal", "0.1", "--conformal-score", "lac", "--raps-rank", "2"],
+            "--raps-rank is of raps, and the sets are of lac",
+        ),
         (&["latest", "-", "-"], "standard input can be read once"),
         (&["latest", &path, "--resize", "none"], "use shorter-side-crop or stretch"),
     ] {
@@ -216,7 +220,9 @@ fn soups_are_rows_of_their_own() {
     // A model that is written into files is not tested, and a mean needs no images.
     for option in [
         &["--attack", "fgsm"][..],
+        &["--epsilon", "0.1"],
         &["--conformal", "0.1"],
+        &["--conformal-score", "lac"],
         &["--split", "train"],
         &["--data", "digits"],
         &["--precision", "bf16"],

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Place, assert_has, bella, error_line, messages, printed, tensor_bytes};
+use crate::common::{Place, assert_has, bella, error_line, messages, number, printed, tensor_bytes};
 use bella::metrics::METRICS;
 use bella::results::store::{Table, read};
 
@@ -21,13 +21,6 @@ fn assert_cells(table: &Table, row: usize, cells: &[(&str, &str)]) {
     for (column, value) in cells {
         assert_eq!(table.get(row, column), Some(*value), "{column}");
     }
-}
-
-/// A number of a row, which must be there.
-#[track_caller]
-fn number(table: &Table, row: usize, column: &str) -> f64 {
-    let cell = table.get(row, column).unwrap_or_else(|| panic!("no column {column}"));
-    cell.parse().unwrap_or_else(|_| panic!("{column} = `{cell}`"))
 }
 
 /// The columns of the metrics are those of the registry, in its order; the others, and where these stand, are compared literally.
@@ -353,4 +346,20 @@ fn threads_wait_as_asked_and_the_results_are_the_same() {
     // The environment decides unless the command line does.
     let (spins, said, _) = train("auto", "passive");
     assert_eq!((spins.as_str(), said), ("'0'", 0));
+}
+
+/// Also where the other option conflicts with a third one that is given: clap does not ask for it then.
+#[test]
+fn an_option_of_another_one_asks_for_it() {
+    for (words, asked) in [
+        (&["eval", "--epsilon", "0.1"][..], "--attack <NAME>"),
+        (&["eval", "--corrupt", "contrast:1", "--epsilon", "0.1"], "--attack <NAME>"),
+        (&["eval", "--attack", "fgsm", "--ood-by", "mahalanobis"], "--ood <"),
+        (&["score", "a.safetensors", "--ood", "b.safetensors", "--calibrate", "temperature"], "--validation <FILE>"),
+        (&["score", "a.jsonl", "--levels", "--raps-rank", "2"], "--conformal <"),
+    ] {
+        let output = bella(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", messages(&output));
+        assert_has(&messages(&output), &["required arguments were not provided", asked]);
+    }
 }

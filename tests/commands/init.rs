@@ -35,7 +35,11 @@ fn a_flat_folder_of_images_gets_a_config() {
     let checkpoint = repository("assets/vit-digits.pt");
     let output = init(&checkpoint, &data, &file, &["--method", "ivon"]);
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    assert_has(&messages(&output), &["images: image-folder, 3 classes, 15 training, 3 validation and 6 test images"]);
+    let said = [
+        "images: image-folder, 3 classes, 15 training, 3 validation and 6 test images",
+        "warning: checkpoint.normalize = ",
+    ];
+    assert_has(&messages(&output), &said);
     let text = std::fs::read_to_string(&file).unwrap();
     let wanted = [
         "name = \"mine\"",
@@ -56,6 +60,10 @@ fn a_flat_folder_of_images_gets_a_config() {
     let replaced = init(&checkpoint, &data, &file, &["--force"]);
     assert_eq!(replaced.status.code(), Some(0), "{}", messages(&replaced));
     assert_has(&std::fs::read_to_string(&file).unwrap(), &["[method.svgd]", "[optimizer.adamw]"]);
+    place.write("photos/ant/of-a-phone.HEIC", b"");
+    let with_heic = init(&checkpoint, &data, &file, &["--force"]);
+    assert_eq!(with_heic.status.code(), Some(0), "{}", messages(&with_heic));
+    assert_has(&messages(&with_heic), &["photos: 1 image is in a form that bella does not decode (.heic)", "left out"]);
 }
 
 /// Paths are read as those of a config, and the command that is printed can be pasted.

@@ -1,5 +1,7 @@
 //! Runs that learn numbers: the digits as numbers from 0 to 9, images of a list, and rows of numbers.
 
+use bella::predictions::Numbers;
+
 use crate::common::{
     Place, assert_has, bella, done, error_line, fixture, image, messages, number, printed, table, text, tiny, with,
 };
@@ -13,6 +15,25 @@ fn place(config: &str) -> Place {
     let place = Place::new();
     place.write("tiny.toml", config.as_bytes());
     place
+}
+
+/// The draws of a sampler weigh by its falling rate, also in the mixture of a number.
+#[test]
+fn draws_of_unlike_weights_are_a_mixture_by_them() {
+    let sgld =
+        "[method.sgld]\nlr = 1e-3\ness = 32\nweight_decay = 1e-4\nweights = \"step-size\"\nstart = 2\nevery = 2\n";
+    let config = numbers().replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", sgld);
+    let place = place(&config.replace("[optimizer.adamw]\nlr = 2e-3\n", "[optimizer.none]\n"));
+    done(place.train(&[]));
+    let saved = Numbers::open(&place.run().join("predictions/digits@clean.numbers")).unwrap();
+    let shares = saved.shares();
+    assert!(shares.len() == 3 && shares.windows(2).all(|pair| pair[0] > pair[1]), "{shares:?}");
+    let run = text(&place.run());
+    let own = table(&place, &done(with(place.command("predict", &[]), &[&run, "--set", "test"])));
+    for row in 0..30 {
+        let mean: f64 = saved.of_sample(row).zip(&shares).map(|(one, share)| share * one.mean).sum();
+        assert!((number(&own, row, "mean") - mean).abs() < 1e-6, "{mean}");
+    }
 }
 
 /// The mistakes that `bella check` finds in a config.

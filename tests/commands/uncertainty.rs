@@ -304,6 +304,28 @@ fn conformal_sets_without_enough_or_other_images_are_refused() {
     assert_has(&score(&["--conformal", "0.2", "--validation", &file], 1), &["both files are of the same images"]);
 }
 
+/// Under whatever name: the published validation images as test split, and as a set of other classes.
+#[test]
+fn fitted_images_are_no_test_images() {
+    let place = Place::with_tiny();
+    let sizes = Sizes { classes: 10, present: 10, train: 40, val: 30, test: 30, side: 8, corruptions: 0 };
+    small_set(&place, "images", "image-folder", &sizes);
+    let root = place.path("images");
+    let data = format!("data={{image-folder={{root={root:?},validation=\"val\"}}}}");
+    done(with(place.train(&[&data, "train.epochs=1"]), &["--no-eval"]));
+    let held = place.write(
+        "held.toml",
+        format!("[data.image-folder]\nroot = {root:?}\ntest = \"val\"\nlabel = \"held\"\n").as_bytes(),
+    );
+    let eval = |sets: &[&str], fitted: &[&str]| error_line(with(place.command("eval", sets), fitted), 1);
+    for fitted in [&["--calibrate"][..], &["--conformal", "0.3"]] {
+        let line = eval(&["data.image-folder.test=\"val\""], fitted);
+        assert_has(&line, &["images/val: calibrators and conformal sets were fitted on these very images"]);
+    }
+    let line = eval(&[], &["--conformal", "0.3", "--ood", held.to_str().unwrap()]);
+    assert_has(&line, &["fitted on these very images: name other test images"]);
+}
+
 /// A key `label` that says where a set keeps labels does not name the set.
 #[test]
 fn runs_on_archives_are_compared_on_their_test_set() {
@@ -344,6 +366,9 @@ fn two_runs_are_compared_image_by_image() {
     let refused = |more: &[&str]| error_line(bella(&[&["compare", &first, &second], more].concat()), 2);
     assert_has(&refused(&[&first, &second]), &["comes twice: name each B once"]);
     assert_has(&refused(&["--condition", "fgsm 0.02"]), &["--condition chooses among the predictions of runs"]);
+    let gone = ["gone-1.safetensors", "gone-2.safetensors"];
+    let line = error_line(bella(&[&["compare", first.as_str()][..], &gone].concat()), 1);
+    assert_has(&line, &["gone-1.safetensors"]);
 
     // Runs stand for their predictions, and settings for a run.
     let out = text(&place.path("results"));

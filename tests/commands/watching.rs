@@ -1,6 +1,6 @@
 //! What follows a run while it trains: `bella watch`, the hook of an epoch, and TensorBoard's event files.
 
-use crate::common::{Place, assert_has, bella, messages, printed};
+use crate::common::{Place, assert_has, bella, messages, number, printed};
 
 fn watch(place: &Place, arguments: &[&str]) -> std::process::Output {
     let out = place.path("results").display().to_string();
@@ -186,6 +186,16 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
 
 /// A command that waits for the content of a file ends by a signal with a message and the exit code of a stopped training.
 #[cfg(unix)]
+/// Each image counts once for each particle. The time between steps is no part of the rate.
+#[test]
+fn the_rate_of_images_is_that_of_all_particles() {
+    let place = Place::with_tiny();
+    place.train(&["method.svgd.particles=16", "train.epochs=1"]).arg("--no-eval").assert().success();
+    let history = bella::results::store::read(&place.run().join("train.csv")).unwrap();
+    let [rate, seconds] = ["images_per_second", "wall_seconds"].map(|column| number(&history, 0, column));
+    assert!(rate * seconds > 0.99 * 30.0 * 16.0, "{rate} images a second, {seconds} s");
+}
+
 #[test]
 fn a_signal_ends_every_command_alike() {
     let place = Place::with_tiny();

@@ -234,6 +234,17 @@ pub fn model_of(text: &str, kind: Kind, classes: usize) -> (Model, Box<dyn Subsp
     (loaded.into_model(Device::Cpu, kind).unwrap(), subspace)
 }
 
+/// The tensors of a safetensors file.
+pub fn tensors(path: &Path) -> Vec<(String, Tensor)> {
+    Tensor::read_safetensors(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// One of them.
+pub fn tensor(path: &Path, name: &str) -> Tensor {
+    let found = tensors(path).into_iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
+}
+
 /// The bytes of one tensor of a safetensors file.
 pub fn tensor_bytes(path: &Path, name: &str) -> Vec<u8> {
     let bytes = std::fs::read(path).unwrap();

@@ -1,6 +1,7 @@
 //! Language networks: the smallest random networks of the Llama family, saved by transformers, give its logits, gradients and
 //! tokens (tests/fixtures/language, written by scripts/make_language_fixtures.py).
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::common::{Reference, elsewhere, fixture, names_below, near};
@@ -17,7 +18,7 @@ use bella::model::network::ops::{Dual, Tangents};
 use bella::model::network::{Network, Weights};
 use bella::model::{AsStored, Model, Wording};
 use bella::predict::generate::{Stop, Written};
-use bella::predict::{Members, Predictor};
+use bella::predict::{Members, Predictor, Rows};
 use bella::schema::{Reader, Tree};
 use bella::subspace::{Subspace, low_rank};
 use tch::{Device, Kind, Tensor};
@@ -301,6 +302,10 @@ fn settings_beside_a_tokenizer_count_as_in_transformers() {
     let special = tokens(serde_json::json!({}), "the </s>");
     assert_eq!(special.last(), Some(&2));
     assert_ne!(tokens(serde_json::json!({ "split_special_tokens": true }), "the </s>").last(), Some(&2));
+    let contrary = r#"{"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true}"#;
+    std::fs::write(gpt.path().join("tokenizer_config.json"), contrary).unwrap();
+    let refused = Tokenizer::open(gpt.path(), 1000, 1000).err().map(|why| format!("{why:#}")).unwrap();
+    assert!(refused.contains("tokenizer_config.json: add_prefix_space = true, but ByteLevel"), "{refused}");
 }
 
 /// Tokenizers of four classes of transformers (tests/fixtures/tokens/classes, written by scripts/make_class_tokenizer_goldens.py) on generated
@@ -410,6 +415,53 @@ fn members_write_one_text_by_their_averaged_probabilities() {
         }
         assert!(text.iter().any(|written| written.mutual_information > 1e-3));
     }
+}
+
+/// Members of unlike weights.
+struct Weighted {
+    theta: Tensor,
+    weights: Vec<f64>,
+}
+
+impl Rows for Weighted {
+    fn count(&self) -> usize {
+        self.weights.len()
+    }
+
+    fn rows(&self, members: Range<usize>) -> anyhow::Result<Tensor> {
+        self.theta.rows(members)
+    }
+
+    fn weights(&self) -> Option<&[f64]> {
+        Some(&self.weights)
+    }
+
+    fn are_made(&self) -> bool {
+        false
+    }
+}
+
+/// A member of twice the weight writes as two members do.
+#[test]
+fn members_write_by_their_weights() {
+    let (model, reference) = (model(opened("llama-linear")), Reference::of(&folder("llama-linear")));
+    let (subspace, theta) = particles(&model);
+    let prompts = samples(&reference, "left");
+    let written = |rows: &dyn Rows| {
+        let members = Members::Rows { subspace: &*subspace, rows };
+        let stop = Stop { tokens: 4, end: None };
+        Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap().concat()
+    };
+    let twice = written(&theta.index_select(0, &Tensor::from_slice(&[0i64, 1, 1, 1, 2])));
+    let [plain, found] =
+        [vec![1.0; 3], vec![2.0, 6.0, 2.0]].map(|weights| written(&Weighted { theta: theta.shallow_clone(), weights }));
+    assert_eq!(ids(&found), ids(&twice));
+    let numbers = |one: &Written| [one.probability, one.entropy, one.mutual_information];
+    let apart = |a: &[Written], b: &[Written]| {
+        let pairs = a.iter().zip(b).flat_map(|(a, b)| numbers(a).into_iter().zip(numbers(b)));
+        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    assert!(apart(&found, &twice) < 1e-6 && apart(&found, &plain) > 1e-3);
 }
 
 #[test]

@@ -10,13 +10,16 @@ use bella::base::tensor::OutOfMemory;
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
 use bella::evaluate::attacks::{Classifier, Resolution, Target, Victim, Work};
+use bella::experiment::Experiment;
 use bella::machine::Chunk;
+use bella::machine::linear_kernels::packed_bytes;
 use bella::machine::memory::{ChunkSize, Chunker};
 use bella::methods::Objective;
 use bella::model::head::Head;
-use bella::model::network::Weights;
+use bella::model::network::{Graph, Weights};
 use bella::model::{Input, Model};
 use bella::predict::{Members, Predictor, Rows};
+use bella::schema::Tree;
 use bella::subspace::Subspace;
 use bella::tasks::{Classes, Loss};
 use bella::train::{self, Learner, Likelihood};
@@ -25,12 +28,16 @@ use tch::{Kind, Tensor};
 const IMAGES: i64 = 5;
 
 fn setting(subspace: &str) -> (Model, Box<dyn Subspace>) {
-    let text = format!(
+    model(&config(subspace), Kind::Float)
+}
+
+/// An experiment in a subspace, that ends with the table of training.
+fn config(subspace: &str) -> String {
+    format!(
         "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n[head.checkpoint]\n[data.digits]\n{subspace}\n\
          [method.ensemble]\nparticles = 3\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
         fixture("timm_scripted.pt")
-    );
-    model(&text, Kind::Float)
+    )
 }
 
 /// Three particles apart from each other, `[3, P]`.
@@ -103,6 +110,32 @@ fn training_gradients_do_not_depend_on_the_cut() {
         alike(&found.losses, &whole.losses, &format!("losses, {cut:?} in {parts} parts"));
         alike(&found.gradients, &whole.gradients, &format!("gradients, {cut:?} in {parts} parts"));
     }
+}
+
+/// Theta, the two moments of AdamW, and with `train.ema` and factors of learning rates one matrix more each.
+#[test]
+fn what_is_kept_from_step_to_step_is_counted() {
+    let text = config("[subspace.low-rank]\nrank = 2");
+    let (_, subspace) = model(&text, Kind::Float);
+    let matrix = 3 * 4 * subspace.layout().parameters() as u64;
+    for (more, matrices) in [("", 3), ("b_rate = 2.0\n", 4), ("[train.ema]\ndecay = 0.9\n", 4)] {
+        let experiment = Experiment::read(&Tree::parse("x.toml", &format!("{text}{more}")).unwrap()).unwrap();
+        let bytes = train::chunks::state_bytes(experiment.training.as_ref().unwrap(), subspace.layout());
+        assert_eq!(bytes, matrices * matrix, "{more}");
+    }
+}
+
+/// What products keep beside frozen matrices, and what is computed once for all members, is in the plans of bf16.
+#[test]
+fn plans_count_packed_matrices() {
+    let text = config("[subspace.low-rank]\nrank = 2");
+    // Its MLPs have 64 by 256 weights, as few as a packed matrix has.
+    let text = text.replace("tests/fixtures/timm_scripted.pt", "assets/vit-digits.pt");
+    let (model, _) = model(&text, Kind::BFloat16);
+    let network = model.network.need(&model.base, Graph::None, model.kind);
+    let matrices = model.base.all().iter().filter(|(_, tensor)| tensor.dim() == 2).map(|(_, tensor)| tensor.numel());
+    let packed = packed_bytes(model.kind, matrices);
+    assert_eq!(model.need(Graph::None).fixed, network.fixed + packed);
 }
 
 /// The loss of classes, which finds no memory in one of its calls.

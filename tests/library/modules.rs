@@ -326,10 +326,16 @@ fn what_cannot_be_done_is_refused_in_one_line() {
     let views = [
         ("view_of_a_parameter.pt", "`square.weight` shares memory with `decode`"),
         ("view_in_a_buffer.pt", "with `row`"),
+        ("view_in_a_list.pt", "`square.weight` shares memory with `a tensor of a list`"),
     ];
     for (name, other) in views {
         assert_has(&refused(name, &low), &[name, "shares memory with", other, ".data.clone()"]);
+        // An archive that is written again would change both, too.
+        let archive = Archive::open(&fixture("module").join(name)).unwrap();
+        let written = archive.save_changed(&place.path("again.pt"), &|_, _| None).unwrap_err();
+        assert_has(&format!("{written:#}"), &[name, "shares memory with"]);
     }
+    assert_has(&refused("logarithm.pt", &low), &["logarithm.pt: its output for random images is NaN or infinite"]);
     assert_has(&refused("residual.pt", &[]), &["no linear layer `mlp.fc`: it has linear, pointwise"]);
     let dora = [low[0], "subspace.low-rank.dora=true", "subspace.low-rank.rank=1"];
     assert_has(&refused("residual.pt", &dora), &["subspace.low-rank.dora", "is a convolution"]);

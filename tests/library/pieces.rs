@@ -101,12 +101,15 @@ pub(super) fn svgd() -> BenchMethod {
 /// One thread alone, as many as most tests have cores for, and more than there are pieces.
 const THREADS: [i32; 3] = [1, 2, 16];
 
-/// What `compute` gives with these numbers of threads.
-fn with_threads<T, const N: usize>(numbers: [i32; N], compute: impl Fn() -> T) -> [T; N] {
-    numbers.map(|threads| {
+/// What `compute` gives with these numbers of threads. Tests that share a process go on with as many as before.
+pub(super) fn with_threads<T, const N: usize>(numbers: [i32; N], compute: impl Fn() -> T) -> [T; N] {
+    let before = tch::get_num_threads();
+    let found = numbers.map(|threads| {
         tch::set_num_threads(threads);
         compute()
-    })
+    });
+    tch::set_num_threads(before);
+    found
 }
 
 #[track_caller]
@@ -261,11 +264,13 @@ fn what_fails_in_a_thread_is_the_error_of_the_step() {
     let whole = case.likelihood(&batch, 1).losses(&theta).unwrap();
     let chunker = Rc::new(Chunker::fixed(ChunkSize { members: 3, images: 100 }, "training step", "lower something"));
     for threads in [1, 4] {
-        tch::set_num_threads(threads);
         let step = |loss: &Failing| {
             let learner = Learner { model: &case.model, subspace: &*case.subspace, loss };
-            let mut likelihood = Likelihood::new(learner, Passes::WHOLE, &batch, 1).chunked_by(chunker.clone());
-            guarded("step 7", "lower something", || likelihood.losses(&theta))
+            let [found] = with_threads([threads], || {
+                let mut likelihood = Likelihood::new(learner, Passes::WHOLE, &batch, 1).chunked_by(chunker.clone());
+                guarded("step 7", "lower something", || likelihood.losses(&theta))
+            });
+            found
         };
         let error = step(&Failing { most: 0, message: "a bug" }).err().unwrap().to_string();
         assert!(error.ends_with("a bug"), "{error}");

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common;
-use crate::common::{Place, assert_has, done, error_line, fixture, with};
+use crate::common::{Place, assert_has, done, error_line, fixture, tensor, with};
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::archive::Archive;
 use bella::model::folder;
@@ -42,11 +42,6 @@ fn exporting(place: &Place, output: &str, more: &[&str]) -> crate::common::Bella
     let mut command = with(place.command("export", &[]), more);
     command.env("BELLA_CACHE", place.path("cache")).arg("--output").arg(place.path(output));
     command
-}
-
-fn tensor(path: &Path, name: &str) -> Tensor {
-    let found = Tensor::read_safetensors(path).unwrap().into_iter().find(|(known, _)| known == name);
-    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
 }
 
 fn difference(found: &Tensor, expected: &Tensor) -> f64 {

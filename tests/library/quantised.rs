@@ -12,7 +12,7 @@ use bella::model::network::{Graph, Parameters, quantisable};
 use bella::predict::{Members, Predictor};
 use tch::{Kind, Tensor};
 
-use super::pieces::{Case, choices, near, svgd};
+use super::pieces::{Case, choices, near, svgd, with_threads};
 
 /// The same case with the numbers of its quantised weights as plain ones.
 fn with_plain_numbers(mut case: Case) -> Case {
@@ -24,7 +24,6 @@ fn with_plain_numbers(mut case: Case) -> Case {
 
 #[test]
 fn everything_is_that_of_the_numbers_that_the_codes_mean() {
-    tch::set_num_threads(2);
     for scheme in ["int8", "nf4"] {
         for dora in ["false", "true"] {
             let sets = [format!("checkpoint.quantize={scheme}"), format!("subspace.low-rank.dora={dora}")];
@@ -33,16 +32,18 @@ fn everything_is_that_of_the_numbers_that_the_codes_mean() {
             assert!(quantised.model.base.has_quantised() && !plain.model.base.has_quantised());
             let (theta, batch) = (quantised.theta(), quantised.batch(40));
             assert!(theta.equal(&plain.theta()), "lengths of rows are those of the numbers");
-            let [found, expected] = [&quantised, &plain].map(|case| {
-                let step = case.likelihood(&batch, 1).losses(&theta).unwrap();
-                let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
-                let predictor = Predictor::new(&case.model, members, Chunk::Auto);
-                let cut = Chunker::fixed(ChunkSize { members: 3, images: 40 }, "test", "");
-                let logits = predictor.logits(&cut, &Input::Stored(batch.samples.for_all())).unwrap();
-                let work = Work { budgets: 1, images: 40, samples: 40, kept: 0 };
-                let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
-                let pixels = victim.pixels(&batch.samples).unwrap();
-                [step.losses, step.gradients, logits, victim.loss(&pixels, &batch.labels).unwrap().gradient]
+            let [[found, expected]] = with_threads([2], || {
+                [&quantised, &plain].map(|case| {
+                    let step = case.likelihood(&batch, 1).losses(&theta).unwrap();
+                    let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
+                    let predictor = Predictor::new(&case.model, members, Chunk::Auto);
+                    let cut = Chunker::fixed(ChunkSize { members: 3, images: 40 }, "test", "");
+                    let logits = predictor.logits(&cut, &Input::Stored(batch.samples.for_all())).unwrap();
+                    let work = Work { budgets: 1, images: 40, samples: 40, kept: 0 };
+                    let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+                    let pixels = victim.pixels(&batch.samples).unwrap();
+                    [step.losses, step.gradients, logits, victim.loss(&pixels, &batch.labels).unwrap().gradient]
+                })
             });
             for (what, (found, expected)) in
                 ["losses", "gradients", "logits", "pixels"].iter().zip(found.iter().zip(&expected))

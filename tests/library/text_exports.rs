@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{
-    Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, with,
+    Place, assert_has, bella as command, done, error_line, fixture, messages, near, printed, questions, tensor,
+    tensors, with,
 };
 use bella::data::fields::{Fields, IDS, KINDS, MASK, PIXELS, of_texts};
 use bella::model::folder::Preprocessing;
@@ -66,15 +67,6 @@ fn import(place: &Place, folders: &[PathBuf], more: &[&str]) -> PathBuf {
     let output = importing(place, folders, more).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
     PathBuf::from(printed(&output).trim())
-}
-
-fn tensors(path: &Path) -> Vec<(String, Tensor)> {
-    Tensor::read_safetensors(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
-}
-
-fn tensor(path: &Path, name: &str) -> Tensor {
-    let found = tensors(path).into_iter().find(|(known, _)| known == name);
-    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
 }
 
 fn json(path: &Path) -> Value {

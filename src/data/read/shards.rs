@@ -66,7 +66,7 @@ pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
             found.extend(open.take().map(|open| open.closed(archive)).transpose()?.flatten());
         }
         let one = open.get_or_insert_with(|| Open { key: key.to_string(), image: None, label: Label::Missing });
-        let is = |known: &str| known.to_lowercase() == ending.to_lowercase();
+        let is = |known: &str| known.eq_ignore_ascii_case(ending);
         if endings.images.iter().any(|image| is(image)) {
             if let Some((first, ..)) = &one.image {
                 bail!("{shown}: the sample `{key}` has two images, {first} and {}: one sample, one image", member.name);

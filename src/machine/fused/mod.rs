@@ -153,6 +153,13 @@ mod tests {
             .collect()
     }
 
+    /// What a pass gives, where it serves numbers of this type on this processor ([`processors_with_vectors_take_the_one_pass`]).
+    #[track_caller]
+    fn served(found: Option<Tensor>, kind: Kind) -> Option<Tensor> {
+        assert_eq!(found.is_some(), serves(kind, Device::Cpu), "{kind:?}");
+        found
+    }
+
     fn assert_near(found: &[Tensor], expected: &[Tensor], tolerance: f64) {
         for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert_eq!(found.size(), expected.size());
@@ -188,7 +195,7 @@ mod tests {
             for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
                 let (x, a, b, weight, bias) = of(kind);
                 let layer = Adapted { weight: &weight, bias: bias.as_ref(), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = layer.forward(&x) else { continue };
+                let Some(found) = served(layer.forward(&x), kind) else { continue };
                 let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
                 let [x64, a64, b64] = [&x, &a, &b].map(wide);
                 let frozen = (wide(&weight).detach(), bias.as_ref().map(|bias| wide(bias).detach()));
@@ -211,7 +218,7 @@ mod tests {
                 let (x, a, b) = (of(&[particles, rows, inputs]), of(&[2, 3, inputs]), of(&[2, outputs, 3]));
                 let (weight, bias) = (of(&[outputs, inputs]), of(&[outputs]));
                 let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = tch::no_grad(|| layer.forward(&x)) else { continue };
+                let Some(found) = served(tch::no_grad(|| layer.forward(&x)), kind) else { continue };
                 let [x, a, b, weight, bias] = [&x, &a, &b, &weight, &bias].map(|t| t.to_kind(Kind::Double));
                 let expected = plain([&x, &a, &b], &weight, Some(&bias));
                 assert_near(&[found.to_kind(Kind::Double)], &[expected], tolerance);
@@ -229,7 +236,7 @@ mod tests {
             let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
             let product = crate::machine::linear_kernels::linear(&x, &weight, Some(&bias));
             let kept = product.copy();
-            let Some(found) = layer.forward_from(&x, Some(&product)) else { continue };
+            let Some(found) = served(layer.forward_from(&x, Some(&product)), Kind::BFloat16) else { continue };
             let [found, expected] = [found, layer.forward(&x).unwrap()].map(|y| all(&y, &[&a, &b]));
             assert!(found.iter().zip(&expected).all(|(found, expected)| found.equal(expected)));
             assert!(product.equal(&kept), "what other particles go on from stays");
@@ -249,7 +256,7 @@ mod tests {
                 );
                 let (weight, bias) = (draw(&[21, 37], kind).detach(), draw(&[21], kind).detach());
                 let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = layer.forward_behind(curve, &x) else { continue };
+                let Some(found) = served(layer.forward_behind(curve, &x), kind) else { continue };
                 let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
                 let ([x64, a64, b64], frozen) = ([&x, &a, &b].map(wide), [&weight, &bias].map(|t| wide(t).detach()));
                 let bent = |x: &Tensor| match curve {
@@ -277,7 +284,7 @@ mod tests {
         let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
         let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
         let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 4.0 };
-        if let Some(y) = layer.forward(&x) {
+        if let Some(y) = served(layer.forward(&x), Kind::Float) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
             let expected =
                 Tensor::run_backward(&[plain([&x, &a, &b], &weight, None).sum(Kind::Float)], &[&b], false, false);
@@ -298,7 +305,7 @@ mod tests {
             for (kind, tolerance) in [(Kind::Float, 5e-6), (Kind::BFloat16, 3e-2)] {
                 tch::manual_seed(3);
                 let qkv = draw(&[4, tokens, 3 * heads * channels], kind);
-                let Some(found) = attention(&qkv, heads) else { continue };
+                let Some(found) = served(attention(&qkv, heads), kind) else { continue };
                 let wide = qkv.detach().to_kind(Kind::Double).set_requires_grad(true);
                 let parts = wide.view([4, tokens, 3, heads, channels]).permute([2, 0, 3, 1, 4]).unbind(0);
                 let scores = parts[0].matmul(&parts[1].transpose(2, 3)) * (channels as f64).powf(-0.5);
@@ -319,7 +326,7 @@ mod tests {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512dq");
         for (kind, expected) in [(Kind::Float, has_avx2 || has_avx512), (Kind::BFloat16, has_avx512)] {
-            assert_eq!(attention(&draw(&[1, 5, 12], kind), 2).is_some(), expected, "{kind:?}");
+            assert_eq!(serves(kind, Device::Cpu), expected, "{kind:?}");
         }
     }
 
@@ -334,7 +341,7 @@ mod tests {
                 + Tensor::from_slice(&[0.0, 200.0, -200.0]).unsqueeze(1))
             .to_kind(kind)
             .set_requires_grad(true);
-            let Some(found) = quick_gelu(&x) else { continue };
+            let Some(found) = served(quick_gelu(&x), kind) else { continue };
             assert!(found.equal(&plain(&x.detach())));
             let wide = x.detach().to_kind(Kind::Double).set_requires_grad(true);
             let (found, expected) = (all(&found, &[&x]), all(&plain(&wide), &[&wide]));

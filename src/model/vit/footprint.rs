@@ -73,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::machine::fused;
+    use crate::machine::quantised::Scheme;
     use crate::model::families::shapes;
     use crate::model::network::Trained;
     use crate::model::vit::forward::Vit;
@@ -138,5 +139,10 @@ mod tests {
         let made = if fused::serves(Kind::Float, Device::Cpu) { 2 * (17 * 768 + 768) } else { 0 };
         assert_eq!(entries(&anywhere, false) - entries(&base, false), made);
         assert_eq!(entries(&base, true), entries(&anywhere, false));
+        // A matrix in fewer bits has no pass that makes the product again.
+        let (_, mut quantised) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);
+        let layers = ["blocks.4.mlp.proj", "blocks.5.mlp.proj"].map(String::from);
+        quantised.quantise(&layers, Scheme::Int8).unwrap();
+        assert_eq!(entries(&quantised, false) - entries(&base, false), made / 2);
     }
 }

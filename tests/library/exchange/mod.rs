@@ -8,7 +8,7 @@ mod whole;
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use crate::common::{Place, alike, assert_has, done, error_line, fixture, printed};
+use crate::common::{Place, alike, assert_has, done, error_line, fixture, printed, tensor, tensors};
 use bella::data::Sizes;
 use bella::data::fields::{Fields, PIXELS};
 use bella::model::folder;
@@ -61,15 +61,6 @@ fn importing(place: &Place, folders: &[PathBuf], more: &[&str]) -> crate::common
     let mut command = common::bella(&["import", "--device", "cpu", "--threads", "1"]);
     command.arg("--out").arg(place.path("imported")).arg("--config").arg(place.path("x.toml")).args(folders).args(more);
     command
-}
-
-fn tensors(path: &Path) -> Vec<(String, Tensor)> {
-    Tensor::read_safetensors(path).unwrap()
-}
-
-fn tensor(path: &Path, name: &str) -> Tensor {
-    let found = tensors(path).into_iter().find(|(known, _)| known == name);
-    found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1
 }
 
 fn metadata(path: &Path) -> std::collections::HashMap<String, String> {

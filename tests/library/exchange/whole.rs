@@ -123,6 +123,10 @@ fn whole_models_prepare_images_as_the_run_did() {
         of_run("timm-vit", resize);
         assert_eq!(read("config.json")["pretrained_cfg"]["crop_mode"], mode);
     }
+    for (resize, mode) in [("shorter-side-crop", "shortest"), ("stretch", "squash")] {
+        of_run("open-clip", resize);
+        assert_eq!(read("open_clip_config.json")["preprocess_cfg"]["resize_mode"], mode);
+    }
 }
 
 #[test]
@@ -204,6 +208,16 @@ fn what_cannot_leave_is_refused_in_one_line() {
     }
     done(export(&place, &run, "out", &["--to", "weights", "--force"]));
     assert!(place.path("out/particle-1/model.safetensors").is_file());
+    // What others have put beside the files of an export stays.
+    place.write("out/particle-1/notes.txt", b"");
+    place.write("mine/README.md", b"");
+    for (output, held) in [("out/particle-1", "notes.txt"), ("out", "particle-1"), ("mine", "README.md")] {
+        let line = error_line(export(&place, &run, output, &["--to", "peft", "--force"]), 1);
+        assert_has(
+            &line,
+            &[&format!("{output}: holds {held}, which `bella export` has not written, so --force does not")],
+        );
+    }
     let other = Place::new();
     let full = train(&other, "timm-vit", "subspace.full = {}");
     assert_has(&error_line(export(&other, &full, "new", &["--to", "peft"]), 1), &["low-rank updates", "--to weights"]);
