@@ -36,7 +36,7 @@ use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, return_la
 use crate::machine::workers;
 use backbone::{Opened, Parts};
 use head::{Checkpoint, Head, HeadContext, HeadSpec};
-use network::{Graph, Network, Parameters, Weights, expect_finite, has_large_blocks};
+use network::{Graph, Network, Parameters, Weights, has_large_blocks};
 use vit::OwnHead;
 
 pub use backbone::Backbone;
@@ -138,8 +138,7 @@ impl Loaded {
 /// Checks that the weights of a checkpoint and of its classifier are finite.
 fn check_finite(tower: &dyn Backbone) -> Result<()> {
     tower.base().check_finite()?;
-    let own = tower.own_head().map(|OwnHead { weight, bias, .. }| [weight, bias]);
-    own.into_iter().flatten().try_for_each(|weight| expect_finite("its classifier", weight))
+    tower.own_head().map_or(Ok(()), OwnHead::check_finite)
 }
 
 /// The input of a forward pass.

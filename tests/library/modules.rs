@@ -374,6 +374,8 @@ fn weights_that_are_not_finite_are_named() {
     let vit = repository("assets/vit-digits.pt");
     let line = refused(&vit, "blocks.1.mlp.fc1.weight", &[]);
     assert_has(&line, &["changed.pt: ", "blocks.1.mlp.fc", "has a number that is NaN or infinite"]);
+    let line = refused(&vit, "head.weight", &[]);
+    assert_has(&line, &["changed.pt: its classifier has a number that is NaN or infinite"]);
 }
 
 #[test]

@@ -79,6 +79,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         shown: &shown,
         half: is_half(archive),
         base: &base,
+        head: head.as_ref(),
         native: &native,
         advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
                  checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"",
@@ -121,6 +122,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         shown: &shown,
         half: is_half(archive),
         base: &weights.parameters,
+        head: None,
         native: &native,
         advice: "bella runs CLIP's causal text transformer only; use head.zero-shot.weights instead",
         forward: "its own encode_text",
@@ -136,6 +138,7 @@ struct Tower<'a> {
     /// Whether the archive computes in half precision.
     half: bool,
     base: &'a Parameters,
+    head: Option<&'a OwnHead>,
     /// The native forward pass with given traits. Its output has the width of the archive's own output, if that is
     /// known.
     native: &'a dyn Fn(Traits, Option<i64>) -> Tensor,
@@ -150,13 +153,14 @@ impl Tower<'_> {
     /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
     /// code.
     fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
-        let Tower { shown, half, base, native, advice, forward, untold } = *self;
+        let Tower { shown, half, base, head, native, advice, forward, untold } = *self;
         match reference {
             Ok(reference) => {
                 let width = reference.size().last().copied();
                 let check = SelfCheck { reference, native: &|traits| native(traits, width), half, advice };
                 // With weights that are not finite, nothing reproduces anything.
-                let found = check.infer(candidates).or_else(|why| base.check_finite().and(Err(why)));
+                let is_sound = || base.check_finite().and_then(|()| head.map_or(Ok(()), OwnHead::check_finite));
+                let found = check.infer(candidates).or_else(|why| is_sound().and(Err(why)));
                 found.with_context(|| shown.to_string())
             }
             Err(error) => {

@@ -14,9 +14,11 @@ pub mod relative;
 pub mod required;
 pub mod text;
 
+use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
+use super::network::expect_finite;
 use super::network::ops::{Layer, Mask, Ops};
 use parts::{Angles, BlockParts};
 use relative::Distances;
@@ -62,6 +64,16 @@ pub struct OwnHead {
     pub weight: Tensor,
     /// The bias, `[C]`.
     pub bias: Tensor,
+}
+
+impl OwnHead {
+    /// Checks that the classifier is finite.
+    ///
+    /// # Errors
+    /// Fails if it is not.
+    pub fn check_finite(&self) -> Result<()> {
+        [&self.weight, &self.bias].into_iter().try_for_each(|weight| expect_finite("its classifier", weight))
+    }
 }
 
 /// The tokens that each token attends to.
