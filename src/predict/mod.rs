@@ -299,7 +299,7 @@ impl<'a> Predictor<'a> {
         bar: &ProgressBar,
     ) -> Result<Vec<f32>> {
         let batches = in_order(indices, batch_size);
-        host_f32(&self.logits_of_set(set, batches, (indices.len(), batch_size), bar)?)
+        host_f32(&self.logits_of_set(set, batches, indices.len(), batch_size, bar)?)
     }
 
     /// Returns the same logits as [`all_logits`](Self::all_logits) in every process of `group`. Each process predicts
@@ -319,7 +319,7 @@ impl<'a> Predictor<'a> {
             return self.all_logits(set, indices, batch_size, bar);
         }
         let own = group.own(&in_order(indices, batch_size));
-        let logits = self.logits_of_set(set, own, (indices.len(), batch_size), bar)?;
+        let logits = self.logits_of_set(set, own, indices.len(), batch_size, bar)?;
         // The shares are gathered along the image axis, so that they follow each other in order.
         host_f32(&group.gather(&logits.transpose(0, 1))?.transpose(0, 1))
     }
@@ -331,7 +331,8 @@ impl<'a> Predictor<'a> {
         &self,
         set: &SampleSet,
         batches: Vec<Vec<u32>>,
-        (samples, batch_size): (usize, usize),
+        samples: usize,
+        batch_size: usize,
         bar: &ProgressBar,
     ) -> Result<Tensor> {
         let chunker = self.plan(batch_size.min(samples), samples)?;

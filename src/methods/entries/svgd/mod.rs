@@ -4,7 +4,7 @@
 //! | symbol | here |
 //! |---|---|
 //! | L_j | mean minibatch loss of particle j |
-//! | k_ij | RBF kernel of the weight distance of a block ([`kernel`]) |
+//! | k_ij | RBF kernel of the weight distance of a block (`kernel.rs`) |
 //! | γ | `gamma` |
 //! | φ_i = (1/n) [ drive_i + (γ/n) Σ_j ∇_i k_ij ] | handed to the optimizer as the gradient |
 //! | drive = own (eq. 4) | Σ_j k_ij ∇_i L_i |

@@ -31,7 +31,7 @@ use std::ops::Range;
 use crate::data::Fields;
 use graph::Value;
 
-pub use counter::{Adaptation, Count, Counted, Counter, Work};
+pub use counter::{Adaptation, Count, Counted, Counter, Flags, Work};
 pub use dual::{Dual, Tangents};
 pub use eager::Eager;
 pub use operations::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
