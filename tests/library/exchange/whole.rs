@@ -194,7 +194,7 @@ fn what_cannot_leave_is_refused_in_one_line() {
     let cases: [(&str, &[&str], &[&str]); 5] = [
         ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
         (
-            "out/0/expected.safetensors/new",
+            "out/particle-0/expected.safetensors/new",
             &["--to", "peft"],
             &["must be a new folder in a folder that can be written to"],
         ),
