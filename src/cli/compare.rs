@@ -149,7 +149,7 @@ fn readable_row(Compared { predictor, difference: of, adjusted }: &Compared, arg
         Unit::Nats | Unit::One => (of.metric.key.to_string(), 1.0, 4),
     };
     let number = |value: f64| format!("{:.digits$}", scale * value);
-    let signed = |value: f64| format!("{:+.digits$}", scale * value);
+    let signed = |value: f64| signed(scale * value, digits);
     let mut row = Row::new();
     if args.b.len() > 1 {
         row.push("of", &args.b[*predictor]);
@@ -165,6 +165,15 @@ fn readable_row(Compared { predictor, difference: of, adjusted }: &Compared, arg
         row.push(format!("p {}", args.correct.word()), format!("{adjusted:.4}"));
     }
     row
+}
+
+/// Formats a number with its sign, which a number that is shown as 0 does not have.
+fn signed(value: f64, digits: usize) -> String {
+    let text = format!("{value:+.digits$}");
+    match text.contains(|digit| ('1'..='9').contains(&digit)) {
+        true => text,
+        false => text[1..].to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +195,14 @@ mod tests {
             seed: 0,
             csv: true,
         }
+    }
+
+    #[test]
+    fn zero_has_no_sign() {
+        assert_eq!(
+            [0.0, -0.0, 0.00004, -0.00004, -0.0002, 1.5].map(|value| signed(value, 4)),
+            ["0.0000", "0.0000", "0.0000", "0.0000", "-0.0002", "+1.5000"]
+        );
     }
 
     // B is right on one of four samples more than A, with the same confidences.

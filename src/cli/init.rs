@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::base::files::{expect_writable, write_atomic};
 use crate::base::small::{Usage, for_shell};
-use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, write};
+use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, Suggested, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
 use crate::machine::device::DeviceChoice;
@@ -76,7 +76,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
         look(Path::new(path), args.image_size)
     })?;
     tracing::info!("checkpoint: {}", checkpoint.about);
-    if let Some((value, why)) = checkpoint.normalize {
+    if let Some(Suggested { value, why }) = &checkpoint.normalize {
         tracing::warn!("checkpoint.normalize = {value}: {why}");
     }
     let question = "Images (a folder of class folders, or KEY=ROOT)";

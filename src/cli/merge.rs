@@ -2,14 +2,15 @@
 //! checkpoint, weighted by their certainty, and `bella soup` averages the particles of a run (Bella, Table 7).
 
 use anyhow::Result;
-use clap::{Arg, Args, Command, Id};
+use clap::{Args, Command, Id};
 
 use super::eval::{TestArgs, show};
 use super::export::{DestinationArgs, print_lines};
-use super::options::{ComputeArgs, OverrideArgs};
+use super::options::{ComputeArgs, OverrideArgs, expect_distinct};
 use crate::analysis::merge::{By, Merge, Merged};
 use crate::base::small::Usage;
 use crate::predict::Members;
+use crate::run::RunFolder;
 use crate::schema::Choice;
 use crate::session::Opened;
 use crate::subspace::Space;
@@ -70,10 +71,11 @@ pub struct SoupArgs {
     pub shared: ModelArgs,
 }
 
-/// Returns the options that say how a model is tested.
+/// Returns the options that say how a model is tested and computed, which mean nothing to one that is written.
 fn of_tests() -> Vec<Id> {
     let tests = TestArgs::augment_args(Command::new("tests"));
-    tests.get_arguments().map(Arg::get_id).cloned().chain(["data", "precision"].map(Id::from)).collect()
+    let declared = tests.get_arguments().map(|option| option.get_id().clone());
+    declared.chain(["data", "precision"].map(Id::from)).collect()
 }
 
 /// The options of one model that is made of several: its tests, or the files that it is written into, which ask for no test.
@@ -102,7 +104,7 @@ impl ModelArgs {
             let opened = destination.open(run, &overrides, computing)?;
             let Merged { model, .. } = make(&opened)?;
             let written = vec![written.to_string()];
-            return print_lines(destination.write(&opened, (&*model.subspace, &model.theta), written)?);
+            return print_lines(destination.write(&opened, &*model.subspace, &model.theta, written)?);
         }
         let opened = Opened::run(run, &overrides, computing)?;
         let Merged { model, predictive } = make(&opened)?;
@@ -115,6 +117,8 @@ impl ModelArgs {
 pub fn merge(args: &MergeArgs) -> Result<()> {
     let prior = checked(args)?;
     let ModelArgs { overrides, compute, .. } = &args.shared;
+    let ids = args.runs.iter().map(|run| Ok(RunFolder::find(compute.out(), Some(run.as_str()))?.id()));
+    expect_distinct("the run", &ids.collect::<Result<Vec<String>>>()?, String::clone)?;
     let others = overrides.overrides().for_another_run();
     args.shared.apply(Some(&args.runs[0]), "merged", |opened| {
         let by = match args.by {

@@ -227,11 +227,12 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
         let stored = if group.is_main() { stored_rows(experiment, &settings.out, &run)? } else { None };
         return match group.any(group.is_main() && stored.is_none()) {
             false => Ok(stored.unwrap_or_default()),
-            true => evaluate_finished(experiment, (settings, group), &run),
+            true => Job { experiment, settings, group, run: &run }.evaluate(),
         };
     }
     let (began, leads) = (Cell::new(false), group.is_main());
-    let trained = train(experiment, (settings, group), (&run, &began), args);
+    let job = Job { experiment, settings, group: group.clone(), run: &run };
+    let trained = job.train(&began, args);
     if trained.is_err() && is_new && leads && !began.get() {
         run.discard();
     }
@@ -262,45 +263,66 @@ fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Resul
     Ok(lock)
 }
 
-fn train(
-    experiment: &Experiment,
-    (mut settings, group): (Settings, Rc<ProcessGroup>),
-    (run, began): (&RunFolder, &Cell<bool>),
-    args: &TrainArgs,
-) -> Result<Vec<Row>> {
-    let no_eval = args.no_eval;
-    experiment.command().iter().for_each(|command| tracing::info!("{command}"));
-    let device = settings.open_device(&group)?;
-    let state = read_resume_file(run, &group)?;
-    settings.threads = stored_threads(settings.threads, state.as_ref(), &group)?;
-    let session = Session::open_among(experiment, settings, device, Labels::of(&*experiment.data.dataset)?, group)?;
-    let (mut material, seen) = Material::read(experiment, &session)?;
-    let mut tests = Vec::new();
-    if !no_eval {
-        let found = session.test_images(experiment, &seen)?;
-        (tests, material.overlap) = (found.tests, found.overlap);
-    }
-    drop(seen);
-    let stop = ending::stop(&session.group)?;
-    let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
-    let trained = || ending::end(saved.clone(), session.group.is_main());
-    let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch: args.until_epoch(), began };
-    let job = train::Run { experiment, session: &session, material, folder: run, state };
-    let Finished { record, posterior } = match train::run(job, &watch)? {
-        Outcome::Finished(finished) => *finished,
-        Outcome::Interrupted { steps } => {
-            interrupted(steps, run, session.group.any(stop.load(Ordering::Relaxed)))?;
-            return Ok(Vec::new());
+/// The work on one run, and how it computes.
+struct Job<'a> {
+    experiment: &'a Experiment,
+    settings: Settings,
+    group: Rc<ProcessGroup>,
+    run: &'a RunFolder,
+}
+
+impl Job<'_> {
+    /// Trains the run and evaluates it. Sets `began` when the first step begins.
+    fn train(self, began: &Cell<bool>, args: &TrainArgs) -> Result<Vec<Row>> {
+        let Job { experiment, mut settings, group, run } = self;
+        let no_eval = args.no_eval;
+        experiment.command().iter().for_each(|command| tracing::info!("{command}"));
+        let device = settings.open_device(&group)?;
+        let state = read_resume_file(run, &group)?;
+        settings.threads = stored_threads(settings.threads, state.as_ref(), &group)?;
+        let session = Session::open_among(experiment, settings, device, Labels::of(&*experiment.data.dataset)?, group)?;
+        let (mut material, seen) = Material::read(experiment, &session)?;
+        let mut tests = Vec::new();
+        if !no_eval {
+            let found = session.test_images(experiment, &seen)?;
+            (tests, material.overlap) = (found.tests, found.overlap);
         }
-    };
-    if session.group.any(stop.load(Ordering::Relaxed)) && !no_eval {
-        return Err(Stopped(format!(
-            "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
-            run.id()
-        ))
-        .into());
+        drop(seen);
+        let stop = ending::stop(&session.group)?;
+        let saved = format!("stopped after training, which is saved: the same command goes on (run {})", run.id());
+        let trained = || ending::end(saved.clone(), session.group.is_main());
+        let watch = Watch { stop: stop.clone(), trained: &trained, until_epoch: args.until_epoch(), began };
+        let job = train::Run { experiment, session: &session, material, folder: run, state };
+        let Finished { record, posterior } = match train::run(job, &watch)? {
+            Outcome::Finished(finished) => *finished,
+            Outcome::Interrupted { steps } => {
+                interrupted(steps, run, session.group.any(stop.load(Ordering::Relaxed)))?;
+                return Ok(Vec::new());
+            }
+        };
+        if session.group.any(stop.load(Ordering::Relaxed)) && !no_eval {
+            return Err(Stopped(format!(
+                "stopped before the evaluation; the posterior is saved: the same command evaluates it (run {})",
+                run.id()
+            ))
+            .into());
+        }
+        after_training(experiment, &session, run, &record, &posterior, &tests)
     }
-    after_training(experiment, &session, run, &record, &posterior, &tests)
+
+    /// Evaluates the run, which was finished earlier.
+    fn evaluate(self) -> Result<Vec<Row>> {
+        let Job { experiment, settings, group, run } = self;
+        let device = settings.open_device(&group)?;
+        let stored = run.read_posterior(device)?;
+        let session = Session::open_among(experiment, settings, device, stored.labels(), group)?;
+        session.check_layout(run, &stored)?;
+        let posterior = stored.posterior;
+        // What is among the training images was said by the training, and is in its record.
+        let tests = session.test_images(experiment, &Seen::Others)?.tests;
+        let record = Record::read(run)?;
+        after_training(experiment, &session, run, &record, &posterior, &tests)
+    }
 }
 
 /// Reports a pause by --until-epoch, or fails because the user stopped the training.
@@ -314,21 +336,4 @@ fn interrupted(steps: usize, run: &RunFolder, stopped: bool) -> Result<()> {
     }
     let text = format!("stopped after {steps} steps, which are saved: the same command continues (run {id})");
     Err(Stopped(text).into())
-}
-
-/// Evaluates a run that was finished earlier.
-fn evaluate_finished(
-    experiment: &Experiment,
-    (settings, group): (Settings, Rc<ProcessGroup>),
-    run: &RunFolder,
-) -> Result<Vec<Row>> {
-    let device = settings.open_device(&group)?;
-    let stored = run.read_posterior(device)?;
-    let session = Session::open_among(experiment, settings, device, stored.labels(), group)?;
-    session.check_layout(run, &stored)?;
-    let posterior = stored.posterior;
-    // What is among the training images was said by the training, and is in its record.
-    let tests = session.test_images(experiment, &Seen::Others)?.tests;
-    let record = Record::read(run)?;
-    after_training(experiment, &session, run, &record, &posterior, &tests)
 }

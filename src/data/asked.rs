@@ -50,7 +50,7 @@ impl OnDevice {
 
 impl Asked {
     /// Takes the questions of the split `name`, with what is learnt of them: their targets `[N, A, 2]`, or their labels `[N]`.
-    pub fn new(questions: Questions, (name, labels): (&str, &[u32]), device: Device) -> Result<(Asked, Tensor)> {
+    pub fn new(questions: Questions, name: &str, labels: &[u32], device: Device) -> Result<(Asked, Tensor)> {
         let Some(spelled) = questions.tokens else {
             bail!("{name}: its questions need the tokenizer of a network that reads images and texts")
         };

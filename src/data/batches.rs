@@ -123,7 +123,7 @@ impl SampleSet {
             Inputs::Texts(_) => bail!("{}: its texts need the tokenizer of a language network", split.name),
             Inputs::Questions(questions) => {
                 let answers = questions.answers.clone();
-                let (asked, targets) = Asked::new(questions, (&split.name, &split.labels), device)?;
+                let (asked, targets) = Asked::new(questions, &split.name, &split.labels, device)?;
                 let facts = SplitFacts { labels: split.labels, numbers: None, groups: split.groups, answers };
                 return Ok(SampleSet {
                     store: Store::Questions(asked),

@@ -12,7 +12,7 @@ use crate::experiment::{DataSpec, Validation};
 use crate::hub;
 use crate::model::encoder::{self, Encoder, is_encoder};
 use crate::model::folder::texts::{Agreement, class_names};
-use crate::model::folder::{Preprocessing, config_file, home};
+use crate::model::folder::{Preprocessing, config_file, home, usual_normalize};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
@@ -45,7 +45,7 @@ pub struct Checkpoint {
     /// A description in one line.
     pub about: String,
     /// The value of `checkpoint.normalize` with the reason for it; `None` if files beside the weights tell it.
-    pub normalize: Option<(&'static str, &'static str)>,
+    pub normalize: Option<Suggested>,
     /// The number of classes of the checkpoint's own classifier, if it has one.
     pub classes: Option<usize>,
     /// Whether it has a text tower, from which a classifier can be built.
@@ -98,7 +98,7 @@ impl Checkpoint {
                 geometry.patch,
                 if has_text { ", with a text tower" } else { "" }
             ),
-            normalize: Preprocessing::of(path).normalize.is_none().then_some(naming.normalize),
+            normalize: suggested(path, naming.normalize),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text,
             image_size: Some(side as usize),
@@ -159,10 +159,7 @@ impl Checkpoint {
                 "{} on {}, width {width}, {blocks} blocks, {} px, prompts of at most {tokens} tokens",
                 eyes.family.about, family.about, eyes.image_size
             ),
-            normalize: Preprocessing::of(path)
-                .normalize
-                .is_none()
-                .then_some(("\"clip\"", "compare with its model card")),
+            normalize: suggested(path, (Normalize::CLIP, "compare with its model card")),
             classes: None,
             has_text: false,
             image_size: Some(eyes.image_size as usize),
@@ -188,10 +185,10 @@ impl Checkpoint {
         Ok(Checkpoint {
             path: path.to_path_buf(),
             about: format!("a module with {} parameters, {side} px", base.count()),
-            normalize: Some((
-                "\"imagenet\"",
-                "as most of torchvision's and timm's networks; compare with its model card",
-            )),
+            normalize: Some(Suggested {
+                value: Normalize::IMAGENET.in_config(),
+                why: "as most of torchvision's and timm's networks; compare with its model card".to_string(),
+            }),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
             image_size: Some(side as usize),
@@ -201,6 +198,25 @@ impl Checkpoint {
             questions: None,
         })
     }
+}
+
+/// The value of a key that nothing tells, and the reason for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suggested {
+    pub value: String,
+    pub why: String,
+}
+
+/// Returns a value of `checkpoint.normalize` for weights beside which nothing tells it: that of the model type, where a config names one,
+/// else the usual one. `None` if it is told.
+fn suggested(path: &Path, (usual, why): (Normalize, &str)) -> Option<Suggested> {
+    Preprocessing::of(path).normalize.is_none().then(|| match usual_normalize(path) {
+        Some((model_type, of_type)) => Suggested {
+            value: of_type.in_config(),
+            why: format!("as published networks of model_type {model_type}; compare with its model card"),
+        },
+        None => Suggested { value: usual.in_config(), why: why.to_string() },
+    })
 }
 
 /// Returns what the config beside weights says.

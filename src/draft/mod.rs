@@ -13,7 +13,7 @@ use anyhow::Result;
 use crate::base::small::for_shell;
 use methods::Sizes;
 
-pub use inputs::{Checkpoint, Images};
+pub use inputs::{Checkpoint, Images, Suggested};
 pub use methods::{METHODS, Recipe};
 
 /// The seed of a first config.
@@ -41,7 +41,7 @@ pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, f
     writeln!(text, "[checkpoint] # {}", checkpoint.about)?;
     writeln!(text, "path = {}", quoted(&checkpoint.path.to_string_lossy()))?;
     text += &checkpoint.lines;
-    if let Some((value, why)) = checkpoint.normalize {
+    if let Some(Suggested { value, why }) = &checkpoint.normalize {
         writeln!(text, "normalize = {value} # {why}")?;
     }
     writeln!(text, "\n{}", method.head.unwrap_or_else(|| head(checkpoint, images)))?;

@@ -75,10 +75,26 @@ impl AttackPlan {
     }
 }
 
+/// The results of an attack.
+pub struct UnderAttack {
+    /// A row for each epsilon.
+    pub rows: Vec<Row>,
+    /// The attacked images of each epsilon, if they are kept.
+    pub images: Vec<Adversarial>,
+}
+
+/// The batches of images under attack at one epsilon.
+#[derive(Default)]
+struct Moved {
+    /// The logits `[m, B, C]` of each batch.
+    logits: Vec<Tensor>,
+    /// The attacked pixels of each batch; empty unless they are kept.
+    pixels: Vec<Tensor>,
+}
+
 impl Evaluation<'_> {
-    /// Attacks `images` batch by batch and returns one row per epsilon. With `keep`, it also returns the attacked
-    /// pixels.
-    pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+    /// Attacks `images` batch by batch. With `keep`, the attacked pixels are returned, too.
+    pub fn attacked(&self, images: &TestImages, plan: &AttackPlan, keep: bool) -> Result<UnderAttack> {
         let work = Work {
             budgets: plan.epsilons.len(),
             images: self.batch_size.min(images.set.samples()),
@@ -86,29 +102,22 @@ impl Evaluation<'_> {
             kept: plan.entry.kept,
         };
         let Some(source) = &plan.source else {
-            let victim = Victim::new(&self.predictor, (plan.target, plan.resolution), work)?;
+            let victim = Victim::new(&self.predictor, plan.target, plan.resolution, work)?;
             return self.attacked_by(images, plan, keep, &Sides { victim: &victim, judge: &|x| victim.logits(x) });
         };
         source.check(self)?;
         let prepared = source.prepare()?;
         let predictor = source.predictor(&prepared, self.predictor.chosen_classes());
-        let victim = Victim::new(&predictor, (plan.target, plan.resolution), work)?;
+        let victim = Victim::new(&predictor, plan.target, plan.resolution, work)?;
         let chunker = self.predictor.plan(work.images, work.samples)?;
         let judge = |x: &Tensor| self.predictor.logits(&chunker, &all_see(x));
         self.attacked_by(images, plan, keep, &Sides { victim: &victim, judge: &judge })
     }
 
-    fn attacked_by(
-        &self,
-        images: &TestImages,
-        plan: &AttackPlan,
-        keep: bool,
-        sides: &Sides,
-    ) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+    fn attacked_by(&self, images: &TestImages, plan: &AttackPlan, keep: bool, sides: &Sides) -> Result<UnderAttack> {
         let (started, victim) = (Instant::now(), sides.victim);
         let attack = (plan.entry.build)(plan.settings);
-        let mut logits: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
-        let mut pixels: Vec<Vec<Tensor>> = plan.epsilons.iter().map(|_| Vec::new()).collect();
+        let mut all_moved: Vec<Moved> = plan.epsilons.iter().map(|_| Moved::default()).collect();
         let set = &images.set;
         let bar = crate::base::logging::bar(set.samples() as u64, plan.entry.key);
         let all: Vec<u32> = (0..set.samples() as u32).collect();
@@ -118,41 +127,38 @@ impl Evaluation<'_> {
             // Each image is attacked independently of the others, so a batch may be attacked in parts.
             let moved = victim.chunker().run(|cut| {
                 let parts = in_parts(0..indices.len(), cut.images);
-                parts
-                    .map(|part| attack_part(&*attack, victim, plan, (indices, &batch), part))
-                    .collect::<Result<Vec<_>>>()
+                parts.map(|part| attack_part(&*attack, victim, plan, indices, &batch, part)).collect::<Result<Vec<_>>>()
             })?;
-            for at in 0..plan.epsilons.len() {
+            for (at, so_far) in all_moved.iter_mut().enumerate() {
                 let parts: Vec<&Tensor> = moved.iter().map(|part| &part[at]).collect();
                 let x = Tensor::cat(&parts, 0);
-                logits[at].push((sides.judge)(&x)?.to_device(Device::Cpu));
+                so_far.logits.push((sides.judge)(&x)?.to_device(Device::Cpu));
                 if keep {
-                    pixels[at].push(x.to_device(Device::Cpu));
+                    so_far.pixels.push(x.to_device(Device::Cpu));
                 }
             }
             bar.inc(indices.len() as u64);
         }
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64() / plan.epsilons.len() as f64;
-        self.keep_attacked(images, plan, (logits, pixels), seconds)
+        self.keep_attacked(images, plan, &all_moved, seconds)
     }
 
-    /// Saves the predictions of each epsilon from the logits `[m, B, C]` of its batches; the attacked pixels of the batches,
-    /// where there are any, become sets of images.
+    /// Saves the predictions of each epsilon from the logits of its batches; attacked pixels, where there are any, become sets of images.
     fn keep_attacked(
         &self,
         images: &TestImages,
         plan: &AttackPlan,
-        (logits, pixels): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>),
+        all_moved: &[Moved],
         seconds: f64,
-    ) -> Result<(Vec<Row>, Vec<Adversarial>)> {
+    ) -> Result<UnderAttack> {
         let attack = (plan.entry.build)(plan.settings);
         let labels: Vec<i64> = images.set.split.labels.iter().map(|label| i64::from(*label)).collect();
         let labels = Tensor::from_slice(&labels);
         let (mut rows, mut adversarial) = (Vec::new(), Vec::new());
-        for ((epsilon, parts), pixels) in plan.epsilons.iter().zip(&logits).zip(&pixels) {
+        for (epsilon, Moved { logits, pixels }) in plan.epsilons.iter().zip(all_moved) {
             let condition = plan.condition(&*attack, *epsilon);
-            let predictions = self.predictions(host_f32(&Tensor::cat(parts, 1))?, images, &condition)?;
+            let predictions = self.predictions(host_f32(&Tensor::cat(logits, 1))?, images, &condition)?;
             let kept = self.keep(&predictions, images.fingerprint, &condition, seconds)?;
             if let (Some(file), false) = (kept.file.as_deref().and_then(Path::file_name), pixels.is_empty()) {
                 let (file, images) = (file.to_os_string(), Tensor::cat(pixels, 0));
@@ -160,7 +166,7 @@ impl Evaluation<'_> {
             }
             rows.push(kept.row);
         }
-        Ok((rows, adversarial))
+        Ok(UnderAttack { rows, images: adversarial })
     }
 }
 
@@ -169,7 +175,8 @@ fn attack_part(
     attack: &dyn Attack,
     victim: &Victim,
     plan: &AttackPlan,
-    (indices, batch): (&[u32], &Batch),
+    indices: &[u32],
+    batch: &Batch,
     part: Range<usize>,
 ) -> Result<Vec<Tensor>> {
     let of = |t: &Tensor| t.narrow(0, part.start as i64, part.len() as i64);

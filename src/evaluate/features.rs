@@ -45,7 +45,7 @@ impl<'a> Evaluation<'a> {
             let detectors = passes.fitted(member, fitted_on)?;
             bar.inc(fitted_on.samples() as u64);
             for (set, sums) in sets.iter().zip(&mut scores) {
-                passes.add(member, set, (&detectors, share), sums)?;
+                passes.add(member, set, &detectors, share, sums)?;
                 bar.inc(set.samples() as u64);
             }
         }
@@ -86,7 +86,7 @@ impl Passes<'_, '_> {
     /// Hands what the classifier sees of the samples of a set to `each`, a batch `[B, d]` at a time.
     fn each(&self, member: usize, set: &SampleSet, each: &mut dyn FnMut(Tensor) -> Result<()>) -> Result<()> {
         let predictor = &self.evaluation.predictor;
-        predictor.each_features(member, &self.chunker, (set, self.evaluation.batch_size), &mut |features| {
+        predictor.each_features(member, &self.chunker, set, self.evaluation.batch_size, &mut |features| {
             each(predictor.model.head.inputs(&features))
         })
     }
@@ -118,7 +118,8 @@ impl Passes<'_, '_> {
         &self,
         member: usize,
         set: &SampleSet,
-        (detectors, share): (&[Box<dyn Detector>], f64),
+        detectors: &[Box<dyn Detector>],
+        share: f64,
         sums: &mut Scored,
     ) -> Result<()> {
         let mut start = 0;

@@ -123,7 +123,7 @@ impl<'a> Detection<'a> {
                 evaluation.save(&inside.predictions)?;
             }
             for ((set, images), scored) in some.iter().zip(&images).zip(scored) {
-                let rows = evaluation.out_of_distribution(&inside, (&set.label, set.group), images, scored)?;
+                let rows = evaluation.out_of_distribution(&inside, &set.label, set.group, images, scored)?;
                 let samples = images.set.samples();
                 found.push(OfSet { group: set.group, images: images.fingerprint, samples, rows });
             }
@@ -153,7 +153,8 @@ impl Evaluation<'_> {
     fn out_of_distribution(
         &self,
         inside: &Inside,
-        (ood_set, group): (&str, Option<SetGroup>),
+        ood_set: &str,
+        group: Option<SetGroup>,
         images: &TestImages,
         scores: SampleScores,
     ) -> Result<Vec<Row>> {

@@ -39,7 +39,7 @@ mod transfer;
 mod uncertainty;
 
 pub use asked::{FittedOn, Foreign, ForeignSet};
-pub use attacked::{Adversarial, AttackPlan};
+pub use attacked::{Adversarial, AttackPlan, UnderAttack};
 pub use condition::Condition;
 pub use conformal::Conformal;
 pub use matched::Matched;

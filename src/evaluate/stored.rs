@@ -30,8 +30,8 @@ pub fn stored_rows(experiment: &Experiment, out: &Path, run: &RunFolder) -> Resu
     for predictive in run.read_posterior(Device::Cpu)?.posterior.predictives(own) {
         for set in experiment.data.test_names() {
             let parts = [&set, CLEAN, &predictive.name(own)];
-            let file = predictions_of(run, (&parts, experiment.task.ending()), present.get(&set));
-            let Some(row) = stored_row(&table, run, &file, (&set, &predictive.name(own))) else { return Ok(None) };
+            let file = predictions_of(run, &parts, experiment.task.ending(), present.get(&set));
+            let Some(row) = stored_row(&table, run, &file, &set, &predictive.name(own)) else { return Ok(None) };
             rows.push(row);
         }
     }
@@ -58,7 +58,7 @@ fn present_images(data: &DataSpec) -> BTreeMap<String, String> {
 
 /// Returns the path of the predictions whose name has `parts` and an ending: the plain one, or that of the images `present` where the plain
 /// one is of others.
-fn predictions_of(run: &RunFolder, (parts, ending): (&[&str], &str), present: Option<&String>) -> PathBuf {
+fn predictions_of(run: &RunFolder, parts: &[&str], ending: &str, present: Option<&String>) -> PathBuf {
     let plain = run.predicted(parts, ending);
     let Some(present) = present.filter(|_| plain.is_file()) else { return plain };
     let of_plain = open_outcome(&plain).ok().and_then(|found| found.metadata().get(IMAGES).cloned());
@@ -76,7 +76,7 @@ fn predictions_of(run: &RunFolder, (parts, ending): (&[&str], &str), present: Op
 const CLEAN: &str = "clean";
 
 /// Returns the row of a test set and a predictive, if it and its predictions are stored.
-fn stored_row(table: &Table, run: &RunFolder, file: &Path, (set, predictive): (&str, &str)) -> Option<Row> {
+fn stored_row(table: &Table, run: &RunFolder, file: &Path, set: &str, predictive: &str) -> Option<Row> {
     // The predictions say which images are those of the run's own test split.
     let (images, samples) = stored_predictions(file)?;
     let cells =

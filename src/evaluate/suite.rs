@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::conformal::{Thresholds, check_options};
 use super::foreign::{Detection, Inside};
-use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, mend_results};
+use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, UnderAttack, mend_results};
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::corruptions::Applied;
@@ -253,8 +253,8 @@ impl Testing<'_> {
         // The folder has one file per run, set and condition, like that of the predictions.
         let folder = self.suite.save_images.as_ref().map(|folder| folder.join(self.opened.run.id()));
         folder.as_deref().map_or(Ok(()), crate::base::files::create_folder)?;
-        let (rows, kept) = self.evaluation.attacked(images, plan, folder.is_some())?;
-        folder.map_or(Ok(()), |folder| kept.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
+        let UnderAttack { rows, images } = self.evaluation.attacked(images, plan, folder.is_some())?;
+        folder.map_or(Ok(()), |folder| images.iter().try_for_each(|one: &Adversarial| one.write(&folder)))?;
         Ok(std::iter::once(clean).chain(rows).collect())
     }
 

@@ -54,7 +54,8 @@ impl Destination {
     pub fn write(
         &self,
         opened: &Opened,
-        (subspace, theta): (&dyn Subspace, &Tensor),
+        subspace: &dyn Subspace,
+        theta: &Tensor,
         names: Vec<String>,
     ) -> Result<String> {
         let (experiment, session) = (&opened.experiment, &opened.session);
@@ -101,7 +102,7 @@ impl Destination {
         let python = (format.lines)(outgoing, &target, &self.output)?;
         let expected = outgoing.expected()?;
         let write = |model: usize, folder: &Path| (format.write)(outgoing, &target, model, folder);
-        let written = self.models((outgoing, &expected), &python, write)?;
+        let written = self.models(outgoing, &expected, &python, write)?;
         self.report(written, &format!("{} for {}: {}", self.to.key, target.package, outgoing.names.join(", ")));
         Ok(python)
     }
@@ -111,7 +112,7 @@ impl Destination {
         let expected = outgoing.expected()?;
         let python = (modules.lines)(outgoing, &expected, &self.output)?;
         let write = |model: usize, folder: &Path| (modules.write)(outgoing, model, folder);
-        let written = self.models((outgoing, &expected), &python, write)?;
+        let written = self.models(outgoing, &expected, &python, write)?;
         self.report(written, &format!("modules: {}", outgoing.names.join(", ")));
         Ok(python)
     }
@@ -128,7 +129,8 @@ impl Destination {
     /// Writes every model by `write` into its folder, with what is expected of it.
     fn models(
         &self,
-        (outgoing, expected): (&Outgoing, &Expected),
+        outgoing: &Outgoing,
+        expected: &Expected,
         python: &str,
         write: impl Fn(usize, &Path) -> Result<()>,
     ) -> Result<Written> {
@@ -225,15 +227,15 @@ impl Selection {
                 );
                 let weights = opened.stored()?.posterior.weights();
                 let Combined { subspace, theta } = mean(subspace, &theta, weights, Space::Weights)?;
-                destination.write(opened, (&*subspace, &theta), vec!["soup".to_string()])
+                destination.write(opened, &*subspace, &theta, vec!["soup".to_string()])
             }
             Models::One(particle) => {
                 let rule = format!("--particle {particle}: the run has models 0 to {}", count - 1);
                 ensure!((particle as usize) < count, rule);
                 let one = theta.narrow(0, i64::from(particle), 1);
-                destination.write(opened, (subspace, &one), vec![name(particle as usize)])
+                destination.write(opened, subspace, &one, vec![name(particle as usize)])
             }
-            Models::All => destination.write(opened, (subspace, &theta), (0..count).map(name).collect()),
+            Models::All => destination.write(opened, subspace, &theta, (0..count).map(name).collect()),
         }
     }
 

@@ -25,7 +25,7 @@ pub enum Written {
     Already,
 }
 
-/// Writes the folder `target` by `write`, which gets an empty folder beside it. That takes the place of `target` when it is
+/// Writes the folder `target` by `write`, which gets an empty folder beside it; folders around them are created. That takes the place of `target` when it is
 /// complete; on failure nothing is left of it. A folder that already holds the same files stays as it is, and so does a link
 /// to a folder.
 ///
@@ -35,6 +35,7 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
     check(target, replace)?;
     let shown = target.display();
     let target = &behind_links(target).with_context(|| rule(target))?;
+    target.parent().map_or(Ok(()), fs::create_dir_all).with_context(|| rule(target))?;
     let staging = Staging::beside(target).with_context(|| rule(target))?;
     write(staging.path()).with_context(|| format!("cannot write {shown}"))?;
     if target.exists() {
@@ -55,7 +56,7 @@ pub fn write(target: &Path, replace: bool, write: impl FnOnce(&Path) -> Result<(
 /// Checks before any work that `target` can be written. What it holds is compared once it is known what is to be written.
 ///
 /// # Errors
-/// Fails if it exists and is no earlier export, or if its parent is no folder that can be written to.
+/// Fails if it exists and is no earlier export, or if what is there of the folders around it cannot be written to.
 pub fn check(target: &Path, replace: bool) -> Result<()> {
     let shown = target.display();
     let why = if replace { ", so --force does not replace it" } else { "" };
@@ -64,7 +65,13 @@ pub fn check(target: &Path, replace: bool) -> Result<()> {
         bail!("{shown}: holds {other}, which `bella export` has not written{why}: give another --output");
     }
     let target = behind_links(target).with_context(|| rule(target))?;
-    Staging::beside(&target).with_context(|| rule(&target)).map(drop)
+    Staging::beside(first_new(&target)).with_context(|| rule(&target)).map(drop)
+}
+
+/// Returns the outermost folder of a path that would have to be created; the path itself if all around it are there.
+fn first_new(target: &Path) -> &Path {
+    let is_new = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    target.ancestors().skip(1).take_while(is_new).last().unwrap_or(target)
 }
 
 fn rule(target: &Path) -> String {
@@ -203,8 +210,13 @@ mod tests {
         check(&one, true).unwrap();
         fs::write(one.join("thesis.tex"), "").unwrap();
         assert!(check(&one, true).unwrap_err().to_string().contains("so --force does not replace it"));
-        let nowhere = check(&place.path().join("none/out"), true).unwrap_err().to_string();
+        let nowhere = check(&own.join("thesis.tex/none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
+        let inner = place.path().join("none/far/out");
+        check(&inner, false).unwrap();
+        assert!(!place.path().join("none").exists(), "nothing is created before there is something to write");
+        assert_eq!(write(&inner, false, |at| file(at, "far")).unwrap(), Written::New);
+        assert_eq!(fs::read_to_string(inner.join("a")).unwrap(), "far");
     }
     #[test]
     fn links_to_folders_stay() {

@@ -10,7 +10,8 @@ use super::config;
 use super::modules::{HeadPlace, Target};
 use super::outgoing::Outgoing;
 use crate::data::{Interpolation, Medium, Resize};
-use crate::model::folder::{PREPARATION, PROCESSOR, stated};
+use crate::hub::{PREPARATION, PROCESSOR};
+use crate::model::folder::stated;
 use crate::model::recognition::Package;
 
 /// Makes the output matrix another one than the embeddings.
@@ -62,7 +63,7 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
             if let (true, Some(class)) = (in_model, class) {
                 let own = outgoing.session.names.name_of("head.weight").is_none();
                 let class = (own && matches!(place, HeadPlace::Saved(..))).then_some(class.name);
-                name_classes_of_transformers(&outgoing.session.classes, (class, place), values);
+                name_classes_of_transformers(&outgoing.session.classes, class, place, values);
             }
             if outgoing.experiment.checkpoint.medium() != Medium::Images {
                 return;
@@ -90,7 +91,7 @@ fn name_classes_of_timm(classes: &[String], values: &mut Value) {
 }
 
 /// Names the classes, and the class of the model where the checkpoint had another one.
-fn name_classes_of_transformers(classes: &[String], (class, place): (Option<&str>, &HeadPlace), values: &mut Value) {
+fn name_classes_of_transformers(classes: &[String], class: Option<&str>, place: &HeadPlace, values: &mut Value) {
     if let Some(class) = class {
         values["architectures"] = json!([class]);
     }

@@ -8,8 +8,9 @@ use tch::Tensor;
 use super::expected::Expected;
 use super::head;
 use super::outgoing::{ARCHIVE, HeadOf, Outgoing};
+use crate::hub::TOKENIZER;
 use crate::model::archive::Archive;
-use crate::model::folder::{TOKENIZER, home};
+use crate::model::folder::home;
 use crate::model::module::trained_as;
 
 /// The module's last layer, if that is a classifier of its own.

@@ -96,10 +96,10 @@ fn of_class(slot: &Slot, class: &Class, generation: usize, gated: bool) -> Optio
         }
     };
     let (block, layer) = name.strip_prefix("blocks.")?.split_once('.')?;
-    Some(of_style((block, layer), &styles[generation], prefix[generation], gated))
+    Some(of_style(block, layer, &styles[generation], prefix[generation], gated))
 }
 
-fn of_style((block, layer): (&str, &str), style: &Style, prefix: &str, gated: bool) -> Vec<Module> {
+fn of_style(block: &str, layer: &str, style: &Style, prefix: &str, gated: bool) -> Vec<Module> {
     let module = |layer: &str, part| Module::ending(prefix, format!("{}{block}.{layer}", style.blocks), part);
     let one = |layer: &str| vec![module(layer, Part::Whole)];
     match (layer, style.packed) {

@@ -10,9 +10,9 @@ use super::head;
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
 use crate::base::hash::{file_sha256, text_sha256};
-use crate::model::folder;
 use crate::model::network::{Parameters, SlotKind};
 use crate::model::vit::OwnHead;
+use crate::model::{Alike, folder};
 
 /// A fine-tuned copy of a checkpoint.
 pub struct Tuned {
@@ -35,7 +35,7 @@ pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
          weights that are not",
         base.path.display()
     );
-    let (parameters, head) = base.tower.read_like(path)?;
+    let Alike { parameters, head } = base.tower.read_like(path)?;
     for (name, tensor) in frozen.all() {
         let other = parameters.get(name);
         let other = other.with_context(|| {

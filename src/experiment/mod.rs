@@ -159,7 +159,7 @@ impl Experiment {
         let incomplete = trains && training.is_none();
         if check_medium(&root, &checkpoint, &data) {
             let asked = training.as_ref().filter(|_| images == Images::OfTraining);
-            check_learnt(&root, (&head, &data), asked);
+            check_learnt(&root, &head, &data, asked);
             asked.iter().for_each(|training| training.check_mixup(&root, &data));
         }
         check_quantised(&root, &checkpoint, training.as_ref());
@@ -248,7 +248,7 @@ fn as_number(value: &toml::Value) -> Option<f64> {
 
 /// Checks that the head learns what the labels are, and that training does without classes where there are none. `training` is that
 /// of a config that trains.
-fn check_learnt(root: &Reader, (head, data): (&Selected<dyn HeadSpec>, &DataSpec), training: Option<&Training>) {
+fn check_learnt(root: &Reader, head: &Selected<dyn HeadSpec>, data: &DataSpec, training: Option<&Training>) {
     let Some(what) = without_classes(root, head, data) else { return };
     if data.label_noise > 0.0 {
         root.problem("data", format!("label_noise: {} are no labels of classes: leave it out", what.are));

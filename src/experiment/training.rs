@@ -203,8 +203,8 @@ impl Training {
     /// stay equal.
     fn check_separation(&self, root: &Reader, head: crate::model::head::Training) {
         let rates = self.optimizer.spec.rates();
-        let draws_nothing = self.method.spec.draws_nothing();
-        if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) && draws_nothing.is_none() {
+        let noise_left_out = self.method.spec.noise_left_out();
+        if self.method_entry().is_some_and(|entry| entry.rows != RowsAre::Points) && noise_left_out.is_none() {
             return; // The noise of these methods makes particles differ.
         }
         let equal_rates = rates.windows(2).all(|pair| pair[0] == pair[1]);
@@ -212,7 +212,7 @@ impl Training {
         if self.method.spec.particles() > 1 && self.subspace.spec.equal_starts(head) && shared && equal_rates {
             let independent = (!self.method.spec.needs_shared_batches()).then_some("batches = \"independent\"");
             let by_rates = (!rates.is_empty()).then_some("one learning rate per particle");
-            let ways: Vec<&str> = [independent, by_rates, draws_nothing].into_iter().flatten().collect();
+            let ways: Vec<&str> = [independent, by_rates, noise_left_out].into_iter().flatten().collect();
             let why = format!(
                 "batches = \"shared\" with subspace.{} and one learning rate: all particles start equal and would stay \
                  equal; use {}",

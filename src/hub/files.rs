@@ -15,11 +15,15 @@ const ADAPTER: &str = "adapter_config.json";
 /// The config of open_clip, which says all that bella reads of a checkpoint.
 const OPEN_CLIP: &str = "open_clip_config.json";
 
-/// The preparation of images, where the config does not say it.
-const PREPARATION: &str = "preprocessor_config.json";
+/// The file in which transformers stores the preparation of images.
+pub const PREPARATION: &str = "preprocessor_config.json";
 
-/// The files of a tokenizer that bella reads.
-const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images, which it then reads
+/// instead of [`PREPARATION`].
+pub const PROCESSOR: &str = "processor_config.json";
+
+/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
+pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
 /// The small files that bella or the packages of Python read beside weights.
 pub const BESIDE: [&str; 18] = [
@@ -27,7 +31,7 @@ pub const BESIDE: [&str; 18] = [
     OPEN_CLIP,
     ADAPTER,
     PREPARATION,
-    "processor_config.json",
+    PROCESSOR,
     "generation_config.json",
     TOKENIZER[0],
     TOKENIZER[1],
@@ -116,8 +120,8 @@ pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     }
     let sees = has("vision_config") || has("image_size") || has("patch_size");
     let reads = has("text_config") || has("vocab_size") || !sees;
-    let files = sees.then_some(PREPARATION).into_iter();
-    Some(files.chain(TOKENIZER.into_iter().filter(|_| reads)).collect())
+    let of_images = sees.then_some(PREPARATION).into_iter().chain((sees && reads).then_some(PROCESSOR));
+    Some(of_images.chain(TOKENIZER.into_iter().filter(|_| reads)).collect())
 }
 
 /// The names in a repository's list.
@@ -181,6 +185,19 @@ mod tests {
         for file in ["../config.json", "/etc/passwd", "a/../../b", "a//b", "a\\..\\b", ""] {
             assert!(listed(&list(file), "x").is_err(), "{file}");
         }
+    }
+
+    #[test]
+    fn a_network_of_images_and_texts_needs_its_processor_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |config: &str| {
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            needed(folder.path()).unwrap()
+        };
+        assert_eq!(of(r#"{"image_size": 224}"#), [PREPARATION]);
+        assert_eq!(of(r#"{"vocab_size": 9}"#), TOKENIZER);
+        let both = of(r#"{"vision_config": {}, "text_config": {}}"#);
+        assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1]]);
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl Repository<'_> {
         let bar = bar_of_bytes(total, "download");
         for (file, plan) in missing.into_iter().zip(&plans) {
             bar.set_message(file.clone());
-            self.obtain(&client, commit, (file, plan), &bar)?;
+            self.obtain(&client, commit, file, plan, &bar)?;
         }
         bar.finish_and_clear();
         Ok(())
@@ -287,7 +287,7 @@ impl Repository<'_> {
         Ok(Download { url, size, hash, part, target, ways: &OF_HUB })
     }
 
-    fn obtain(&self, client: &Client, commit: &str, (file, plan): (&str, &Download), bar: &ProgressBar) -> Result<()> {
+    fn obtain(&self, client: &Client, commit: &str, file: &str, plan: &Download, bar: &ProgressBar) -> Result<()> {
         let hash = plan.hash.digits();
         self.folder.locked(hash, &format!("{}: {file}", self.name), || {
             if !plan.target.is_file() {

@@ -65,7 +65,7 @@ pub fn predict(
     for batch in inputs.chunks(*batch_size) {
         let decoded = pool.install(|| decode(batch, how));
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
-        let mut predicted = predict_batch(model, &chunker, &pixels, (side, done))?.into_iter();
+        let mut predicted = predict_batch(model, &chunker, &pixels, side, done)?.into_iter();
         done += pixels.len();
         for (input, decoded) in batch.iter().zip(decoded) {
             let record = match decoded {
@@ -134,7 +134,8 @@ fn predict_batch(
     model: &Predicting,
     chunker: &Chunker,
     images: &[&[u8]],
-    (side, first): (usize, usize),
+    side: usize,
+    first: usize,
 ) -> Result<Vec<(Prediction, Vec<String>)>> {
     let Predicting { opened, predictor, sets, calibrated, .. } = model;
     if images.is_empty() {

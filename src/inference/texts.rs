@@ -10,7 +10,7 @@ use tch::Tensor;
 use super::numbers::Estimates;
 use crate::base::outside::{printed_cell, printed_json};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
-use crate::data::batches::SampleSet;
+use crate::data::batches::{SampleSet, Samples};
 use crate::data::lines::{Line, read_lines};
 use crate::data::{Prompts, Tokens};
 use crate::evaluate::labelled;
@@ -260,8 +260,8 @@ pub fn predict_questions(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> 
     let predictor = Predictor::new(&opened.session.model, prepared.members(), opened.chunk());
     let usual = opened.experiment.task.written();
     match args.generate.map(|tokens| tokens as usize).or(usual) {
-        Some(tokens) => answer(args, opened, &predictor, (&names, &set, tokens), out),
-        None => classify_questions(args, opened, &predictor, (&names, &set), out),
+        Some(tokens) => answer(args, opened, &predictor, &names, &set, tokens, out),
+        None => classify_questions(args, opened, &predictor, &names, &set, out),
     }
 }
 
@@ -270,7 +270,9 @@ fn answer(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
-    (names, set, tokens): (&[String], &SampleSet, usize),
+    names: &[String],
+    set: &SampleSet,
+    tokens: usize,
     out: Box<dyn Write>,
 ) -> Result<()> {
     let words = opened.session.model.preparation.wording();
@@ -280,7 +282,7 @@ fn answer(
     let all: Vec<u32> = (0..names.len() as u32).collect();
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let bar = crate::base::logging::bar(all.len() as u64, "answering");
-    let found = predictor.shared_texts(&opened.session.group, (set, &all), (batch, stop), &bar)?;
+    let found = predictor.shared_texts(&opened.session.group, Samples { set, indices: &all }, batch, stop, &bar)?;
     bar.finish_and_clear();
     let mut texts = Texts::new(words, args.format, out);
     names.iter().zip(&found).try_for_each(|(name, written)| texts.push(name, written))?;
@@ -292,7 +294,8 @@ fn classify_questions(
     args: &Asked,
     opened: &Opened,
     predictor: &Predictor,
-    (names, set): (&[String], &SampleSet),
+    names: &[String],
+    set: &SampleSet,
     out: Box<dyn Write>,
 ) -> Result<()> {
     let batch = opened.batch_size(args.batch_size).min(names.len());

@@ -104,7 +104,8 @@ impl<'a> Cosines<'a> {
     pub fn new(
         subspace: &'a dyn Subspace,
         fitted: &'a Fitted,
-        (output, samples): (Output, usize),
+        output: Output,
+        samples: usize,
         seed: u64,
     ) -> Result<Cosines<'a>> {
         let layer = subspace.projection().context("the subspace has no projection")?;

@@ -93,7 +93,8 @@ impl<'a> Linearised<'a> {
         subspace: &'a dyn Subspace,
         theta: &'a Tensor,
         fitted: &'a Fitted,
-        (output, samples): (Output, usize),
+        output: Output,
+        samples: usize,
         seed: u64,
     ) -> Result<Linearised<'a>> {
         let maps = maps_of(subspace, fitted)?;

@@ -8,7 +8,6 @@ pub mod diversity;
 #[cfg(test)]
 mod doubles;
 mod entries;
-pub mod kernel;
 mod method;
 mod objective;
 pub mod post_hoc;

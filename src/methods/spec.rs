@@ -104,9 +104,9 @@ pub trait MethodSpec: Resolved {
         false
     }
 
-    /// Returns the setting by which the method draws noise, if its settings let a method whose rows are no points draw none: particles
-    /// that start equal and see the same images then stay equal.
-    fn draws_nothing(&self) -> Option<&'static str> {
+    /// Returns the setting that would draw noise, where the settings of a method whose rows are no points leave it out: particles that start
+    /// equal and see the same images then stay equal. `None` where noise is drawn.
+    fn noise_left_out(&self) -> Option<&'static str> {
         None
     }
 

@@ -137,7 +137,7 @@ pub trait Backbone {
     ///
     /// # Errors
     /// Fails if it cannot be read, and for a module.
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)>;
+    fn read_like(&self, path: &Path) -> Result<Alike>;
 
     /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
     fn announce(&self) -> Option<f64>;
@@ -151,6 +151,13 @@ pub trait Backbone {
 
 /// Returns the preparation of images of so many pixels per side.
 pub type Images<'a> = dyn Fn(i64) -> Result<Box<dyn Preparation>> + 'a;
+
+/// The weights of another folder or file of a network.
+pub struct Alike {
+    pub parameters: Parameters,
+    /// Its classifier, if it has one.
+    pub head: Option<OwnHead>,
+}
 
 /// The parts of a checkpoint that a model takes over.
 pub struct Parts {

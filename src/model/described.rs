@@ -10,7 +10,7 @@ use crate::base::files::read_json;
 use crate::base::tensor::wide;
 use crate::machine::quantised::Scheme;
 use crate::model::folder::{config_file, home};
-use crate::model::head::{Head, Training};
+use crate::model::head::{Head, HeadSpec, Training};
 use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::values::Values;
 use crate::model::{AsStored, CheckpointKind, Model, Normalize, Outline};
@@ -24,7 +24,7 @@ impl Published {
     /// # Errors
     /// Fails if `tokens` exceeds what the network reads.
     pub fn described(&self, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
-        Described::new(format!("the shape of {}", self.about), &self.values()?, (self.kind(), tokens, normalize))
+        Described::new(format!("the shape of {}", self.about), &self.values()?, self.kind(), tokens, normalize)
     }
 
     /// Returns the forward pass of this network.
@@ -67,7 +67,7 @@ impl Described {
     pub fn of(path: &Path, kind: CheckpointKind, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
         if let Some(file) = config_file(&home(path)).filter(|_| path.exists()) {
             let (name, values) = (path.display().to_string(), Values::new(&file, read_json(&file)?));
-            return Described::new(name, &values, (kind, tokens, normalize));
+            return Described::new(name, &values, kind, tokens, normalize);
         }
         let Some(published) = Published::of_path(path) else {
             bail!(
@@ -88,7 +88,9 @@ impl Described {
     pub fn new(
         name: String,
         values: &Values,
-        (kind, tokens, normalize): (CheckpointKind, Option<i64>, Normalize),
+        kind: CheckpointKind,
+        tokens: Option<i64>,
+        normalize: Normalize,
     ) -> Result<Described> {
         let outline = kind.entry().outline.map_err(|why| anyhow!("checkpoint.kind = \"{}\": {why}", kind.word()))?;
         let network = outline(values, tokens, normalize)?;
@@ -123,15 +125,26 @@ fn stored(values: &Values) -> u64 {
     if named.is_some_and(|name| name.ends_with("16")) { 2 } else { 4 }
 }
 
-/// Returns a model of a network whose weights have sizes alone, with a head of zeros for `classes` classes, which plans memory for
+/// A head of zeros.
+#[derive(Clone, Copy)]
+pub struct HeadOutline {
+    pub training: Training,
+    /// Whether features are normalised before it.
+    pub normalised: bool,
+    pub classes: i64,
+}
+
+impl HeadOutline {
+    /// Returns that of the head `key` with these settings.
+    pub fn of(key: &str, head: &dyn HeadSpec, classes: usize) -> HeadOutline {
+        HeadOutline { training: head.training(), normalised: key == "zero-shot", classes: classes as i64 }
+    }
+}
+
+/// Returns a model of a network whose weights have sizes alone, with a head of zeros, which plans memory for
 /// `device` and computes nothing.
-pub fn laid_out(
-    network: Box<dyn Network>,
-    base: Parameters,
-    (training, normalised): (Training, bool),
-    classes: i64,
-    (device, kind): (Device, Kind),
-) -> Model {
+pub fn laid_out(network: Box<dyn Network>, base: Parameters, head: HeadOutline, device: Device, kind: Kind) -> Model {
+    let HeadOutline { training, normalised, classes } = head;
     let classes = if training == Training::Tokens { 0 } else { classes };
     let zeros = |shape: &[i64]| Tensor::zeros(shape, (wide(kind), Device::Cpu));
     let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));

@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::{Result, bail, ensure};
 
 use super::archive::Archive;
-use super::backbone::{Backbone, Held, Images, Opened, Opening, Parts};
+use super::backbone::{Alike, Backbone, Held, Images, Opened, Opening, Parts};
 use super::folder;
 use super::kind::{KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use super::network::Parameters;
 use super::recognition::identify::{Evidence, Fixed, Identified, IdentifiedText, identify, identify_text};
-use super::vit::{OwnHead, Traits};
+use super::vit::Traits;
 use crate::data::Medium;
 
 /// The possible numbers of pixels per side of the images that a network takes.
@@ -63,13 +63,13 @@ impl OpenedCheckpoint<'_> {
     /// # Errors
     /// Fails if it cannot be read or if the check fails.
     pub fn text(&self) -> Result<Option<IdentifiedText>> {
-        text_of((self.path, &self.fixed), self.archive.as_ref(), self.identified.vit.traits)
+        text_of(self.path, &self.fixed, self.archive.as_ref(), self.identified.vit.traits)
     }
 }
 
 /// Reads the text tower of an archive, or of weights at a path with what the user says of them. `image` holds the traits
 /// of the image tower.
-fn text_of((path, fixed): (&Path, &Fixed), archive: Option<&Archive>, image: Traits) -> Result<Option<IdentifiedText>> {
+fn text_of(path: &Path, fixed: &Fixed, archive: Option<&Archive>, image: Traits) -> Result<Option<IdentifiedText>> {
     match archive {
         Some(archive) => identify_text(archive, image),
         None => folder::identify_text(path, fixed),
@@ -98,7 +98,7 @@ fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
         vit.resize(base, size)?;
     }
     let traits = vit.traits;
-    let text = Box::new(move || text_of((path, fixed), archive.as_ref(), traits));
+    let text = Box::new(move || text_of(path, fixed, archive.as_ref(), traits));
     Ok(Opened { tower: Box::new(identified), text })
 }
 
@@ -116,8 +116,8 @@ impl Backbone for Identified {
         self.naming.key
     }
 
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        folder::identify(path, &Fixed::default()).map(|found| (found.base, found.head))
+    fn read_like(&self, path: &Path) -> Result<Alike> {
+        folder::identify(path, &Fixed::default()).map(|found| Alike { parameters: found.base, head: found.head })
     }
 
     fn announce(&self) -> Option<f64> {

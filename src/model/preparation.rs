@@ -184,7 +184,18 @@ impl Normalize {
     /// The values of OpenAI's CLIP.
     pub const CLIP: Normalize =
         Normalize { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] };
+    /// The values that take pixels to [-1, 1].
+    pub const HALVES: Normalize = Normalize { mean: [0.5; 3], std: [0.5; 3] };
     pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+
+    /// Returns the value of the key `normalize` that means these numbers.
+    pub fn in_config(&self) -> String {
+        match *self {
+            Normalize::CLIP => "\"clip\"".to_string(),
+            Normalize::IMAGENET => "\"imagenet\"".to_string(),
+            own => own.to_string(),
+        }
+    }
 }
 
 words! {

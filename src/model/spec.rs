@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
-use crate::hub::{Place, Settings, last_part};
+use crate::hub::{Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
-use crate::model::folder::{Preprocessing, TOKENIZER, content, home};
+use crate::model::folder::{Preprocessing, content, home};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
 use crate::model::native::{self, IMAGE_SIDES};
@@ -99,7 +99,7 @@ settings! {
         pub image_size: Option<i64>, in IMAGE_SIDES;
         // `None` for a network that takes no images.
         pub normalize: Option<Normalize>,
-            by |reader| read_normalize(reader, &path, (kind, medium_of(kind, inputs, tokenizer.is_some())), &usual);
+            by |reader| read_normalize(reader, &path, kind, medium_of(kind, inputs, tokenizer.is_some()), &usual);
         /// Filter by which images get the size of the network's input.
         pub interpolation: Interpolation =
             usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
@@ -125,7 +125,7 @@ settings! {
 impl CheckpointSpec {
     fn check(&self, reader: &Reader) {
         let medium = self.medium();
-        check_module(reader, (self.kind, medium), &self.path);
+        check_module(reader, self.kind, medium, &self.path);
         check_medium(reader, self.kind, medium);
         check_preparation(reader, medium, &self.usual);
     }
@@ -248,7 +248,8 @@ fn no_such(path: &Place) -> String {
 fn read_normalize(
     reader: &Reader,
     path: &Place,
-    (kind, medium): (Kind, Medium),
+    kind: Kind,
+    medium: Medium,
     usual: &Preprocessing,
 ) -> Option<Normalize> {
     // What a file does not say because it is not there is not asked of the user.
@@ -291,7 +292,7 @@ fn read_tokenizer(reader: &Reader, kind: Kind, path: &Path) -> Option<PathBuf> {
 }
 
 /// Reports keys that a module needs, and those that mean nothing to it.
-fn check_module(reader: &Reader, (kind, medium): (Kind, Medium), path: &Path) {
+fn check_module(reader: &Reader, kind: Kind, medium: Medium, path: &Path) {
     if !kind.runs_own_code() {
         if reader.has("inputs") {
             reader.problem("inputs", "is for a module of rows of numbers (kind = \"module\"): leave it out");

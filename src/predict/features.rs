@@ -53,7 +53,8 @@ impl Predictor<'_> {
         &self,
         member: usize,
         chunker: &Chunker,
-        (set, batch_size): (&SampleSet, usize),
+        set: &SampleSet,
+        batch_size: usize,
         each: &mut dyn FnMut(Tensor) -> Result<()>,
     ) -> Result<()> {
         let all: Vec<u32> = (0..set.samples() as u32).collect();

@@ -7,13 +7,13 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::{Predictor, in_parts, joined};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f64, upload};
-use crate::data::batches::{SampleSet, in_order};
+use crate::data::batches::{SampleSet, Samples, in_order};
 use crate::data::fields::{Fields, IDS};
 use crate::machine::memory;
 use crate::machine::parallel::ProcessGroup;
 use crate::model::Input;
 use crate::model::head::token_log_probabilities;
-use crate::model::network::{Autoregressive, Graph, Memory, Weights};
+use crate::model::network::{Autoregressive, Graph, Prompted, Weights};
 
 /// A token that was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,10 +41,10 @@ pub struct Stop {
     pub end: Option<u32>,
 }
 
-/// Members that go through the network together, with what they keep of the texts.
+/// Members that go through the network together, with the texts as they have read them so far.
 struct Part<'a> {
     weights: std::rc::Rc<Weights<'a>>,
-    memory: Memory,
+    texts: Prompted,
 }
 
 impl Predictor<'_> {
@@ -67,15 +67,12 @@ impl Predictor<'_> {
         let chunker = self.plan_pass("generation", Graph::None, batch, kept)?;
         no_grad(|| {
             let prompts = self.model.preparation.prepare(&prompts.on(self.model.device).for_all());
-            let mut features = Vec::new();
-            let mut parts = Vec::new();
-            for members in in_parts(0..self.members(), chunker.cut().members) {
+            let parts = in_parts(0..self.members(), chunker.cut().members).map(|members| {
                 let weights = self.weights(members)?;
-                let (found, memory) = network.read(&weights, &prompts, stop.tokens as i64);
-                features.push(found);
-                parts.push(Part { weights, memory });
-            }
-            self.write(network, (parts, features), batch, stop)
+                let texts = network.read(&weights, &prompts, stop.tokens as i64);
+                Ok(Part { weights, texts })
+            });
+            self.write(network, parts.collect::<Result<_>>()?, batch, stop)
         })
     }
 
@@ -95,14 +92,14 @@ impl Predictor<'_> {
     fn write(
         &self,
         network: &dyn Autoregressive,
-        (mut parts, mut features): (Vec<Part>, Vec<Tensor>),
+        mut parts: Vec<Part>,
         batch: usize,
         stop: Stop,
     ) -> Result<Vec<Vec<Written>>> {
         let mut texts = vec![Vec::new(); batch];
         let mut ended = vec![false; batch];
         for step in 0..stop.tokens {
-            let logits = parts.iter().zip(&features).map(|(part, x)| network.token_logits(&part.weights, x));
+            let logits = parts.iter().map(|part| network.token_logits(&part.weights, &part.texts.features));
             let next = self.next(&Tensor::cat(&logits.collect::<Vec<_>>(), 0))?;
             for ((text, ended), written) in texts.iter_mut().zip(&mut ended).zip(&next) {
                 *ended = *ended || Some(written.id) == stop.end;
@@ -115,8 +112,8 @@ impl Predictor<'_> {
             }
             let ids: Vec<i64> = next.iter().map(|written| i64::from(written.id)).collect();
             let ids = upload(&Tensor::from_slice(&ids), self.model.device).unsqueeze(0);
-            for (part, features) in parts.iter_mut().zip(&mut features) {
-                *features = network.append(&part.weights, &mut part.memory, &ids);
+            for Part { weights, texts } in &mut parts {
+                texts.features = network.append(weights, &mut texts.memory, &ids);
             }
         }
         Ok(texts)
@@ -148,24 +145,25 @@ impl Predictor<'_> {
 }
 
 impl Predictor<'_> {
-    /// Returns, in every process of `group`, what is written after the prompts of the questions `indices` in batches of at most
-    /// `batch_size`, in order. Each process writes its share of the batches.
+    /// Returns, in every process of `group`, what is written after the prompts of questions in batches of at most `batch_size`, in order.
+    /// Each process writes its share of the batches.
     ///
     /// # Errors
     /// Fails if images cannot be read, if the network writes no texts, or if memory does not suffice, here or in another process.
     pub fn shared_texts(
         &self,
         group: &ProcessGroup,
-        (set, indices): (&SampleSet, &[u32]),
-        (batch_size, stop): (usize, Stop),
+        questions: Samples,
+        batch_size: usize,
+        stop: Stop,
         bar: &ProgressBar,
     ) -> Result<Vec<Vec<Written>>> {
         // All processes must cut the questions into the same batches.
         let at_once = group.least(self.texts_at_once(stop.tokens, batch_size)?);
-        let own = group.own(&in_order(indices, at_once));
+        let own = group.own(&in_order(questions.indices, at_once));
         bar.set_length(own.iter().map(Vec::len).sum::<usize>() as u64);
         let mut texts = Vec::new();
-        for batch in set.prompts(own)? {
+        for batch in questions.set.prompts(own)? {
             let samples = batch?.samples;
             let found = guarded("generation", ROOM_TO_PREDICT, || self.generate(&samples, stop))?;
             bar.inc(found.len() as u64);

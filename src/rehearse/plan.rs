@@ -83,12 +83,12 @@ impl Plan {
         let medium = experiment.checkpoint.medium();
         let batch_size = edits.batch_size(training, largest_batch(options.scale, medium));
         let classes = classes_of(&*experiment.data.dataset);
-        let part = training_part(experiment.seed, experiment.data.validation, classes, (options.steps, batch_size));
+        let part = training_part(experiment.seed, experiment.data.validation, classes, options.steps, batch_size);
         let test_images = options.images.unwrap_or(match options.scale {
             Scale::True => 2 * training.train.eval_batch_size,
             Scale::Tiny => TINY_TEST_IMAGES,
         });
-        let own = own_set(experiment, options.scale, (part, test_images, classes), &folder)?;
+        let own = own_set(experiment, options.scale, part, test_images, classes, &folder)?;
         edits.data(experiment, &own, &folder);
         let head = edits.head(experiment, &checkpoint, classes as i64, &folder)?;
         edits.train(training, options.steps);
@@ -139,7 +139,9 @@ fn largest_batch(scale: Scale, medium: Medium) -> usize {
 fn own_set(
     experiment: &Experiment,
     scale: Scale,
-    (part, test, classes): (TrainingPart, usize, usize),
+    part: TrainingPart,
+    test: usize,
+    classes: usize,
     folder: &Folder,
 ) -> Result<MadeSet> {
     let data = &experiment.data;

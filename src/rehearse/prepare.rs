@@ -18,9 +18,9 @@ use crate::experiment::Experiment;
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::memory::{free_bytes, gib};
 use crate::model::archive::write::write;
-use crate::model::described::laid_out;
+use crate::model::described::{HeadOutline, laid_out};
 use crate::model::kind::Size;
-use crate::train::chunks::Step;
+use crate::train::chunks::{Images, Step};
 
 /// The seed of random weights.
 const SEED: i64 = 1;
@@ -41,7 +41,7 @@ pub fn prepare(plan: &Plan, experiment: &Experiment, device: DeviceChoice) -> Re
             }
             StandIn::Archive { .. } => {}
             StandIn::Folder(folder) => {
-                check(folder, path, (plan, experiment), device)?;
+                check(folder, path, plan, experiment, device)?;
                 folder.write(path)?;
             }
         }
@@ -80,7 +80,8 @@ fn write_text(path: &std::path::Path, text: &str) -> Result<()> {
 pub fn check(
     folder: &FolderStandIn,
     path: &Path,
-    (plan, experiment): (&Plan, &Experiment),
+    plan: &Plan,
+    experiment: &Experiment,
     device: DeviceChoice,
 ) -> Result<()> {
     let device = device.open()?;
@@ -88,8 +89,8 @@ pub fn check(
     let kind = compute_kind(training.train.precision, device)?;
     // A tiny network takes a few MB, and its training plans its own memory.
     if folder.size == Size::Published {
-        check_reading(folder, experiment, (device, kind))?;
-        check_step(folder, experiment, plan.training, (device, kind))?;
+        check_reading(folder, experiment, device, kind)?;
+        check_step(folder, experiment, plan.training, device, kind)?;
     }
     if path.is_dir() { Ok(()) } else { check_disk(folder, path) }
 }
@@ -111,7 +112,7 @@ fn check_disk(folder: &FolderStandIn, path: &Path) -> Result<()> {
 }
 
 /// Checks that the weights can be read. On the CPU they become the computed ones one after the other.
-fn check_reading(folder: &FolderStandIn, experiment: &Experiment, (device, kind): (Device, Kind)) -> Result<()> {
+fn check_reading(folder: &FolderStandIn, experiment: &Experiment, device: Device, kind: Kind) -> Result<()> {
     let Some(free) = free_bytes(Device::Cpu) else { return Ok(()) };
     let quantize = experiment.checkpoint.quantize;
     let computed = match device == Device::Cpu {
@@ -134,17 +135,18 @@ fn check_step(
     folder: &FolderStandIn,
     experiment: &Experiment,
     part: TrainingPart,
-    (device, kind): (Device, Kind),
+    device: Device,
+    kind: Kind,
 ) -> Result<()> {
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
     let described = folder.described(experiment.checkpoint.max_tokens)?;
     let base = described.stored_base(kind, experiment.checkpoint.quantize)?;
     let weights = base.bytes(kind);
-    let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
-    let classes = classes_of(&*experiment.data.dataset) as i64;
-    let model = laid_out(described.network.reading(head.0.rows()), base, head, classes, (device, kind));
+    let classes = classes_of(&*experiment.data.dataset);
+    let head = HeadOutline::of(&experiment.head.key, &*experiment.head.spec, classes);
+    let model = laid_out(described.network.reading(head.training.rows()), base, head, device, kind);
     let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
-    let images = (part.images - part.held_out, part.held_out);
+    let images = Images { train: part.images - part.held_out, validation: part.held_out };
     let step = Step::of(training, &model, subspace.layout(), images);
     Step { coming: step.coming + weights, ..step }.plan().map(drop)
 }

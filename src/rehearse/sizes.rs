@@ -35,7 +35,8 @@ pub fn training_part(
     seed: u64,
     validation: Validation,
     classes: usize,
-    (steps, batch_size): (usize, usize),
+    steps: usize,
+    batch_size: usize,
 ) -> TrainingPart {
     let target = steps * batch_size;
     let share = match validation {
@@ -206,18 +207,18 @@ mod tests {
     fn an_epoch_has_the_steps_asked_for() {
         for (share, classes, batch) in [(0.2, 10, 128), (0.2, 345, 128), (0.02, 1000, 128), (0.0, 102, 24), (0.2, 2, 8)]
         {
-            let part = training_part(1, Validation::HeldOut(share), classes, (3, batch));
+            let part = training_part(1, Validation::HeldOut(share), classes, 3, batch);
             assert_eq!(part.steps, 3, "{share} {classes} {batch}: {part:?}");
             assert_eq!(part.held_out > 0, share > 0.0, "{part:?}");
             assert!(part.present <= classes && part.images >= 2 * batch, "{part:?}");
         }
-        let part = training_part(1, Validation::Published, 2, (4, 16));
+        let part = training_part(1, Validation::Published, 2, 4, 16);
         assert_eq!((part.images, part.steps, part.held_out), (64, 4, 0));
     }
 
     #[test]
     fn a_tiny_share_still_holds_an_image_out() {
-        let part = training_part(1, Validation::HeldOut(0.01), 1000, (2, 4));
+        let part = training_part(1, Validation::HeldOut(0.01), 1000, 2, 4);
         assert!(part.held_out > 0 && part.steps >= 2, "{part:?}");
     }
 }

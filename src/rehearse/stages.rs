@@ -89,37 +89,65 @@ pub struct Trained {
 pub fn run(plan: &Plan, options: &Options, prepare: Command) -> Result<Rehearsed> {
     let mut all = Rehearsed { stages: Vec::new(), training: None };
     let runner = Runner { plan, options };
-    let prepared = runner.stage((Kind::Prepare, "stand-ins".into()), prepare, &mut all.stages)?;
+    let prepared = runner.stage(Title::new(Kind::Prepare, "stand-ins"), prepare, &mut all.stages)?;
     let trained = prepared && runner.train_and_resume(&mut all)?;
     if trained {
         runner.compare_with_uninterrupted(&mut all)?;
     }
     let evaluated = trained && runner.evaluate(&mut all)?;
     for (number, evaluation) in plan.evaluations.iter().enumerate() {
-        let kind = (Kind::Then(number), evaluation.name.clone());
+        let title = Title::new(Kind::Then(number), &evaluation.name);
         match (evaluated, runner.run_folder()) {
             (true, Some(run)) => {
                 let mut command = runner.bella(&evaluation.command)?;
                 command.arg(run).args(&evaluation.arguments);
-                runner.stage(kind, command, &mut all.stages)?;
+                runner.stage(title, command, &mut all.stages)?;
             }
-            _ => all.stages.push(not_reached(kind)),
+            _ => all.stages.push(title.not_reached()),
         }
     }
-    let kind = (Kind::Report, "report".to_string());
+    let title = Title::new(Kind::Report, "report");
     if evaluated {
         let mut command = Command::new(program()?);
         command.arg("report").arg(plan.folder.results()).arg("--out").arg(plan.folder.own.join("report"));
-        runner.stage(kind, command, &mut all.stages)?;
+        runner.stage(title, command, &mut all.stages)?;
     } else {
-        all.stages.push(not_reached(kind));
+        all.stages.push(title.not_reached());
     }
     Ok(all)
 }
 
-fn not_reached((kind, name): (Kind, String)) -> Stage {
-    let (outcome, note) = (Outcome::NotReached, String::new());
-    Stage { kind, name, outcome, seconds: 0.0, peak_bytes: None, startup: None, note }
+/// The name of a stage, and which one it is.
+struct Title {
+    kind: Kind,
+    name: String,
+}
+
+impl Title {
+    fn new(kind: Kind, name: &str) -> Title {
+        Title { kind, name: name.to_string() }
+    }
+
+    /// Returns the stage as one that is not reached.
+    fn not_reached(self) -> Stage {
+        let (outcome, note) = (Outcome::NotReached, String::new());
+        Stage { kind: self.kind, name: self.name, outcome, seconds: 0.0, peak_bytes: None, startup: None, note }
+    }
+
+    /// Returns the stage whose process ended.
+    fn ended(self, ended: &Ended) -> Stage {
+        let startup = ended.said("checkpoint: ").filter(|_| self.kind != Kind::Prepare);
+        let (seconds, peak_bytes) = (ended.seconds, ended.peak_bytes);
+        Stage {
+            kind: self.kind,
+            name: self.name,
+            outcome: outcome(ended),
+            seconds,
+            peak_bytes,
+            startup,
+            note: String::new(),
+        }
+    }
 }
 
 /// Returns the path of this program.
@@ -163,10 +191,10 @@ impl Runner<'_> {
     }
 
     /// Runs a stage to its end, and returns whether it ended well.
-    fn stage(&self, kind: (Kind, String), command: Command, stages: &mut Vec<Stage>) -> Result<bool> {
-        tracing::info!("{}: {}", self.options.name, kind.1);
+    fn stage(&self, title: Title, command: Command, stages: &mut Vec<Stage>) -> Result<bool> {
+        tracing::info!("{}: {}", self.options.name, title.name);
         let ended = child::run(command, &self.plan.folder.log(), None)?;
-        stages.push(stage(kind, &ended));
+        stages.push(title.ended(&ended));
         Ok(stages.last().is_some_and(|stage| stage.outcome == Outcome::Fine))
     }
 
@@ -175,8 +203,8 @@ impl Runner<'_> {
         tracing::info!("{}: train, save, kill", self.options.name);
         let saved = || self.run_folder().is_some_and(|run| run.join(RESUME_FILE).is_file());
         let ended = child::run(self.train(&["--no-eval"])?, &self.plan.folder.log(), Some(&saved))?;
-        let mut first = stage((Kind::Train, "train, save, kill".into()), &ended);
-        let resumed = (Kind::Resume, "resume".to_string());
+        let mut first = Title::new(Kind::Train, "train, save, kill").ended(&ended);
+        let resumed = Title::new(Kind::Resume, "resume");
         match ended.ending {
             Ending::Killed => first.note = "killed after the first resume file".into(),
             Ending::Exited(0) => first.note = "had finished before it could be killed".into(),
@@ -188,7 +216,7 @@ impl Runner<'_> {
             let why = "no run was left to resume".to_string();
             all.stages.push(Stage {
                 outcome: if went_well { Outcome::Broken(why) } else { Outcome::NotReached },
-                ..not_reached(resumed)
+                ..resumed.not_reached()
             });
             return Ok(false);
         };
@@ -196,7 +224,7 @@ impl Runner<'_> {
         let _ = std::fs::remove_file(run.join(POSTERIOR));
         tracing::info!("{}: resume", self.options.name);
         let ended = child::run(self.train(&["--no-eval", "--resume"])?, &self.plan.folder.log(), None)?;
-        let mut second = stage(resumed, &ended);
+        let mut second = resumed.ended(&ended);
         if second.outcome == Outcome::Fine && ended.said("resuming after").is_none() {
             second.outcome = Outcome::Broken("it started anew instead of resuming from the resume file".into());
         }
@@ -218,8 +246,8 @@ impl Runner<'_> {
             return Ok(());
         }
         let results = self.plan.folder.uninterrupted();
-        let kind = (Kind::Uninterrupted, "uninterrupted".to_string());
-        if !self.stage(kind, self.train_into(&results, &["--no-eval"])?, &mut all.stages)? {
+        let title = Title::new(Kind::Uninterrupted, "uninterrupted");
+        if !self.stage(title, self.train_into(&results, &["--no-eval"])?, &mut all.stages)? {
             return Ok(());
         }
         let posterior = |results: &Path| run_below(results).and_then(|run| std::fs::read(run.join(POSTERIOR)).ok());
@@ -235,7 +263,7 @@ impl Runner<'_> {
 
     /// Evaluates the test sets of the finished run, using the same command that trained it.
     fn evaluate(&self, all: &mut Rehearsed) -> Result<bool> {
-        let fine = self.stage((Kind::Evaluate, "evaluate".into()), self.train(&[])?, &mut all.stages)?;
+        let fine = self.stage(Title::new(Kind::Evaluate, "evaluate"), self.train(&[])?, &mut all.stages)?;
         if let (true, Some(run), Some(trained)) = (fine, self.run_folder(), &mut all.training) {
             trained.prediction_bytes = folder_bytes(&run.join("predictions"));
         }
@@ -276,12 +304,6 @@ fn run_below(results: &Path) -> Option<PathBuf> {
 fn folder_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
-}
-
-fn stage((kind, name): (Kind, String), ended: &Ended) -> Stage {
-    let startup = ended.said("checkpoint: ").filter(|_| kind != Kind::Prepare);
-    let (seconds, peak_bytes) = (ended.seconds, ended.peak_bytes);
-    Stage { kind, name, outcome: outcome(ended), seconds, peak_bytes, startup, note: String::new() }
 }
 
 /// Returns the outcome of a process. A message that memory or disk is too small is a finding and not a fault.

@@ -95,7 +95,7 @@ impl Card<'_> {
         let metrics = metric_columns(table, |shown| shown.tables);
         let has_classes = self.experiment.task.has_classes();
         let legend = if has_classes { Average::legend() } else { String::new() };
-        format!("\n{}", chosen(table, ("Results", &legend), &metrics).to_markdown())
+        format!("\n{}", chosen(table, "Results", &legend, &metrics).to_markdown())
     }
 
     fn training(&self) -> String {
@@ -151,11 +151,11 @@ fn calibration(table: &Table) -> String {
     let caption = "Numbers as they are, and with what was fitted on held-out images: a temperature (`ts`) or another calibrator (`vs`, `ms`, `dir`, `iso`, `hist`).";
     let raw = Average::ALL.map(|average| format!("ece_{}", average.suffix()));
     let columns: Vec<String> = raw.into_iter().chain(scaled).collect();
-    format!("\n{}", chosen(&own, ("Calibration", caption), &columns).to_markdown())
+    format!("\n{}", chosen(&own, "Calibration", caption, &columns).to_markdown())
 }
 
 /// Returns the columns that name rows, and some more, as a table.
-fn chosen(table: &Table, (title, caption): (&str, &str), columns: &[String]) -> RenderedTable {
+fn chosen(table: &Table, title: &str, caption: &str, columns: &[String]) -> RenderedTable {
     let all: Vec<&str> = NAMES.into_iter().chain(columns.iter().map(String::as_str)).collect();
     let texts = texts(table, &all);
     RenderedTable {

@@ -75,9 +75,10 @@ impl Summary {
         let experiment = folder.path().parent().and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let (bytes, changed) = size(folder.path());
-        let settings = folder.settings().unwrap_or_default();
+        let config = folder.config_text().unwrap_or_default();
+        let settings = folder.settings_in(&config).unwrap_or_default();
         let state = state(&folder, &settings);
-        let accuracy = accuracy(&folder);
+        let accuracy = accuracy(&folder, &config);
         let (short, sweep) = (folder.id(), folder.trial());
         Summary { folder, short, experiment, sweep, state, settings, accuracy, bytes, changed }
     }
@@ -163,8 +164,10 @@ fn state(folder: &RunFolder, settings: &Settings) -> State {
     }
 }
 
-fn accuracy(folder: &RunFolder) -> Option<f64> {
-    let (rows, sets) = (rows(folder).ok()?, folder.data().ok()?.test_names());
+/// Returns the accuracy on the run's own clean test set, given the text of its config.
+fn accuracy(folder: &RunFolder, config: &str) -> Option<f64> {
+    let rows = rows(folder).ok().filter(|rows| !rows.is_empty())?;
+    let sets = folder.data_in(config).ok()?.test_names();
     let is_own = |row: &Row| sets.iter().any(|set| row.get("set") == Some(set));
     let clean = |row: &Row| row.get("condition") == Some("clean") && row.get("predictive") == Some("");
     rows.iter().find(|row| is_own(row) && clean(row))?.get("accuracy_lm")?.parse().ok()

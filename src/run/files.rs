@@ -11,10 +11,11 @@ use crate::base::files::{open_file, read_text};
 use crate::base::hash::check_toml;
 use crate::base::mapped::Mapped;
 use crate::base::tensor_file::{self, RUN};
-use crate::experiment::{DataSpec, Experiment, digest_in, digest_of, load_config};
+use crate::experiment::{DataSpec, Experiment, digest_in, digest_of};
 use crate::posterior::Stored;
 use crate::predictions::Predictions;
 use crate::predictions::answers::Answers;
+use crate::schema::Tree;
 use crate::tasks;
 use crate::tasks::Outcome;
 
@@ -123,7 +124,15 @@ impl RunFolder {
     /// # Errors
     /// Fails if the config cannot be read.
     pub fn data(&self) -> Result<DataSpec> {
-        Ok(DataSpec::alone(load_config(&[self.config()], &[])?)?)
+        self.data_in(&self.config_text()?)
+    }
+
+    /// Returns the data set of the text of the run's config.
+    ///
+    /// # Errors
+    /// Fails if the text is no config.
+    pub fn data_in(&self, config: &str) -> Result<DataSpec> {
+        Ok(DataSpec::alone(Tree::parse(&self.config().display().to_string(), config)?)?)
     }
 
     /// Reads the resolved config, as bella wrote it.
@@ -131,10 +140,22 @@ impl RunFolder {
     /// # Errors
     /// Fails if the file is missing, or has been changed.
     pub fn read_config(&self) -> Result<toml::Table> {
+        self.table_in(&self.config_text()?)
+    }
+
+    /// Reads the text of the resolved config, as bella wrote it.
+    ///
+    /// # Errors
+    /// Fails if the file is missing, or has been changed.
+    pub fn config_text(&self) -> Result<String> {
         let shown = self.config().display().to_string();
         let text = read_text(&self.config()).with_context(|| format!("{shown}: cannot read"))?;
-        check_toml(&text).with_context(|| shown.clone())?;
-        toml::from_str(&text).map_err(|error| anyhow!("{shown}: {}", error.message()))
+        check_toml(&text).with_context(|| shown)?;
+        Ok(text)
+    }
+
+    pub(super) fn table_in(&self, config: &str) -> Result<toml::Table> {
+        toml::from_str(config).map_err(|error| anyhow!("{}: {}", self.config().display(), error.message()))
     }
 }
 

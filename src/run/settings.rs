@@ -23,8 +23,16 @@ impl RunFolder {
     /// # Errors
     /// Fails if the config cannot be read.
     pub fn settings(&self) -> Result<Settings> {
+        self.settings_in(&self.config_text()?)
+    }
+
+    /// Reads the settings in the text of the resolved config.
+    ///
+    /// # Errors
+    /// Fails if the text is not TOML.
+    pub fn settings_in(&self, config: &str) -> Result<Settings> {
         let mut settings = BTreeMap::new();
-        flatten("", &self.read_config()?, &mut settings);
+        flatten("", &self.table_in(config)?, &mut settings);
         Ok(settings)
     }
 

@@ -33,6 +33,18 @@ pub use posterior::{Prepared, prepare};
 /// memory, because a resumed run must see the images in the same form.
 const MEMORY_BYTES: usize = 2 << 30;
 
+/// The places in which decoded images may be kept.
+struct Room<'a> {
+    memory_bytes: usize,
+    cache: Option<&'a Path>,
+}
+
+impl Room<'_> {
+    fn of(experiment: &Experiment) -> Room<'_> {
+        Room { memory_bytes: MEMORY_BYTES, cache: experiment.data.cache.as_deref() }
+    }
+}
+
 /// The settings of the computation, which come from the command line and not from a config.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -190,7 +202,7 @@ impl Session {
     /// Reads the test split of one of several test sets.
     pub fn load_test(&self, experiment: &Experiment, set: &dyn Dataset) -> Result<Split> {
         let load = |request: &Request| set.load(SplitName::Test, request);
-        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
+        self.read(experiment, Room::of(experiment), load)
     }
 
     /// Reads the published validation split, if the config asks for it.
@@ -238,32 +250,32 @@ impl Session {
     pub fn load_published(&self, experiment: &Experiment, name: SplitName) -> Result<Split> {
         // Random crops are cut out of the stored images, so these must not be reduced to their centre first.
         let crops = name == SplitName::Train && experiment.data.augment.is_some_and(|augment| augment.crops());
-        let (memory_bytes, cache) = if crops { (0, None) } else { (MEMORY_BYTES, experiment.data.cache.as_deref()) };
+        let room = if crops { Room { memory_bytes: 0, cache: None } } else { Room::of(experiment) };
         let load = |request: &Request| experiment.data.dataset.load(name, request);
-        self.read(experiment, (memory_bytes, cache), load)
+        self.read(experiment, room, load)
     }
 
     /// Reads one published corrupted version of the test split.
     pub fn load_version(&self, experiment: &Experiment, version: &Version) -> Result<Split> {
         let load = |request: &Request| experiment.data.dataset.load_version(version, request);
-        self.read(experiment, (MEMORY_BYTES, experiment.data.cache.as_deref()), load)
+        self.read(experiment, Room::of(experiment), load)
     }
 
     /// Reads the questions about images of the lines of files, which need no answers.
     pub fn asked(&self, experiment: &Experiment, lines: &[Line]) -> Result<SampleSet> {
         let load = |request: &Request| experiment.data.dataset.asked(lines, request);
-        SampleSet::new(self.read(experiment, (MEMORY_BYTES, None), load)?, self.device, self.settings.workers)
+        SampleSet::new(
+            self.read(experiment, Room { memory_bytes: MEMORY_BYTES, cache: None }, load)?,
+            self.device,
+            self.settings.workers,
+        )
     }
 
     /// Reads a split with `load`, giving it a memory limit and a cache folder.
-    fn read(
-        &self,
-        experiment: &Experiment,
-        (memory_bytes, cache): (usize, Option<&Path>),
-        load: impl Fn(&Request) -> Result<Split>,
-    ) -> Result<Split> {
+    fn read(&self, experiment: &Experiment, room: Room, load: impl Fn(&Request) -> Result<Split>) -> Result<Split> {
         let bar = crate::base::logging::doing("decoding");
         let progress = |done, total| crate::base::logging::advance(&bar, done, total);
+        let Room { memory_bytes, cache } = room;
         let split = load(&Request {
             image_size: self.model.image_side() as usize,
             interpolation: experiment.checkpoint.interpolation,

@@ -97,7 +97,7 @@ impl Search {
         }
         let mut alive: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.halving.rungs {
-            if let Ended::Stopped = self.climb(rung, &alive, (share, &claims), stop)? {
+            if let Ended::Stopped = self.climb(rung, &alive, share, &claims, stop)? {
                 self.ledger.write(&self.request.axes, &self.trials, &self.standings)?;
                 return Ok(Outcome::Stopped);
             }
@@ -126,7 +126,8 @@ impl Search {
         &mut self,
         rung: usize,
         alive: &[usize],
-        (share, claims): (&Share, &Claims),
+        share: &Share,
+        claims: &Claims,
         stop: &AtomicBool,
     ) -> Result<Ended> {
         let Search { request, trials, standings, halving, ledger } = self;

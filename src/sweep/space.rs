@@ -68,7 +68,9 @@ impl FromStr for Values {
         if listed.iter().any(String::is_empty) {
             return Err("has an empty value; give values with commas between them".to_string());
         }
-        let distinct: BTreeSet<&String> = listed.iter().collect();
+        // 1e-3 and 0.001 are one value.
+        let value = |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), |number| number.to_string());
+        let distinct: BTreeSet<String> = listed.iter().map(value).collect();
         if distinct.len() < listed.len() {
             return Err("has a value twice; leave one out".to_string());
         }
@@ -244,7 +246,9 @@ mod tests {
         assert!(refused("gamma").starts_with("must be KEY=VALUE"));
         assert!(refused("=1").contains("no key"));
         assert!(refused("a=1,,2").contains("empty value") && refused("a=").contains("empty value"));
-        assert!(refused("a=1,1").contains("twice"));
+        for twice in ["a=1,1", "a=1e-3,0.001", "a=b,c,b"] {
+            assert!(refused(twice).contains("twice"), "{twice}");
+        }
         assert!(refused("a=0..1").contains("write uniform:0..1") && refused("a=2..1").contains("from a lower"));
         assert!(points(&axes(&["a=1..2"]), None, 0).unwrap_err().to_string().contains("--over a: numbers are drawn"));
         assert!(points(&axes(&["a=1..2"]), Some(5), 0).unwrap_err().to_string().contains("only about 2"));

@@ -5,10 +5,10 @@ use tch::Tensor;
 
 use super::{About, Batched, Loss, Outcome, Task, Validated};
 use crate::base::logging;
-use crate::data::batches::SampleSet;
+use crate::data::batches::{SampleSet, Samples};
 use crate::metrics::Metric;
 use crate::model::head::{Head, tokens_of_answers};
-use crate::model::network::Weights;
+use crate::model::network::{Prompted, Weights};
 use crate::model::{Input, Wording};
 use crate::predict::Predictor;
 use crate::predict::generate::{Stop, Written};
@@ -55,12 +55,12 @@ impl Task for Answers {
         let Batched { group, set, indices, batch_size } = *tests;
         let stop = Stop { tokens: self.tokens, end: words.end() };
         let bar = logging::bar(indices.len() as u64, "answering");
-        let texts = predictor.shared_texts(group, (set, indices), (batch_size, stop), &bar)?;
+        let texts = predictor.shared_texts(group, Samples { set, indices }, batch_size, stop, &bar)?;
         bar.finish_and_clear();
         let one = |(index, written): (&u32, Vec<Written>)| {
             let label = set.split.labels[*index as usize] as usize;
             let kind = about.classes.get(label).cloned().unwrap_or_default();
-            reply(set, (*index as usize, kind), &written, words)
+            reply(set, *index as usize, kind, &written, words)
         };
         let replies = indices.iter().zip(texts).map(one).collect::<Result<_>>()?;
         Ok(Box::new(Saved { members: predictor.members(), metadata: about.metadata, replies }))
@@ -73,7 +73,7 @@ impl Task for Answers {
         let prompts = model.prepared(input)?;
         let one = |member: usize| {
             let weights = predictor.weights(member..member + 1)?;
-            let (features, _) = writer.read(&weights, &prompts, 0);
+            let Prompted { features, .. } = writer.read(&weights, &prompts, 0);
             Ok(writer.token_logits(&weights, &features))
         };
         let all = (0..predictor.members()).map(one).collect::<Result<Vec<_>>>()?;
@@ -102,7 +102,7 @@ impl Task for Answers {
 }
 
 /// Returns what was written after a question, whose answer is of the type `kind`.
-fn reply(set: &SampleSet, (index, kind): (usize, String), written: &[Written], words: &dyn Wording) -> Result<Reply> {
+fn reply(set: &SampleSet, index: usize, kind: String, written: &[Written], words: &dyn Wording) -> Result<Reply> {
     let answers = &set.split.answers[index];
     let ids: Vec<u32> = written.iter().map(|one| one.id).collect();
     let token = |one: &Written| -> Result<Token> {

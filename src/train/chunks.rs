@@ -12,7 +12,7 @@ use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
 use crate::machine::Chunk;
-use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task};
+use crate::machine::memory::{ChunkSize, Chunker, MemoryEstimate, Task, Within};
 use crate::methods::{HeadNumbers, MethodSpec};
 use crate::model::Model;
 use crate::model::network::Graph;
@@ -75,9 +75,7 @@ fn head_numbers(spec: &dyn MethodSpec, layout: &Layout, images: usize) -> HeadNu
 /// # Errors
 /// Fails if one particle and one image do not fit in memory.
 pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Chunker>> {
-    let holdout = &context.material.holdout;
-    let images = (holdout.train.len(), holdout.validation.len());
-    let step = Step::of(context.training, context.model(), context.subspace.layout(), images);
+    let step = Step::of(context.training, context.model(), context.subspace.layout(), Images::of(context.material));
     Step { own, ..step }.plan()
 }
 
@@ -87,9 +85,7 @@ pub(super) fn plan(context: &Context, own: usize) -> Result<Rc<Chunker>> {
 /// Fails if one particle and one image do not fit in memory.
 pub(super) fn plan_packed(contexts: &[Context]) -> Result<Rc<Chunker>> {
     let (first, trainings) = (&contexts[0], contexts.len());
-    let holdout = &first.material.holdout;
-    let images = (holdout.train.len(), holdout.validation.len());
-    let step = Step::of(first.training, first.model(), first.subspace.layout(), images);
+    let step = Step::of(first.training, first.model(), first.subspace.layout(), Images::of(first.material));
     Step { trainings, own: step.particles * trainings, coming: coming(contexts), ..step }.plan()
 }
 
@@ -110,14 +106,23 @@ pub fn plan_alone(experiment: &Experiment, session: &Session, material: &Materia
     Ok(plan(&context, context.particles() as usize)?.cut())
 }
 
+/// The numbers of images of a training.
+#[derive(Clone, Copy)]
+pub struct Images {
+    pub train: usize,
+    pub validation: usize,
+}
+
+impl Images {
+    fn of(material: &Material) -> Images {
+        Images { train: material.holdout.train.len(), validation: material.holdout.validation.len() }
+    }
+}
+
 impl<'a> Step<'a> {
-    /// Returns the step of a training on `train` images, beside `validation` held-out ones, in one process.
-    pub fn of(
-        training: &'a Training,
-        model: &'a Model,
-        layout: &'a Layout,
-        (train, validation): (usize, usize),
-    ) -> Step<'a> {
+    /// Returns the step of a training on these images in one process.
+    pub fn of(training: &'a Training, model: &'a Model, layout: &'a Layout, images: Images) -> Step<'a> {
+        let Images { train, validation } = images;
         let particles = training.method.spec.particles() as usize;
         Step {
             spec: &training.train,
@@ -188,9 +193,9 @@ impl<'a> Step<'a> {
         Task { at_most, ..task }.plan().map(Rc::new)
     }
 
-    /// Returns how an undivided step would be split where `free` bytes are free besides the frozen weights, and the bytes that it would
-    /// take with theta and the state of method and optimizer.
-    pub fn within(&self, free: u64) -> (ChunkSize, u64) {
+    /// Returns how an undivided step would be split where `free` bytes are free besides the frozen weights. Its bytes are those with theta
+    /// and the state of method and optimizer.
+    pub fn within(&self, free: u64) -> Within {
         self.task().within(free)
     }
 

@@ -137,10 +137,23 @@ fn every_method_is_a_config_without_doubts() {
 #[test]
 fn a_text_tower_gives_the_head() {
     let checkpoint = Checkpoint::look(&fixture("openai_clip_words.pt"), None).unwrap();
-    assert!(checkpoint.has_text && checkpoint.normalize == Some(("\"clip\"", "as all models of CLIP")));
+    let normalize = checkpoint.normalize.as_ref().expect("a suggestion");
+    assert!(checkpoint.has_text && normalize.value == "\"clip\"" && normalize.why == "as all models of CLIP");
     let images = Images::look("digits", 1, &[]).unwrap();
     let text = write(&checkpoint, &images, &METHODS[0], ("mine", "mine.toml")).unwrap();
     assert_has(&text, &["[head.zero-shot] # from the text tower", "normalize = \"clip\""]);
+}
+
+/// Each of these folders lacks the file that says how images are prepared; facebook/dinov2-base and openai/clip-vit-base-patch32 have it.
+#[test]
+fn the_model_type_tells_the_usual_normalisation() {
+    for (folder, value) in
+        [("hf-dinov2", "\"imagenet\""), ("hf-clip", "\"clip\""), ("hf-beit", "{ mean = [0.5, 0.5, 0.5]")]
+    {
+        let found = Checkpoint::look(&fixture(&format!("folders/{folder}")), None).unwrap();
+        let normalize = found.normalize.expect("a suggestion");
+        assert!(normalize.value.starts_with(value) && normalize.why.contains("model_type"), "{folder}: {normalize:?}");
+    }
 }
 
 #[test]

@@ -66,10 +66,13 @@ fn dropout_predicts_with_masks_that_are_made_again() {
     assert!(logits() == before, "other masks");
     done(crate::common::with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.01"]));
     done(place.command("soup", &[]));
-    let line = error_line(
-        crate::common::with(place.command("merge", &[]), &[&run_id(&place), &run_id(&place), "--by", "posterior"]),
-        1,
-    );
+    let own = run_id(&place);
+    let twice = crate::common::with(place.command("merge", &[]), &[&own, "latest", "--by", "posterior"]);
+    assert_has(&error_line(twice, 2), &[&format!("the run {own}: comes twice; leave one out")]);
+    done(place.train(&["train.accumulate=2", "seed=4"]));
+    let ids: Vec<String> = place.runs().iter().map(|run| run.file_name().unwrap().to_string_lossy().into()).collect();
+    let line =
+        error_line(crate::common::with(place.command("merge", &[]), &[&ids[0], &ids[1], "--by", "posterior"]), 1);
     assert_has(&line, &["without variances of single parameters"]);
 }
 

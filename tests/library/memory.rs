@@ -74,7 +74,7 @@ fn predictions_and_gradients_do_not_depend_on_the_cut() {
         let pixels = pixels(model.images().unwrap().size());
         let labels = Tensor::from_slice(&[0i64, 1, 2, 3, 4]);
         let work = Work { budgets: 1, images: 5, samples: 5, kept: 0 };
-        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+        let victim = Victim::new(&predictor, Target::MeanProbability, Resolution::Model, work).unwrap();
         let whole = predictor
             .logits(&Chunker::fixed(ChunkSize { members: 3, images: 5 }, "test", ""), &all_see(&pixels))
             .unwrap();

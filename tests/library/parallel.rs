@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use crate::common::{Place, assert_has, error_line, model, questions, tiny};
 use bella::base::random::{Purpose, stream};
 use bella::data::SplitName;
-use bella::data::batches::Batch;
+use bella::data::batches::{Batch, Samples};
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
@@ -347,7 +347,8 @@ fn answers(config: &str, group: &ProcessGroup) -> (Vec<Vec<Written>>, f64) {
     let predictor = Predictor::new(&session.model, members, Chunk::Auto);
     let all: Vec<u32> = (0..set.samples() as u32).collect();
     let stop = Stop { tokens: 4, end: None };
-    let texts = predictor.shared_texts(group, (&set, &all), (2, stop), &ProgressBar::hidden()).unwrap();
+    let texts =
+        predictor.shared_texts(group, Samples { set: &set, indices: &all }, 2, stop, &ProgressBar::hidden()).unwrap();
     (texts, predictor.answer_loss(group, &set, &all, 2).unwrap())
 }
 

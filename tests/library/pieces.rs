@@ -234,7 +234,7 @@ fn predictions_and_attacks_do_not_depend_on_threads() {
         alike_within(&logits[0], &predicted(1, 5), 1e-4, targets);
         same_bits(&logits, targets);
         let work = Work { budgets: 1, images: 100, samples: 100, kept: 0 };
-        let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+        let victim = Victim::new(&predictor, Target::MeanProbability, Resolution::Model, work).unwrap();
         let pixels = victim.pixels(&batch.samples).unwrap();
         let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
         let gradients = with_threads(THREADS, attacked);

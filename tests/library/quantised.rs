@@ -40,7 +40,7 @@ fn everything_is_that_of_the_numbers_that_the_codes_mean() {
                     let cut = Chunker::fixed(ChunkSize { members: 3, images: 40 }, "test", "");
                     let logits = predictor.logits(&cut, &Input::Stored(batch.samples.for_all())).unwrap();
                     let work = Work { budgets: 1, images: 40, samples: 40, kept: 0 };
-                    let victim = Victim::new(&predictor, (Target::MeanProbability, Resolution::Model), work).unwrap();
+                    let victim = Victim::new(&predictor, Target::MeanProbability, Resolution::Model, work).unwrap();
                     let pixels = victim.pixels(&batch.samples).unwrap();
                     [step.losses, step.gradients, logits, victim.loss(&pixels, &batch.labels).unwrap().gradient]
                 })

@@ -8,13 +8,13 @@ use crate::bench::estimate::network::Sized;
 use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
-use crate::machine::memory::{ChunkSize, free_bytes};
+use crate::machine::memory::{Within, free_bytes};
 use crate::model::Model;
 use crate::posterior::Predictive;
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
 use crate::rehearse::sizes::Real;
 use crate::subspace::Subspace;
-use crate::train::chunks::{Step, posterior_bytes, state_bytes};
+use crate::train::chunks::{Images, Step, posterior_bytes, state_bytes};
 
 /// An experiment with its network laid out.
 pub struct Case<'a> {
@@ -76,7 +76,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the operations of a pass over samples, forward and for gradients.
-    fn work(&self, particles: i64, samples: &Samples, (from_stage, reads): (Option<usize>, Reads)) -> Work {
+    fn work(&self, particles: i64, samples: &Samples, from_stage: Option<usize>, reads: Reads) -> Work {
         let (layout, classes) = (self.subspace.layout(), self.model.head.classes());
         let known = self.lengths.as_ref().filter(|_| !samples.kept);
         let own = |most| known.map_or(most, |known| known.tokens(samples.split, reads, samples.batch));
@@ -121,7 +121,7 @@ impl<'a> Case<'a> {
         let (batch, split) = (train.batch_size, SplitName::Train);
         let (from, own) = (self.kept_from(), train.batches == Batches::Independent);
         let samples = Samples { count: batch as i64, split, batch, own, kept: from.is_some() };
-        let work = self.work(self.particles(), &samples, (from, self.learnt(split, batch)));
+        let work = self.work(self.particles(), &samples, from, self.learnt(split, batch));
         let again = if train.recompute { self.again(&samples) } else { 0.0 };
         (work.total() + again) * (method.spec.gradients_of_a_step() + optimizer.spec.gradients_of_a_step()) as f64
     }
@@ -130,7 +130,7 @@ impl<'a> Case<'a> {
     fn again(&self, samples: &Samples) -> f64 {
         let first = self.model.network.first_stage(self.subspace.layout());
         let reads = self.learnt(samples.split, samples.batch);
-        self.work(self.particles(), samples, ((first > 0).then_some(first), reads)).forward
+        self.work(self.particles(), samples, (first > 0).then_some(first), reads).forward
     }
 
     pub fn training(&self) -> Part {
@@ -141,7 +141,7 @@ impl<'a> Case<'a> {
         let samples =
             Samples { count, split: SplitName::Train, batch: train.batch_size, own: false, kept: from.is_some() };
         let filling = from.map_or(0.0, |from| {
-            let of = |from| self.work(1, &samples, (from, reads)).forward;
+            let of = |from| self.work(1, &samples, from, reads).forward;
             of(None) - of(Some(from))
         });
         let passes = if from.is_some() { 1 } else { self.real.epochs };
@@ -154,7 +154,7 @@ impl<'a> Case<'a> {
     /// Returns a prediction of the likelihood of held-out samples.
     pub fn prediction(&self, images: usize, members: i64) -> Part {
         let batch = self.training.train.eval_batch_size;
-        self.forward((images, SplitName::Train), members, self.learnt(SplitName::Train, batch))
+        self.forward(images, SplitName::Train, members, self.learnt(SplitName::Train, batch))
     }
 
     /// Returns the evaluation of test samples, whose answers are written if they are free.
@@ -163,13 +163,13 @@ impl<'a> Case<'a> {
             Some(most) => Reads::Writes(self.lengths.as_ref().map_or(most as i64, |lengths| lengths.written(most))),
             None => Reads::Classes,
         };
-        self.forward((images, SplitName::Test), members, reads)
+        self.forward(images, SplitName::Test, members, reads)
     }
 
-    fn forward(&self, (images, split): (usize, SplitName), members: i64, reads: Reads) -> Part {
+    fn forward(&self, images: usize, split: SplitName, members: i64, reads: Reads) -> Part {
         let batch = self.training.train.eval_batch_size;
         let samples = Samples { count: images as i64, split, batch, own: false, kept: false };
-        Part { flop: self.work(members, &samples, (None, reads)).forward, decoded: self.decoded(images, 1.0) }
+        Part { flop: self.work(members, &samples, None, reads).forward, decoded: self.decoded(images, 1.0) }
     }
 
     /// Returns the bytes of the frozen weights.
@@ -178,12 +178,12 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the split of a step, and its bytes with the weights.
-    pub fn memory(&self, machine: &Machine) -> (ChunkSize, u64) {
+    pub fn memory(&self, machine: &Machine) -> Within {
         let weights = self.weights_bytes();
         let Real { train, validation, .. } = self.real;
-        let step = Step::of(self.training, &self.model, self.subspace.layout(), (train, validation));
-        let (cut, bytes) = step.within(machine.memory.saturating_sub(weights));
-        (cut, bytes + weights)
+        let step = Step::of(self.training, &self.model, self.subspace.layout(), Images { train, validation });
+        let Within { cut, bytes } = step.within(machine.memory.saturating_sub(weights));
+        Within { cut, bytes: bytes + weights }
     }
 
     /// Returns the bytes of the checkpoint, the posterior and the resume file.

@@ -14,7 +14,7 @@ use tch::Kind;
 use crate::bench::case::{Choices, Source};
 use crate::data::{Medium, SplitName};
 use crate::experiment::Experiment;
-use crate::machine::memory::ChunkSize;
+use crate::machine::memory::{ChunkSize, Within};
 use crate::methods::Origin;
 use crate::rehearse::sizes::{Real, is_there, official};
 use case::Case;
@@ -79,7 +79,7 @@ impl Expected {
     }
 
     fn of(case: &Case, test: Option<usize>, machine: &Machine) -> Expected {
-        let (cut, memory_bytes) = case.memory(machine);
+        let Within { cut, bytes: memory_bytes } = case.memory(machine);
         let (members, real) = (case.members(), case.real);
         let medium = case.experiment.data.dataset.medium();
         let evaluation = test.map(|images| case.evaluation(images, members));
@@ -145,7 +145,7 @@ impl Single {
         let images = choices.batch_size as usize;
         let real = Real { train: images, validation: 0, steps: 1, epochs: 1 };
         let case = Case::new(&experiment, network, real, lengths)?;
-        let (cut, memory_bytes) = case.memory(machine);
+        let Within { cut, bytes: memory_bytes } = case.memory(machine);
         Ok(Single {
             kind: case.model.kind,
             lengths: case.lengths.as_ref().map(|lengths| lengths.told().to_string()),

@@ -6,7 +6,7 @@ use tch::{Device, Kind};
 use crate::bench::case::Source;
 use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
-use crate::model::described::{Described, laid_out};
+use crate::model::described::{Described, HeadOutline, laid_out};
 use crate::model::folder::home;
 use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::vit::architecture::{Shape, sizes};
@@ -32,6 +32,13 @@ pub struct Sized {
     pub checkpoint_bytes: u64,
 }
 
+/// The type in which weights are computed with, and the bytes of their file; 0 where there is none.
+#[derive(Clone, Copy)]
+struct Stored {
+    kind: Kind,
+    bytes: u64,
+}
+
 impl Sized {
     /// Returns the network of the checkpoint's file where it is there, else a published shape of its name, in a type.
     ///
@@ -45,7 +52,7 @@ impl Sized {
         let normalize = spec.normalize.unwrap_or(Normalize::CLIP);
         let found = Described::of(&spec.path, spec.kind, spec.max_tokens, normalize)?;
         let there = checkpoint_bytes(&spec.path);
-        Ok(Sized::described(experiment, found, (kind, there)))
+        Ok(Sized::described(experiment, found, Stored { kind, bytes: there }))
     }
 
     /// Returns the network of a case of `bella bench`, in a type.
@@ -58,17 +65,18 @@ impl Sized {
                 let base = Parameters::without_memory(sizes(geometry), kind);
                 let bytes = base.count() as u64 * Kind::Float.elt_size_in_bytes() as u64;
                 let vit = Vit::new(geometry.clone(), *traits, Parts::PLAIN);
-                Ok(Sized::of_vit((about.to_string(), vit), base, (kind, bytes)))
+                Ok(Sized::of_vit(about.to_string(), vit, base, Stored { kind, bytes }))
             }
             Source::Published(published) => {
                 let found = published.described(experiment.checkpoint.max_tokens, Normalize::CLIP)?;
-                Ok(Sized::described(experiment, found, (kind, 0)))
+                Ok(Sized::described(experiment, found, Stored { kind, bytes: 0 }))
             }
             Source::Checkpoint(_) => Sized::of(experiment, kind),
         }
     }
 
-    fn described(experiment: &Experiment, found: Described, (kind, there): (Kind, u64)) -> Sized {
+    fn described(experiment: &Experiment, found: Described, stored: Stored) -> Sized {
+        let Stored { kind, bytes: there } = stored;
         let base = found.base(kind);
         let Described { name, network, stored } = found;
         let longest = Sample { tokens: Some(network.most_tokens()), side: network.image_side() };
@@ -79,7 +87,8 @@ impl Sized {
         Sized { name, network, longest, patches, tokenizer, base, kind, checkpoint_bytes }
     }
 
-    fn of_vit((name, vit): (String, Vit), base: Parameters, (kind, checkpoint_bytes): (Kind, u64)) -> Sized {
+    fn of_vit(name: String, vit: Vit, base: Parameters, stored: Stored) -> Sized {
+        let Stored { kind, bytes: checkpoint_bytes } = stored;
         let longest = Sample::of_image(vit.geometry.image_size());
         // The weights are needed no more, and the device of the estimate may be another one than theirs.
         let sizes = base.all().iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
@@ -111,7 +120,7 @@ impl Sized {
         if let Some(size) = spec.image_size {
             vit.resize(&mut base, size)?;
         }
-        Ok(Sized::of_vit((name, vit), base.into_kind(Device::Cpu, kind), (kind, bytes)))
+        Ok(Sized::of_vit(name, vit, base.into_kind(Device::Cpu, kind), Stored { kind, bytes }))
     }
 
     /// Returns a model of this network, with a head of zeros. Its weights are stored as the experiment says.
@@ -122,8 +131,8 @@ impl Sized {
         if let Some(scheme) = experiment.checkpoint.quantize {
             self.base.lay_out_quantised(&quantisable(&*self.network), scheme)?;
         }
-        let classes = classes_of(&*experiment.data.dataset) as i64;
-        let head = (experiment.head.spec.training(), experiment.head.key == "zero-shot");
-        Ok(laid_out(self.network, self.base, head, classes, (Device::Cpu, self.kind)))
+        let classes = classes_of(&*experiment.data.dataset);
+        let head = HeadOutline::of(&experiment.head.key, &*experiment.head.spec, classes);
+        Ok(laid_out(self.network, self.base, head, Device::Cpu, self.kind))
     }
 }

@@ -10,7 +10,7 @@ use tch::Kind;
 use crate::data::fields::{Fields, IDS, KINDS, MASK, PIXELS};
 use crate::model::language::{EMBEDDING, OUTPUT};
 use crate::model::network::low_rank::SCALES;
-use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Ops};
+use crate::model::network::ops::{self, Adaptation, Count, Counted, Counter, Flags, Ops};
 use crate::model::network::{Network, Parameters, Trained};
 use crate::subspace::{Layout, Shape};
 
@@ -95,7 +95,7 @@ impl Counting<'_> {
             Counted { base, adapted: &adapted, kind: Kind::Float, particles, samples, graph: false, fuses: true };
         let counter = Counter::new(counted);
         let shapes = from_stage.map_or_else(|| sample.shape(), |stage| sample.entering(network, stage));
-        let entering = shapes.map(|shape| Count::new(shape, own_images, false));
+        let entering = shapes.map(|shape| Count::new(shape, Flags { apart: own_images, live: false }));
         let ends = if matches!(self.reads, Reads::Answer(_)) { ops::Reads::Tokens } else { ops::Reads::Samples };
         let written = network.written().expect("operations are counted of networks that are written over them");
         let features = written.count(&counter, from_stage, entering, ends);

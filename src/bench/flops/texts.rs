@@ -115,8 +115,8 @@ fn a_text_encoder_reads_its_first_token() {
     let config = serde_json::json!({ "model_type": "bert", "vocab_size": 50, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 12 });
     let values = Values::new(std::path::Path::new("config.json"), config);
-    let asked = (CheckpointKind::Encoder, Some(10), Normalize::CLIP);
-    let found = Described::new("a small BERT".into(), &values, asked).unwrap();
+    let kind = CheckpointKind::Encoder;
+    let found = Described::new("a small BERT".into(), &values, kind, Some(10), Normalize::CLIP).unwrap();
     let (base, nothing) = (found.base(Kind::Float), Layout::default());
     let pass = Pass { layout: &nothing, classes: 3, particles: 1, images: 1, own_images: false, from_stage: None };
     let sample = Sample { tokens: found.network.most_tokens().into(), side: None };

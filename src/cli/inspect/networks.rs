@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::base::small::Usage;
+use crate::hub::TOKENIZER;
 use crate::machine::device::precision_name;
 use crate::model::archive::Archive;
 use crate::model::families::decoders::{Decoder, Mlp, NormKind};
 use crate::model::folder::texts::class_names;
-use crate::model::folder::{Preprocessing, TOKENIZER, has_weights, home};
+use crate::model::folder::{Preprocessing, has_weights, home};
 use crate::model::language::Geometry;
 use crate::model::language::rope::{Rope, Scaling, Yarn};
 use crate::model::module::{Limit, Opened, Wanted, open};

@@ -72,7 +72,8 @@ impl ClassFolders {
         folder: &Path,
         classes: &[String],
         by: Draw,
-        (split, request): (SplitName, &Request),
+        split: SplitName,
+        request: &Request,
     ) -> Result<Split> {
         let mut listing = scan(folder, classes, &self.others())?;
         listing.select(&draw(&listing, folder, by).of(split));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use csv::StringRecord;
 
 use crate::base::files::open_file;
@@ -55,6 +55,19 @@ impl Columns {
             let known = self.header.iter().collect::<Vec<_>>().join(", ");
             format!("{}: no column `{name}`; its columns: {known}", self.path.display())
         })
+    }
+
+    /// Returns the index of a column that need not be there, beside the columns `others` that are read.
+    ///
+    /// # Errors
+    /// Fails if there are two, or if there is another one whose name differs in capitals alone, which would be missed.
+    pub fn find_usual(&self, name: &str, others: &[&str]) -> Result<Option<usize>> {
+        let found = self.find(name)?;
+        let is_missed = |column: &&str| column.eq_ignore_ascii_case(name) && !others.contains(column);
+        match self.header.iter().find(|column| found.is_none() && is_missed(column)) {
+            Some(other) => bail!("{}: its column `{other}` would not be read: name it `{name}`", self.path.display()),
+            None => Ok(found),
+        }
     }
 
     /// Returns every row with its place in the file, such as `metadata.csv:12`, for messages.

@@ -17,18 +17,22 @@ pub struct Sample {
     pub label: u32,
 }
 
-/// Returns the split of samples, reduced to `subset`. With `ended`, the end-of-text token follows each text.
+/// A split of a set that is read, and the part of it that is asked for.
+#[derive(Clone, Copy)]
+pub struct Portion<'a> {
+    /// The name of the set.
+    pub set: &'a str,
+    pub split: SplitName,
+    pub subset: Option<Subset>,
+}
+
+/// Returns the part of a split whose samples these are. With `ended`, the end-of-text token follows each text.
 ///
 /// # Errors
 /// Fails if the subset asks for more samples than there are.
-pub fn split(
-    (key, name): (&str, SplitName),
-    samples: Vec<Sample>,
-    ended: bool,
-    subset: Option<Subset>,
-) -> Result<Split> {
+pub fn split(portion: Portion, samples: Vec<Sample>, ended: bool) -> Result<Split> {
     let (texts, labels): (Vec<String>, Vec<u32>) = samples.into_iter().map(|one| (one.text, one.label)).unzip();
-    of_texts((key, name), (Texts::new(texts, ended), labels, None), subset)
+    of_texts(portion, Texts::new(texts, ended), labels, None)
 }
 
 /// A set of labelled texts in lines of JSON or in the Hub's tables, which is tested on its published validation set, since its test set
@@ -51,14 +55,14 @@ impl TestedOnValidation<'_> {
     /// Fails if there is no such split, if the files or a sample are malformed, or if the subset asks for more samples than there are.
     pub fn load(&self, name: SplitName, file: &Path, sample: impl Fn(&Line) -> Result<Sample>) -> Result<Split> {
         let TestedOnValidation { key, root, config, columns, ended, subset } = *self;
-        let part = match name {
+        let published = match name {
             SplitName::Train => "train",
             SplitName::Test => "validation",
             SplitName::Val => bail!("{key} has no split `val`; set data.{key}.validation, say to 0.1"),
         };
-        let lines = tables::lines(root, tables::Columns { config, split: part, names: columns }, file)?;
+        let lines = tables::lines(root, tables::Columns { config, split: published, names: columns }, file)?;
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-        split((key, name), samples, ended, subset)
+        split(Portion { set: key, split: name, subset }, samples, ended)
     }
 }
 
@@ -102,14 +106,14 @@ impl Pairs {
         }
     }
 
-    /// Returns the split of these texts, reduced to `subset`.
+    /// Returns the part of a split whose texts these are.
     ///
     /// # Errors
     /// Fails if the subset asks for more samples than there are.
-    pub fn split(self, name: (&str, SplitName), subset: Option<Subset>) -> Result<Split> {
+    pub fn split(self, portion: Portion) -> Result<Split> {
         let Pairs { texts, seconds, labels, numbers } = self;
         let texts = if seconds.is_empty() { Texts::new(texts, false) } else { Texts::pairs(texts, seconds) };
-        of_texts(name, (texts, labels, (!numbers.is_empty()).then_some(numbers)), subset)
+        of_texts(portion, texts, labels, (!numbers.is_empty()).then_some(numbers))
     }
 
     /// Returns the numbers of these texts, reduced to `subset` for the split `name`.
@@ -124,11 +128,8 @@ impl Pairs {
     }
 }
 
-fn of_texts(
-    (key, name): (&str, SplitName),
-    (texts, labels, numbers): (Texts, Vec<u32>, Option<Vec<f32>>),
-    subset: Option<Subset>,
-) -> Result<Split> {
-    let all = Split { numbers, ..Split::new(format!("{key}/{name}"), Inputs::Texts(texts), labels) };
-    kept(all, subset, name)
+fn of_texts(portion: Portion, texts: Texts, labels: Vec<u32>, numbers: Option<Vec<f32>>) -> Result<Split> {
+    let Portion { set, split, subset } = portion;
+    let all = Split { numbers, ..Split::new(format!("{set}/{split}"), Inputs::Texts(texts), labels) };
+    kept(all, subset, split)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::json_lines::{self, Sample};
+use super::json_lines::{self, Portion, Sample};
 use super::splits::Wanted;
 use super::tables::Tables;
 use crate::data::lines::{Line, read_lines, write_lines};
@@ -38,6 +38,11 @@ impl Wording {
                  to be put into a chat (`checkpoint.chat`), or with `Answer:` behind it.",
             )
             .or(Wording::Published)
+    }
+
+    /// Returns whether the end-of-text token follows the prompts of sets without letters, as their tokenizer has it in the published program.
+    pub fn ends_prompts(self) -> bool {
+        self == Wording::Published
     }
 
     /// Returns what ends a prompt of BayesAdapt; `None` for another wording.
@@ -158,7 +163,8 @@ impl Part<'_> {
         };
         let sample = |line| Question::read(line)?.sample(self.wording, self.heading, line);
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;
-        json_lines::split((self.key, self.split), samples, false, self.subset)
+        let portion = Portion { set: self.key, split: self.split, subset: self.subset };
+        json_lines::split(portion, samples, false)
     }
 }
 

@@ -181,7 +181,7 @@ impl Vqa {
             labels: all.labels,
             learnt: if self.labels.is_none() { Learnt::Answer } else { Learnt::Class },
         };
-        self.with_images(asking, ImageFiles::whole(self.of.key, self.resize), (split, name), request)
+        self.with_images(asking, ImageFiles::whole(self.of.key, self.resize), split, name, request)
     }
 
     /// Returns the prompt of a question.
@@ -194,7 +194,8 @@ impl Vqa {
         &self,
         asking: Asking,
         files_as: ImageFiles,
-        (split, name): (SplitName, String),
+        split: SplitName,
+        name: String,
         request: &Request,
     ) -> Result<Split> {
         let Asking { prompts, images, image_of, answers, labels, learnt } = asking;

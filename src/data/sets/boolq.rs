@@ -104,9 +104,8 @@ impl Dataset for BoolQ {
         Ok(format!("{asked}\n\nPassage: {passage}\nQuestion: {question}\nAnswer (true or false):"))
     }
 
-    /// In the published program the tokenizer ends these prompts.
     fn ends_prompts(&self) -> bool {
-        self.prompts == Wording::Published
+        self.prompts.ends_prompts()
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {

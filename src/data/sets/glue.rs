@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
 use crate::data::numbers::number;
-use crate::data::read::json_lines::{Label, Pairs};
+use crate::data::read::json_lines::{Label, Pairs, Portion};
 use crate::data::read::splits::Wanted;
 use crate::data::read::tables::{Numbers, Tables};
 use crate::data::read::tsv::{self, Tsv};
@@ -282,7 +282,7 @@ impl Dataset for Glue {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        self.pairs(split)?.split((&self.label(), split), self.subset)
+        self.pairs(split)?.split(Portion { set: &self.label(), split, subset: self.subset })
     }
 
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {

@@ -90,7 +90,7 @@ impl Dataset for ImageFolder {
         let folders = self.folders.turned(self.exif_orientation);
         if let Some((folder, share)) = self.drawn()?.filter(|_| split != SplitName::Val) {
             let (classes, drawn) = (self.classes()?, Draw { share, seed: self.split_seed as u64 });
-            return folders.load_drawn(&folder, &classes, drawn, (split, request));
+            return folders.load_drawn(&folder, &classes, drawn, split, request);
         }
         folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
     }

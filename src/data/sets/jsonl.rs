@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::base::files::is_there;
 use crate::data::lines::{Line, read_lines, write_lines};
 use crate::data::read::class_folders::repeated;
-use crate::data::read::json_lines::{Label, Pairs};
+use crate::data::read::json_lines::{Label, Pairs, Portion};
 use crate::data::read::known::Known;
 use crate::data::small::{Sizes, SmallSet, text};
 use crate::data::{Dataset, Entry, Medium, Request, Split, SplitName, Subset};
@@ -153,7 +153,7 @@ impl Dataset for Jsonl {
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {
-        self.read_pairs(split)?.split((ENTRY.key, split), self.subset)
+        self.read_pairs(split)?.split(Portion { set: ENTRY.key, split, subset: self.subset })
     }
 }
 

@@ -170,12 +170,12 @@ impl List {
 
     fn rows(&self) -> Result<Rows> {
         let table = Columns::read(&self.root.join(&self.list))?;
+        let learnt = self.columns.target.as_ref().unwrap_or(&self.columns.label);
         // A column that the config names must exist.
         let optional = |given: &Option<String>, usual: &str| match given {
             Some(name) => table.place(name).map(Some),
-            None => table.find(usual),
+            None => table.find_usual(usual, &[&self.columns.path, learnt]),
         };
-        let learnt = self.columns.target.as_ref().unwrap_or(&self.columns.label);
         let (path, label) = (table.place(&self.columns.path)?, table.place(learnt)?);
         let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
         let groups = group.map(|_| vec![]);
@@ -326,6 +326,10 @@ mod tests {
             error(&*of(root.path(), ""), SplitName::Test)
         };
         assert!(refused("path,label,split\nimg/0.png,a,dev\n").contains("list.csv:2: unknown split `dev`"));
+        assert!(
+            refused("path,label,Split\nimg/0.png,a,train\n")
+                .ends_with("its column `Split` would not be read: name it `split`")
+        );
         assert!(refused("path,label\nimg/0.png,a\nimg/1.png,\n").contains("list.csv:3: the label is empty"));
         assert!(
             refused("path,label,split\nimg/0.png,a,train\nimg/0.png,a,test\n")

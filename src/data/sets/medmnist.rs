@@ -96,7 +96,7 @@ impl Dataset for MedMnist {
         let mut npz = Npz::open(&self.file()).context("`bella data check medmnist=ROOT` says what to fetch")?;
         let labels = self.labels(&mut npz, split)?;
         let kept = chosen(self.subset, split, &labels).context("data.medmnist")?;
-        let pixels = self.pixels(&mut npz, (split, labels.len()), kept.as_deref())?;
+        let pixels = self.pixels(&mut npz, split, labels.len(), kept.as_deref())?;
         let side = self.size as usize;
         Ok(Split::new(
             format!("{}/{split}", self.stem()),
@@ -127,7 +127,7 @@ impl MedMnist {
     }
 
     /// Returns the pixels `[N, 3, side, side]` of the `kept` of so many images, or of all.
-    fn pixels(&self, npz: &mut Npz, (split, count): (SplitName, usize), kept: Option<&[u32]>) -> Result<Vec<u8>> {
+    fn pixels(&self, npz: &mut Npz, split: SplitName, count: usize, kept: Option<&[u32]>) -> Result<Vec<u8>> {
         let (at, side) = (self.file(), self.size as u64);
         let (at, plane) = (at.display(), (side * side) as usize);
         let array = npz.array(&format!("{split}_images"))?;

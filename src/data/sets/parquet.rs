@@ -10,7 +10,7 @@ use super::list;
 use crate::data::lines::Line;
 use crate::data::read::class_folders::{self, Draw, TestPart, draw, read_classes};
 use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::json_lines::{Label, Pairs};
+use crate::data::read::json_lines::{Label, Pairs, Portion};
 use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::{Numbers, Tables};
 use crate::data::small::{Pictures, Sizes, SmallSet, text};
@@ -125,7 +125,7 @@ impl Parquet {
             let second = self.second.as_ref().map(|second| line.text(second)).transpose()?;
             pairs.push(&line.text(column)?, second.as_deref(), Label::Class(*label));
         }
-        pairs.split((ENTRY.key, split), None)
+        pairs.split(Portion { set: ENTRY.key, split, subset: None })
     }
 
     /// Returns the class of each row, which is 0 where numbers are learnt, and the numbers if they are.

@@ -108,9 +108,8 @@ impl Dataset for Winogrande {
         ))
     }
 
-    /// In the published program the tokenizer ends these prompts.
     fn ends_prompts(&self) -> bool {
-        self.prompts == Wording::Published
+        self.prompts.ends_prompts()
     }
 
     fn load(&self, split: SplitName, _: &Request) -> Result<Split> {

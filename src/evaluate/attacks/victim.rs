@@ -47,7 +47,8 @@ impl<'p, 'a> Victim<'p, 'a> {
     /// member and one image.
     pub fn new(
         predictor: &'p Predictor<'a>,
-        (target, resolution): (Target, Resolution),
+        target: Target,
+        resolution: Resolution,
         Work { budgets, images, samples, kept }: Work,
     ) -> Result<Victim<'p, 'a>> {
         ensure!(

@@ -80,14 +80,14 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     let (source, is_text) = (&*outgoing.source(), outgoing.experiment.checkpoint.medium() != Medium::Images);
     let place = place(outgoing, target, model)?;
     if outgoing.is_archive()? {
-        return write_archive(outgoing, (model, &place), folder);
+        return write_archive(outgoing, model, &place, folder);
     }
     ensure!(
         source.is_dir(),
         "{}: is a file of weights without the config of a folder: make the publisher's folder checkpoint.path, or export --to peft",
         source.display()
     );
-    write_tensors(outgoing, target, model, (folder, &place))?;
+    write_tensors(outgoing, target, model, folder, &place)?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
     match target.writer() {
@@ -115,7 +115,7 @@ fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String>
 }
 
 /// Writes the checkpoint's archive again, with its own code, and the head beside it if it has no place in the archive.
-fn write_archive(outgoing: &Outgoing, (model, place): (usize, &HeadPlace), folder: &Path) -> Result<()> {
+fn write_archive(outgoing: &Outgoing, model: usize, place: &HeadPlace, folder: &Path) -> Result<()> {
     let names = &outgoing.session.names;
     let new = |name: &str| outgoing.value(model, name);
     let archive = Archive::open(outgoing.checkpoint())?;
@@ -172,12 +172,7 @@ const FILES: [&str; 2] = ["model.safetensors", "open_clip_model.safetensors"];
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Writes all tensors in their stored types, into as many files as the checkpoint has.
-fn write_tensors(
-    outgoing: &Outgoing,
-    target: &Target,
-    model: usize,
-    (folder, place): (&Path, &HeadPlace),
-) -> Result<()> {
+fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path, place: &HeadPlace) -> Result<()> {
     let names = &outgoing.session.names;
     let new = |name: &str| match (name, place) {
         ("head.weight", HeadPlace::Saved(_, head)) => Some(head.weight.shallow_clone()),

@@ -12,7 +12,7 @@ use tch::Device;
 use crate::machine::gpu_memory::{self, Free};
 
 pub use chunker::{AtMost, ChunkSize, Chunker, MemoryEstimate, planned_bytes};
-pub use plan::{Task, room};
+pub use plan::{Task, Within, room};
 
 /// The number of processes that share this machine's memory in one run.
 static NEIGHBOURS: AtomicU64 = AtomicU64::new(1);

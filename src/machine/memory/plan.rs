@@ -44,6 +44,14 @@ pub struct Task<'a> {
     pub advice: &'a str,
 }
 
+/// The way in which a task would run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Within {
+    pub cut: ChunkSize,
+    /// The bytes that it would take, with those that are created before it; more than are free where even the smallest cut does not fit.
+    pub bytes: u64,
+}
+
 impl Task<'_> {
     /// Cuts the task so that it fits in the memory that is free now.
     ///
@@ -68,11 +76,10 @@ impl Task<'_> {
         Ok(Chunker::planned(cut, planned, self.what, self.advice))
     }
 
-    /// Returns the cut with which the task would run where `free` bytes are free, and the bytes that it would take, `coming`
-    /// included. They exceed `free` where even the smallest cut does not fit.
-    pub fn within(&self, free: u64) -> (ChunkSize, u64) {
+    /// Returns how the task would run where `free` bytes are free.
+    pub fn within(&self, free: u64) -> Within {
         let cut = self.cut(share_of(free.saturating_sub(self.coming)));
-        (cut, self.need.bytes(cut, self.at_most).saturating_add(self.coming))
+        Within { cut, bytes: self.need.bytes(cut, self.at_most).saturating_add(self.coming) }
     }
 
     /// Returns the error that the smallest cut needs `bytes` bytes, which is more than the `free` ones.
@@ -152,8 +159,10 @@ mod tests {
     fn a_plan_for_another_machine_takes_its_free_memory() {
         // Three quarters of 800 - 200 bytes are 450: 100 + 8·10 = 180, and 17 an image; 20 images are halved.
         let task = Task { coming: 200, ..task(Some(0)) };
-        assert_eq!(task.within(800), (ChunkSize { members: 8, images: 10 }, 200 + 180 + 10 * 17));
-        assert_eq!(task.within(100), (ChunkSize { members: 8, images: 1 }, 200 + 180 + 17), "more than there is");
+        let of =
+            |images: usize| Within { cut: ChunkSize { members: 8, images }, bytes: 200 + 180 + images as u64 * 17 };
+        assert_eq!(task.within(800), of(10));
+        assert_eq!(task.within(100), of(1), "more than there is");
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
         true
     }
 
-    fn draws_nothing(&self) -> Option<&'static str> {
+    fn noise_left_out(&self) -> Option<&'static str> {
         (self.settings.temperature == 0.0).then_some("a temperature of the method above 0")
     }
 

@@ -110,6 +110,6 @@ impl PostHoc for Spec {
     fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
         let Predicted { subspace, posterior, output, samples, seed } = predicted;
         let Posterior::Laplace { fitted, .. } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
-        Ok(Box::new(Cosines::new(subspace, fitted, (output, samples), seed)?))
+        Ok(Box::new(Cosines::new(subspace, fitted, output, samples, seed)?))
     }
 }

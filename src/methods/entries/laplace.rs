@@ -173,7 +173,7 @@ impl PostHoc for Spec {
         let Posterior::Laplace { mode, fitted } = posterior else { bail!(NO_GAUSSIAN_LOGITS) };
         Ok(match output {
             Output::Tangent => Box::new(Drawn::new(subspace, mode, fitted, samples, seed)?),
-            _ => Box::new(Linearised::new(subspace, mode, fitted, (output, samples), seed)?),
+            _ => Box::new(Linearised::new(subspace, mode, fitted, output, samples, seed)?),
         })
     }
 }

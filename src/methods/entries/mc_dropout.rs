@@ -60,7 +60,7 @@ impl MethodSpec for Spec {
         true
     }
 
-    fn draws_nothing(&self) -> Option<&'static str> {
+    fn noise_left_out(&self) -> Option<&'static str> {
         (self.rate == 0.0).then_some("method.mc-dropout.rate above 0")
     }
 

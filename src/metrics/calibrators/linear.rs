@@ -194,7 +194,7 @@ fn minimise(start: Vec<f64>, loss: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Minimu
             direction = gradient.iter().map(|slope| -slope).collect();
             slope = dot(&direction, &gradient);
         }
-        let Some((next, next_value, next_gradient)) = step(&at, value, (&direction, slope), &loss) else {
+        let Some((next, next_value, next_gradient)) = step(&at, value, &direction, slope, &loss) else {
             // Rounding hides any further descent.
             let is_reached = gradient.iter().all(|slope| slope.abs() <= 1e3 * SMALL);
             return Minimum { at, is_reached };
@@ -218,7 +218,8 @@ type Point = (Vec<f64>, f64, Vec<f64>);
 fn step(
     at: &[f64],
     value: f64,
-    (direction, slope): (&[f64], f64),
+    direction: &[f64],
+    slope: f64,
     loss: &impl Fn(&[f64]) -> (f64, Vec<f64>),
 ) -> Option<Point> {
     let (mut low, mut high, mut length) = (0.0, f64::INFINITY, 1.0);

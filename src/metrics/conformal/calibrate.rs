@@ -95,7 +95,7 @@ impl Calibrated {
         for (at, (rule, average)) in kinds.into_iter().enumerate() {
             let own: Vec<f64> = scores.iter().map(|row| row[at]).collect();
             for alpha in alphas {
-                let thresholds = thresholds(rule.thresholds, &own, (labels, held_out.classes()), *alpha)?;
+                let thresholds = thresholds(rule.thresholds, &own, labels, held_out.classes(), *alpha)?;
                 all.push(Calibrated { rule, average, alpha: *alpha, thresholds, samples: labels.len() });
             }
         }
@@ -137,7 +137,8 @@ pub(super) fn check_classes(all: &[Calibrated], predictions: &Predictions) -> Re
 fn thresholds(
     kind: Thresholds,
     scores: &[f64],
-    (labels, classes): (&[u32], usize),
+    labels: &[u32],
+    classes: usize,
     alpha: Alpha,
 ) -> Result<Vec<f64>, TooFew> {
     match kind {

@@ -92,33 +92,41 @@ fn descend(mut inner: Point, mut outer: Point, nll: impl Fn(f64) -> Result<Point
     Ok(inner)
 }
 
+/// A sample with its label.
+#[derive(Clone, Copy)]
+struct Labelled {
+    sample: usize,
+    label: usize,
+}
+
+/// A number of a sample, and its derivative with respect to log T.
+struct Term {
+    value: f64,
+    slope: f64,
+}
+
 fn mean_nll(predictions: &Predictions, labels: &[u32], average: Average, log_temperature: f64) -> Result<Point> {
     let scale = (-log_temperature).exp();
     let buffer = || vec![0.0; predictions.classes()];
     // The terms are collected and added in order, because a parallel sum would vary in its last digits from run to run.
-    let terms: Vec<(f64, f64)> = (0..predictions.samples())
+    let terms: Vec<Term> = (0..predictions.samples())
         .into_par_iter()
         .map_init(buffer, |row, sample| {
-            let label = labels[sample] as usize;
+            let of = Labelled { sample, label: labels[sample] as usize };
             match average {
-                Average::Logit => logit_mean(predictions, sample, label, scale, row),
-                Average::Probability => probability_mean(predictions, sample, label, scale, row),
+                Average::Logit => logit_mean(predictions, of, scale, row),
+                Average::Probability => probability_mean(predictions, of, scale, row),
             }
         })
         .collect::<Result<_>>()?;
     let samples = terms.len() as f64;
-    let sum = terms.iter().fold((0.0, 0.0), |sum, term| (sum.0 + term.0, sum.1 + term.1));
-    Ok(Point { log_temperature, nll: sum.0 / samples, slope: sum.1 / samples })
+    let mean = |of: fn(&Term) -> f64| terms.iter().fold(0.0, |sum, term| sum + of(term)) / samples;
+    Ok(Point { log_temperature, nll: mean(|term| term.value), slope: mean(|term| term.slope) })
 }
 
 /// Returns −log p_y of the logit mean and its derivative with respect to log T.
-fn logit_mean(
-    predictions: &Predictions,
-    sample: usize,
-    label: usize,
-    scale: f64,
-    row: &mut [f64],
-) -> Result<(f64, f64)> {
+fn logit_mean(predictions: &Predictions, of: Labelled, scale: f64, row: &mut [f64]) -> Result<Term> {
+    let Labelled { sample, label } = of;
     row.fill(0.0);
     for member in 0..predictions.members() {
         let logits = predictions.logits(member, sample);
@@ -128,35 +136,30 @@ fn logit_mean(
     }
     let scale = scale / predictions.total_weight();
     row.iter_mut().for_each(|logit| *logit *= scale);
-    let (log_probability, slope) = label_term(row, label);
-    Ok((-log_probability, -slope))
+    let Term { value, slope } = label_term(row, label);
+    Ok(Term { value: -value, slope: -slope })
 }
 
 /// Returns −log mean_k p_ky and its derivative with respect to log T.
-fn probability_mean(
-    predictions: &Predictions,
-    sample: usize,
-    label: usize,
-    scale: f64,
-    row: &mut [f64],
-) -> Result<(f64, f64)> {
+fn probability_mean(predictions: &Predictions, of: Labelled, scale: f64, row: &mut [f64]) -> Result<Term> {
+    let Labelled { sample, label } = of;
     let (mut log_probabilities, mut slopes) = (vec![], vec![]);
     for member in 0..predictions.members() {
         let logits = predictions.logits(member, sample);
         check_finite(logits, member, sample)?;
         row.iter_mut().zip(logits).for_each(|(value, logit)| *value = f64::from(*logit) * scale);
-        let (log_probability, slope) = label_term(row, label);
+        let Term { value: log_probability, slope } = label_term(row, label);
         log_probabilities.push(log_probability + predictions.weight(member).ln());
         slopes.push(slope);
     }
     let log_sum = log_sum_exp(&log_probabilities);
     let weights = log_probabilities.iter().map(|log_p| (log_p - log_sum).exp());
     let slope: f64 = weights.zip(&slopes).map(|(weight, slope)| weight * slope).sum();
-    Ok((predictions.total_weight().ln() - log_sum, -slope))
+    Ok(Term { value: predictions.total_weight().ln() - log_sum, slope: -slope })
 }
 
 /// Returns log p_y of scaled logits a and its derivative with respect to log T, Σ_c p_c a_c − a_y. Overwrites `scaled`.
-fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
+fn label_term(scaled: &mut [f64], label: usize) -> Term {
     // Subtracting a_y first keeps the differences exact if logits are large.
     let of_label = scaled[label];
     scaled.iter_mut().for_each(|logit| *logit -= of_label);
@@ -165,7 +168,7 @@ fn label_term(scaled: &mut [f64], label: usize) -> (f64, f64) {
         let weight = (logit - largest).exp();
         (sum + weight, weighted + weight * logit)
     });
-    (-(largest + sum.ln()), weighted / sum)
+    Term { value: -(largest + sum.ln()), slope: weighted / sum }
 }
 
 /// The fitted temperature of each average; `None` where the NLL has no minimum inside [`BOUNDS`].

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::families::encoders::{self, Numbering, Places, Shape, Traits};
+use crate::model::families::{HARMLESS_ANYWHERE, REFUSED_OF_TEXTS};
 use crate::model::folder::quantised::{self, Format};
 use crate::model::network::ops::Activation;
 use crate::model::values::{Values, is_set};
@@ -35,9 +35,6 @@ const HARMLESS: &[&str] = &[
     "tie_word_embeddings",
     "use_cache",
 ];
-
-/// The keys that change the features of every family in a way that bella does not compute.
-const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config"];
 
 /// The sizes and settings of a network.
 #[derive(Clone, Debug)]
@@ -123,7 +120,7 @@ impl Geometry {
 fn refuse_others(values: &Values, family: &encoders::Encoder) -> Result<()> {
     let encoders::Encoder { model_type, refused, .. } = family;
     let how = Format::of(values)?.map(|_| quantised::KEY);
-    values.refuse(REFUSED.iter().chain(*refused), |value| is_set(value) && *value != 0, model_type)?;
+    values.refuse(REFUSED_OF_TEXTS.iter().chain(*refused), |value| is_set(value) && *value != 0, model_type)?;
     let known: Vec<&str> = known_keys(family).into_iter().chain(how).collect();
     values.expect_keys(&format!("a text encoder of model_type {model_type}"), &known)
 }
@@ -171,7 +168,7 @@ mod tests {
     fn every_key_of_every_class_is_known() {
         let keys = |model_type: &str| {
             let family = encoder(model_type).unwrap();
-            Keys { known: known_keys(family), refused: [REFUSED, family.refused].concat() }
+            Keys { known: known_keys(family), refused: [REFUSED_OF_TEXTS, family.refused].concat() }
         };
         let fields = include_str!("../../../tests/fixtures/encoder/keys.json");
         every_key_is_known((fields, ENCODERS.len()), &json!(3), keys, |of, table| error(read(of, table)));

@@ -9,6 +9,7 @@ use tch::Kind;
 
 use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
+use crate::model::Alike;
 use crate::model::encoder::config::check_classifier;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
@@ -92,8 +93,8 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-    weights(path, None).map(|found| (found.base, found.head))
+pub fn parameters(path: &Path) -> Result<Alike> {
+    weights(path, None).map(|found| Alike { parameters: found.base, head: found.head })
 }
 
 fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
 use crate::data::Medium;
-use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
 use crate::model::chat::Chat;
 use crate::model::families::encoders::encoder;
 use crate::model::folder::home;
@@ -18,7 +18,6 @@ use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::Preparation;
 use crate::model::values::Values;
-use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "encoder",
@@ -58,7 +57,7 @@ impl Backbone for Opened {
         &mut self.base
     }
 
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+    fn read_like(&self, path: &Path) -> Result<Alike> {
         parameters(path)
     }
 

@@ -1,5 +1,6 @@
 //! CLIP.
 
+use crate::model::Normalize;
 use crate::model::families::class::{self, Class, reading};
 use crate::model::families::family::{Family, USUAL};
 use crate::model::families::tower_names::{TOWER, TowerNames};
@@ -41,6 +42,7 @@ pub static CLIP: Family = Family {
     class: Some(&CLASS),
     without_projection: Some(&UNPROJECTED),
     processor: "CLIP",
+    normalize: Normalize::CLIP,
     activation: "quick_gelu",
     eps: 1e-5,
     patch: 32,

@@ -1,5 +1,6 @@
 //! DINOv2, with and without registers, and DINOv3.
 
+use crate::model::Normalize;
 use anyhow::{Result, bail};
 
 use super::class::{self, Class, classifying, reading};
@@ -33,6 +34,7 @@ pub static V2: Family = Family {
     names: TowerNames { styles: class::DINO, block: BLOCK, ..vit::NAMES },
     class: Some(&V2_CLASS),
     processor: "Bit",
+    normalize: Normalize::IMAGENET,
     eps: 1e-6,
     patch: 14,
     classifies: true,
@@ -93,6 +95,7 @@ pub static V3: Family = Family {
     },
     class: Some(&V3_CLASS),
     processor: "DINOv3ViT",
+    normalize: Normalize::IMAGENET,
     heads: 6,
     eps: 1e-5,
     width: 384,

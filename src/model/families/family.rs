@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use crate::model::Normalize;
 use crate::model::families::class::Class;
 use crate::model::families::tower_names::{TOWER, TowerNames};
 use crate::model::values::{Values, agree};
@@ -45,6 +46,8 @@ pub struct Family {
     pub without_projection: Option<&'static Class>,
     /// The image processor of its folders, by the start of its name.
     pub processor: &'static str,
+    /// The normalisation of images of its publisher's networks, which may be another one than that of the processor's defaults.
+    pub normalize: Normalize,
     /// Whether its classifier reads the features. Those of CLIP and SigLIP read other tokens.
     pub classifies: bool,
     /// The prefixes that the names of its parameters may have.
@@ -86,6 +89,7 @@ pub(super) const USUAL: Family = Family {
     class: None,
     without_projection: None,
     processor: "",
+    normalize: Normalize::HALVES,
     classifies: false,
     prefixes: &[""],
     keys: &[],
@@ -123,6 +127,9 @@ const HARMLESS: &[&str] = &[
     "out_indices",
     "stage_names",
 ];
+
+/// The keys that change what every network that reads texts computes, in a way that bella does not.
+pub const REFUSED_OF_TEXTS: &[&str] = &["is_encoder_decoder", "per_layer_config"];
 
 /// The keys that change no features of any network of transformers: those of training, of loading, and of writing texts, which
 /// version 4 writes into every config.

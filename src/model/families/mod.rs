@@ -29,7 +29,7 @@ use crate::model::stored::StoredNames;
 use crate::model::vit::architecture::Shape;
 
 pub use class::{Class, Layers, Published, Style};
-pub use family::{BLOCKS, Family, HARMLESS_ANYWHERE, IMAGE_SIZE, TowerConfig};
+pub use family::{BLOCKS, Family, HARMLESS_ANYWHERE, IMAGE_SIZE, REFUSED_OF_TEXTS, TowerConfig};
 pub use names::{EMBEDDING, Names, OUTPUT};
 pub use tower_names::TowerNames;
 

@@ -3,6 +3,7 @@
 use super::class::{self, Class, classifying};
 use super::family::{Family, TowerConfig, USUAL};
 use super::tower_names::TowerNames;
+use crate::model::Normalize;
 use crate::model::stored::Form;
 use crate::model::vit::required::{QkvBias, Required};
 
@@ -62,6 +63,7 @@ pub static DEIT: Family = Family {
     },
     class: Some(&DEIT_CLASS),
     processor: "DeiT",
+    normalize: Normalize::IMAGENET,
     prefixes: &["deit.", ""],
     required: |tower| Ok(Required { distillation_token: true, ..required(tower)? }),
     ..VIT
@@ -82,11 +84,19 @@ pub static MAE: Family = Family {
         "mask_ratio",
         "norm_pix_loss",
     ],
+    normalize: Normalize::IMAGENET,
     ..VIT
 };
 
 /// MSN's classifier is saved by transformers 5.24 with the prefix before all names but those of blocks, and read so.
-pub static MSN: Family = Family { model_type: "vit_msn", name: "MSN", class: Some(&MSN_CLASS), eps: 1e-6, ..VIT };
+pub static MSN: Family = Family {
+    model_type: "vit_msn",
+    name: "MSN",
+    class: Some(&MSN_CLASS),
+    eps: 1e-6,
+    normalize: Normalize::IMAGENET,
+    ..VIT
+};
 
 fn required(tower: &TowerConfig) -> anyhow::Result<Required> {
     let qkv_bias = if tower.flag("qkv_bias", true)? { QkvBias::All } else { QkvBias::None };

@@ -26,6 +26,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::base::files::is_there;
 use crate::data::fields::{Fields, PIXELS};
+use crate::hub::{PREPARATION, TOKENIZER};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
 use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
@@ -37,10 +38,10 @@ use crate::model::vit::heads_fit;
 use crate::model::vit::parts::Parts;
 use crate::model::vit::text::TextTower;
 use config::Config;
+use traits::Stated;
 use weights::REFERENCE;
 
-pub use preprocessing::{FILE as PREPARATION, PROCESSOR, stated};
-pub use texts::TOKENIZER;
+pub use preprocessing::{stated, usual_normalize};
 pub use unread::Unread;
 pub use wanted::Preprocessing;
 pub use weights::{Place, file as config_file, has_weights, home};
@@ -70,7 +71,7 @@ pub fn identify(path: &Path, fixed: &Fixed) -> Result<Identified> {
     }
     config.check(&named, fixed).with_context(shown)?;
     let Named { naming, geometry, parts, base, head, names, .. } = named;
-    let (traits, mut sources) = config.traits(&geometry, &base, fixed).with_context(shown)?;
+    let Stated { traits, mut sources } = config.traits(&geometry, &base, fixed).with_context(shown)?;
     let rope = config.rope(&parts, base.get("position").is_some()).with_context(shown)?;
     if rope.is_none() {
         sources.rope = Source::Weights;

@@ -11,15 +11,9 @@ use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_sh
 use super::weights::{FILES, Place, has_weights, input_size};
 use crate::base::files::{is_there, read_json};
 use crate::data::{Interpolation, Resize};
+use crate::hub::{PREPARATION, PROCESSOR};
 use crate::model::Normalize;
 use crate::model::values::Values;
-
-/// The file in which transformers stores the preparation of images.
-pub const FILE: &str = "preprocessor_config.json";
-
-/// The file in which transformers 5 stores the processor of a network of images and texts, with that of its images, which it then reads
-/// instead of [`FILE`].
-pub const PROCESSOR: &str = "processor_config.json";
 
 /// Returns what a folder of transformers says of the preparation of images, with the file that says it; `None` if none does. Where both
 /// files do, that of transformers 5 counts, as it does there.
@@ -27,7 +21,7 @@ pub const PROCESSOR: &str = "processor_config.json";
 /// # Errors
 /// Fails if a file that is asked is there and no JSON.
 pub fn stated(folder: &Path) -> Result<Option<(&'static str, Value)>> {
-    for (name, key) in [(PROCESSOR, Some("image_processor")), (FILE, None)] {
+    for (name, key) in [(PROCESSOR, Some("image_processor")), (PREPARATION, None)] {
         let file = folder.join(name);
         if !is_there(&file) {
             continue;
@@ -43,15 +37,25 @@ pub fn stated(folder: &Path) -> Result<Option<(&'static str, Value)>> {
 /// timm's `crop_pct` for a network that says none.
 const TIMM_CROP_PCT: f64 = 0.875;
 
+/// Returns the model type that the config beside weights names.
+fn model_type_of(path: &Path) -> Option<String> {
+    beside(path, FILES).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.to_string()))
+}
+
+/// Returns the model type beside weights, and the normalisation of images of published networks of that type.
+pub fn usual_normalize(path: &Path) -> Option<(String, Normalize)> {
+    let model_type = model_type_of(path)?;
+    let usual = processors::usual_normalize(&model_type)?;
+    Some((model_type, usual))
+}
+
 impl Preprocessing {
     /// Reads the values beside weights, a folder or a file. A missing or damaged file gives no values here; it is reported
     /// when the checkpoint is opened.
     pub fn of(path: &Path) -> Preprocessing {
         let at = |name: &str, table: &Value| Values::new(&folder(path).unwrap_or_default().join(name), table.clone());
-        let model_type =
-            || beside(path, FILES).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.into()));
         if let Some((name, table)) = folder(path).and_then(|folder| stated(&folder).ok().flatten()) {
-            let found = processors::read(&at(name, &table), model_type());
+            let found = processors::read(&at(name, &table), model_type_of(path));
             return Preprocessing { file: Some(name), ..found };
         }
         let found = beside(path, FILES).find_map(|(name, config)| {

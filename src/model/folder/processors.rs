@@ -32,8 +32,6 @@ enum Size {
     Shorter(i64),
 }
 
-const HALF: Normalize = Normalize { mean: [0.5; 3], std: [0.5; 3] };
-
 /// Every known class.
 const PROCESSORS: [Processor; 8] = [
     Processor {
@@ -42,7 +40,7 @@ const PROCESSORS: [Processor; 8] = [
         size: Size::Square(224),
         crop: None,
         is_square: true,
-        normalize: HALF,
+        normalize: Normalize::HALVES,
     },
     Processor {
         name: "DeiT",
@@ -50,7 +48,7 @@ const PROCESSORS: [Processor; 8] = [
         size: Size::Square(256),
         crop: Some(224),
         is_square: true,
-        normalize: HALF,
+        normalize: Normalize::HALVES,
     },
     Processor {
         name: "Beit",
@@ -58,7 +56,7 @@ const PROCESSORS: [Processor; 8] = [
         size: Size::Square(224),
         crop: None,
         is_square: true,
-        normalize: HALF,
+        normalize: Normalize::HALVES,
     },
     Processor { name: "Bit", ..CLIP },
     CLIP,
@@ -69,7 +67,7 @@ const PROCESSORS: [Processor; 8] = [
         size: Size::Square(224),
         crop: None,
         is_square: false,
-        normalize: HALF,
+        normalize: Normalize::HALVES,
     },
     Processor {
         name: "DINOv3ViT",
@@ -134,19 +132,27 @@ const HARMLESS: [&str; 13] = [
     "reduce_labels",
 ];
 
+/// Returns the class of the family of a model type; `None` if bella does not know the type.
+fn of_family(model_type: &str) -> Option<&'static Processor> {
+    let family = within(model_type).or(family(model_type)).map(|family| family.processor);
+    let name = family.or(sighted(model_type).map(|family| family.processor))?;
+    PROCESSORS.iter().find(|known| known.name == name)
+}
+
+/// Returns the normalisation of images of published networks of a model type; `None` if bella does not know the type.
+pub fn usual_normalize(model_type: &str) -> Option<Normalize> {
+    let family = within(model_type).or(family(model_type)).map(|family| family.normalize);
+    family.or_else(|| of_family(model_type).map(|processor| processor.normalize))
+}
+
 /// Reads `preprocessor_config.json` of a network of a model type.
 pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
     let mut found = Preprocessing::default();
     let named = config.text("image_processor_type").or(config.text("feature_extractor_type"));
     let processor = match named.map(plain) {
         Some(name) => PROCESSORS.iter().find(|known| known.name == name),
-        None => {
-            // Where a file names none, it is that of the family.
-            let model_type = model_type.unwrap_or_default();
-            let of_family = within(&model_type).or(family(&model_type)).map(|family| family.processor);
-            let name = of_family.or(sighted(&model_type).map(|family| family.processor));
-            PROCESSORS.iter().find(|known| name == Some(known.name))
-        }
+        // Where a file names none, it is that of the family.
+        None => of_family(&model_type.unwrap_or_default()),
     };
     let Some(processor) = processor else {
         let known = PROCESSORS.map(|known| known.name).join(", ");
@@ -325,12 +331,12 @@ mod tests {
     fn other_factors_are_in_the_normalisation() {
         let of = |config| of("vit", config).normalize.unwrap();
         assert_eq!(of(json!({ "do_normalize": false })), Normalize { mean: [0.0; 3], std: [1.0; 3] });
-        assert_eq!(of(json!({ "rescale_factor": 0.00392156862745098 })), HALF);
+        assert_eq!(of(json!({ "rescale_factor": 0.00392156862745098 })), Normalize::HALVES);
         let bytes = of(json!({ "do_rescale": false, "image_mean": [127.5, 0.0, 0.0], "image_std": [255.0, 1.0, 1.0] }));
         assert_eq!((bytes.mean[0], bytes.std[0], bytes.std[1]), (0.5, 1.0, 1.0 / 255.0));
         // 2 x / 255 − 1 by a factor of 2 / 255.
         let twice = of(json!({ "rescale_factor": 2.0 / 255.0, "image_mean": [1, 1, 1], "image_std": [1, 1, 1] }));
-        assert_eq!(twice, HALF);
+        assert_eq!(twice, Normalize::HALVES);
     }
 
     #[test]

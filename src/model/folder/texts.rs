@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use crate::base::files::{is_there, read_json};
+use crate::hub::TOKENIZER;
 use crate::model::folder::preprocessing::beside;
 use crate::model::folder::weights::{FILES, home};
 
@@ -63,9 +64,6 @@ impl Agreement {
         }
     }
 }
-
-/// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
-pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
 /// The network that reads the tokens, for messages.
 pub struct For {

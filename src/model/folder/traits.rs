@@ -17,14 +17,20 @@ use crate::model::vit::parts::{Parts, Readout, Rope};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 use crate::model::vit::{Geometry, Traits, heads_fit};
 
+/// Traits, and where they come from.
+pub struct Stated {
+    pub traits: Traits,
+    pub sources: Sources,
+}
+
 impl Config {
     /// Returns the number of heads, the activation and epsilon, and where they come from. Values in `fixed`, from the
     /// user's own config, take precedence.
     ///
     /// # Errors
     /// Fails if the activation is unknown, if the heads do not divide the width, or if they contradict the weights.
-    pub fn traits(&self, geometry: &Geometry, base: &Parameters, fixed: &Fixed) -> Result<(Traits, Sources)> {
-        let (own, sources) = self.own_traits(fixed)?;
+    pub fn traits(&self, geometry: &Geometry, base: &Parameters, fixed: &Fixed) -> Result<Stated> {
+        let Stated { traits: own, sources } = self.own_traits(fixed)?;
         let traits = Traits {
             heads: fixed.heads.unwrap_or(own.heads),
             activation: fixed.activation.unwrap_or(own.activation),
@@ -34,10 +40,10 @@ impl Config {
         ensure!(heads_fit(heads, width), "{heads} heads do not divide the width {width}");
         let told = table_heads(base).unwrap_or(heads);
         ensure!(told == heads, "its relative positions are those of {told} heads, but it is said to have {heads}");
-        Ok((traits, sources.overridden(fixed)))
+        Ok(Stated { traits, sources: sources.overridden(fixed) })
     }
 
-    fn own_traits(&self, fixed: &Fixed) -> Result<(Traits, Sources)> {
+    fn own_traits(&self, fixed: &Fixed) -> Result<Stated> {
         match &self.kind {
             Kind::Transformers { family, .. } => self.of_family(family),
             Kind::Timm(arguments) | Kind::TimmInOpenClip { arguments, .. } => self.of_timm(arguments),
@@ -45,13 +51,14 @@ impl Config {
                 let activation = if model.says_activation() { Source::Config } else { Source::Default };
                 let (heads, eps) = (self.said("head_width"), self.said("norm_kwargs"));
                 let (rope, readout) = (Source::Weights, Source::Weights);
-                Ok((model.traits()?, Sources { heads, activation, eps, rope, readout }))
+                let sources = Sources { heads, activation, eps, rope, readout };
+                Ok(Stated { traits: model.traits()?, sources })
             }
             Kind::Told => {
                 let (Some(heads), Some(activation), Some(eps)) = (fixed.heads, fixed.activation, fixed.eps) else {
                     bail!("set all of checkpoint.heads, checkpoint.activation and checkpoint.eps")
                 };
-                Ok((Traits { heads, activation, eps }, Sources::all(Source::Weights)))
+                Ok(Stated { traits: Traits { heads, activation, eps }, sources: Sources::all(Source::Weights) })
             }
         }
     }
@@ -61,7 +68,7 @@ impl Config {
         if self.values.get(key).is_some() { Source::Config } else { Source::Default }
     }
 
-    fn of_family(&self, family: &Family) -> Result<(Traits, Sources)> {
+    fn of_family(&self, family: &Family) -> Result<Stated> {
         let values = &self.values;
         let traits = Traits {
             heads: values.integer("num_attention_heads", family.heads)?,
@@ -70,17 +77,19 @@ impl Config {
         };
         let activation = if values.is_true("use_swiglu_ffn") { Source::Config } else { self.said("hidden_act") };
         let (heads, eps) = (self.said("num_attention_heads"), self.said("layer_norm_eps"));
-        Ok((traits, Sources { heads, activation, eps, rope: self.said("rope_theta"), readout: Source::Weights }))
+        let sources = Sources { heads, activation, eps, rope: self.said("rope_theta"), readout: Source::Weights };
+        Ok(Stated { traits, sources })
     }
 
-    fn of_timm(&self, arguments: &Arguments) -> Result<(Traits, Sources)> {
+    fn of_timm(&self, arguments: &Arguments) -> Result<Stated> {
         let all = Sources::all(Source::Architecture);
         let of = |is_said: bool| if is_said { Source::Config } else { Source::Architecture };
         let traits =
             Traits { heads: arguments.heads()?, activation: arguments.activation()?, eps: arguments.architecture.eps };
         let readout = of(arguments.has_own("global_pool") || self.values.get("global_pool").is_some());
         let activation = of(arguments.has_own("act_layer") || arguments.has_own("swiglu_mlp"));
-        Ok((traits, Sources { heads: of(arguments.has_own("num_heads")), activation, readout, ..all }))
+        let sources = Sources { heads: of(arguments.has_own("num_heads")), activation, readout, ..all };
+        Ok(Stated { traits, sources })
     }
 
     /// Returns what the config says of a text tower's parameters; `None` if it has none that bella reads.

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationParams};
 
 use crate::base::files::read_json;
+use crate::hub::TOKENIZER;
+use crate::model::folder;
 use crate::model::folder::texts::{For, StoredTokenizer};
-use crate::model::folder::{self, TOKENIZER};
 use crate::model::head::tokens::{self, Package};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 

@@ -9,7 +9,7 @@ use crate::model::families::decoders::{HeadNorms, Mlp, NormPlaces, View};
 use crate::model::language::Geometry;
 use crate::model::language::rope::Table;
 use crate::model::network::Rows;
-use crate::model::network::ops::{Count, Layer, Mask, Ops, Written};
+use crate::model::network::ops::{Count, Flags, Layer, Mask, Ops, Written};
 use crate::model::network::{Graph, HIDDEN, KeptPass, Parameters, has_large_blocks};
 
 /// The texts that a block sees.
@@ -286,8 +286,8 @@ impl Pass<'_> {
             Graph::Weights { trained, .. } => self.embeds.iter().any(|layer| trained.reaches_layer(layer)),
             Graph::None => false,
         };
-        let hidden = Count::new(&[self.tokens, self.width], true, self.flows || embeds);
-        let column = || Count::new(&[self.tokens, 1], true, false);
+        let hidden = Count::new(&[self.tokens, self.width], Flags { apart: true, live: self.flows || embeds });
+        let column = || Count::new(&[self.tokens, 1], Flags { apart: true, live: false });
         let entered = Texts { hidden, mask: column(), prompt: self.prompt.then(column) }.fields();
         let kept = KeptPass { network, stages: self.blocks, part: "", base, kind, graph };
         kept.entries(|_| entered) + self.beside()

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::positions::{self, Read, Reading};
 use super::rope::Rope;
-use crate::model::families::HARMLESS_ANYWHERE;
 use crate::model::families::decoders::{Decoder, NormKind, Positions, Seeing, Traits, View, check_types};
+use crate::model::families::{HARMLESS_ANYWHERE, REFUSED_OF_TEXTS};
 use crate::model::folder::quantised::{self, Format};
 use crate::model::network::ops::{Ops, RmsNormed};
 use crate::model::values::{Values, is_set};
@@ -30,9 +30,6 @@ const HARMLESS: &[&str] = &[
     "unsloth_version",
     "use_cache",
 ];
-
-/// The keys that change the logits of every family in a way that bella does not compute.
-const REFUSED: &[&str] = &["is_encoder_decoder", "per_layer_config"];
 
 /// The sizes and settings of a network.
 #[derive(Clone, Debug)]
@@ -138,7 +135,7 @@ impl Geometry {
 fn refuse_others(values: &Values, family: &Decoder) -> Result<()> {
     let how = Format::of(values)?.map(|_| quantised::KEY);
     let Decoder { model_type, refused, .. } = family;
-    values.refuse(REFUSED.iter().chain(*refused), is_set, model_type)?;
+    values.refuse(REFUSED_OF_TEXTS.iter().chain(*refused), is_set, model_type)?;
     let known: Vec<&str> = known_keys(family).into_iter().chain(how).collect();
     values.expect_keys(&format!("a language network of model_type {model_type}"), &known)
 }
@@ -200,7 +197,7 @@ mod tests {
     fn every_key_of_every_class_is_known() {
         let keys = |model_type: &str| {
             let family = decoder(model_type).unwrap();
-            Keys { known: known_keys(family), refused: [REFUSED, family.refused].concat() }
+            Keys { known: known_keys(family), refused: [REFUSED_OF_TEXTS, family.refused].concat() }
         };
         let fields = include_str!("../../../tests/fixtures/language/keys.json");
         every_key_is_known((fields, DECODERS.len()), &json!(true), keys, |of, table| error(read(of, table)));

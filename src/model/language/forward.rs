@@ -17,9 +17,10 @@ use crate::model::language::block::{Block, Pass, Places, Texts};
 use crate::model::language::rope::{Angles, Table};
 use crate::model::language::{EMBEDDING, Geometry, OUTPUT};
 use crate::model::network::Rows;
-use crate::model::network::ops::{Constant, Count, Counter, Eager, Forward, Ops, Reads};
+use crate::model::network::ops::{Constant, Count, Counter, Eager, Flags, Forward, Ops, Reads};
 use crate::model::network::{
-    Autoregressive, Graph, HIDDEN, Memory, Network, Parameters, Slot, SlotKind, Weights, block_of, runs_its_pass,
+    Autoregressive, Graph, HIDDEN, Memory, Network, Parameters, Prompted, Slot, SlotKind, Weights, block_of,
+    runs_its_pass,
 };
 
 /// The name of the table of learned positions.
@@ -107,7 +108,7 @@ impl Forward for Language {
     /// Runs one block. The last block computes nothing but the last token.
     fn stage_by<O: Ops>(&self, ops: &O, stage: usize, x: Fields<O::Value>) -> Fields<O::Value> {
         let rows = if stage + 1 == self.geometry.blocks { Rows::Last } else { Rows::All };
-        self.block(ops, (stage, rows), &x)
+        self.block(ops, stage, rows, &x)
     }
 
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value {
@@ -119,7 +120,7 @@ impl Forward for Language {
             Reads::Samples if stage + 1 == self.geometry.blocks => Rows::Last,
             Reads::Samples | Reads::Tokens => Rows::All,
         };
-        let x = (from..self.geometry.blocks).fold(x, |x, stage| self.block(ops, (stage, rows(stage)), &x));
+        let x = (from..self.geometry.blocks).fold(x, |x, stage| self.block(ops, stage, rows(stage), &x));
         if reads == Reads::Samples { self.features_by(ops, &x) } else { self.normed(ops, &x) }
     }
 }
@@ -141,7 +142,7 @@ impl Language {
     }
 
     /// Runs one block on some rows of what enters it.
-    pub fn block<O: Ops>(&self, ops: &O, (index, rows): (usize, Rows), x: &Fields<O::Value>) -> Fields<O::Value> {
+    pub fn block<O: Ops>(&self, ops: &O, index: usize, rows: Rows, x: &Fields<O::Value>) -> Fields<O::Value> {
         let texts = Texts::of(ops, x);
         let tables = self.tables(ops, ops.length(&texts.hidden, 2), &texts.hidden);
         Block { ops, geometry: &self.geometry, tables: &tables, index, rows }.forward(texts).fields()
@@ -212,7 +213,7 @@ impl Autoregressive for Language {
         self.geometry.context
     }
 
-    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory) {
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> Prompted {
         let ops = Eager::of(weights);
         let [ids, mask] = ops.aligned([IDS, MASK].map(|name| prompts.get(name)));
         self.read_entered(&ops, self.entered(&ops, &ids, &mask, &Places::First), &mask, more)
@@ -243,7 +244,7 @@ impl Autoregressive for Language {
     }
 
     fn count_append(&self, counter: &Counter, tokens: i64) -> Count {
-        let one = |numbers: &[i64]| Count::new(numbers, false, false);
+        let one = |numbers: &[i64]| Count::new(numbers, Flags { apart: false, live: false });
         let (positions, seen) = (one(&[]), one(&[tokens, 1]));
         let texts = self.entered(counter, &one(&[1]), &one(&[1]), &Places::At(&positions));
         let tables = self.tables(counter, tokens, &texts.hidden);
@@ -285,7 +286,7 @@ impl Language {
     }
 
     /// Reads what enters the first block of texts with their mask, `[p, B, T]`, as [`Autoregressive::read`] reads prompts.
-    pub fn read_entered(&self, ops: &Eager, mut texts: Texts<Tensor>, mask: &Tensor, more: i64) -> (Tensor, Memory) {
+    pub fn read_entered(&self, ops: &Eager, mut texts: Texts<Tensor>, mask: &Tensor, more: i64) -> Prompted {
         let (tokens, blocks) = (texts.hidden.size()[2], self.geometry.blocks);
         let tables = self.tables(ops, tokens + more, &texts.hidden);
         let mut kept = Vec::new();
@@ -299,6 +300,7 @@ impl Language {
         }
         let lengths = mask.sum_dim_intlist([2i64].as_slice(), false, Kind::Int64);
         let mask = mask.constant_pad_nd([0, more]);
-        (self.features_by(ops, &texts.fields()), Memory { blocks: kept, mask, lengths, taken: tokens })
+        let memory = Memory { blocks: kept, mask, lengths, taken: tokens };
+        Prompted { features: self.features_by(ops, &texts.fields()), memory }
     }
 }

@@ -9,7 +9,7 @@ use super::{
     EMBEDDING, Geometry, Language, OUTPUT, Opened, Tokenizer, described, is_language, open, parameters, sizes,
 };
 use crate::data::Medium;
-use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts, Words};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
 use crate::model::chat::Chat;
 use crate::model::families::decoders::decoder;
 use crate::model::kind::{
@@ -18,7 +18,6 @@ use crate::model::kind::{
 use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::Preparation;
 use crate::model::values::Values;
-use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "language",
@@ -69,8 +68,8 @@ impl Backbone for Opened {
         Some(Words { tokenizer: &self.tokenizer, base: &self.base, logit_cap })
     }
 
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        parameters(path).map(|found| (found, None))
+    fn read_like(&self, path: &Path) -> Result<Alike> {
+        Ok(Alike { parameters: parameters(path)?, head: None })
     }
 
     fn announce(&self) -> Option<f64> {

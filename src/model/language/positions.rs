@@ -58,9 +58,9 @@ impl Reading<'_> {
             Positions::Learned => Vec::new(),
             Positions::Rotary | Positions::RotaryInPart => {
                 let table = self.table("rope_scaling").or(self.table("rope_parameters"));
-                vec![self.rope(table, ("rope_theta", theta))?]
+                vec![self.rope(table, "rope_theta", theta)?]
             }
-            Positions::RotaryOfTwoBases { local } => self.two((theta, local))?,
+            Positions::RotaryOfTwoBases { local } => self.two(theta, local)?,
         };
         let longest = ropes.iter().map(|rope| self.longest(rope)).collect::<Result<Vec<_>>>()?;
         Ok(Read { ropes, context: longest.into_iter().min().unwrap_or(self.context) })
@@ -74,7 +74,7 @@ impl Reading<'_> {
     }
 
     /// Returns the positions of blocks that see all tokens, and of blocks with a window. Only the former are scaled by `rope_scaling`.
-    fn two(&self, (theta, local): (f64, f64)) -> Result<Vec<Rope>> {
+    fn two(&self, theta: f64, local: f64) -> Result<Vec<Rope>> {
         let both = self.table("rope_parameters");
         if let Some(both) = &both {
             both.expect_keys("rotary positions of two bases", &["full_attention", "sliding_attention"])?;
@@ -84,13 +84,13 @@ impl Reading<'_> {
             table.map(|table| Values::new(&self.values.path, table))
         };
         Ok(vec![
-            self.rope(self.table("rope_scaling").or(of("full_attention")), ("rope_theta", theta))?,
-            self.rope(of("sliding_attention"), ("rope_local_base_freq", local))?,
+            self.rope(self.table("rope_scaling").or(of("full_attention")), "rope_theta", theta)?,
+            self.rope(of("sliding_attention"), "rope_local_base_freq", local)?,
         ])
     }
 
     /// Reads a table, and the base from the key of the config where the table has none.
-    fn rope(&self, table: Option<Values>, (key, usual): (&str, f64)) -> Result<Rope> {
+    fn rope(&self, table: Option<Values>, key: &str, usual: f64) -> Result<Rope> {
         let theta = match &table {
             Some(table) if table.has("rope_theta") => table.number("rope_theta", usual)?,
             _ => self.values.number(key, usual)?,

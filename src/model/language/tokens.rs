@@ -8,9 +8,10 @@ use rayon::prelude::*;
 
 use crate::base::files::read_json;
 use crate::data::{Prompts, Tokens};
+use crate::hub::TOKENIZER;
 use crate::model::chat::Chat;
+use crate::model::folder::config_file;
 use crate::model::folder::texts::{For, StoredTokenizer};
-use crate::model::folder::{TOKENIZER, config_file};
 use crate::model::preparation::{Example, Preparation, Texts, Wording};
 
 /// A tokenizer that turns prompts into tokens.

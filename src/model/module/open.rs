@@ -8,7 +8,7 @@ use tch::Kind;
 
 use crate::data::Medium;
 use crate::model::archive::Archive;
-use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
 use crate::model::kind::{Foreign, KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use crate::model::module::intake::{Copies, Intake, Stored, stored};
 use crate::model::module::tokens::Limit;
@@ -201,7 +201,7 @@ impl Backbone for Opened {
         Ok(())
     }
 
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
+    fn read_like(&self, path: &Path) -> Result<Alike> {
         bail!("{}: a module has its own code and is read as a checkpoint only", path.display())
     }
 

@@ -274,9 +274,8 @@ pub trait Autoregressive {
     /// Returns the most tokens of a prompt.
     fn longest_prompt(&self) -> i64;
 
-    /// Reads prepared prompts `[p, B, …]`. Returns the features at their last tokens, `[p', B, d]`, and what was kept, with room
-    /// for `more` tokens.
-    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory);
+    /// Reads prepared prompts `[p, B, …]`, and keeps room for `more` tokens.
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> Prompted;
 
     /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
     fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;
@@ -289,6 +288,13 @@ pub trait Autoregressive {
 
     /// Returns the bytes that are kept for one text of `tokens` tokens, for one member.
     fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64;
+}
+
+/// Prompts that a network has read.
+pub struct Prompted {
+    /// The features at their last tokens, `[p', B, d]`.
+    pub features: Tensor,
+    pub memory: Memory,
 }
 
 /// The keys and values that a network keeps of the texts that it has read.

@@ -9,7 +9,7 @@ use crate::data::fields::{Fields, PIXELS};
 use crate::model::archive::Archive;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::{Hints, check_readout, table_heads};
-use crate::model::recognition::infer::{Candidates, SelfCheck};
+use crate::model::recognition::infer::{Candidates, Inferred, SelfCheck};
 use crate::model::recognition::naming::Naming;
 use crate::model::recognition::recognise::{Expected, Named, recognise};
 use crate::model::recognition::text::TextWeights;
@@ -86,7 +86,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
-    let (traits, evidence) = tower.infer(archive.encode_image(&images), &candidates)?;
+    let Inferred { traits, evidence } = tower.infer(archive.encode_image(&images), &candidates)?;
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
@@ -128,7 +128,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         forward: "its own encode_text",
         untold: "the heads: use head.zero-shot.weights instead",
     };
-    let (traits, evidence) = tower.infer(archive.encode_text(&tokens), &candidates)?;
+    let Inferred { traits, evidence } = tower.infer(archive.encode_text(&tokens), &candidates)?;
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
@@ -152,7 +152,7 @@ struct Tower<'a> {
 impl Tower<'_> {
     /// Returns the traits that reproduce the archive's own output, or, if it does not run here, those found in its
     /// code.
-    fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+    fn infer(&self, reference: Result<Tensor>, candidates: &Candidates) -> Result<Inferred> {
         let Tower { shown, half, base, head, native, advice, forward, untold } = *self;
         match reference {
             Ok(reference) => {
@@ -168,7 +168,7 @@ impl Tower<'_> {
                 let told = candidates.told.with_context(|| {
                     format!("{shown}: {forward} does not run here ({reason}) and its code does not tell {untold}")
                 })?;
-                Ok((told, Evidence::Code { reason }))
+                Ok(Inferred { traits: told, evidence: Evidence::Code { reason } })
             }
         }
     }

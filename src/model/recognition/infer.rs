@@ -147,12 +147,19 @@ pub struct SelfCheck<'a> {
 
 type Tried = Vec<(Traits, Difference)>;
 
+/// Traits, and the evidence for them.
+#[derive(Debug)]
+pub struct Inferred {
+    pub traits: Traits,
+    pub evidence: Evidence,
+}
+
 impl SelfCheck<'_> {
     /// Varies one trait at a time, then, if nothing fits, tries the whole grid.
     ///
     /// # Errors
     /// Fails if no candidate reproduces the archive's output; the message gives the best difference.
-    pub fn infer(&self, candidates: &Candidates) -> Result<(Traits, Evidence)> {
+    pub fn infer(&self, candidates: &Candidates) -> Result<Inferred> {
         let mut tried = Tried::new();
         let start =
             Traits { heads: candidates.heads[0], activation: candidates.activations[0], eps: candidates.eps[0] };
@@ -184,7 +191,7 @@ impl SelfCheck<'_> {
         self.verdict(best, difference, tried)
     }
 
-    fn verdict(&self, best: Traits, difference: Difference, tried: Tried) -> Result<(Traits, Evidence)> {
+    fn verdict(&self, best: Traits, difference: Difference, tried: Tried) -> Result<Inferred> {
         if !self.accepts(difference) {
             bail!(
                 "the native forward does not reproduce the archive's own: the best of {} tries ({} heads, {}, eps {:e}) \
@@ -204,7 +211,7 @@ impl SelfCheck<'_> {
             .min_by(|a, b| a.1.relative.total_cmp(&b.1.relative));
         let evidence =
             Evidence::SelfCheck { difference, runner_up, half: self.half, normalised: self.reference_normalised() };
-        Ok((best, evidence))
+        Ok(Inferred { traits: best, evidence })
     }
 
     fn accepts(&self, difference: Difference) -> bool {

@@ -1,5 +1,6 @@
 //! The names of parameters in one package.
 
+use crate::model::Normalize;
 use crate::model::stored::Form;
 use crate::model::vit::required::Required;
 use crate::schema::words;
@@ -37,12 +38,12 @@ pub struct Naming {
     /// The file in which its publishers describe a network.
     pub config: &'static str,
     /// The normalisation that most of its checkpoints were trained with, as a config has it, and why.
-    pub normalize: (&'static str, &'static str),
+    pub normalize: (Normalize, &'static str),
 }
 
 /// The normalisation of most of timm's networks.
-pub const HALVES: (&str, &str) = (
-    "{ mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }",
+pub const HALVES: (Normalize, &str) = (
+    Normalize::HALVES,
     "as most of timm's ViTs; the file does not tell, so compare with its model card (\"imagenet\" or \"clip\")",
 );
 

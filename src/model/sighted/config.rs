@@ -112,15 +112,11 @@ pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
         let windows = geometry.views.iter().filter_map(|view| view.window);
         geometry.context = windows.chain([geometry.context]).min().unwrap_or_default();
     }
-    let eyes = eyes((values, family), &vision, &geometry)?;
+    let eyes = eyes(values, family, &vision, &geometry)?;
     Ok((geometry, eyes))
 }
 
-fn eyes(
-    (values, family): (&Values, &'static SightedFamily),
-    vision: &Values,
-    geometry: &Geometry,
-) -> Result<VisionConfig> {
+fn eyes(values: &Values, family: &'static SightedFamily, vision: &Values, geometry: &Geometry) -> Result<VisionConfig> {
     let shown = values.path.display();
     let class = vision.text("model_type").unwrap_or(family.tower);
     ensure!(

@@ -14,7 +14,7 @@ use crate::model::Normalize;
 use crate::model::language::{self, Language, Places, Rows, Texts};
 use crate::model::network::ops::{Activation, Constant, Count, Counter, Eager, Forward, Ops, Reads};
 use crate::model::network::{
-    Autoregressive, Graph, Memory, Network, Parameters, Slot, SlotKind, Weights, runs_its_pass,
+    Autoregressive, Graph, Memory, Network, Parameters, Prompted, Slot, SlotKind, Weights, runs_its_pass,
 };
 use crate::model::vit::footprint;
 use crate::model::vit::forward::Vit;
@@ -85,7 +85,7 @@ impl Forward for Sighted {
             None => self.entered(ops, &x).0.fields(),
             Some(block) => {
                 let rows = if block + 1 == self.blocks() { self.reads } else { Rows::All };
-                self.language.block(ops, (block, rows), &x)
+                self.language.block(ops, block, rows, &x)
             }
         }
     }
@@ -192,7 +192,7 @@ impl Autoregressive for Sighted {
         self.language.tokens
     }
 
-    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> (Tensor, Memory) {
+    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> Prompted {
         let ops = Eager::of(weights);
         let (entered, mask) = self.entered(&ops, prompts);
         self.language.read_entered(&ops, entered, &mask, more)

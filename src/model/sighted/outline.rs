@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Opened, Sighted, described, is_sighted, open, parameters, sizes, tower};
 use crate::data::Medium;
-use crate::model::backbone::{self, Backbone, Held, Images, Opening, Parts, Words};
+use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
 use crate::model::chat::Chat;
 use crate::model::families::sighted::sighted;
 use crate::model::kind::{Foreign, KindEntry, Making, Marks, Outline, Size, StandIn, TokenizerAt};
@@ -16,7 +16,6 @@ use crate::model::language::{published_sizes, write_made};
 use crate::model::network::{Network, Parameters, Rows};
 use crate::model::preparation::{Normalize, Preparation};
 use crate::model::values::Values;
-use crate::model::vit::OwnHead;
 
 pub static KIND: KindEntry = KindEntry {
     word: "vision-language",
@@ -60,8 +59,8 @@ impl Backbone for Opened {
         self.network.reads = rows;
     }
 
-    fn read_like(&self, path: &Path) -> Result<(Parameters, Option<OwnHead>)> {
-        parameters(path).map(|found| (found, None))
+    fn read_like(&self, path: &Path) -> Result<Alike> {
+        Ok(Alike { parameters: parameters(path)?, head: None })
     }
 
     fn announce(&self) -> Option<f64> {

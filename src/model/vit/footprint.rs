@@ -5,7 +5,7 @@ use tch::Kind;
 use crate::data::Fields;
 use crate::data::fields::PIXELS;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::ops::{Count, Written};
+use crate::model::network::ops::{Count, Flags, Written};
 use crate::model::network::{Graph, KeptPass, Parameters};
 use crate::model::vit::Geometry;
 
@@ -40,7 +40,7 @@ impl Pass<'_> {
         let moves = matches!(graph, Graph::Samples { .. });
         let mut beside = 0;
         let kept = KeptPass { network, stages: blocks, part, base, kind, graph }.entries(|counter| {
-            let images = Fields::of(PIXELS, Count::new(&[3, side, side], true, moves));
+            let images = Fields::of(PIXELS, Count::new(&[3, side, side], Flags { apart: true, live: moves }));
             let entered = network.count_entered(counter, &images);
             // Tokens as they enter a block and as halves of it leave them, with their gradients.
             beside = 6 * entered.first().numbers();

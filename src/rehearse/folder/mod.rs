@@ -12,11 +12,11 @@ use tch::Kind;
 
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::text_sha256;
+use crate::hub::{PREPARATION, TOKENIZER};
 use crate::machine::quantised::Scheme;
 use crate::model::Normalize;
 use crate::model::described::{Described, Published};
 use crate::model::families::{architecture, sighted};
-use crate::model::folder::{PREPARATION, TOKENIZER};
 use crate::model::kind::{Making, Size, StandIn};
 use crate::model::values::Values;
 use tensors::SHARD_BYTES;
@@ -74,7 +74,7 @@ impl FolderStandIn {
     /// Fails if `tokens` exceeds what the network reads.
     pub fn described(&self, tokens: Option<i64>) -> Result<Described> {
         let name = format!("the shape of {}", self.published.about);
-        Described::new(name, &self.values(), (self.published.kind(), tokens, Normalize::CLIP))
+        Described::new(name, &self.values(), self.published.kind(), tokens, Normalize::CLIP)
     }
 
     /// Returns the number of pixels per side of an image, if the network sees images.

@@ -90,7 +90,7 @@ fn write_shard(file: &mut impl Write, tensors: &[Named], kind: Kind, numbers: &m
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header.as_bytes())?;
-    tensors.iter().try_for_each(|(name, shape)| numbers.write(file, (name, shape), kind))
+    tensors.iter().try_for_each(|(name, shape)| numbers.write(file, name, shape, kind))
 }
 
 /// Standard normal values that are drawn once and repeated, each tensor where the one before it ended. Drawing billions of values
@@ -108,7 +108,7 @@ impl Numbers {
     }
 
     /// Writes the values of a tensor.
-    fn write(&mut self, file: &mut impl Write, (name, shape): (&str, &[i64]), kind: Kind) -> Result<()> {
+    fn write(&mut self, file: &mut impl Write, name: &str, shape: &[i64], kind: Kind) -> Result<()> {
         let (scale, around) = spread(name, shape);
         let mut left = count(shape);
         let mut buffer = Vec::new();

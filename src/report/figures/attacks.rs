@@ -25,7 +25,7 @@ pub fn budgets(material: &Material) -> Result<Option<Drawing>> {
                 continue;
             }
             let panel = panel(&row, several_sets);
-            readings.push(accuracy(panel, series, epsilon, (value, &row)));
+            readings.push(accuracy(panel, series, epsilon, value, &row));
         }
         readings.extend(unattacked(material, series, several_sets));
     }
@@ -63,7 +63,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
         }
         let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
         if let Some(value) = clean.and_then(|clean| clean.number(&attacked_accuracy(&row))) {
-            readings.push(accuracy(key.0.clone(), series, 0.0, (value, &row)));
+            readings.push(accuracy(key.0.clone(), series, 0.0, value, &row));
         }
         done.push(key);
     }
@@ -71,7 +71,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
 }
 
 /// Returns an accuracy at a budget, with its interval over the test images.
-fn accuracy(panel: String, series: usize, epsilon: f64, (value, row): (f64, &RowView)) -> Reading {
+fn accuracy(panel: String, series: usize, epsilon: f64, value: f64, row: &RowView) -> Reading {
     let ends = row.number("samples").and_then(|samples| interval(value, samples as u64));
     Reading {
         panel,

@@ -17,18 +17,23 @@ struct Quantity {
     unit: &'static str,
     /// The factor that converts to this unit.
     factor: f64,
+    /// Whether it follows from the average of the particles' logits where runs learn classes.
+    of_average: bool,
 }
 
 impl Quantity {
     const fn new(column: &'static str, title: &'static str, unit: &'static str) -> Quantity {
-        Quantity { column, title, unit, factor: 1.0 }
+        Quantity { column, title, unit, factor: 1.0, of_average: false }
     }
 }
 
+/// The column that runs fill which learn classes.
+const ACCURACY: &str = "validation_accuracy_lm";
+
 const QUANTITIES: [Quantity; 8] = [
     Quantity::new("train_loss", "Training loss", "nats"),
-    Quantity::new("validation_nll_lm", "Validation NLL", "nats, logits averaged"),
-    Quantity { factor: 100.0, ..Quantity::new("validation_accuracy_lm", "Validation accuracy", "%, logits averaged") },
+    Quantity { of_average: true, ..Quantity::new("validation_nll_lm", "Validation NLL", "nats") },
+    Quantity { factor: 100.0, of_average: true, ..Quantity::new(ACCURACY, "Validation accuracy", "%") },
     Quantity::new("mean_distance", "Distance between particles", "mean over pairs, in weights"),
     Quantity::new("mean_kernel", "Kernel between particles", "mean over pairs"),
     Quantity::new("bandwidth", "Bandwidth", "mean over layers"),
@@ -40,6 +45,17 @@ const QUANTITIES: [Quantity; 8] = [
 struct Trained<'a> {
     paint: usize,
     history: &'a Table,
+}
+
+impl Trained<'_> {
+    /// Returns a number of an epoch's row, if the cell holds one.
+    fn number(&self, row: usize, column: &str) -> Option<f64> {
+        self.history.get(row, column)?.parse().ok().filter(|value: &f64| value.is_finite())
+    }
+
+    fn learns_classes(&self) -> bool {
+        (0..self.history.rows.len()).any(|row| self.number(row, ACCURACY).is_some())
+    }
 }
 
 pub fn draw(material: &Material) -> Result<Option<Drawing>> {
@@ -86,13 +102,14 @@ fn series_of(material: &Material, files: &RunFiles) -> Option<usize> {
 }
 
 fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
-    let Quantity { column, title, unit, factor } = quantity;
+    let Quantity { column, title, unit, factor, of_average } = quantity;
     let curve = |run: &Trained| {
-        let number = |row: usize, column: &str| {
-            run.history.get(row, column)?.parse().ok().filter(|value: &f64| value.is_finite())
-        };
-        let point = |row: usize| Some((number(row, "epoch")?, factor * number(row, column)?));
+        let point = |row: usize| Some((run.number(row, "epoch")?, factor * run.number(row, column)?));
         (0..run.history.rows.len()).filter_map(point).collect::<Vec<(f64, f64)>>()
+    };
+    let unit = match *of_average && runs.iter().any(Trained::learns_classes) {
+        true => format!("{unit}, logits averaged"),
+        false => unit.to_string(),
     };
     let curves: Vec<_> =
         runs.iter().map(|run| (run.paint, curve(run))).filter(|(_, curve)| !curve.is_empty()).collect();
@@ -120,8 +137,23 @@ fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
     Some(Panel {
         title: title.to_string(),
         x: Axis::new("epoch", ticks),
-        y: Axis::new(*unit, Ticks::around(points().map(|point| point.1))?),
+        y: Axis::new(unit, Ticks::around(points().map(|point| point.1))?),
         layers,
         values: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loss_of_numbers_is_of_no_averaged_logits() {
+        let unit = |accuracy: &str| {
+            let mut history = Table::new(["epoch", "validation_nll_lm", ACCURACY]);
+            history.rows = vec![vec!["1".into(), "0.5".into(), accuracy.into()]];
+            panel(&QUANTITIES[1], &[Trained { paint: 0, history: &history }]).unwrap().y.title
+        };
+        assert_eq!([unit("0.9"), unit("")], ["nats, logits averaged", "nats"]);
+    }
 }

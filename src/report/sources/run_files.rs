@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use crate::base::files::listed;
-use crate::evaluate::{IMAGES, shown};
-use crate::model::checkpoint_name;
+use crate::evaluate::IMAGES;
 use crate::results::runs::history;
 use crate::results::store::Table;
 use crate::run::{Record, RunFolder, open_predictions};
@@ -57,19 +56,6 @@ impl RunFiles {
         };
         let problems = files.fill();
         (files, problems)
-    }
-
-    /// Returns the value that the config gives for a column of result rows: `checkpoint`, or a setting such as
-    /// `svgd.gamma`.
-    pub fn setting(&self, column: &str) -> Option<String> {
-        let config = self.config.as_ref()?;
-        if column == "checkpoint" {
-            let path = config.get("checkpoint")?.get("path")?.as_str()?;
-            return Some(checkpoint_name(Path::new(path)));
-        }
-        let (key, name) = column.split_once('.')?;
-        let groups = ["subspace", "method", "optimizer"].into_iter();
-        groups.filter_map(|group| config.get(group)?.get(key)?.get(name)).map(shown).next()
     }
 
     fn fill(&mut self) -> Vec<String> {

@@ -21,26 +21,12 @@ const NAMES: [&[&str]; 2] =
 /// The columns with the cost of a result, shown after its metrics.
 const COSTS: &[&str] = &["trainable_parameters", "train_wall_seconds"];
 
-const OOD_COLUMNS: &[&str] = &[
-    "file",
-    "ood_file",
-    "checkpoint",
-    "subspace",
-    "method",
-    "particles",
-    "rank",
-    "predictive",
-    "seed",
-    "set",
-    "ood_set",
-    "score",
-    "average",
-    "auroc",
-    "aupr_in",
-    "aupr_out",
-    "fpr95",
-    "detection_error",
-];
+/// The columns that say of which model a row is, and on which set, in tables of detection and of conformal sets.
+const WHO: [&str; 8] = ["checkpoint", "subspace", "method", "particles", "rank", "predictive", "seed", "set"];
+
+/// The columns of the table of out-of-distribution detection behind those of the model.
+const OOD_COLUMNS: &[&str] =
+    &["ood_set", "score", "average", "auroc", "aupr_in", "aupr_out", "fpr95", "detection_error"];
 
 /// Returns the columns shown for result rows: names, the metrics that are marked for tables, and costs. A setting such
 /// as `svgd.gamma` is shown if rows that are otherwise alike differ in it.
@@ -114,28 +100,12 @@ pub fn ood(sources: &Sources) -> RenderedTable {
 
 /// Returns the columns shown for rows of out-of-distribution detection.
 pub fn ood_columns(_: &Table) -> Vec<String> {
-    OOD_COLUMNS.iter().map(|column| column.to_string()).collect()
+    let own = ["file", "ood_file"].iter().chain(&WHO).chain(OOD_COLUMNS);
+    own.map(|column| column.to_string()).collect()
 }
 
-/// The columns of the table of conformal sets that are not measures.
-const CONFORMAL_COLUMNS: &[&str] = &[
-    "file",
-    "checkpoint",
-    "subspace",
-    "method",
-    "particles",
-    "rank",
-    "predictive",
-    "seed",
-    "set",
-    "condition",
-    "alpha",
-    "score",
-    "settings",
-    "thresholds",
-    "draw",
-    "average",
-];
+/// The columns of the table of conformal sets between those of the model and the measures.
+const CONFORMAL_COLUMNS: &[&str] = &["condition", "alpha", "score", "settings", "thresholds", "draw", "average"];
 
 /// Returns the table of conformal sets over all images of a test set.
 pub fn conformal(sources: &Sources) -> RenderedTable {
@@ -153,7 +123,8 @@ pub fn conformal(sources: &Sources) -> RenderedTable {
 /// Returns the columns shown for rows of conformal sets.
 pub fn conformal_columns(_: &Table) -> Vec<String> {
     let measures = metrics::conformal::measures().map(|(key, _)| key);
-    CONFORMAL_COLUMNS.iter().copied().chain(measures).map(String::from).collect()
+    let own = ["file"].iter().chain(&WHO).chain(CONFORMAL_COLUMNS).copied();
+    own.chain(measures).map(String::from).collect()
 }
 
 /// Returns the rows of conformal sets that are not of a part of the images.

@@ -197,7 +197,11 @@ fn what_cannot_leave_is_refused_in_one_line() {
     done(export(&place, &run, "out", &["--to", "peft"]));
     let cases: [(&str, &[&str], &[&str]); 5] = [
         ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
-        ("none/out", &["--to", "peft"], &["must be a new folder in a folder that can be written to"]),
+        (
+            "out/particle-0/expected.safetensors/new",
+            &["--to", "peft"],
+            &["must be a new folder in a folder that can be written to"],
+        ),
         ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
         ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),
         ("new", &["--to", "peft", "--draws", "3"], &["its particles are points, without draws"]),

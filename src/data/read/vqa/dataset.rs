@@ -99,7 +99,7 @@ impl Dataset for Vqa {
         };
         // These are a user's own photos.
         let photos = ImageFiles::whole(self.of.key, self.resize).turned(true);
-        self.with_images(asking, photos, (SplitName::Test, format!("{} of the files", self.of.key)), request)
+        self.with_images(asking, photos, SplitName::Test, format!("{} of the files", self.of.key), request)
     }
 }
 

@@ -70,7 +70,7 @@ impl MethodSpec for Spec {
         "lower method.ibdr.std"
     }
 
-    fn draws_nothing(&self) -> Option<&'static str> {
+    fn noise_left_out(&self) -> Option<&'static str> {
         (self.std == 0.0).then_some("method.ibdr.std above 0")
     }
 
@@ -121,6 +121,13 @@ struct Look {
     by_logits: Tensor,
     /// The mean logits, `[B, C]`.
     mean_logits: Tensor,
+}
+
+/// Particles, and what the logits there say.
+struct Seen {
+    /// The particles, `[n, P]`.
+    theta: Tensor,
+    look: Look,
 }
 
 pub struct Ibdr {
@@ -206,13 +213,13 @@ impl Ibdr {
     }
 
     /// Returns how far the worst cases are from the draws, a number in f64.
-    fn cost(&self, (theta, before): (&Tensor, &Look), (worst, after): (&Tensor, &Look)) -> Tensor {
+    fn cost(&self, drawn: &Seen, worst: &Seen) -> Tensor {
         let last = [-1i64];
         match self.spec.rule {
-            Rule::Paper(_) => (worst - theta).square().sum(Kind::Double) / theta.size()[0] as f64,
+            Rule::Paper(_) => (&worst.theta - &drawn.theta).square().sum(Kind::Double) / drawn.theta.size()[0] as f64,
             Rule::Released(Released { cost, .. }) => {
                 let of = |look: &Look| look.mean_logits.log_softmax(-1, Kind::Double);
-                let (p, q) = (of(before), of(after));
+                let (p, q) = (of(&drawn.look), of(&worst.look));
                 let distances = match cost {
                     Cost::Euclidean => (p.exp() - q.exp()).norm_scalaropt_dim(2.0, last, false),
                     // KL(p, q) + KL(q, p) = Σ (p − q) (log p − log q).
@@ -233,19 +240,22 @@ impl Method for Ibdr {
             std => self.noise.draw(At { step: self.steps, sample: 0, part: 0 }, theta) * std + &*theta,
         };
         self.steps += 1;
-        let here = self.look(&objective.outputs(&drawn, Output::Logits)?)?;
-        let worst = self.ascend(&drawn, &here, objective)?;
-        let there = self.look(&objective.outputs(&worst, Output::Logits)?)?;
-        let mut direction = objective.pull_back(&worst, Output::Logits, &there.by_logits)?;
-        let cost = self.cost((&drawn, &here), (&worst, &there));
+        let look = self.look(&objective.outputs(&drawn, Output::Logits)?)?;
+        let worst = self.ascend(&drawn, &look, objective)?;
+        let drawn = Seen { theta: drawn, look };
+        let look = self.look(&objective.outputs(&worst, Output::Logits)?)?;
+        let worst = Seen { theta: worst, look };
+        let mut direction = objective.pull_back(&worst.theta, Output::Logits, &worst.look.by_logits)?;
+        let cost = self.cost(&drawn, &worst);
         self.update_lambda(&cost, factor);
         if let Rule::Paper(Paper { kl_weight, .. }) = self.spec.rule {
             direction += &*theta * (2.0 * kl_weight);
         }
-        drop((drawn, worst));
+        drop(worst);
+        let Seen { look: Look { volume, losses, .. }, .. } = drawn;
         self.parts.apply(theta, &direction, objective, factor)?;
-        let diagnostics = Tensor::stack(&[&here.volume, &self.lambda, &cost], 0);
-        Ok(Step { losses: here.losses, diagnostics: Some(diagnostics) })
+        let diagnostics = Tensor::stack(&[&volume, &self.lambda, &cost], 0);
+        Ok(Step { losses, diagnostics: Some(diagnostics) })
     }
 
     fn diagnostics(&self) -> &'static [&'static str] {

@@ -193,7 +193,7 @@ impl MethodSpec for Spec {
         true
     }
 
-    fn draws_nothing(&self) -> Option<&'static str> {
+    fn noise_left_out(&self) -> Option<&'static str> {
         (self.dynamics != Dynamics::Langevin).then_some("method.mclmc.dynamics = \"langevin\"")
     }
 

@@ -15,10 +15,9 @@
 use anyhow::Result;
 use tch::{Kind, Tensor, with_grad};
 
-use super::diagnostics::diagnose;
+use super::kernel::{Kernel, diagnose};
 use super::outputs::Step;
 use super::settings::Spec;
-use crate::methods::kernel::Kernel;
 use crate::methods::{Evaluation, Objective, Output};
 
 /// The number that the authors' code adds to the squared length of a gradient, and to a bandwidth.

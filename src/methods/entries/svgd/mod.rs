@@ -4,7 +4,7 @@
 //! | symbol | here |
 //! |---|---|
 //! | L_j | mean minibatch loss of particle j |
-//! | k_ij | RBF kernel of the weight distance of a block ([`crate::methods::kernel`]) |
+//! | k_ij | RBF kernel of the weight distance of a block (`kernel.rs`) |
 //! | γ | `gamma` |
 //! | φ_i = (1/n) [ drive_i + (γ/n) Σ_j ∇_i k_ij ] | handed to the optimizer as the gradient |
 //! | drive = own (eq. 4) | Σ_j k_ij ∇_i L_i |
@@ -26,8 +26,8 @@
 //! The factor 1/n on all of φ is that of equation 2. An optimizer that divides by the gradient's size, such as AdamW, does not feel
 //! it; with `sgd`, the gradient of a particle that has no neighbours is its own over n.
 
-mod diagnostics;
 mod input_gradients;
+mod kernel;
 mod outputs;
 mod settings;
 
@@ -35,14 +35,13 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor_file::State;
-use crate::methods::kernel::Kernel;
 use crate::methods::sharpness;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
     Update, Variant, advised,
 };
 use crate::subspace::geometry::Pairs;
-use diagnostics::{DIAGNOSTICS, diagnose};
+use kernel::{DIAGNOSTICS, Kernel, diagnose};
 use settings::{Domain, Drive, Space, Spec};
 
 pub static ENTRY: Entry = Entry {
@@ -162,7 +161,7 @@ impl Method for Svgd {
     }
 
     fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
-        diagnostics::warnings(epochs)
+        kernel::warnings(epochs)
     }
 
     fn save(&self, state: &mut State) {

@@ -4,7 +4,7 @@
 //! | symbol | here |
 //! |---|---|
 //! | f_i | what particle i computes for the B images of a batch, as one vector: logits, probabilities or features |
-//! | k_ij | RBF kernel of D_ij = ‖f_i − f_j‖² ([`crate::methods::kernel`]), one for all images |
+//! | k_ij | RBF kernel of D_ij = ‖f_i − f_j‖² (`kernel.rs`), one for all images |
 //! | g_j = ∂L_j/∂f_j | L_j the mean cross-entropy of the batch |
 //! | Stein: ψ_i = (1/n) [ Σ_j k_ij g_j + (γ/n) Σ_j ∂k_ij/∂f_i ] | `drive = "own"` has Σ_j k_ij g_i |
 //! | Wasserstein: ψ_i = g_i + γ Σ_j ∂k_ij/∂f_i / Σ_j k_ij | |
@@ -19,10 +19,9 @@
 use anyhow::Result;
 use tch::{Kind, Tensor, with_grad};
 
-use super::diagnostics::diagnose;
+use super::kernel::{Kernel, diagnose};
 use super::settings::{Space, Spec};
 use crate::base::tensor::label_log_probabilities;
-use crate::methods::kernel::Kernel;
 use crate::methods::{Evaluation, Objective, Output};
 use crate::subspace::geometry::squared_distances;
 

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-use crate::methods::kernel::{Bandwidth, Kernel, LogN, Median};
+use super::kernel::{Bandwidth, Kernel, LogN, Median};
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::{MAX_PARTICLES, MethodContext};
 use crate::schema::{Choice, Reader, settings, words};

@@ -1,11 +1,11 @@
 mod outputs;
 
+use super::kernel::{LogN, Median};
 use super::settings::Flow;
 use super::*;
 use crate::base::golden::{Golden, near};
 use crate::methods::Answer;
 use crate::methods::doubles::{Plain, Quartic};
-use crate::methods::kernel::{LogN, Median};
 use crate::methods::sharpness::{Norm, Sharpness};
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};

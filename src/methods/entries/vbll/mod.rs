@@ -128,7 +128,7 @@ impl MethodSpec for Spec {
     }
 
     /// Training draws nothing, but U starts at random.
-    fn draws_nothing(&self) -> Option<&'static str> {
+    fn noise_left_out(&self) -> Option<&'static str> {
         (self.rank == 0).then_some("method.vbll.rank above 0")
     }
 

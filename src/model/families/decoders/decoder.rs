@@ -2,12 +2,46 @@
 
 use anyhow::Result;
 
-use super::spelling::{LLAMA, Spelling};
 use super::views::{Seeing, View, all_tokens};
 use crate::model::families::class::{Class, Layers, Outer, Published, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, OUTPUT, Pair};
 use crate::model::network::ops::{Activation, Scoring};
 use crate::model::values::Values;
+
+/// The keys by which a config states the sizes of a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Spelling {
+    pub width: &'static str,
+    pub mlp: &'static str,
+    pub blocks: &'static str,
+    pub heads: &'static str,
+    /// `None` where each head has keys and values of its own.
+    pub key_heads: Option<&'static str>,
+    /// `None` where the width is divided by the heads.
+    pub channels: Option<&'static str>,
+    pub context: &'static str,
+    pub eps: &'static str,
+}
+
+impl Spelling {
+    /// Returns all keys.
+    pub fn keys(&self) -> Vec<&'static str> {
+        let Spelling { width, mlp, blocks, heads, key_heads, channels, context, eps } = *self;
+        [width, mlp, blocks, heads, context, eps].into_iter().chain(key_heads).chain(channels).collect()
+    }
+}
+
+/// The keys of Llama.
+const LLAMA: Spelling = Spelling {
+    width: "hidden_size",
+    mlp: "intermediate_size",
+    blocks: "num_hidden_layers",
+    heads: "num_attention_heads",
+    key_heads: Some("num_key_value_heads"),
+    channels: Some("head_dim"),
+    context: "max_position_embeddings",
+    eps: "rms_norm_eps",
+};
 
 /// A family of decoders, a class of transformers.
 #[derive(Debug)]

@@ -57,7 +57,7 @@ pub static GEMMA2: Decoder = Decoder {
     harmless: &["cache_implementation", "hidden_act", "sliding_window_size"],
     refused: &["use_bidirectional_attention"],
     traits: |values| {
-        let traits = traits(values, (256.0, Some(30.0)))?;
+        let traits = traits(values, 256.0, Some(30.0))?;
         let cap = values.bound("attn_logit_softcapping", Some(50.0))?;
         Ok(Traits { scoring: Scoring { cap, ..traits.scoring }, ..traits })
     },
@@ -81,7 +81,7 @@ pub static GEMMA2: Decoder = Decoder {
 };
 
 /// Returns the traits that all of Gemma share, with the defaults of what divides scores and of the bound of logits.
-pub(super) fn traits(values: &Values, (divisor, bound): (f64, Option<f64>)) -> Result<Traits> {
+pub(super) fn traits(values: &Values, divisor: f64, bound: Option<f64>) -> Result<Traits> {
     let all = values.flag("attention_bias", false)?;
     let scale = values.number("query_pre_attn_scalar", divisor)?.powf(-0.5);
     Ok(Traits {

@@ -37,7 +37,7 @@ pub static GEMMA3: Decoder = Decoder {
     ],
     harmless: &["cache_implementation", "hidden_act"],
     refused: &["attn_logit_softcapping", "use_bidirectional_attention"],
-    traits: |values| Ok(Traits { head_norms: HeadNorms::Each, ..traits(values, (256.0, None))? }),
+    traits: |values| Ok(Traits { head_norms: HeadNorms::Each, ..traits(values, 256.0, None)? }),
     views: |values, seeing| {
         let pattern = values.integer("_sliding_window_pattern", 6)?;
         let pattern = values.integer("sliding_window_pattern", pattern)? as usize;

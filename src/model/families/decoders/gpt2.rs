@@ -1,10 +1,10 @@
 //! GPT-2: learned positions, layer norms, and matrices that are stored transposed.
 
 use crate::model::families::class::{Class, Layers, Published};
+use crate::model::families::decoders::decoder::Spelling;
 use crate::model::families::decoders::decoder::{
     Biases, CLASS, Decoder, Mlp, NormKind, Positions, Sizes, Traits, USUAL,
 };
-use crate::model::families::decoders::spelling::Spelling;
 use crate::model::families::names::{EMBEDDING, Names, OUTPUT};
 use crate::model::network::ops::Scoring;
 

@@ -16,7 +16,6 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod smollm3;
-mod spelling;
 mod views;
 
 use anyhow::{Context, Result, ensure};

@@ -117,8 +117,8 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
         is_fused: true,
         places: Places::Turned {
             bases: [
-                base(values, "full_attention", ("global_rope_theta", 160_000.0))?,
-                base(values, "sliding_attention", ("local_rope_theta", 10_000.0))?,
+                base(values, "full_attention", "global_rope_theta", 160_000.0)?,
+                base(values, "sliding_attention", "local_rope_theta", 10_000.0)?,
             ],
             local: local(values, shape.blocks)?,
             reach: values.integer("local_attention", 128)? / 2,
@@ -128,7 +128,7 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
 }
 
 /// Returns the base of rotary positions of blocks of a type.
-fn base(values: &Values, layers: &str, (key, usual): (&str, f64)) -> Result<f64> {
+fn base(values: &Values, layers: &str, key: &str, usual: f64) -> Result<f64> {
     let usual = values.number(key, usual)?;
     let both = values.within("rope_parameters");
     both.expect_keys("rotary positions of two bases", &["full_attention", "sliding_attention"])?;

@@ -281,7 +281,8 @@ impl Graph {
     pub fn attention(
         &mut self,
         [query, key, value]: [&Value; 3],
-        (masked, mask): (Masked, Option<&Value>),
+        masked: Masked,
+        mask: Option<&Value>,
         scoring: Scoring,
     ) -> Value {
         let inputs: Vec<&Value> = [query, key, value].into_iter().chain(mask).collect();

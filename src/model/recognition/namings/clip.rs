@@ -1,6 +1,7 @@
 //! The names in OpenAI's CLIP archives and in open_clip: `visual.conv1.weight`,
 //! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
+use crate::model::Normalize;
 use crate::model::recognition::naming::{Naming, Package, anything_beside};
 use crate::model::stored::Form;
 
@@ -15,7 +16,7 @@ pub static NAMING: Naming = Naming {
     required: None,
     packages: &[Package::OpenClip],
     config: "open_clip_config.json",
-    normalize: ("\"clip\"", "as all models of CLIP"),
+    normalize: (Normalize::CLIP, "as all models of CLIP"),
 };
 
 /// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.

@@ -60,6 +60,15 @@ pub struct Counted<'a> {
     pub fuses: bool,
 }
 
+/// The properties that a value has from what it is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// Whether it differs between particles, so that there is one for each.
+    pub apart: bool,
+    /// Whether gradients flow through it.
+    pub live: bool,
+}
+
 /// A value `[1, 1, …]` of one particle and one sample.
 #[derive(Clone, Debug)]
 pub struct Count {
@@ -80,7 +89,8 @@ struct Storage {
 
 impl Count {
     /// Returns a value of a shape after the axes of particles and samples.
-    pub fn new(shape: &[i64], apart: bool, live: bool) -> Count {
+    pub fn new(shape: &[i64], flags: Flags) -> Count {
+        let Flags { apart, live } = flags;
         let numbers = shape.iter().product::<i64>() as u64;
         let shape = [&[1, 1], shape].concat();
         Count { shape, apart, live, storage: Rc::new(Storage { numbers, is_kept: Cell::new(false) }) }
@@ -100,7 +110,7 @@ impl Count {
     fn made(&self, shape: &[i64], others: &[&Count]) -> Count {
         let apart = self.apart || others.iter().any(|other| other.apart);
         let live = self.live || others.iter().any(|other| other.live);
-        Count::new(&shape[2..], apart, live)
+        Count::new(&shape[2..], Flags { apart, live })
     }
 }
 
@@ -209,7 +219,7 @@ impl<'a> Counter<'a> {
         if is_trained {
             self.keep(x);
         }
-        let y = Count::new(&[tokens, outputs], x.apart || is_trained, x.live || is_trained);
+        let y = Count::new(&[tokens, outputs], Flags { apart: x.apart || is_trained, live: x.live || is_trained });
         if adapted == Some(Adaptation::Scaled) {
             // The product before its outputs are multiplied.
             self.keep_numbers(y.numbers());
@@ -221,10 +231,10 @@ impl<'a> Counter<'a> {
     /// Returns a parameter-like value with the flags of a name.
     fn named(&self, layer: &str, shape: &[i64]) -> Count {
         let is_trained = self.adapted(layer).is_some();
-        Count::new(shape, is_trained, is_trained)
+        Count::new(shape, Flags { apart: is_trained, live: is_trained })
     }
 
-    fn normed(&self, layer: &str, x: &Count, (inputs, outputs): (u64, u64)) -> Count {
+    fn normed(&self, layer: &str, x: &Count, inputs: u64, outputs: u64) -> Count {
         let is_trained = self.adapted(layer).is_some();
         if x.live || is_trained {
             match inputs == x.numbers() {
@@ -236,6 +246,6 @@ impl<'a> Counter<'a> {
             self.keep_numbers(outputs);
         }
         self.uses(2 * x.numbers(), 0);
-        Count::new(&x.shape[2..], x.apart || is_trained, x.live || is_trained)
+        Count::new(&x.shape[2..], Flags { apart: x.apart || is_trained, live: x.live || is_trained })
     }
 }

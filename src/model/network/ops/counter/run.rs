@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use super::{Adaptation, Count, Counter, Storage};
+use super::{Adaptation, Count, Counter, Flags, Storage};
 use crate::base::tensor::wide;
 use crate::model::network::ops::graph::spread;
 use crate::model::network::ops::{Activation, Constant, Layer, Mask, Ops, Pairs, RmsNormed, Scoring};
@@ -47,14 +47,14 @@ impl Ops for Counter<'_> {
     }
 
     fn norm(&self, layer: &str, x: &Count, _: f64) -> Count {
-        self.normed(layer, x, (x.numbers(), 2 * x.numbers()))
+        self.normed(layer, x, x.numbers(), 2 * x.numbers())
     }
 
     /// Such a norm computes in f32 or wider, and keeps its input so.
     fn rms_norm(&self, RmsNormed { layer, .. }: RmsNormed, x: &Count) -> Count {
         let kind = self.counted.kind;
         let wider = (wide(kind).elt_size_in_bytes() / kind.elt_size_in_bytes()) as u64;
-        self.normed(layer, x, (x.numbers() * wider, x.numbers()))
+        self.normed(layer, x, x.numbers() * wider, x.numbers())
     }
 
     fn embedding(&self, layer: &str, ids: &Count) -> Count {
@@ -74,7 +74,7 @@ impl Ops for Counter<'_> {
         let width = self.size(present.first()?)[1];
         let layer = |name: &&String| name.strip_suffix(".weight").unwrap_or(name).to_string();
         let is_trained = present.iter().map(layer).any(|layer| self.adapted(&layer).is_some());
-        Some(Count::new(&[rows.numbers() as i64, width], is_trained, is_trained))
+        Some(Count::new(&[rows.numbers() as i64, width], Flags { apart: is_trained, live: is_trained }))
     }
 
     /// Constants have no axes of particles and samples. Their tensors are small, so their shapes are read off them.
@@ -218,23 +218,23 @@ impl Ops for Counter<'_> {
     }
 
     fn aligned(&self, text: [&Count; 2]) -> [Count; 2] {
-        text.map(|row| Count::new(&row.shape[2..], row.apart, false))
+        text.map(|row| Count::new(&row.shape[2..], Flags { apart: row.apart, live: false }))
     }
 
     fn numbered(&self, mask: &Count, _: i64) -> Count {
-        Count::new(&[mask.shape[2]], mask.apart, false)
+        Count::new(&[mask.shape[2]], Flags { apart: mask.apart, live: false })
     }
 
     fn column(&self, mask: &Count, _: &Count) -> Count {
-        Count::new(&[mask.shape[2], 1], mask.apart, false)
+        Count::new(&[mask.shape[2], 1], Flags { apart: mask.apart, live: false })
     }
 
     fn latest(&self, mask: &Count, _: i64) -> Count {
-        Count::new(&mask.shape[2..], mask.apart, false)
+        Count::new(&mask.shape[2..], Flags { apart: mask.apart, live: false })
     }
 
     fn last(&self, mask: &Count) -> Count {
-        Count::new(&[], mask.apart, false)
+        Count::new(&[], Flags { apart: mask.apart, live: false })
     }
 
     fn at(&self, x: &Count, positions: &Count) -> Count {
@@ -242,7 +242,7 @@ impl Ops for Counter<'_> {
     }
 
     fn rows_at(&self, table: &Count, positions: &Count) -> Count {
-        Count::new(&[1, 1, table.shape[1]], positions.apart, false)
+        Count::new(&[1, 1, table.shape[1]], Flags { apart: positions.apart, live: false })
     }
 
     fn filled(&self, words: Count, patches: Count, text: &[Count; 2], _: i64) -> Count {

@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds the low-rank updates of a layer.
-    fn updated(&self, layer: &str, (x, y): (&Value, &Value), Factors { a, b }: &Factors, rows: Rows) -> Value {
+    fn updated(&self, layer: &str, x: &Value, y: &Value, Factors { a, b }: &Factors, rows: Rows) -> Value {
         let from = rows.map_or(String::new(), |(start, _)| format!("{FROM}{start}"));
         let a = self.stored(&format!("{layer}.A"), || a.transpose(1, 2));
         let b = self.stored(&format!("{layer}.B{from}"), || cut(b, rows).transpose(1, 2));

@@ -36,7 +36,7 @@ impl Ops for Writer<'_> {
         let flat = self.graph().reshape(x, &[lead, together, inputs]);
         let y = self.product(&layer, &flat, rows);
         let y = match self.members.factors.get(&layer) {
-            Some(factors) => self.updated(&layer, (&flat, &y), factors, rows),
+            Some(factors) => self.updated(&layer, &flat, &y, factors, rows),
             None => y,
         };
         let (lead, outputs) = (y.shape[0], y.shape[2]);
@@ -216,7 +216,7 @@ impl Ops for Writer<'_> {
         });
         let (masked, mask) = self.masked(mask, lead, heads[1].shape[3]);
         let mut graph = self.graph();
-        let read = graph.attention(flat.each_ref(), (masked, mask.as_ref()), scoring);
+        let read = graph.attention(flat.each_ref(), masked, mask.as_ref(), scoring);
         let [_, heads, tokens, channels] = read.shape[..] else { panic!("{:?} are no heads", read.shape) };
         let read = graph.permute(&read, &[0, 2, 1, 3]);
         graph.reshape(&read, &[lead, SAMPLES, tokens, heads * channels])
