@@ -39,6 +39,7 @@ use crate::model::vit::text::TextTower;
 use config::Config;
 use weights::REFERENCE;
 
+pub use config::stranger;
 pub use preprocessing::{FILE as PREPARATION, PROCESSOR, stated};
 pub use texts::TOKENIZER;
 pub use unread::Unread;
