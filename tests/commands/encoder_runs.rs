@@ -260,15 +260,6 @@ fn what_does_not_fit_is_refused_in_one_line() {
     refused(&["checkpoint.normalize=imagenet"], 2, &["checkpoint.normalize", "means nothing to a module of texts"]);
     refused(&["checkpoint.heads=2"], 2, &["means nothing with kind = \"module\""]);
     refused(&["data={digits={}}"], 2, &["digits has images, but the network of checkpoint.path takes texts"]);
-    // The folder of a network that bella does not know is named, and not its texts.
-    place.write("unknown/config.json", br#"{"model_type": "distilbert", "vocab_size": 40}"#);
-    let unknown = format!("checkpoint={{path={:?}}}", place.path("unknown"));
-    let named = [
-        "model_type = \"distilbert\" is no network of texts that bella reads",
-        "bert, roberta",
-        "scripts/export_text_encoder.py",
-    ];
-    refused(&[&unknown], 2, &named);
     let residual = fixture("module").join("residual.pt");
     let image = format!("checkpoint.path={residual:?}");
     let tokenizer = format!("checkpoint.tokenizer={:?}", fixture("encoder/bert"));
