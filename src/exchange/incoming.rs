@@ -11,11 +11,12 @@ use crate::base::tensor_file::State;
 use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, LENGTHS, ROOT, WEIGHTS};
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
-use crate::exchange::settings::Settings;
+use crate::exchange::settings::{MERGE, Settings};
 use crate::exchange::{head, modules};
 use crate::model::Backbone;
 use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
+use crate::model::recognition::Package;
 
 /// The classifiers of packages' models, which an adapter may have trained.
 const CLASSIFIERS: [&str; 3] = ["classifier", "classifier.out_proj", "head"];
@@ -118,13 +119,36 @@ impl Reading<'_> {
             }
         }
         match (head.remove("weight"), head.remove("bias")) {
-            (Some(weight), Some(bias)) => Ok((updates, Some([weight, bias]))),
+            (Some(weight), Some(bias)) => {
+                self.expect_classifier()?;
+                Ok((updates, Some([weight, bias])))
+            }
             (None, None) => Ok((updates, None)),
             (weight, _) => {
                 let (has, lacks) = if weight.is_some() { ("weight", "bias") } else { ("bias", "weight") };
                 bail!("has the {has} of a classifier without its {lacks}: store both, or remove it")
             }
         }
+    }
+
+    /// Checks that the package's model has a classifier, which a trained one replaces.
+    fn expect_classifier(&self) -> Result<()> {
+        let targets = self.targets()?;
+        ensure!(
+            targets.iter().any(|target| target.classifier().is_some()),
+            "holds a classifier, which reads other features than those of {}: the network that it was trained with has a layer between \
+             these and the classifier that the adapter does not hold, or reads other tokens: merge it with PEFT's merge_and_unload, save \
+             the whole network, and give that folder as checkpoint.path with [head.checkpoint]",
+            self.base.path.display()
+        );
+        Ok(())
+    }
+
+    /// Returns the models of packages that the checkpoint's names fit.
+    fn targets(&self) -> Result<Vec<Target>> {
+        let (naming, names) = (self.base.tower.naming(), self.base.tower.names());
+        let target = |package: &Package| Target::new(Some(*package), self.base.path, naming, &names);
+        packages(naming).iter().map(target).collect()
     }
 
     /// Returns the layers of the network, then those of blocks that the checkpoint has and the network does not run.
@@ -179,7 +203,7 @@ impl Reading<'_> {
                     "{WEIGHTS}: {name} is a {what} without its A, {other}: store both, or remove it"
                 );
             } else {
-                bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier");
+                bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier: {MERGE}");
             }
         }
         ensure!(layers > 0, "holds no low-rank factors (`….lora_A.weight`)");
@@ -197,11 +221,10 @@ impl Reading<'_> {
     /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
     fn places<'s>(&self, slots: &'s [Slot]) -> Result<Vec<Place<'s>>> {
         let tower = self.base.tower;
-        let (naming, names) = (tower.naming(), tower.names());
+        let names = tower.names();
         let gated = tower.base().get("blocks.0.mlp.gate.weight").is_some();
         let mut places = Vec::new();
-        for package in packages(naming) {
-            let target = Target::new(Some(*package), self.base.path, naming, &names)?;
+        for target in self.targets()? {
             target.expect_adapters(&names)?;
             for slot in slots {
                 let stranger = target.class.map_or(TEXTS, |class| class.stranger(slot));
@@ -220,7 +243,7 @@ impl Reading<'_> {
         let equal = ours.is_some_and(|ours| ours.size() == theirs.size() && ours.equal(&theirs.to_kind(ours.kind())));
         ensure!(
             equal,
-            "holds another {name} than {}: the adapter has also trained that, which is no low-rank update",
+            "holds another {name} than {}: the adapter has also trained that, which is no low-rank update: {MERGE}",
             self.base.path.display()
         );
         Ok(())

@@ -66,24 +66,19 @@ impl Settings {
 }
 
 /// The settings that this file reads.
-const READ: [&str; 9] = [
-    "peft_type",
-    "r",
-    "lora_alpha",
-    "use_rslora",
-    "use_dora",
-    "rank_pattern",
-    "alpha_pattern",
-    "bias",
-    "init_lora_weights",
-];
+const READ: [&str; 8] =
+    ["peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "init_lora_weights"];
 
-/// The settings that change nothing in a trained adapter: its tensors say which layers it updates, and the start of the
-/// factors says how they were made.
-const HARMLESS: [&str; 23] = [
+/// The way out for what an adapter has besides low-rank updates.
+pub const MERGE: &str = "merge the adapter with PEFT's merge_and_unload, and import the model";
+
+/// The settings that change nothing in a trained adapter: its tensors say which layers it updates and whether biases were trained with
+/// them, and the start of the factors says how they were made.
+const HARMLESS: [&str; 24] = [
     "task_type",
     "peft_version",
     "auto_mapping",
+    "bias",
     "base_model_name_or_path",
     "revision",
     "inference_mode",
@@ -117,18 +112,10 @@ fn check_kind(config: &Value) -> Result<()> {
         kind == "LORA",
         "adapter_config.json: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\""
     );
-    let bias = config["bias"].as_str().unwrap_or("none");
-    ensure!(
-        bias == "none",
-        "bias = \"{bias}\": the adapter also trained biases, which a low-rank update does not have"
-    );
     let known = |key: &str| READ.contains(&key) || HARMLESS.contains(&key);
     let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && is_set(value)));
     if let Some((key, value)) = other {
-        bail!(
-            "{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads LoRA and DoRA; merge the adapter with \
-             PEFT's merge_and_unload, and import the model"
-        );
+        bail!("{CONFIG}: {key} = {value}: a setting that bella does not compute: it reads LoRA and DoRA; {MERGE}");
     }
     check_start(config)
 }

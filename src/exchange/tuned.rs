@@ -51,7 +51,10 @@ pub fn read(path: &Path, base: &Base) -> Result<Tuned> {
     }
     let more = parameters.all().iter().find(|(name, _)| frozen.get(name).is_none());
     if let Some((name, _)) = more {
-        anyhow::bail!("{shown}: is of another network than {}: it also has {name}", base.path.display());
+        anyhow::bail!(
+            "{shown}: is of another network than {}: it also has {name}; give this folder as checkpoint.path to train or evaluate it",
+            base.path.display()
+        );
     }
     let files = folder::content(path)?.into_iter().chain(head::beside(path));
     let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;

@@ -71,8 +71,13 @@ fn taken(name: &str) -> Option<String> {
 fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> bool {
     let (taken, there) = (checkpoint.medium(), data.dataset.medium());
     if taken != there && checkpoint.is_decided() {
-        let why = format!("{} has {there}, but the network of checkpoint.path takes {taken}", data.key);
-        root.problem("data", why);
+        match checkpoint.stranger() {
+            Some(why) => root.problem("checkpoint", why),
+            None => {
+                let why = format!("{} has {there}, but the network of checkpoint.path takes {taken}", data.key);
+                root.problem("data", why);
+            }
+        }
     }
     taken == there
 }

@@ -130,7 +130,7 @@ fn generate(
     (words, out): (&dyn Wording, Box<dyn Write>),
 ) -> Result<()> {
     check_writes(opened, predictor)?;
-    let stop = Stop { tokens, end: words.end() };
+    let stop = Stop { tokens, ends: words.ends() };
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let all: Vec<u32> = (0..names.len() as u32).collect();
     let mut texts = Texts::new(words, args.format, out);
@@ -278,7 +278,7 @@ fn answer(
     let words = opened.session.model.preparation.wording();
     let words = words.context("this network answers no questions about images")?;
     check_writes(opened, predictor)?;
-    let stop = Stop { tokens, end: words.end() };
+    let stop = Stop { tokens, ends: words.ends() };
     let all: Vec<u32> = (0..names.len() as u32).collect();
     let batch = opened.batch_size(args.batch_size).min(names.len());
     let bar = crate::base::logging::bar(all.len() as u64, "answering");

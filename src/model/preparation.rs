@@ -78,6 +78,9 @@ pub trait Wording {
     /// Returns the token at which a text ends.
     fn end(&self) -> Option<u32>;
 
+    /// Returns the tokens at which a text that is written ends: that one, and those which the folder names for writing.
+    fn ends(&self) -> &[u32];
+
     /// Returns the text of tokens, without special ones.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::hub::{Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
-use crate::model::folder::{Preprocessing, content, home};
+use crate::model::folder::{Preprocessing, content, home, stranger};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
 use crate::model::native::{self, IMAGE_SIDES};
@@ -138,6 +138,11 @@ impl CheckpointSpec {
     /// Returns whether the config says what the network takes; where it does not, that is a mistake of its own.
     pub fn is_decided(&self) -> bool {
         !self.kind.runs_own_code() || self.tokenizer.is_some() || self.image_size.is_some() || self.inputs.is_some()
+    }
+
+    /// Returns why the network is not read, where the config in its folder names one that bella does not know.
+    pub fn stranger(&self) -> Option<String> {
+        self.kind.is_image_tower().then(|| stranger(&self.path)).flatten()
     }
 
     /// Says in what the preparation of images differs from what the folder asks for. `resize` is that of the data set.

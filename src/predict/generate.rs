@@ -34,11 +34,11 @@ const TOP: i64 = 5;
 
 /// The end of a text.
 #[derive(Clone, Copy, Debug)]
-pub struct Stop {
+pub struct Stop<'a> {
     /// The most tokens that are written.
     pub tokens: usize,
-    /// The token at which a text ends; it is not part of what is returned.
-    pub end: Option<u32>,
+    /// The tokens at which a text ends; they are not part of what is returned.
+    pub ends: &'a [u32],
 }
 
 /// Members that go through the network together, with the texts as they have read them so far.
@@ -102,7 +102,7 @@ impl Predictor<'_> {
             let logits = parts.iter().map(|part| network.token_logits(&part.weights, &part.texts.features));
             let next = self.next(&Tensor::cat(&logits.collect::<Vec<_>>(), 0))?;
             for ((text, ended), written) in texts.iter_mut().zip(&mut ended).zip(&next) {
-                *ended = *ended || Some(written.id) == stop.end;
+                *ended = *ended || stop.ends.contains(&written.id);
                 if !*ended {
                     text.push(written.clone());
                 }

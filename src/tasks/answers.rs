@@ -53,7 +53,7 @@ impl Task for Answers {
             bail!("linearised logits write no answers: choose another predictive");
         }
         let Batched { group, set, indices, batch_size } = *tests;
-        let stop = Stop { tokens: self.tokens, end: words.end() };
+        let stop = Stop { tokens: self.tokens, ends: words.ends() };
         let bar = logging::bar(indices.len() as u64, "answering");
         let texts = predictor.shared_texts(group, Samples { set, indices }, batch_size, stop, &bar)?;
         bar.finish_and_clear();

@@ -171,6 +171,16 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         assert_has(&error_line(place.train(&[&path]), 1), parts);
         assert!(place.runs().iter().all(|run| !run.join("posterior.safetensors").exists()));
     }
+    // A network that bella does not know is named, and not its texts.
+    let other = changed(&place, config("\"model_type\": \"llama\"", "\"model_type\": \"distilbert\""));
+    let named = [
+        "model_type = \"distilbert\" is no network of texts that bella reads",
+        "bert, roberta",
+        "scripts/export_text_encoder.py",
+    ];
+    let output = place.train(&[&other]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_has(&messages(&output), &named);
 }
 
 #[test]

@@ -398,7 +398,9 @@ fn refusals_name_what_would_be_read() {
     assert_has(
         &line,
         &[
-            "model_type = \"gemma9\" is no language network that bella reads; known: llama, mistral, qwen2, qwen3, gemma, gemma2",
+            "model_type = \"gemma9\" is no network of texts that bella reads; known: llama, mistral, qwen2, qwen3, gemma, gemma2",
+            "bert, roberta, deberta-v2, modernbert",
+            "scripts/export_text_encoder.py exports other text encoders",
         ],
     );
     for mixture in ["mixtral", "qwen3_moe", "gpt_oss"] {

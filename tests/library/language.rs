@@ -348,7 +348,7 @@ fn ids(text: &[Written]) -> Vec<i64> {
     text.iter().map(|written| i64::from(written.id)).collect()
 }
 
-const TWENTY: Stop = Stop { tokens: 20, end: None };
+const TWENTY: Stop<'static> = Stop { tokens: 20, ends: &[] };
 
 #[test]
 fn twenty_greedy_tokens_are_those_of_transformers() {
@@ -363,6 +363,63 @@ fn twenty_greedy_tokens_are_those_of_transformers() {
             }
         }
     }
+}
+
+/// `google/gemma-3-1b-it` and other networks for texts have a tokenizer with the token of images behind the last row of their embeddings.
+#[test]
+fn added_tokens_that_the_network_does_not_know_are_refused_in_texts_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("tokenizer.json");
+    let mut written: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder("gemma3").join("tokenizer.json")).unwrap()).unwrap();
+    let before = Tokenizer::open(&folder("gemma3"), 50, 20).unwrap();
+    let added = serde_json::json!({ "id": 50, "content": "<image_soft_token>", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true });
+    written["added_tokens"].as_array_mut().unwrap().push(added);
+    std::fs::write(&file, written.to_string()).unwrap();
+    let tokenizer = Tokenizer::open(place.path(), 50, 20).unwrap();
+    assert_eq!(tokenizer.tokens("the cat is").unwrap(), before.tokens("the cat is").unwrap());
+    let error = format!("{:#}", tokenizer.tokens("the <image_soft_token>").unwrap_err());
+    assert!(
+        error.contains("has the token `<image_soft_token>` numbered 50, but the network knows 50: leave"),
+        "{error}"
+    );
+    assert!(Tokenizer::open(place.path(), 51, 20).unwrap().tokens("the <image_soft_token>").is_ok());
+    let encoder = EncoderTokenizer::open(place.path(), Limit { vocabulary: Some(50), ..Limit::default() }, 2).unwrap();
+    assert_eq!(encoder.largest, 49);
+    let prompts = |text: &str| Prompts { texts: vec![text.into()], ..Prompts::default() };
+    assert!(encoder.prompts("texts", &prompts("the cat")).is_ok());
+    let error = format!("{:#}", encoder.prompts("texts", &prompts("<image_soft_token>")).unwrap_err());
+    assert!(error.contains("numbered 50, but the network knows 50"), "{error}");
+}
+
+/// `transformers.GenerationConfig.from_pretrained(FOLDER).eos_token_id`, at whose tokens `generate` ends texts, which are often several where a
+/// network was trained on chats, and the tokenizer's own end is not among them.
+#[test]
+fn texts_end_where_the_folder_says() {
+    let place = tempfile::tempdir().unwrap();
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(folder("llama").join(file), place.path().join(file)).unwrap();
+    }
+    let ends = || Tokenizer::open(place.path(), 100, 20).map(|tokenizer| tokenizer.ends().to_vec());
+    let write = |file: &str, text: &str| std::fs::write(place.path().join(file), text).unwrap();
+    // The config's token is the tokenizer's own.
+    assert_eq!(ends().unwrap(), [2, 2]);
+    write("generation_config.json", r#"{"eos_token_id": [7, 8], "do_sample": true}"#);
+    assert_eq!(ends().unwrap(), [2, 7, 8]);
+    write("generation_config.json", r#"{"eos_token_id": 9}"#);
+    assert_eq!(ends().unwrap(), [2, 9]);
+    write("generation_config.json", "{}");
+    assert_eq!(ends().unwrap(), [2]);
+    write("generation_config.json", r#"{"eos_token_id": ["</s>"]}"#);
+    let error = ends().unwrap_err().to_string();
+    assert!(
+        error.contains("generation_config.json: eos_token_id has \"</s>\": must be the number of a token"),
+        "{error}"
+    );
+    std::fs::remove_file(place.path().join("generation_config.json")).unwrap();
+    write("config.json", r#"{"model_type": "llama", "eos_token_id": [11, -1]}"#);
+    assert_eq!(ends().unwrap(), [2, 11]);
 }
 
 /// Low-rank updates of every layer, of three random particles.
@@ -387,7 +444,7 @@ fn members_write_one_text_by_their_averaged_probabilities() {
     let (subspace, theta) = particles(&model);
     let members = Members::Rows { subspace: &*subspace, rows: &theta };
     let prompts = samples(&reference, "left");
-    let stop = Stop { tokens: 6, end: None };
+    let stop = Stop { tokens: 6, ends: &[] };
     let texts = Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap();
     let singly = Predictor::new(&model, members, Chunk::Fixed(1)).generate(&prompts, stop).unwrap();
     assert_eq!(texts.iter().map(|t| ids(t)).collect::<Vec<_>>(), singly.iter().map(|t| ids(t)).collect::<Vec<_>>());
@@ -471,9 +528,10 @@ fn texts_end_at_their_end_token_and_within_the_context() {
     let prompts = samples(&reference, "right");
     let whole = ids(&predictor.generate(&prompts, TWENTY).unwrap()[1]);
     let end = *whole.iter().find(|id| whole[0] != **id).unwrap();
-    let stop = Stop { end: Some(end as u32), ..TWENTY };
+    let ends = [u32::MAX, end as u32];
+    let stop = Stop { ends: &ends, ..TWENTY };
     let cut = ids(&predictor.generate(&prompts, stop).unwrap()[1]);
     assert_eq!(cut, whole[..whole.iter().position(|id| *id == end).unwrap()]);
-    let error = predictor.generate(&prompts, Stop { tokens: 120, end: None }).unwrap_err().to_string();
+    let error = predictor.generate(&prompts, Stop { tokens: 120, ends: &[] }).unwrap_err().to_string();
     assert!(error.contains("exceed the network's context of 128 tokens"), "{error}");
 }

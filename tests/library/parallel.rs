@@ -346,7 +346,7 @@ fn answers(config: &str, group: &ProcessGroup) -> (Vec<Vec<Written>>, f64) {
     let members = Members::Rows { subspace: session.subspace().unwrap(), rows: &&posterior };
     let predictor = Predictor::new(&session.model, members, Chunk::Auto);
     let all: Vec<u32> = (0..set.samples() as u32).collect();
-    let stop = Stop { tokens: 4, end: None };
+    let stop = Stop { tokens: 4, ends: &[] };
     let texts =
         predictor.shared_texts(group, Samples { set: &set, indices: &all }, 2, stop, &ProgressBar::hidden()).unwrap();
     (texts, predictor.answer_loss(group, &set, &all, 2).unwrap())

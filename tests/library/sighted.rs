@@ -221,7 +221,7 @@ fn twenty_greedy_tokens_are_those_of_transformers() {
         let samples = samples(&opened, &reference, "");
         let model = model(opened);
         let predictor = Predictor::new(&model, Members::Checkpoint, Chunk::Auto);
-        let stop = Stop { tokens: 20, end: None };
+        let stop = Stop { tokens: 20, ends: &[] };
         let texts = predictor.generate(&samples, stop).unwrap();
         for (row, text) in texts.iter().enumerate() {
             let expected = Vec::<i64>::try_from(reference.get(&format!("greedy.{row}"))).unwrap();

@@ -239,7 +239,12 @@ fn outputs(archive: &Path, inputs: &[Tensor]) -> [Tensor; 3] {
 #[test]
 fn a_posterior_of_texts_leaves_as_one_archive() {
     let linear = "head.linear = {}\n";
+    let dora = ALL.replace("rank = 2,", "rank = 2, dora = true,");
     for (network, head, subspace) in [
+        // The output matrix is tied to the embeddings, and has lengths of its own.
+        ("llama-linear", WORDS, dora.as_str()),
+        ("gemma2", WORDS, &dora),
+        ("llama-linear", WORDS, "subspace.rank-one = { targets = [\"attn.q\", \"lm_head\"], std = 0.1 }\n"),
         ("llama-3", WORDS, ALL),
         ("llama-3", WORDS, FULL),
         ("llama-linear", WORDS, ALL),
@@ -365,6 +370,39 @@ fn text_encoders_leave_in_every_way() {
         near(&features.linear(&weight, Some(&bias)), &logits.get(1), name);
         assert_eq!(json(&folder.join("config.json")).get("image_size"), None);
     }
+}
+
+/// `peft.get_peft_model` of `RobertaForSequenceClassification` on a folder of `RobertaModel`, as of BERT's and DeBERTa's classes on folders of masked
+/// models, puts a layer before the classifier that bella's network does not have.
+#[test]
+fn a_classifier_behind_a_layer_that_is_not_there_is_refused() {
+    let path = fixture("encoder/folders/roberta-model");
+    let tokenizer = fixture("encoder/folders/roberta");
+    let tables = format!(
+        "checkpoint.tokenizer = {tokenizer:?}\nhead.linear = {{}}\nsubspace.low-rank = {{ rank = 2, targets = [\"attn.q\"] }}\n"
+    );
+    let place = trained(&path.display().to_string(), &tables);
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let adapter = place.path("out/adapter_model.safetensors");
+    let head = tensors(&place.path("out/head.safetensors"));
+    std::fs::remove_file(place.path("out/head.safetensors")).unwrap();
+    let own = tensors(&adapter);
+    let with = |more: Vec<(String, Tensor)>| {
+        let all: Vec<(String, Tensor)> =
+            own.iter().map(|(name, t)| (name.clone(), t.shallow_clone())).chain(more).collect();
+        Tensor::write_safetensors(&all, &adapter).unwrap();
+        error_line(importing(&place, &[place.path("out")], &[]), 1)
+    };
+    let named = |module: &str| -> Vec<(String, Tensor)> {
+        head.iter().map(|(part, t)| (format!("base_model.model.{module}.{part}"), t.shallow_clone())).collect()
+    };
+    assert_has(
+        &with(named("classifier")),
+        &["holds a classifier, which reads other features", "with [head.checkpoint]"],
+    );
+    let dense = ("base_model.model.classifier.dense.bias".to_string(), Tensor::zeros([16], tch::kind::FLOAT_CPU));
+    let all = named("classifier.out_proj").into_iter().chain([dense]).collect();
+    assert_has(&with(all), &["holds classifier.dense.bias, which is neither", "merge_and_unload"]);
 }
 
 /// A network that sees images leaves as one archive, with the logits of all tokens that may come next.

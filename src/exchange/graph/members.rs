@@ -88,7 +88,10 @@ fn differing(outgoing: &Outgoing, shared: &BTreeMap<String, Tensor>) -> BTreeMap
         let values: Option<Vec<Tensor>> = (0..outgoing.count()).map(|model| outgoing.own(model, name)).collect();
         Some((name.clone(), Tensor::stack(&values?, 0)))
     };
-    shared.keys().filter_map(stacked).collect()
+    // An output matrix that is tied to the embeddings has no entry of its own, and may have other values now.
+    let (output, base) = (format!("{OUTPUT}.weight"), &outgoing.session.model.base);
+    let tied = (base.first_name(&output) != output).then_some(&output);
+    shared.keys().chain(tied).filter_map(stacked).collect()
 }
 
 fn low_rank(outgoing: &Outgoing) -> BTreeMap<String, Factors> {

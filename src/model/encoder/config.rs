@@ -25,13 +25,15 @@ const KEYS: &[&str] = &[
     "vocab_size",
 ];
 
-/// The keys that change no features besides those of every network: those of training.
+/// The keys that change no features besides those of every network: those of training, and of what sentence-transformers puts behind logits.
 const HARMLESS: &[&str] = &[
     "attention_probs_dropout_prob",
     "classifier_dropout",
     "gradient_checkpointing",
     "hidden_dropout_prob",
     "initializer_range",
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
     "tie_word_embeddings",
     "use_cache",
 ];
@@ -188,6 +190,19 @@ mod tests {
         let Places::Disentangled { distances, learned } = deberta.traits.places else { panic!("{:?}", deberta.traits) };
         assert_eq!((distances.span(), distances.most, distances.normed, learned), (256, 512, true, false));
         assert!(distances.from_queries && distances.from_keys);
+    }
+
+    /// Keys of published configs that no class of transformers 5.24 reads (`grep -rw KEY` in the package finds none of them): those of
+    /// `bert-base-chinese`, `nlptown/bert-base-multilingual-uncased-sentiment`, `roberta-large-mnli` and of cross-encoders.
+    #[test]
+    fn keys_that_no_class_reads_change_nothing() {
+        let bert = json!({ "_num_labels": 5, "directionality": "bidi", "output_past": true, "pooler_fc_size": 768,
+            "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform",
+            "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity" });
+        assert_eq!(read("bert", bert).unwrap().width, 768);
+        let activation = json!({ "activation_fn": "torch.nn.modules.activation.Sigmoid" });
+        let roberta = json!({ "_num_labels": 3, "max_position_embeddings": 514, "sentence_transformers": activation });
+        assert_eq!(read("roberta", roberta).unwrap().context(), 512);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use tch::Tensor;
 use super::open_clip::OpenClip;
 use super::quantised::expect_plain;
 use super::timm;
-use super::weights::{FILES, Place, file};
+use super::weights::{FILES, Place, file, home};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, within};
+use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, encoders, family, sighted, within};
 use crate::model::recognition::identify::Fixed;
 use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::values::Values;
@@ -215,6 +215,24 @@ impl Config {
     }
 }
 
+/// The way out for networks of texts that bella does not compute.
+const OF_TEXTS: &str = "scripts/export_text_encoder.py exports other text encoders for checkpoint.kind = \"module\"";
+
+/// Returns why the network of a folder, or of a file of weights, is not read, by its model type; `None` where there is none that is unknown.
+pub fn stranger(path: &Path) -> Option<String> {
+    let path = file(&home(path))?;
+    let values = Values::new(&path, read_json(&path).ok()?);
+    let model_type = values.text("model_type")?;
+    let is_of_images = within(model_type).is_some() || family(model_type).is_some();
+    let is_known = is_of_images || models_of_texts().contains(&model_type);
+    (!is_known).then(|| unknown(&values, model_type))
+}
+
+/// Returns the model types of networks of texts, also of those that see images.
+fn models_of_texts() -> Vec<&'static str> {
+    decoders::model_types().into_iter().chain(encoders::model_types()).chain(sighted::model_types()).collect()
+}
+
 /// Says why a model type is not read, and what to do.
 fn unknown(values: &Values, model_type: &str) -> String {
     let shown = values.path.display();
@@ -227,17 +245,16 @@ fn unknown(values: &Values, model_type: &str) -> String {
     if let Err(why) = decoders::check_dense(&shown.to_string(), "model_type", model_type) {
         return why.to_string();
     }
-    // A language network has a vocabulary and no patches.
+    // A network of texts has a vocabulary and no patches.
     if values.has("vocab_size") && !values.has("patch_size") && !values.has("image_size") {
-        let known = decoders::model_types();
+        let known = models_of_texts();
         let near = hint(model_type, known.iter().copied());
         return format!(
-            "{shown}: model_type = \"{model_type}\" is no language network that bella reads; known: {}{near}; {EXPORT} \
-             huggingface exports others for checkpoint.kind = \"module\"",
+            "{shown}: model_type = \"{model_type}\" is no network of texts that bella reads; known: {}{near}; {OF_TEXTS}",
             known.join(", ")
         );
     }
-    let known = || FAMILIES.iter().map(|family| family.model_type).chain(decoders::model_types());
+    let known = || FAMILIES.iter().map(|family| family.model_type).chain(models_of_texts());
     let all = known().collect::<Vec<_>>().join(", ");
     let near = hint(model_type, known());
     format!(
@@ -314,8 +331,8 @@ fn other(tensors: &[(String, Tensor)], why: &anyhow::Error) -> String {
         Some((kind @ "a language model", _)) => {
             format!(
                 "its tensors look like {kind}'s: bella reads those of model_type {} from a folder with the publisher's \
-                 config.json; {EXPORT} huggingface NAME writes others, which train with checkpoint.kind = \"module\"",
-                decoders::model_types().join(", ")
+                 config.json; {OF_TEXTS}",
+                models_of_texts().join(", ")
             )
         }
         Some((kind, _)) => format!(

@@ -41,6 +41,7 @@ use config::Config;
 use traits::Stated;
 use weights::REFERENCE;
 
+pub use config::stranger;
 pub use preprocessing::{stated, usual_normalize};
 pub use unread::Unread;
 pub use wanted::Preprocessing;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -70,10 +70,37 @@ pub struct For {
     pub network: &'static str,
     /// The way out if there is no tokenizer.
     pub advice: &'static str,
-    /// The number of tokens that the network knows.
-    pub vocabulary: i64,
+    pub known: Known,
+}
+
+/// The tokens that a network knows.
+#[derive(Clone, Copy)]
+pub struct Known {
+    pub tokens: i64,
     /// The word for the part of the network that knows them.
     pub part: &'static str,
+}
+
+impl Known {
+    /// Returns whether the network knows a token.
+    pub fn has(self, id: u32) -> bool {
+        i64::from(id) < self.tokens
+    }
+
+    /// Checks that the network knows the tokens of a text. The tokenizers of some published networks have added tokens beyond these, such as
+    /// that of images of Gemma 3 for texts.
+    ///
+    /// # Errors
+    /// Fails at the first token that it does not know.
+    pub fn expect(self, tokenizer: &Tokenizer, ids: &[u32]) -> Result<()> {
+        let Some(other) = ids.iter().find(|id| !self.has(**id)) else { return Ok(()) };
+        bail!(
+            "has the token `{}` numbered {other}, but the {} knows {}: leave that word out of the text",
+            tokenizer.id_to_token(*other).unwrap_or_default(),
+            self.part,
+            self.tokens
+        )
+    }
 }
 
 /// A tokenizer that fits its network.
@@ -88,24 +115,26 @@ impl StoredTokenizer {
     /// Opens the tokenizer of a folder.
     ///
     /// # Errors
-    /// Fails if there is none, if it or its settings are damaged, if these contradict it, or if it has a token that the network does not know.
+    /// Fails if there is none, if it or its settings are damaged, if these contradict it, or if its own vocabulary, without added tokens, is
+    /// larger than the network's.
     pub fn open(folder: &Path, reader: &For) -> Result<StoredTokenizer> {
         let [path, settings] = TOKENIZER.map(|name| folder.join(name));
         let shown = path.display();
-        let For { network, advice, vocabulary, part } = reader;
+        let For { network, advice, known: Known { tokens: vocabulary, part } } = reader;
         ensure!(path.is_file(), "{shown}: no such file, which {network} needs: put the publisher's there{advice}");
         let file = read_json(&path)?;
         check_growth(&file).with_context(|| shown.to_string())?;
         let mut tokenizer =
             Tokenizer::from_file(&path).map_err(|error| anyhow!("{shown}: no tokenizer that bella reads: {error}"))?;
-        let largest = tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
+        let largest = tokenizer.get_vocab(false).into_values().max().map_or(0, i64::from);
         ensure!(
             largest < *vocabulary,
             "{shown}: has a token numbered {largest}, but the {part} knows {vocabulary}: they are not of one model"
         );
         let [_, named] = TOKENIZER;
         let settings = if is_there(&settings) { read_json(&settings)? } else { Value::Null };
-        check_settings(&file, &settings).with_context(|| folder.join(named).display().to_string())?;
+        let class = class_of(&settings, &read_json(&folder.join(FILES[0])).unwrap_or_default());
+        check_settings(&file, &settings, &class).with_context(|| folder.join(named).display().to_string())?;
         tokenizer.set_encode_special_tokens(settings["split_special_tokens"] == true);
         Ok(StoredTokenizer { tokenizer, settings, path })
     }
@@ -128,21 +157,63 @@ const TWICE: [(&str, &str, &str); 4] = [
 /// The classes of transformers that take all of `tokenizer.json`, and no setting in its place.
 const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
 
-/// Checks that settings do not contradict `tokenizer.json`. The other classes of transformers, and their predecessors in version 4, prepare
-/// texts by the settings then.
-fn check_settings(file: &Value, settings: &Value) -> Result<()> {
-    if settings["tokenizer_class"].as_str().is_some_and(|class| PLAIN.contains(&class)) {
+/// What classes of transformers mean where a setting is absent, by the class and the key.
+const USUAL: [(&str, &str, bool); 5] = [
+    ("BertTokenizer", "do_lower_case", true),
+    ("BertTokenizer", "tokenize_chinese_chars", true),
+    ("RobertaTokenizer", "add_prefix_space", false),
+    ("GPT2Tokenizer", "add_prefix_space", false),
+    ("Qwen2Tokenizer", "add_prefix_space", false),
+];
+
+/// The classes by which transformers reads folders that name none, by the model type of the network.
+const CLASSES: [(&str, &str); 5] = [
+    ("bert", "BertTokenizer"),
+    ("roberta", "RobertaTokenizer"),
+    ("gpt2", "GPT2Tokenizer"),
+    ("qwen2", "Qwen2Tokenizer"),
+    ("qwen3", "Qwen2Tokenizer"),
+];
+
+/// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
+/// tells.
+fn class_of(settings: &Value, config: &Value) -> String {
+    let named = [settings, config].into_iter().find_map(|table| table["tokenizer_class"].as_str());
+    let of_type =
+        || CLASSES.iter().find(|(model_type, _)| config["model_type"] == *model_type).map(|(_, class)| *class);
+    named.or_else(of_type).unwrap_or_default().to_string()
+}
+
+/// Checks that settings do not contradict `tokenizer.json`. The classes of transformers but the plain ones, and their predecessors in
+/// version 4, prepare texts by the settings then, of which absent ones mean what is usual in the class.
+fn check_settings(file: &Value, settings: &Value, class: &str) -> Result<()> {
+    if PLAIN.contains(&class) {
         return Ok(());
     }
+    let class = class.strip_suffix("Fast").unwrap_or(class);
+    let usual =
+        |key: &str| USUAL.iter().find(|(of, known, _)| *of == class && *known == key).map(|(_, _, usual)| *usual);
+    let said = |key: &str| settings[key].as_bool().or_else(|| usual(key));
     let parts = || [&file["normalizer"], &file["pre_tokenizer"]].into_iter().flat_map(parts);
     for (key, part, own) in TWICE {
-        let (said, found) = (&settings[key], parts().find(|table| table["type"] == part).map(|table| &table[own]));
-        let differs = found.is_some_and(|found| said.is_boolean() && found.is_boolean() && said != found);
+        let Some(table) = parts().find(|table| table["type"] == part) else { continue };
+        let (mut asked, mut found) = (said(key), table[own].as_bool());
+        if key == "strip_accents" {
+            // Where nothing tells, accents go with the capitals.
+            asked = asked.or_else(|| said("do_lower_case"));
+            found = found.or_else(|| table["lowercase"].as_bool());
+        }
+        let (Some(asked), Some(found)) = (asked, found) else { continue };
+        let how = match (settings[key].is_boolean(), usual(key)) {
+            (true, _) => String::new(),
+            (false, Some(_)) => format!(" (what {class} means, as the key is absent)"),
+            (false, None) => " (as do_lower_case, since the key is absent)".to_string(),
+        };
         ensure!(
-            !differs,
-            "{key} = {said}, but {part} of {} has {own} = {}: transformers prepares texts by the one or the other: let both be the same",
+            asked == found,
+            "{key} = {asked}{how}, but {part} of {} has {own} = {}: transformers prepares texts by the one or the other: let both be the same",
             TOKENIZER[0],
-            found.unwrap_or(&Value::Null)
+            table[own]
         );
     }
     Ok(())
@@ -213,7 +284,9 @@ mod tests {
         let bert = json!({ "normalizer": { "type": "BertNormalizer", "lowercase": true, "strip_accents": null } });
         let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false });
         let bytes = json!({ "pre_tokenizer": { "type": "Sequence", "pretokenizers": [{ "type": "Digits" }, bytes] } });
-        let refused = |file: &Value, settings: Value| check_settings(file, &settings).err().map(|why| why.to_string());
+        let refused = |file: &Value, settings: Value| {
+            check_settings(file, &settings, &class_of(&settings, &Value::Null)).err().map(|why| why.to_string())
+        };
         let lower = refused(&bert, json!({ "tokenizer_class": "BertTokenizer", "do_lower_case": false })).unwrap();
         assert!(
             lower.starts_with("do_lower_case = false, but BertNormalizer of tokenizer.json has lowercase = true"),
@@ -228,6 +301,65 @@ mod tests {
             (&bytes, Value::Null),
         ] {
             assert_eq!(refused(file, settings), None);
+        }
+    }
+
+    /// `transformers.AutoTokenizer` 5.24 of a folder of BERT or RoBERTa whose `tokenizer_config.json` lacks the setting, or is not there, prepares
+    /// texts by the default of the class: it lowers capitals, and puts no space in front.
+    #[test]
+    fn absent_settings_mean_what_is_usual_in_the_class() {
+        let bert = |lower: bool, accents: Value| {
+            let more = json!({ "type": "BertNormalizer", "lowercase": lower, "strip_accents": accents });
+            json!({ "normalizer": more })
+        };
+        let bytes = |space: bool| json!({ "pre_tokenizer": { "type": "ByteLevel", "add_prefix_space": space } });
+        let refused = |file: &Value, settings: Value, model_type: &str| {
+            let class = class_of(&settings, &json!({ "model_type": model_type }));
+            check_settings(file, &settings, &class).err().map(|why| why.to_string())
+        };
+        let absent = "(what BertTokenizer means, as the key is absent), but BertNormalizer of tokenizer.json has";
+        for (file, settings, model_type, rule) in [
+            (bert(false, Value::Null), Value::Null, "bert", format!("do_lower_case = true {absent} lowercase = false")),
+            (
+                bert(false, Value::Null),
+                json!({ "tokenizer_class": "BertTokenizerFast" }),
+                "llama",
+                format!("do_lower_case = true {absent} lowercase = false"),
+            ),
+            // Without a word of its own, the setting follows the capitals.
+            (
+                bert(true, json!(false)),
+                Value::Null,
+                "bert",
+                "strip_accents = true (as do_lower_case, since the key is absent), but BertNormalizer of tokenizer.json has".into(),
+            ),
+            (
+                bert(true, Value::Null),
+                json!({ "strip_accents": false }),
+                "bert",
+                "strip_accents = false, but BertNormalizer of tokenizer.json has strip_accents = null".into(),
+            ),
+            (
+                bytes(true),
+                json!({ "model_max_length": 512 }),
+                "roberta",
+                "add_prefix_space = false (what RobertaTokenizer".into(),
+            ),
+            (bytes(true), Value::Null, "gpt2", "add_prefix_space = false (what GPT2Tokenizer".into()),
+        ] {
+            let found = refused(&file, settings, model_type).unwrap();
+            assert!(found.starts_with(&rule), "{found}");
+        }
+        for (file, settings, model_type) in [
+            (bert(true, Value::Null), Value::Null, "bert"),
+            (bert(false, Value::Null), json!({ "do_lower_case": false }), "bert"),
+            (bert(false, json!(false)), Value::Null, "modernbert"),
+            (bert(false, Value::Null), json!({ "tokenizer_class": "PreTrainedTokenizerFast" }), "bert"),
+            (bytes(false), Value::Null, "roberta"),
+            (bytes(true), json!({ "add_prefix_space": true }), "roberta"),
+            (bytes(true), Value::Null, "llama"),
+        ] {
+            assert_eq!(refused(&file, settings, model_type), None);
         }
     }
 

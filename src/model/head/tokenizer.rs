@@ -10,7 +10,7 @@ use tokenizers::{PaddingDirection, PaddingParams, PaddingStrategy, TruncationPar
 use crate::base::files::read_json;
 use crate::hub::TOKENIZER;
 use crate::model::folder;
-use crate::model::folder::texts::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, Known, StoredTokenizer};
 use crate::model::head::tokens::{self, Package};
 use crate::model::vit::text::{TextGeometry, TextStyle};
 
@@ -154,6 +154,7 @@ fn canonical(text: &str) -> String {
 pub struct Stored {
     tokenizer: tokenizers::Tokenizer,
     cleaning: Cleaning,
+    known: Known,
 }
 
 impl Stored {
@@ -178,7 +179,12 @@ impl Stored {
 
     fn open(folder: &Path, network: &'static str, text: &TextGeometry) -> Result<StoredTokenizer> {
         let advice = ", or set head.zero-shot.weights";
-        StoredTokenizer::open(folder, &For { network, advice, vocabulary: text.vocabulary, part: "text tower" })
+        StoredTokenizer::open(folder, &For { network, advice, known: Stored::known(text) })
+    }
+
+    /// Returns the tokens that a text tower knows.
+    fn known(text: &TextGeometry) -> Known {
+        Known { tokens: text.vocabulary, part: "text tower" }
     }
 
     fn cut(
@@ -191,11 +197,12 @@ impl Stored {
         let cut = TruncationParams { max_length: text.context as usize, ..TruncationParams::default() };
         let tokenizer = tokenizer.with_padding(padding).with_truncation(Some(cut));
         let tokenizer = tokenizer.map_err(|e| anyhow!("{}: {e}", path.display()))?.clone().into();
-        Ok(Stored { tokenizer, cleaning })
+        Ok(Stored { tokenizer, cleaning, known: Stored::known(text) })
     }
 
     fn tokens(&self, text: &str) -> Result<Tokens> {
         let found = self.tokenizer.encode(self.cleaning.apply(text), true).map_err(|e| anyhow!("`{text}`: {e}"))?;
+        self.known.expect(&self.tokenizer, found.get_ids()).with_context(|| format!("`{text}`"))?;
         let numbers = found.get_ids().iter().map(|id| i64::from(*id)).collect();
         Ok(Tokens { numbers, is_cut: !found.get_overflowing().is_empty() })
     }

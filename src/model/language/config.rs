@@ -288,6 +288,13 @@ mod tests {
         assert_eq!(both(json!({})), linear(5e5, 2.0));
     }
 
+    /// Keys of the published configs of `distilgpt2`, `gpt2-medium` and `gpt2-xl` that no class of transformers 5.24 reads.
+    #[test]
+    fn keys_of_early_folders_of_gpt_2_change_nothing() {
+        let table = json!({ "_num_labels": 1, "n_special": 0, "output_past": true, "predict_special_tokens": true });
+        assert_eq!(read("gpt2", table).unwrap().blocks, 12);
+    }
+
     #[test]
     fn what_is_not_computed_is_refused_by_name() {
         for (table, rule) in [

@@ -204,7 +204,8 @@ pub fn sorted(
         if !names.is_read(&stored) {
             continue;
         }
-        let name = names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}"))?;
+        let name =
+            names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}{}", aside(&stored)))?;
         found.push((name, stored, tensor));
     }
     let mut named = Vec::new();
@@ -228,6 +229,16 @@ pub fn sorted(
         named.push((name, weight));
     }
     Ok(Sorted { named, left: found })
+}
+
+/// The layer of the classes of transformers that classify texts by a language network, and the way out.
+const SCORE: &str = "score.";
+const OF_SCORE: &str = ": it is a classifier by which transformers reads the last token of a language network, and bella does not read it: give \
+                        the language network itself, with its lm_head, and train [head.linear] or [head.label-words]";
+
+/// Says what a tensor without a place is, where that is known.
+fn aside(stored: &str) -> &'static str {
+    if stored.starts_with(SCORE) { OF_SCORE } else { "" }
 }
 
 /// Drops the output matrix of a tied network where it is stored as well.

@@ -1,26 +1,31 @@
 //! The tokenizer of a language network: `tokenizer.json`, which alone says what stands at the edges of a text, with the names that
 //! `tokenizer_config.json` gives to tokens. Its `add_bos_token` and `add_eos_token` count for nothing beside that file, as in transformers 5.
+//! Texts that are written end at the tokenizer's own end-of-text token, and at the tokens that `generation_config.json` names.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
+use serde_json::Value;
 
-use crate::base::files::read_json;
+use crate::base::files::{is_there, read_json};
 use crate::data::{Prompts, Tokens};
 use crate::hub::TOKENIZER;
 use crate::model::chat::Chat;
 use crate::model::folder::config_file;
-use crate::model::folder::texts::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, Known, StoredTokenizer};
 use crate::model::preparation::{Example, Preparation, Texts, Wording};
 
 /// A tokenizer that turns prompts into tokens.
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     path: PathBuf,
+    known: Known,
     /// The tokens that begin and end a text, whether they are put there or not.
     start: Option<u32>,
     end: Option<u32>,
+    /// The tokens at which texts that are written end.
+    ends: Vec<u32>,
     /// The token of what the vocabulary does not know.
     unknown: Option<u32>,
     /// The most tokens of a prompt.
@@ -33,23 +38,25 @@ impl Tokenizer {
     /// Opens the tokenizer of a folder, for a network that knows `vocabulary` tokens.
     ///
     /// # Errors
-    /// Fails if there is none, if it is damaged, or if it has a token that the network does not know.
+    /// Fails if there is none, if it is damaged, if it has a token that the network does not know, or if the folder names ends of texts that
+    /// are no tokens.
     pub fn open(folder: &Path, vocabulary: i64, tokens: usize) -> Result<Tokenizer> {
         let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…))";
-        let reader = For { network: "a language network", advice, vocabulary, part: "network" };
-        let stored = StoredTokenizer::open(folder, &reader)?;
-        let special = |name: &str| stored.tokenizer.token_to_id(stored.special(name)?);
+        let known = Known { tokens: vocabulary, part: "network" };
+        let stored = StoredTokenizer::open(folder, &For { network: "a language network", advice, known })?;
+        let special = |name: &str| stored.tokenizer.token_to_id(stored.special(name)?).filter(|id| known.has(*id));
         // Older folders, such as GPT-2's, name their tokens in the network's config alone.
         let config = config_file(folder).and_then(|file| read_json(&file).ok()).unwrap_or_default();
         let of_config = |key: &str| config[key].as_i64().filter(|id| (0..vocabulary).contains(id)).map(|id| id as u32);
         let start = special("bos_token").or_else(|| of_config("bos_token_id"));
         let end = special("eos_token").or_else(|| of_config("eos_token_id"));
+        let ends = end.into_iter().chain(ends_of_writing(folder, &config)?).collect();
         let unknown = special("unk_token");
         let StoredTokenizer { mut tokenizer, path, .. } = stored;
         // Prompts are neither filled nor cut here.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        Ok(Tokenizer { tokenizer, path, start, end, unknown, tokens, chat: None })
+        Ok(Tokenizer { tokenizer, path, known, start, end, ends, unknown, tokens, chat: None })
     }
 
     /// Puts every prompt into a chat, if there is one.
@@ -60,7 +67,7 @@ impl Tokenizer {
     /// Returns the tokens of a text with the special tokens at its edges.
     ///
     /// # Errors
-    /// Fails if the tokenizer cannot read the text.
+    /// Fails if the tokenizer cannot read the text, or if the network does not know a token of it.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
         self.encode(text, true)
     }
@@ -96,8 +103,9 @@ impl Tokenizer {
     }
 
     fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let found = self.tokenizer.encode(text, special);
-        Ok(found.map_err(|error| anyhow!("{}: `{text}`: {error}", self.path.display()))?.get_ids().to_vec())
+        let found = self.tokenizer.encode(text, special).map_err(|error| anyhow!("{error}"));
+        let checked = found.and_then(|found| self.known.expect(&self.tokenizer, found.get_ids()).map(|()| found));
+        Ok(checked.with_context(|| format!("{}: `{text}`", self.path.display()))?.get_ids().to_vec())
     }
 
     /// Returns the tokens of all prompts of the set `name`, each in its chat.
@@ -134,6 +142,34 @@ impl Tokenizer {
     }
 }
 
+/// The settings of transformers for writing texts.
+const WRITING: &str = "generation_config.json";
+
+/// Returns the tokens at which transformers ends texts: those in `eos_token_id` of `generation_config.json`, or of the network's config where
+/// there is no such file.
+fn ends_of_writing(folder: &Path, config: &Value) -> Result<Vec<u32>> {
+    const KEY: &str = "eos_token_id";
+    let path = folder.join(WRITING);
+    let (shown, said) = match is_there(&path) {
+        true => (path.display().to_string(), read_json(&path)?[KEY].take()),
+        false => (folder.join("config.json").display().to_string(), config[KEY].clone()),
+    };
+    let all = match said {
+        Value::Null => Vec::new(),
+        Value::Array(all) => all,
+        one => vec![one],
+    };
+    // Older configs have −1 for no token.
+    let named = all.into_iter().filter(|id| id != -1);
+    let read = |id: Value| {
+        let token = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        token.with_context(|| {
+            format!("{shown}: {KEY} has {id}: must be the number of a token, or a list of such numbers")
+        })
+    };
+    named.map(read).collect()
+}
+
 impl Wording for Tokenizer {
     fn token_of(&self, word: &str) -> Result<u32> {
         match self.encode(word, false)?[..] {
@@ -155,6 +191,10 @@ impl Wording for Tokenizer {
 
     fn end(&self) -> Option<u32> {
         self.end
+    }
+
+    fn ends(&self) -> &[u32] {
+        &self.ends
     }
 
     fn text(&self, ids: &[u32]) -> Result<String> {

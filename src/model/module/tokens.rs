@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rayon::prelude::*;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -11,7 +11,7 @@ use tokenizers::{Encoding, PostProcessor, TruncationDirection, TruncationParams,
 
 use crate::data::fields::{Fields, IDS, KINDS, MASK};
 use crate::data::{Prompts, Tokens};
-use crate::model::folder::texts::{For, StoredTokenizer};
+use crate::model::folder::texts::{For, Known, StoredTokenizer};
 use crate::model::module::intake::{Padding, Side};
 use crate::model::preparation::{Example, Preparation, Texts};
 
@@ -37,10 +37,11 @@ pub struct Limit {
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     path: PathBuf,
+    known: Known,
     /// The cut that texts get that are too long; `None` if they are refused.
     cut: Option<TruncationParams>,
     pub padding: Padding,
-    /// The largest number of a token.
+    /// The largest number of a token that the network knows.
     pub largest: i64,
     /// The most tokens of a text, or of a pair.
     pub tokens: i64,
@@ -56,9 +57,8 @@ impl Tokenizer {
     pub fn open(path: &Path, limit: Limit, inputs: usize) -> Result<Tokenizer> {
         let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…)), or name it by \
                       checkpoint.tokenizer";
-        let vocabulary = limit.vocabulary.unwrap_or(i64::MAX);
-        let reader = For { network: "a text encoder", advice, vocabulary, part: "network" };
-        let stored = StoredTokenizer::open(folder(path), &reader)?;
+        let known = Known { tokens: limit.vocabulary.unwrap_or(i64::MAX), part: "network" };
+        let stored = StoredTokenizer::open(folder(path), &For { network: "a text encoder", advice, known })?;
         let most = stored.settings.get("model_max_length").and_then(Value::as_f64);
         // Tokenizers without a limit name a number with thirty digits.
         let usual = most.map_or(TOKENS, |most| (most as i64).clamp(1, TOKENS));
@@ -67,8 +67,10 @@ impl Tokenizer {
         let side = if side == Some("left") { Side::Left } else { Side::Right };
         let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
         let named = stored.special("pad_token").and_then(|token| stored.tokenizer.token_to_id(token));
+        let named = named.filter(|id| known.has(*id));
         let padding = Padding { id: named.or(own).map(i64::from).or(limit.padding).unwrap_or(0), side };
-        let largest = stored.tokenizer.get_vocab(true).into_values().max().map_or(0, i64::from);
+        let all = stored.tokenizer.get_vocab(true).into_values().filter(|id| known.has(*id));
+        let largest = all.max().map_or(0, i64::from);
         let cuts_left = stored.settings.get("truncation_side").and_then(Value::as_str) == Some("left");
         let direction = if cuts_left { TruncationDirection::Left } else { TruncationDirection::Right };
         let tokens = limit.tokens.unwrap_or(usual);
@@ -77,7 +79,7 @@ impl Tokenizer {
         let StoredTokenizer { mut tokenizer, path, .. } = stored;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        Ok(Tokenizer { tokenizer, path, cut, padding, largest, tokens, values: inputs })
+        Ok(Tokenizer { tokenizer, path, known, cut, padding, largest, tokens, values: inputs })
     }
 
     /// Returns the file of the tokenizer.
@@ -148,7 +150,10 @@ impl Tokenizer {
             (first, second) =
                 truncate_encodings(first, second, &TruncationParams { max_length, ..*cut }).map_err(failed)?;
         }
-        self.tokenizer.post_process(first, second, true).map_err(failed)
+        let whole = self.tokenizer.post_process(first, second, true).map_err(failed)?;
+        let known = self.known.expect(&self.tokenizer, whole.get_ids());
+        known.with_context(|| format!("{}: `{text}`", self.path.display()))?;
+        Ok(whole)
     }
 }
 

@@ -165,7 +165,13 @@ fn adapters_that_do_not_fit_are_refused_in_one_line() {
         changed("\"use_dora\": false", "\"use_dora\": true"),
         &["use_dora = true", "has no", "lora_magnitude_vector"],
     );
-    refused(changed("\"bias\": \"none\"", "\"bias\": \"all\""), &["bias = \"all\""]);
+    // Where layers have no biases, `bias` says nothing; the tensors do.
+    let biased = changed("\"bias\": \"none\"", "\"bias\": \"all\"").join("adapter_model.safetensors");
+    let mut all = tensors(&biased);
+    let name = "base_model.model.blocks.0.attn.proj.base_layer.bias".to_string();
+    all.push((name, Tensor::zeros([16], tch::kind::FLOAT_CPU)));
+    Tensor::write_safetensors(&all, &biased).unwrap();
+    refused(place.path("changed"), &["holds blocks.0.attn.proj.base_layer.bias, which is neither", "merge_and_unload"]);
     for start in ["lora_ga", "OLoRA", "pissa_niter_4", "loftq", "corda", "unheard-of"] {
         let named = format!("\"init_lora_weights\": \"{start}\"");
         refused(changed("\"init_lora_weights\": true", &named), &[&start.to_lowercase(), "changed the base"]);

@@ -61,6 +61,9 @@ pub static GPT2: Decoder = Decoder {
         "embd_pdrop",
         "gradient_checkpointing",
         "n_ctx",
+        // Those of GPT.
+        "n_special",
+        "predict_special_tokens",
         // The type in which scores are computed.
         "reorder_and_upcast_attn",
         "resid_pdrop",

@@ -24,7 +24,15 @@ pub static BERT: Encoder = Encoder {
     numbering: Numbering::Columns,
     spelling: PLAIN,
     keys: &["position_embedding_type"],
-    harmless: &[],
+    // Those of a layer that the first program of BERT had for other uses; the class does not read them.
+    harmless: &[
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+    ],
     refused: &["add_cross_attention", "is_decoder"],
     traits: plain,
     unread: &["embeddings.position_ids", "cls."],
