@@ -11,7 +11,7 @@ use crate::base::tensor_file::State;
 use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, LENGTHS, ROOT, WEIGHTS};
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
-use crate::exchange::settings::Settings;
+use crate::exchange::settings::{MERGE, Settings};
 use crate::exchange::{head, modules};
 use crate::model::Backbone;
 use crate::model::language::EMBEDDING;
@@ -187,7 +187,8 @@ impl Reading<'_> {
             let like = places.first().map_or("", |place| place.path.as_str());
             let (count, known) = (strangers.len(), format!("like {like}"));
             bail!(
-                "{count} of its {layers} layers match none of {}: {first}; they are called {known}",
+                "{count} of its {layers} layers match none of {}: {first}; they are called {known}: if the adapter is of this \
+                 network, {MERGE}",
                 self.base.path.display()
             );
         }
