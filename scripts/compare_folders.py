@@ -68,6 +68,9 @@ ARGUMENTS = [
     ("eva_giant_patch14_224", dict(qk_norm=True)),
     ("vit_small_patch16_dinov3", dict(qkv_bias=True, swiglu_mlp=True)),
     ("vit_small_patch16_dinov3", dict(global_pool="token", num_reg_tokens=0)),
+    ("vit_small_patch16_dinov3", dict(rope_rotate_half=False)),
+    ("vit_base_patch32_clip_quickgelu_224", dict(act_layer=None)),
+    ("vit_base_patch16_siglip_224", dict(img_size=18)),
 ]
 
 
@@ -96,17 +99,19 @@ def timm_folder(folder, architecture, more):
     """As `timm` saves it, and as it reads it back."""
     # open_clip's releases of SigLIP and the rest have their sizes in the architecture; the small ones are arguments.
     arguments = {**TIMM, **more}
+    size = arguments["img_size"]
+    # `create_model` leaves out what is null, and a config's arguments do not.
     model = randomised(timm.create_model(architecture, **arguments))
     save_for_hf(model, folder, model_args=arguments, safe_serialization=True)
     config = json.loads((folder / "config.json").read_text())
-    config["pretrained_cfg"] |= dict(input_size=[3, SIZE, SIZE], fixed_input_size=True)
+    config["pretrained_cfg"] |= dict(input_size=[3, size, size], fixed_input_size=True)
     (folder / "config.json").write_text(json.dumps(config))
     again = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     with torch.no_grad():
-        assert torch.equal(again(pixels()), model(pixels())), architecture
+        assert None in more.values() or torch.equal(again(pixels(size)), model(pixels(size))), architecture
     if hasattr(again, "dist_token"):
         return reference(folder, lambda x: again.forward_features(x)[:, :2].flatten(1))
-    reference(folder, lambda x: again.forward_head(again.forward_features(x), pre_logits=True))
+    reference(folder, lambda x: again.forward_head(again.forward_features(x), pre_logits=True), size)
 
 
 def timms():
@@ -119,7 +124,8 @@ def timms():
 def saved(folder, model, features):
     randomised(model).save_pretrained(folder)
     again = type(model).from_pretrained(folder).eval()
-    reference(folder, lambda x: features(again, x))
+    config = again.config.to_dict()
+    reference(folder, lambda x: features(again, x), config.get("vision_config", config)["image_size"])
 
 
 def transformers():
@@ -154,7 +160,8 @@ def transformers():
     one.append((hf.CLIPVisionModel(hf.CLIPVisionConfig(**HF, **MLP)), pooled("")))
     config = hf.CLIPVisionConfig(**HF, **MLP, projection_dim=12, hidden_act="gelu")
     one.append((hf.CLIPVisionModelWithProjection(config), lambda m, x: m(x).image_embeds))
-    one.append((hf.SiglipVisionModel(hf.SiglipVisionConfig(**HF, **MLP)), pooled("")))
+    for size in [SIZE, 18]:
+        one.append((hf.SiglipVisionModel(hf.SiglipVisionConfig(**{**HF, "image_size": size}, **MLP)), pooled("")))
     two = dict(vocab_size=20, max_position_embeddings=9, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, **MLP)
     clip = hf.CLIPConfig(text_config=dict(two, eos_token_id=19), vision_config=dict(**HF, **MLP), projection_dim=12)
     one.append((hf.CLIPModel(clip), lambda m, x: m.visual_projection(m.vision_model(x).pooler_output)))

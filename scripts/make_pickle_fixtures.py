@@ -42,6 +42,7 @@ if __name__ == "__main__":
     torch.save({"epoch": 3, "state_dict": network}, OUT / "network.pth")
     one = torch.ones(2)
     torch.save({"weight": one}, OUT / "legacy.pth", _use_new_zipfile_serialization=False)
+    torch.save({f"module._orig_mod.{name}": one for name in ["weight", "bias"]}, OUT / "compiled.pth")
     torch.save({"weight": one, "evil": Calls()}, OUT / "calls.pth")
     torch.save({"weight": one, "epoch": 3}, OUT / "not_flat.pth")
     torch.save([one], OUT / "list.pth")

@@ -11,7 +11,7 @@ use crate::base::files::expect_writable;
 use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, in_order};
 use crate::data::read::npy::write_images;
-use crate::data::{Decode, Files, Inputs, Interpolation, Request, Resize, Split};
+use crate::data::{Centre, Decode, Files, Inputs, Interpolation, Request, Resize, Split};
 use crate::machine::cores;
 use crate::model::{Normalize, Preparation, Preprocess};
 use crate::predict::inputs::collect;
@@ -80,6 +80,7 @@ pub fn run(args: &ImagesArgs) -> Result<()> {
         image_size: args.size as usize,
         interpolation: args.interpolation,
         crop_pct: args.crop_pct,
+        centre: Centre::Even,
         cache: args.cache.as_deref(),
         memory_bytes: 0,
         keeps_corrupt: false,

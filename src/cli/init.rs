@@ -81,7 +81,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     }
     let question = "Images (a folder of class folders, or KEY=ROOT)";
     let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED, &args.sets))?;
-    let images = images.in_order_of(&checkpoint)?;
+    let images = images.in_order_of(&checkpoint)?.shaped_for(&checkpoint)?;
     tracing::info!("images: {}, {}", images.key, images.about);
     let recipe = match recipe {
         Some(recipe) => recipe,

@@ -15,7 +15,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::decode::decode_all;
+use super::decode::{Centre, decode_all};
 use super::request::Request;
 use super::stored::{Member, Stored};
 use crate::base::files::{create_folder, with_lock, write_atomic};
@@ -79,6 +79,9 @@ impl Expected {
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
         if decode.shorter_side != decode.width {
             hash.update(format!(" of {}", decode.shorter_side));
+        }
+        if decode.centre != Centre::Even {
+            hash.update(format!(" {}", decode.centre));
         }
         if decode.turns {
             hash.update(" turned");
@@ -205,6 +208,7 @@ mod tests {
             height: 4,
             width: 6,
             shorter_side: 6,
+            centre: Centre::Even,
             turns: false,
         };
         Files::new((0..5).map(path).collect(), decode)
@@ -216,6 +220,7 @@ mod tests {
             image_size: 4,
             interpolation,
             crop_pct: 1.0,
+            centre: Centre::Even,
             cache: Some(cache),
             memory_bytes: 0,
             keeps_corrupt: false,
@@ -262,9 +267,11 @@ mod tests {
         assert_eq!(count(&Files::new(files.paths.clone(), bilinear)), 2);
         let turned = Decode { turns: true, ..files.decode };
         assert_eq!(count(&Files::new(files.paths.clone(), turned)), 3);
-        assert_eq!(count(&Files::new(files.paths[..4].to_vec(), files.decode)), 4);
+        let down = Decode { centre: Centre::Down, ..files.decode };
+        assert_eq!(count(&Files::new(files.paths.clone(), down)), 4);
+        assert_eq!(count(&Files::new(files.paths[..4].to_vec(), files.decode)), 5);
         RgbImage::from_pixel(2, 2, Rgb([200; 3])).save(&files.paths[0]).unwrap();
-        assert_eq!(count(&files), 5);
+        assert_eq!(count(&files), 6);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Decodes an image file to `[3, H, W]` bytes: converts it to RGB, turns it by its EXIF orientation where that is asked for,
-//! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop).
+//! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop, of which
+//! transformers has its own).
 
 mod gif;
 mod pixels;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +33,16 @@ words! {
     }
 }
 
+/// The number of pixels before a centre crop where an odd number of them is left over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Centre {
+    /// Half of them, rounded to an even number: torchvision, timm, open_clip and CLIP.
+    #[default]
+    Even,
+    /// Half of them, rounded down: the image processors of transformers.
+    Down,
+}
+
 /// The way in which every file of a set becomes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decode {
@@ -44,6 +56,8 @@ pub struct Decode {
     pub width: usize,
     /// The length in pixels to which the shorter side (of squares, either side) is resized before the centre is cut out.
     pub shorter_side: usize,
+    /// The place of the part that is cut out.
+    pub centre: Centre,
     /// Whether images are turned by their EXIF orientation, as a camera's photos need.
     pub turns: bool,
 }
@@ -58,6 +72,26 @@ impl Resize {
                 ((size as f64 / crop_pct + 1e-6) as usize).max(size)
             }
             Resize::None => size,
+        }
+    }
+}
+
+impl fmt::Display for Centre {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Centre::Even => "rounded to even",
+            Centre::Down => "rounded down",
+        })
+    }
+}
+
+impl Centre {
+    /// Returns how many of `spare` pixels lie before a crop.
+    fn before(self, spare: usize) -> u32 {
+        match self {
+            // Python's `round(spare / 2)`.
+            Centre::Even => (spare as f64 / 2.0).round_ties_even() as u32,
+            Centre::Down => (spare / 2) as u32,
         }
     }
 }
@@ -91,8 +125,9 @@ impl Decode {
             }
         };
         ensure!(height > 0 && width > 0, "{}: an image of {height} x {width} pixels", first.display());
+        let (interpolation, centre) = (request.interpolation, request.centre);
         let shorter_side = resize.shorter_side(width, request.crop_pct);
-        Ok(Decode { resize, interpolation: request.interpolation, height, width, shorter_side, turns })
+        Ok(Decode { resize, interpolation, height, width, shorter_side, centre, turns })
     }
 
     /// Returns the number of bytes of one decoded image.
@@ -130,21 +165,21 @@ impl Decode {
             Resize::Pad if width != height => self.sized(padded(&image)),
             Resize::Stretch | Resize::Pad => {
                 let (across, down) = (self.shorter_side, self.shorter_side + self.height - self.width);
-                resize(image, (across as u32, down as u32), self.centre(across, down), self.interpolation)
+                resize(image, (across as u32, down as u32), self.window(across, down), self.interpolation)
             }
             Resize::ShorterSideCrop => {
                 let side = self.shorter_side;
                 let longer = |long: usize, short: usize| side * long / short;
                 let (w, h) =
                     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) };
-                resize(image, (w as u32, h as u32), self.centre(w, h), self.interpolation)
+                resize(image, (w as u32, h as u32), self.window(w, h), self.interpolation)
             }
         }
     }
 
     /// Returns the part that is cut out of a resized image.
-    fn centre(&self, width: usize, height: usize) -> Window {
-        let (left, top) = (centred(width - self.width), centred(height - self.height));
+    fn window(&self, width: usize, height: usize) -> Window {
+        let (left, top) = (self.centre.before(width - self.width), self.centre.before(height - self.height));
         Window { left, top, width: self.width as u32, height: self.height as u32 }
     }
 }
@@ -177,12 +212,6 @@ pub fn is_turned(bytes: &[u8]) -> bool {
 /// does not end the run.
 fn contained<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow!("the decoder failed: the file is damaged")))
-}
-
-/// Returns half of `spare`, with halves rounded to even, like Python's `round(spare / 2)` in torchvision's
-/// `center_crop`.
-fn centred(spare: usize) -> u32 {
-    (spare as f64 / 2.0).round_ties_even() as u32
 }
 
 /// Converts an image `[H, W, 3]` to `[3, H, W]`.

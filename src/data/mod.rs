@@ -40,7 +40,7 @@ pub use asked::Text;
 pub use augment::Augment;
 pub use contents::{contents, listed};
 pub use dataset::{Dataset, Entry, Hub, Published};
-pub use decode::{Decode, Resize};
+pub use decode::{Centre, Decode, Resize};
 pub use fields::Fields;
 pub use fingerprint::Fingerprint;
 pub use images::{Files, Images, Packed};

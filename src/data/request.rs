@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::decode::Centre;
 use super::resize::Interpolation;
 
 /// The image size that the caller needs, and the cache folder, memory and threads that it allows for decoding.
@@ -13,6 +14,8 @@ pub struct Request<'a> {
     pub interpolation: Interpolation,
     /// The share of the resized shorter side that the centre crop keeps, in (0, 1].
     pub crop_pct: f64,
+    /// The place of the centre crop.
+    pub centre: Centre,
     /// The folder in which decoded images are kept on disk, if they are. It never changes a result.
     pub cache: Option<&'a Path>,
     /// The memory in bytes for decoded images. If all images of a split fit, its files are decoded only once.
@@ -32,6 +35,7 @@ impl<'a> Request<'a> {
             image_size: 32,
             interpolation: Interpolation::Bicubic,
             crop_pct: 1.0,
+            centre: Centre::Even,
             cache: None,
             memory_bytes: 0,
             keeps_corrupt: false,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{Dataset, Entry, Inputs, Interpolation, Request, Split, SplitName};
+use super::{Centre, Dataset, Entry, Inputs, Interpolation, Request, Split, SplitName};
 use crate::schema::{Reader, Tree};
 
 /// Returns the data set of a table `root = …` with `extra` lines.
@@ -28,6 +28,7 @@ pub const REQUEST: Request = Request {
     image_size: 4,
     interpolation: Interpolation::Bicubic,
     crop_pct: 1.0,
+    centre: Centre::Even,
     cache: None,
     memory_bytes: 0,
     keeps_corrupt: false,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::base::files::read_json;
 use crate::base::small::{Usage, counted};
-use crate::data::{Medium, Request, SplitName};
+use crate::data::{Medium, Request, Resize, SplitName};
 use crate::experiment::{DataSpec, Validation};
 use crate::hub;
 use crate::model::encoder::{self, Encoder, is_encoder};
@@ -305,6 +305,21 @@ impl Images {
         let listed = toml::Value::from(classes.clone());
         let table = format!("classes = {listed} # in the order of the checkpoint's classifier\n{}", self.table);
         Ok(if read(&self.key, &table).is_ok() { Images { table, classes, ..self } } else { self })
+    }
+
+    /// Returns the samples stretched to squares where the checkpoint's folder asks for that, and the user has not said otherwise.
+    ///
+    /// # Errors
+    /// Fails if the checkpoint is a name that is in no cache.
+    pub fn shaped_for(self, checkpoint: &Checkpoint) -> Result<Images> {
+        let asked = Preprocessing::of(&hub::local(&checkpoint.path)?);
+        let is_said = self.table.lines().any(|line| key_of(line) == "resize");
+        let (Some(file), Some(Resize::Stretch), false) = (asked.file, asked.resize, is_said) else { return Ok(self) };
+        if read(&self.key, &self.table)?.dataset.resize().is_none_or(|own| own == Resize::Stretch) {
+            return Ok(self);
+        }
+        let table = format!("{}resize = \"{}\" # as {file} asks\n", self.table, Resize::Stretch);
+        Ok(Images { table, ..self })
     }
 }
 

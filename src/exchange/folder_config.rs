@@ -149,6 +149,8 @@ fn preparation(outgoing: &Outgoing, mut values: Value) -> Result<Value> {
     for key in ["do_resize", "do_rescale", "do_normalize"] {
         values[key] = json!(true);
     }
+    // The mean and the deviation are those of pixels from 0 to 1.
+    values["rescale_factor"] = json!(1.0 / 255.0);
     values["resample"] = json!(pillow);
     values["image_mean"] = json!(spec.normalize.map(|pixels| pixels.mean));
     values["image_std"] = json!(spec.normalize.map(|pixels| pixels.std));

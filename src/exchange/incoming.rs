@@ -211,7 +211,8 @@ impl Reading<'_> {
             let like = places.first().map_or("", |place| place.path.as_str());
             let (count, known) = (strangers.len(), format!("like {like}"));
             bail!(
-                "{count} of its {layers} layers match none of {}: {first}; they are called {known}",
+                "{count} of its {layers} layers match none of {}: {first}; they are called {known}: if the adapter is of this \
+                 network, {MERGE}",
                 self.base.path.display()
             );
         }

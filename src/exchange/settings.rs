@@ -105,12 +105,15 @@ const HARMLESS: [&str; 24] = [
 /// The starts of PEFT 0.21 with which an adapter is an update of the checkpoint itself.
 const STARTS: [&str; 4] = ["gaussian", "eva", "orthogonal", "mica"];
 
+/// The way out for an adapter that is more than LoRA or DoRA of linear layers in blocks.
+pub const MERGE: &str = "merge the adapter with PEFT's merge_and_unload, and import the model";
+
 /// Checks that the config is that of an adapter by LoRA or DoRA.
 fn check_kind(config: &Value) -> Result<()> {
     let kind = config["peft_type"].as_str().unwrap_or("none");
     ensure!(
         kind == "LORA",
-        "adapter_config.json: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\""
+        "{CONFIG}: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\": {MERGE}"
     );
     let known = |key: &str| READ.contains(&key) || HARMLESS.contains(&key);
     let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && is_set(value)));

@@ -123,9 +123,10 @@ impl<'a> Predicting<'a> {
 pub(super) fn preparation(wanted: &Wanted, opened: &Opened, side: usize) -> Result<Decode> {
     let interpolation = opened.session.model.images()?.interpolation();
     let resize = wanted.resize.unwrap_or_else(|| opened.experiment.data.photos());
-    let shorter_side = resize.shorter_side(side, opened.experiment.checkpoint.crop_pct);
+    let checkpoint = &opened.experiment.checkpoint;
+    let (shorter_side, centre) = (resize.shorter_side(side, checkpoint.crop_pct), checkpoint.usual.centre);
     let turns = !wanted.as_stored && opened.experiment.data.dataset.turns();
-    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side, turns })
+    Ok(Decode { resize, interpolation, height: side, width: side, shorter_side, centre, turns })
 }
 
 /// Returns the predictions for decoded images `[3, side, side]` and their sets of classes, which are empty unless sets are

@@ -134,7 +134,15 @@ impl Model {
             Family::Plain { width, heads } => {
                 let (width, heads) = (*width, *heads);
                 Ok(Clip {
-                    image: Geometry { width, blocks: 12, patch: 16, grid: 14, mlp: 4 * width, output: width },
+                    image: Geometry {
+                        width,
+                        blocks: 12,
+                        patch: 16,
+                        grid: 14,
+                        margin: 0,
+                        mlp: 4 * width,
+                        output: width,
+                    },
                     traits: Traits { heads, activation: Activation::Gelu, eps: 1e-6 },
                     around: Around::Nothing,
                     text: None,

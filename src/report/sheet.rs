@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::analysis::sensitivity::{Sensitivities, Sensitivity};
-use crate::data::{Fingerprint, Interpolation, Medium, Request, Split, SplitName};
+use crate::data::{Centre, Fingerprint, Interpolation, Medium, Request, Split, SplitName};
 use crate::evaluate::IMAGES;
 use crate::experiment::{Experiment, load_config};
 use crate::inference::Extremes;
@@ -60,6 +60,7 @@ fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
         image_size: SIDE,
         interpolation: Interpolation::Bicubic,
         crop_pct: 1.0,
+        centre: Centre::Even,
         cache: None,
         memory_bytes: 0,
         keeps_corrupt: false,

@@ -280,6 +280,7 @@ impl Session {
             image_size: self.model.image_side() as usize,
             interpolation: experiment.checkpoint.interpolation,
             crop_pct: experiment.checkpoint.crop_pct,
+            centre: experiment.checkpoint.usual.centre,
             cache,
             memory_bytes,
             keeps_corrupt: false,

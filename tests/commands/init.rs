@@ -28,6 +28,29 @@ fn init(checkpoint: &Path, data: &str, file: &str, more: &[&str]) -> std::proces
     bella(&words).output().unwrap()
 }
 
+/// Images get the shape that the checkpoint's folder asks for, unless the user says otherwise.
+#[test]
+fn images_are_stretched_where_the_folder_asks_for_it() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    for name in ["config.json", "model.safetensors"] {
+        place.write(&format!("vit/{name}"), &std::fs::read(fixture("folders/hf-vit").join(name)).unwrap());
+    }
+    let asked = b"{\"image_processor_type\": \"ViTImageProcessor\", \"size\": {\"height\": 16, \"width\": 16}}";
+    place.write("vit/preprocessor_config.json", asked);
+    let written = |more: &[&str]| {
+        let output = init(&place.path("vit"), &data, &file, more);
+        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        (std::fs::read_to_string(&file).unwrap(), messages(&output))
+    };
+    let (text, told) = written(&[]);
+    assert_has(&text, &["resize = \"stretch\" # as preprocessor_config.json asks"]);
+    assert!(!told.contains("warning"), "{told}");
+    let (text, told) = written(&["--force", "--set", "data.image-folder.resize=shorter-side-crop"]);
+    assert!(text.contains("resize = \"shorter-side-crop\"\n") && !text.contains("stretch"), "{text}");
+    assert_has(&told, &["the data set's resize is shorter-side-crop"]);
+}
+
 #[test]
 fn a_flat_folder_of_images_gets_a_config() {
     let place = Place::new();

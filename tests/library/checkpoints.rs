@@ -49,7 +49,7 @@ fn check(name: &str, truth: &Truth) {
     assert_eq!(classes.unwrap_or(found.vit.geometry.output), truth.output, "{name}");
     let Truth { width, blocks, patch, mlp, .. } = *truth;
     let output = if classes.is_some() { width } else { truth.output };
-    let geometry = Geometry { width, blocks, patch, grid: truth.image_size / patch, mlp, output };
+    let geometry = Geometry { width, blocks, patch, grid: truth.image_size / patch, margin: 0, mlp, output };
     assert_eq!(found.vit.geometry, geometry, "{name}");
     let activation = match truth.activation.as_str() {
         "gelu" => Activation::Gelu,

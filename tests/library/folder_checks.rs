@@ -355,6 +355,10 @@ fn unknown_keys_of_vision_configs_are_refused_by_name() {
         ("timm-vit", "/model_args", "pool_include_prefix", json!(true)),
         ("timm-vit", "/model_args", "pos_embed", json!("none")),
         ("timm-dinov3", "/model_args", "rope_grid_offset", json!(0.5)),
+        // The architecture switches it on.
+        ("timm-dinov3", "/model_args", "rope_rotate_half", json!(false)),
+        ("timm-dinov3", "/model_args", "rope_rotate_half", json!(null)),
+        ("timm-dinov3", "/model_args", "rope_temperature", json!(null)),
         ("open-clip", "/model_cfg/vision_cfg", "ls_init_value", json!(0.1)),
         ("open-clip", "/model_cfg/vision_cfg", "attentional_pool", json!(true)),
         ("open-clip", "/model_cfg/vision_cfg", "block_type", json!("custom")),

@@ -137,6 +137,9 @@ fn a_pickled_network_is_a_checkpoint() {
     std::fs::rename(&path, folder.join("pytorch_model.bin")).unwrap();
     same_features(folder, &Fixed::default(), "timm-vit");
     assert_has(&printed(&bella(&["inspect", folder.to_str().unwrap()]).output().unwrap()), &["naming        timm"]);
+    // Names of one that `torch.compile` and parallel training have wrapped.
+    let names = stored::read(&pickled("compiled.pth")).unwrap().into_iter().map(|(name, _)| name);
+    assert_eq!(names.collect::<Vec<_>>(), ["bias", "weight"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bella::base::tensor_file::State;
 use bella::data::check::{Decoding, Extent, Scope, check};
 use bella::data::read::{mat, npy};
-use bella::data::{Interpolation, Request};
+use bella::data::{Centre, Interpolation, Request};
 use bella::experiment::{DataSpec, Experiment, load_config};
 use bella::model::Loaded;
 use bella::model::archive::Archive;
@@ -90,6 +90,7 @@ fn checked(config: &str) -> Result<(), String> {
         image_size: 8,
         interpolation: Interpolation::Bicubic,
         crop_pct: 1.0,
+        centre: Centre::Even,
         cache: None,
         memory_bytes: 0,
         keeps_corrupt: false,

@@ -152,7 +152,7 @@ mod tests {
     use crate::model::vit::{Activation, Geometry, Traits};
     use crate::subspace::Shape;
 
-    const GEOMETRY: Geometry = Geometry { width: 8, blocks: 2, patch: 2, grid: 2, mlp: 16, output: 4 };
+    const GEOMETRY: Geometry = Geometry { width: 8, blocks: 2, patch: 2, grid: 2, margin: 0, mlp: 16, output: 4 };
 
     fn low_rank() -> Layout {
         let mut layout = Layout::default();

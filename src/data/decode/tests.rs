@@ -25,7 +25,15 @@ fn saved(folder: &Path, name: &str, image: impl Into<DynamicImage>) -> PathBuf {
 }
 
 fn square(resize: Resize) -> Decode {
-    Decode { resize, interpolation: Interpolation::Bicubic, height: 8, width: 8, shorter_side: 8, turns: false }
+    Decode {
+        resize,
+        interpolation: Interpolation::Bicubic,
+        height: 8,
+        width: 8,
+        shorter_side: 8,
+        centre: Centre::Even,
+        turns: false,
+    }
 }
 
 fn stored() -> Decode {
@@ -36,6 +44,7 @@ fn stored() -> Decode {
         height,
         width,
         shorter_side: width,
+        centre: Centre::Even,
         turns: false,
     }
 }
@@ -227,6 +236,7 @@ fn request() -> Request<'static> {
         image_size: 8,
         interpolation,
         crop_pct: 1.0,
+        centre: Centre::Even,
         cache: None,
         memory_bytes: 0,
         keeps_corrupt: false,
@@ -295,7 +305,24 @@ fn images_of_another_size_are_refused_without_resizing() {
 #[test]
 fn halves_are_centred_as_in_python() {
     // [round(spare / 2) for spare in (0, 1, 3, 4, 5)]
-    assert_eq!([0, 1, 3, 4, 5].map(centred), [0, 0, 2, 2, 2]);
+    assert_eq!([0, 1, 3, 4, 5].map(|spare| Centre::Even.before(spare)), [0, 0, 2, 2, 2]);
+}
+
+/// transformers takes `int(spare / 2.0)` where torchvision rounds: of a picture of 20 by 12 with 9 pixels a side, 3 rows and 11 columns
+/// are left over. `CLIPImageProcessorPil(size={"shortest_edge": 12}, crop_size=9, do_rescale=False, do_normalize=False)(a)`,
+/// transformers 5.24: `pixel_values[0, 0, 0, :4]`.
+#[test]
+fn the_centre_is_that_of_the_package() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = saved(folder.path(), "a.png", picture());
+    let corner = |centre: Centre| {
+        let (height, width, shorter_side) = (9, 9, 12);
+        let decode = Decode { height, width, shorter_side, centre, ..square(Resize::ShorterSideCrop) };
+        decode.file(&path).unwrap()[..4].to_vec()
+    };
+    assert_close(&corner(Centre::Down), &[196, 233, 14, 51]);
+    // CenterCrop(9)(Image.fromarray(a)), numpy.array(…)[0, :4, 0]
+    assert_close(&corner(Centre::Even), &[244, 25, 62, 99]);
 }
 
 /// Returns a GIF of one frame, 4 pixels wide.

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
-use crate::data::decode::{Decode, Resize};
+use crate::data::decode::{Centre, Decode, Resize};
 use crate::data::images::Files;
 use crate::data::resize::Interpolation;
 
@@ -21,6 +21,7 @@ fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
         height: 4,
         width: 4,
         shorter_side: 4,
+        centre: Centre::Even,
         turns: false,
     };
     let images = Inputs::Files(Files::new((0..20).map(path).collect(), decode));
@@ -111,6 +112,7 @@ fn random_views_are_the_same_for_any_number_of_workers() {
         height: 8,
         width: 8,
         shorter_side: 8,
+        centre: Centre::Even,
         turns: false,
     };
     let tree = crate::schema::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()], &[]).unwrap();

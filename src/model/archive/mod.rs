@@ -41,6 +41,10 @@ static TRUSTED: AtomicBool = AtomicBool::new(false);
 /// The method of a CLIP model that takes texts.
 const TEXT_METHOD: &str = "encode_text";
 
+/// What is wrong with an archive without parameters, of which no kind of network can be made.
+pub const NO_PARAMETERS: &str = "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by \
+                                 tch?): export the unfrozen module";
+
 /// Allows archives to be loaded whatever their code calls from now on. The user knows where they come from.
 pub fn trust() {
     TRUSTED.store(true, Ordering::Relaxed);

@@ -184,8 +184,8 @@ const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19
 /// The entries of a training script's dictionary in which the weights may lie.
 const NESTED: [&str; 3] = ["state_dict", "model", "module"];
 
-/// The prefix that parallel training puts before all names.
-const PARALLEL: &str = "module.";
+/// The prefixes that parallel training and `torch.compile` put before all names.
+const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
 
 /// The largest ratio of the tensors' bytes to those of the file. Tensors that share their bytes are rare among weights.
 const MAX_SHARED: u64 = 4;
@@ -292,7 +292,10 @@ fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
         // As in Python, the last value of a key counts.
         found.insert(name.to_string(), *value);
     }
-    let parallel = found.keys().all(|name| name.starts_with(PARALLEL));
-    let plain = |name: String| if parallel { name[PARALLEL.len()..].to_string() } else { name };
-    Ok(found.into_iter().map(|(name, id)| (plain(name), id)).collect())
+    let mut start = 0;
+    let all_start = |with: &str, at: usize| found.keys().all(|name| name[at..].starts_with(with));
+    while let Some(wrapper) = WRAPPERS.iter().find(|wrapper| all_start(wrapper, start)) {
+        start += wrapper.len();
+    }
+    Ok(found.into_iter().map(|(name, id)| (name[start..].to_string(), id)).collect())
 }

@@ -67,25 +67,25 @@ static SHAPES: &[Shape] = &[
     Shape {
         key: "vit-b-32",
         about: "CLIP ViT-B/32, 224 px",
-        geometry: Geometry { width: 768, blocks: 12, patch: 32, grid: 7, mlp: 3072, output: 512 },
+        geometry: Geometry { width: 768, blocks: 12, patch: 32, grid: 7, margin: 0, mlp: 3072, output: 512 },
         traits: Traits { heads: 12, activation: Activation::QuickGelu, eps: 1e-5 },
     },
     Shape {
         key: "vit-b-16",
         about: "CLIP ViT-B/16, 224 px",
-        geometry: Geometry { width: 768, blocks: 12, patch: 16, grid: 14, mlp: 3072, output: 512 },
+        geometry: Geometry { width: 768, blocks: 12, patch: 16, grid: 14, margin: 0, mlp: 3072, output: 512 },
         traits: Traits { heads: 12, activation: Activation::QuickGelu, eps: 1e-5 },
     },
     Shape {
         key: "vit-l-14",
         about: "CLIP ViT-L/14, 224 px",
-        geometry: Geometry { width: 1024, blocks: 24, patch: 14, grid: 16, mlp: 4096, output: 768 },
+        geometry: Geometry { width: 1024, blocks: 24, patch: 14, grid: 16, margin: 0, mlp: 4096, output: 768 },
         traits: Traits { heads: 16, activation: Activation::QuickGelu, eps: 1e-5 },
     },
     Shape {
         key: "clip-mini",
         about: "a small CLIP tower for 32 px: patch 8, width 192, 6 blocks",
-        geometry: Geometry { width: 192, blocks: 6, patch: 8, grid: 4, mlp: 768, output: 512 },
+        geometry: Geometry { width: 192, blocks: 6, patch: 8, grid: 4, margin: 0, mlp: 768, output: 512 },
         traits: Traits { heads: 3, activation: Activation::Gelu, eps: 1e-5 },
     },
 ];

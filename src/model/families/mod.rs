@@ -122,7 +122,7 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
             .chain(encoders::model_types())
             .chain(sighted::model_types())
             .collect();
-        bail!("a {model_type} of transformers cannot be exported: known are {}", known.join(", "));
+        bail!("a {model_type} of transformers can neither be exported nor imported: known are {}", known.join(", "));
     };
     Ok(class)
 }

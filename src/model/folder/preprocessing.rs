@@ -10,7 +10,7 @@ use super::processors;
 use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::weights::{FILES, Place, has_weights, input_size};
 use crate::base::files::{is_there, read_json};
-use crate::data::{Interpolation, Resize};
+use crate::data::{Centre, Interpolation, Resize};
 use crate::hub::{PREPARATION, PROCESSOR};
 use crate::model::Normalize;
 use crate::model::values::Values;
@@ -72,7 +72,9 @@ impl Preprocessing {
             let found = open_clip.or_else(|| timm().map(of_timm))?;
             Some(Preprocessing { file: Some(name), ..found })
         });
-        found.unwrap_or_default()
+        // Where no file says it, an export into the folder's package cuts as that does.
+        let centre = if model_type().is_some() { Centre::Down } else { Centre::Even };
+        found.unwrap_or(Preprocessing { centre, ..Preprocessing::default() })
     }
 
     fn of_timm(config: &Values) -> Preprocessing {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::wanted::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
-use crate::data::{Interpolation, Resize};
+use crate::data::{Centre, Interpolation, Resize};
 use crate::model::Normalize;
 use crate::model::families::sighted::sighted;
 use crate::model::families::{family, within};
@@ -147,7 +147,7 @@ pub fn usual_normalize(model_type: &str) -> Option<Normalize> {
 
 /// Reads `preprocessor_config.json` of a network of a model type.
 pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
-    let mut found = Preprocessing::default();
+    let mut found = Preprocessing { centre: Centre::Down, ..Preprocessing::default() };
     let named = config.text("image_processor_type").or(config.text("feature_extractor_type"));
     let processor = match named.map(plain) {
         Some(name) => PROCESSORS.iter().find(|known| known.name == name),
@@ -179,6 +179,16 @@ pub fn read(config: &Values, model_type: Option<String>) -> Preprocessing {
     found
 }
 
+/// Returns whether a switch is on. Null switches it off, as in the package; an absent key means the default of the class.
+fn is_on(config: &Values, key: &str, usual: bool) -> bool {
+    config.table().get(key).map_or(usual, |value| *value == Value::Bool(true))
+}
+
+/// Returns what `read` makes of the value of a key, which may be null, or the default of the class where the key is absent.
+fn stated<T>(config: &Values, key: &str, usual: T, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    config.table().get(key).map_or(Some(usual), read)
+}
+
 /// Returns the name of a class without its endings.
 fn plain(name: &str) -> &str {
     let name = name.trim_end_matches("Fast").trim_end_matches("Pil");
@@ -198,7 +208,7 @@ fn read_filter(config: &Values, processor: &Processor, found: &mut Preprocessing
     if found.interpolation.is_none() {
         found.refuse(config, "resample", FILTER);
     }
-    if config.get("do_resize") == Some(&Value::Bool(false)) {
+    if !is_on(config, "do_resize", true) {
         let instead = "resizes every image to the network's: set checkpoint.interpolation to the filter";
         found.refuse(config, "do_resize", ("interpolation", instead));
     }
@@ -206,8 +216,8 @@ fn read_filter(config: &Values, processor: &Processor, found: &mut Preprocessing
 
 /// Reads the size to which images are resized, and that of the crop.
 fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing) {
-    let is_square = config.get("default_to_square").and_then(Value::as_bool).unwrap_or(processor.is_square);
-    let Some(size) = config.get("size").map_or(Some(processor.size), |size| read_size(size, is_square)) else {
+    let is_square = is_on(config, "default_to_square", processor.is_square);
+    let Some(size) = stated(config, "size", processor.size, |size| read_size(size, is_square)) else {
         return found.refuse(config, "size", SQUARE);
     };
     let (side, resize) = match size {
@@ -215,7 +225,7 @@ fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing)
         Size::Shorter(side) => (side, Resize::ShorterSideCrop),
     };
     found.resize = Some(resize);
-    if !config.get("do_center_crop").and_then(Value::as_bool).unwrap_or(processor.crop.is_some()) {
+    if !is_on(config, "do_center_crop", processor.crop.is_some()) {
         found.image_size = Some(side);
         if resize == Resize::ShorterSideCrop {
             let instead =
@@ -224,7 +234,7 @@ fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing)
         }
         return;
     }
-    let Some(crop) = config.get("crop_size").map_or(Some(processor.crop.unwrap_or(SIDE)), square) else {
+    let Some(crop) = stated(config, "crop_size", processor.crop.unwrap_or(SIDE), square) else {
         return found.refuse(config, "crop_size", SQUARE);
     };
     found.image_size = Some(crop);
@@ -261,19 +271,18 @@ fn square(size: &Value) -> Option<i64> {
 
 /// Reads the normalisation of bytes / 255. The package multiplies bytes by `rescale_factor` first, then subtracts the mean.
 fn read_colours(config: &Values, processor: &Processor, found: &mut Preprocessing) {
-    let is_on = |key: &str| config.get(key).and_then(Value::as_bool).unwrap_or(true);
-    let factor = match config.get("rescale_factor").map(Value::as_f64) {
-        _ if !is_on("do_rescale") => Some(1.0),
-        None => Some(1.0 / 255.0),
-        Some(factor) => factor.filter(|factor| *factor > 0.0),
+    let above_0 = |factor: &Value| factor.as_f64().filter(|factor| *factor > 0.0);
+    let factor = match is_on(config, "do_rescale", true) {
+        true => stated(config, "rescale_factor", 1.0 / 255.0, above_0),
+        false => Some(1.0),
     };
     let Some(factor) = factor else {
         let instead = "multiplies pixels by a number above 0: set checkpoint.normalize";
         return found.refuse(config, "rescale_factor", ("normalize", instead));
     };
     let Normalize { mean, std } = processor.normalize;
-    let (mean, std) = match is_on("do_normalize") {
-        true => (config.get("image_mean").map_or(Some(mean), three), config.get("image_std").map_or(Some(std), three)),
+    let (mean, std) = match is_on(config, "do_normalize", true) {
+        true => (stated(config, "image_mean", mean, three), stated(config, "image_std", std, three)),
         false => (Some([0.0; 3]), Some([1.0; 3])),
     };
     let range = 255.0 * factor;
@@ -319,6 +328,8 @@ mod tests {
             assert_eq!(own, (Some(filter), Some(resize), crop, Some(size)), "{model_type}");
             assert_eq!(found.normalize.unwrap().mean[0], mean, "{model_type}");
         }
+        let centres = [of("clip", json!({})), Preprocessing::of(Path::new("nowhere"))].map(|found| found.centre);
+        assert_eq!(centres, [Centre::Down, Centre::Even]);
         let named = json!({ "image_processor_type": "CLIPImageProcessorFast" });
         assert_eq!(of("vit", named.clone()), of("clip", json!({})));
         assert_eq!(of("vit", json!({ "feature_extractor_type": "CLIPFeatureExtractor" })), of("vit", named));
@@ -337,6 +348,22 @@ mod tests {
         // 2 x / 255 − 1 by a factor of 2 / 255.
         let twice = of(json!({ "rescale_factor": 2.0 / 255.0, "image_mean": [1, 1, 1], "image_std": [1, 1, 1] }));
         assert_eq!(twice, Normalize::HALVES);
+    }
+
+    /// `hf.AutoImageProcessor.from_pretrained(folder)`, transformers 5.24: null stays in the place of the default of the class.
+    #[test]
+    fn null_is_no_default() {
+        let none = Normalize { mean: [0.0; 3], std: [1.0; 3] };
+        assert_eq!(of("vit", json!({ "do_normalize": null })).normalize, Some(none));
+        let bytes = of("vit", json!({ "do_rescale": null, "do_normalize": null })).normalize.unwrap();
+        assert_eq!((bytes.mean[0], bytes.std[0]), (0.0, 1.0 / 255.0));
+        let whole = of("deit", json!({ "size": 224, "do_center_crop": null, "crop_size": null }));
+        assert_eq!((whole.crop_pct, whole.image_size, whole.refused), (None, Some(224), vec![]));
+        assert_eq!(of("vit", json!({ "size": 256, "default_to_square": null })).refused.len(), 1);
+        for key in ["size", "do_resize", "image_mean", "image_std", "rescale_factor"] {
+            let refused = of("vit", json!({ key: null })).refused;
+            assert!(refused.len() == 1 && refused[0].why.contains(&format!("{key} = null: bella")), "{refused:?}");
+        }
     }
 
     #[test]

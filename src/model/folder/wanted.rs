@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::data::{Interpolation, Resize};
+use crate::data::{Centre, Interpolation, Resize};
 use crate::model::Normalize;
 use crate::model::values::Values;
 
@@ -17,6 +17,8 @@ pub struct Preprocessing {
     pub resize: Option<Resize>,
     /// The share of the resized shorter side that the centre crop keeps.
     pub crop_pct: Option<f64>,
+    /// The place of that crop, which follows from the package.
+    pub centre: Centre,
     /// The number of pixels per side of the images that enter the network.
     pub image_size: Option<i64>,
     /// What the file asks for besides, which bella does not do.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::Kind;
 
 use crate::data::Medium;
-use crate::model::archive::Archive;
+use crate::model::archive::{Archive, NO_PARAMETERS};
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
 use crate::model::kind::{Foreign, KindEntry, OF_TEXTS, StandIn, TokenizerAt};
 use crate::model::module::intake::{Copies, Intake, Stored, stored};
@@ -115,10 +115,7 @@ fn tables(archive: &Archive, parameters: &[Stored]) -> std::collections::BTreeSe
 }
 
 fn check_parameters(parameters: &[Stored]) -> Result<()> {
-    ensure!(
-        !parameters.is_empty(),
-        "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze?): export the unfrozen module"
-    );
+    ensure!(!parameters.is_empty(), NO_PARAMETERS);
     if let Some(Stored { name, tensor, .. }) = parameters.iter().find(|stored| stored.tensor.kind() != Kind::Float) {
         bail!(
             "`{name}` is stored as {:?}, and a module computes in the type in which it is stored: export it in f32 \

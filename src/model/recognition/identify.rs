@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream};
 use crate::data::fields::{Fields, PIXELS};
-use crate::model::archive::Archive;
+use crate::model::archive::{Archive, NO_PARAMETERS};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::{Hints, check_readout, table_heads};
 use crate::model::recognition::infer::{Candidates, Inferred, SelfCheck};
@@ -50,9 +50,10 @@ pub struct Identified {
 /// gives the best difference.
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
+    let parameters = archive.parameters()?;
+    ensure!(!parameters.is_empty(), "{shown}: {NO_PARAMETERS}");
     let Named { naming, geometry, mut parts, base, head, names, .. } =
-        recognise(&archive.parameters()?, Expected::default())
-            .map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
+        recognise(&parameters, Expected::default()).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
     if let Some(name) = &fixed.architecture {
         parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }

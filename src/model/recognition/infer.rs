@@ -1,5 +1,6 @@
 //! Finds the values that names do not tell (heads, activation, eps) by reproducing the archive's own forward pass. The
-//! smallest difference wins, and none above the bound is accepted.
+//! smallest difference wins, and none above the bound is accepted. In half precision, where rounding alone may bring a wrong value
+//! a little closer, a value wins over a likelier one only if it halves the difference.
 
 use anyhow::{Result, bail};
 use tch::{Device, Kind, Tensor};
@@ -225,7 +226,8 @@ impl SelfCheck<'_> {
     fn better(&self, best: Traits, other: Traits, tried: &mut Tried) -> Result<Traits> {
         let old = self.measure(best, tried)?.relative;
         let new = self.measure(other, tried)?.relative;
-        Ok(if new < old || old.is_nan() { other } else { best })
+        let bound = if self.half { old / 2.0 } else { old };
+        Ok(if new < bound || old.is_nan() { other } else { best })
     }
 
     fn measure(&self, traits: Traits, tried: &mut Tried) -> Result<Difference> {
@@ -262,4 +264,32 @@ pub fn compare(native: &Tensor, reference: &Tensor) -> Difference {
     let relative = scalar((&native - &reference).abs().max()) / scalar(reference.abs().max());
     let cosine = scalar(native.dot(&reference)) / (scalar(native.norm()) * scalar(reference.norm()));
     Difference { relative, cosine }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An archive with GELU whose rounding lies nearer to GELU's approximation by tanh.
+    #[test]
+    fn rounding_in_half_precision_settles_nothing() {
+        let native = |traits: Traits| {
+            let first = match traits.activation {
+                Activation::Gelu => 1.0,
+                Activation::GeluTanh => 1.001,
+                _ => 1.1,
+            };
+            Tensor::from_slice(&[first, 2.0f32]).view([1, 2])
+        };
+        let reference = || Tensor::from_slice(&[1.0006f32, 2.0]).view([1, 2]);
+        let found = |half, activation: Option<Activation>| {
+            let hints = Hints { activation, eps: Some(1e-6), head_widths: vec![4] };
+            let candidates = Candidates::new(8, &Fixed::default(), &hints);
+            let check = SelfCheck { reference: reference(), native: &native, half, advice: "" };
+            check.infer(&candidates).map(|(traits, _)| (traits.activation, traits.eps))
+        };
+        assert_eq!(found(true, Some(Activation::Gelu)).unwrap(), (Activation::Gelu, 1e-6));
+        assert_eq!(found(true, Some(Activation::QuickGelu)).unwrap().0, Activation::Gelu);
+        assert!(found(false, None).unwrap_err().to_string().contains("gelu-tanh, eps 1e-6"));
+    }
 }

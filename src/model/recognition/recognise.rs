@@ -71,11 +71,7 @@ pub type RequiredBy<'a> = &'a dyn Fn(&Naming) -> Option<Required>;
 /// # Errors
 /// Fails if there is none, or if parameters are missing or left over.
 pub fn recognise(parameters: &[(String, Tensor)], expected: Expected) -> Result<Named> {
-    ensure!(
-        !parameters.is_empty(),
-        "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by tch?): export the \
-         unfrozen module"
-    );
+    ensure!(!parameters.is_empty(), "it has no parameters");
     let is_first = |naming: &&&Naming| expected.naming == Some(naming.key);
     let others = NAMINGS.iter().filter(|naming| !is_first(naming));
     for naming in NAMINGS.iter().filter(is_first).chain(others) {
@@ -259,7 +255,8 @@ fn take_mean_norm(parameters: &mut [(String, Tensor)]) -> bool {
     found
 }
 
-/// Returns the geometry that names and shapes imply. `image_size` is needed if no position embeddings tell the grid.
+/// Returns the geometry that names and shapes imply. `image_size`, which a config states, is needed if no position embeddings tell the
+/// grid, and tells what no patch covers.
 fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> Result<Geometry> {
     let size = |name: &str| -> Result<Vec<i64>> {
         Ok(parameters.get(name).with_context(|| format!("it lacks the parameter that bella calls {name}"))?.size())
@@ -284,5 +281,7 @@ fn geometry(parameters: &Parameters, parts: &Parts, image_size: Option<i64>) -> 
     let features = size("proj.weight").map_or(width, |s| s[0]);
     let two = matches!(parts.readout, Readout::ClassMean | Readout::ClassDistillation);
     let output = if two { 2 * width } else { features };
-    Ok(Geometry { width, blocks, patch, grid, mlp: fc[0], output })
+    // A convolution by patches leaves out what no whole patch covers: SigLIP sees 378 of 384 pixels by patches of 14.
+    let margin = image_size.map(|size| size - grid * patch).filter(|rest| (0..patch).contains(rest)).unwrap_or(0);
+    Ok(Geometry { width, blocks, patch, grid, margin, mlp: fc[0], output })
 }

@@ -168,7 +168,7 @@ impl VisionConfig {
             "{shown}: vision_config.patch_size = {patch}: must divide image_size = {image_size}"
         );
         let blocks = self.sight.blocks;
-        Ok(vit::Geometry { width, blocks, patch, grid: image_size / patch, mlp, output: width })
+        Ok(vit::Geometry { width, blocks, patch, grid: image_size / patch, margin: 0, mlp, output: width })
     }
 
     /// Returns the parts of the image tower, of which the output of every token is read.

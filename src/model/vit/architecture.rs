@@ -154,7 +154,7 @@ impl Shape {
 
 /// Returns the names and shapes of all weights of a tower with plain parts, in the order of the forward pass.
 pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
-    let Geometry { width, blocks, patch, grid, mlp, output } = *geometry;
+    let Geometry { width, blocks, patch, grid, mlp, output, .. } = *geometry;
     let mut all = Vec::new();
     let mut push = |name: String, shape: &[i64]| all.push((name, shape.to_vec()));
     push("patch.weight".into(), &[width, 3 * patch * patch]);
@@ -191,6 +191,8 @@ fn random(name: &str, shape: &[i64]) -> Tensor {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::model::vit::arguments::Arguments;
     use crate::model::vit::parts::Rope;
@@ -209,6 +211,11 @@ mod tests {
             let read = arguments.check().and(arguments.required()).and(arguments.rope().map(|_| ()));
             assert!(read.is_ok(), "{}: {read:?}", known.name);
         }
+        // timm hands on what a config's arguments say, null too, and its class then takes GELU.
+        let quick = architecture("vit_base_patch32_clip_quickgelu_224").unwrap();
+        let activation = |own: Value| Arguments::of_config(quick, Some(&own), None).unwrap().activation().unwrap();
+        let found = [json!({}), json!({ "act_layer": null }), json!({ "act_layer": "silu" })].map(activation);
+        assert_eq!(found, [Activation::QuickGelu, Activation::Gelu, Activation::Silu]);
         assert_eq!(architecture("vit_so150m2_patch16_reg1_gap_256").unwrap().heads, 13);
         assert_eq!((giant.width, giant.blocks, giant.patch), (1024, 24, 14));
         assert_eq!(of_sizes(192, 12, 16).next().unwrap().name, "vit_tiny_patch16_224");

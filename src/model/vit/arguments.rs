@@ -167,9 +167,12 @@ impl Arguments {
     pub fn check(&self) -> Result<()> {
         for (key, value) in &self.own {
             let known = READ.contains(&key.as_str()) || HARMLESS.contains(&key.as_str());
-            let same = self.architecture.arguments.get(key) == Some(value);
+            let usual = self.architecture.arguments.get(key);
+            let is_off = |value: &Value| value.is_null() || *value == Value::Bool(false);
+            // What the architecture switches on may not be switched off either.
+            let stays = usual == Some(value) || (is_off(value) && usual.is_none_or(is_off));
             ensure!(
-                known || same || value.is_null() || *value == Value::Bool(false),
+                known || stays,
                 "model_args has {key} = {value}, which changes the network in a way that bella does not know: export it with \
                  scripts/export_torchscript.py"
             );
@@ -201,13 +204,16 @@ impl Arguments {
     }
 
     pub fn activation(&self) -> Result<Activation> {
-        match self.own.get("act_layer").and_then(Value::as_str) {
-            None => {}
-            Some("gelu") => return Ok(Activation::Gelu),
-            Some("gelu_tanh") => return Ok(Activation::GeluTanh),
-            Some("quick_gelu" | "quickgelu") => return Ok(Activation::QuickGelu),
-            Some("silu" | "swish") => return Ok(Activation::Silu),
-            Some(_) => bail!("{}", self.odd("act_layer", "known: gelu, gelu_tanh, quick_gelu, silu")),
+        if let Some(said) = self.own.get("act_layer") {
+            return match said.as_str() {
+                Some("gelu") => Ok(Activation::Gelu),
+                Some("gelu_tanh") => Ok(Activation::GeluTanh),
+                Some("quick_gelu" | "quickgelu") => Ok(Activation::QuickGelu),
+                Some("silu" | "swish") => Ok(Activation::Silu),
+                // The class has GELU where it is given none, whatever the architecture would have given.
+                None if said.is_null() => Ok(Activation::Gelu),
+                _ => bail!("{}", self.odd("act_layer", "known: gelu, gelu_tanh, quick_gelu, silu")),
+            };
         }
         // A gate of these classes always has SiLU, and without one there is GELU.
         Ok(match (self.own.get("swiglu_mlp").and_then(Value::as_bool), self.architecture.class) {

@@ -216,15 +216,19 @@ impl Vit {
                 *table = relative::resized(table, grid, new_grid, self.parts.resize);
             }
         }
-        self.geometry.grid = new_grid;
+        (self.geometry.grid, self.geometry.margin) = (new_grid, 0);
         *self = Vit::new(self.geometry.clone(), self.traits, self.parts);
         Ok(())
     }
 
     /// Returns the patches with the tokens in front of them and the positions, `[p, B, prefix + grid², d]`.
     fn embed<O: Ops>(&self, ops: &O, images: &O::Value) -> O::Value {
-        let Geometry { patch, grid, .. } = self.geometry;
-        let patches = ops.reshape(images, &[3, grid, patch, grid, patch]);
+        let Geometry { patch, grid, margin, .. } = self.geometry;
+        let covered = (margin > 0).then(|| {
+            let side = grid * patch;
+            ops.slice(&ops.slice(images, 3, 0, side), 4, 0, side)
+        });
+        let patches = ops.reshape(covered.as_ref().unwrap_or(images), &[3, grid, patch, grid, patch]);
         let patches = ops.permute(&patches, &[0, 1, 3, 5, 2, 4, 6]);
         let patches = ops.reshape(&patches, &[grid * grid, 3 * patch * patch]);
         let tokens = ops.linear("patch", &patches);

@@ -38,6 +38,8 @@ pub struct Geometry {
     pub patch: i64,
     /// The number of patches per side.
     pub grid: i64,
+    /// The number of pixels behind the last patch of a row and below the last one of a column, which the network leaves out.
+    pub margin: i64,
     pub mlp: i64,
     /// The width of the features.
     pub output: i64,
@@ -46,7 +48,7 @@ pub struct Geometry {
 impl Geometry {
     /// Returns the number of pixels per side.
     pub fn image_size(&self) -> i64 {
-        self.grid * self.patch
+        self.grid * self.patch + self.margin
     }
 }
 

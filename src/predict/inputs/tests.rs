@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::{Interpolation, Resize};
+use crate::data::{Centre, Interpolation, Resize};
 use crate::metrics::Uncertainty;
 use crate::predictions::{Predictions, Shape};
 
@@ -81,6 +81,7 @@ fn a_damaged_file_is_one_error() {
             height: 2,
             width: 2,
             shorter_side: 2,
+            centre: Centre::Even,
             turns: false,
         },
     );

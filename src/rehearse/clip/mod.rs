@@ -72,7 +72,7 @@ impl Clip {
 
     /// Returns every parameter with its shape.
     fn listed(&self) -> Listed {
-        let Geometry { width, blocks, patch, grid, mlp, output } = self.image;
+        let Geometry { width, blocks, patch, grid, mlp, output, .. } = self.image;
         let projected = self.around == Around::NormAndProjection;
         let mut all = Listed::new();
         let mut add = |name: &str, shape: &[i64]| all.push((name.to_string(), shape.to_vec()));

@@ -17,7 +17,7 @@ fn clip(around: Around, text: bool, kind: Kind) -> Clip {
     let words =
         TextGeometry { width: 48, blocks: 1, mlp: 96, vocabulary: 99, context: 12, output, style: TextStyle::Clip };
     Clip {
-        image: Geometry { width: 32, blocks: 2, patch: 8, grid: 2, mlp: 64, output },
+        image: Geometry { width: 32, blocks: 2, patch: 8, grid: 2, margin: 0, mlp: 64, output },
         traits: Traits { heads: 4, activation: Activation::QuickGelu, eps: 1e-6 },
         around,
         text: text.then_some((words, 3)),

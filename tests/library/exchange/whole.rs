@@ -94,7 +94,8 @@ fn whole_models_prepare_images_as_the_run_did() {
         let text = text.replace(&format!("{:?}", family(name)), &format!("{folder:?}, crop_pct = 0.8"));
         let text = text.replace("data.digits.subset = { train = 24, test = 20 }", &data);
         place.write("x.toml", (text + "method.map = {}\n").as_bytes());
-        let asked = json!({ "image_processor_type": "ViTImageProcessor", "size": { "height": 99, "width": 99 } });
+        let size = json!({ "height": 99, "width": 99 });
+        let asked = json!({ "image_processor_type": "ViTImageProcessor", "size": size, "rescale_factor": 2.0 / 255.0 });
         std::fs::write(folder.join("processor_config.json"), json!({ "image_processor": asked }).to_string()).unwrap();
         for other in ["tf_model.h5", "flax_model.msgpack", "vocab.txt"] {
             std::fs::write(folder.join(other), "x").unwrap();
@@ -115,6 +116,7 @@ fn whole_models_prepare_images_as_the_run_did() {
     let written = read("preprocessor_config.json");
     assert_eq!(written["image_processor_type"], "CLIPImageProcessor", "one that cuts out the centre");
     assert_eq!(written["size"], json!({ "shortest_edge": 20 }));
+    assert_eq!(written["rescale_factor"], json!(1.0 / 255.0), "the factor to which mean and deviation belong");
     assert_eq!((&written["do_center_crop"], &written["crop_size"]["width"]), (&json!(true), &json!(16)));
     assert_eq!(read("processor_config.json")["image_processor"], written, "transformers 5 reads this one");
     of_run("hf-vit", "stretch");

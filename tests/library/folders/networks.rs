@@ -32,6 +32,31 @@ fn every_family_gives_the_features_and_logits_of_its_package() {
     }
 }
 
+/// A convolution by patches leaves out the pixels that no whole patch covers, as in SigLIP, which has 27 patches of 14 in 384 pixels:
+/// images of 18 pixels have the features of their first 16, in transformers, timm and open_clip, too.
+#[test]
+fn pixels_that_no_patch_covers_are_left_out() {
+    let place = Place::new();
+    for (name, file, side) in [
+        ("hf-siglip", "config.json", "\"image_size\": "),
+        ("timm-siglip", "config.json", "\"img_size\": "),
+        ("open-clip-siglip", "open_clip_config.json", "\"image_size\": "),
+    ] {
+        let folder = changed(&place, name, |at| {
+            text(at, file, &format!("{side}16"), &format!("{side}18"));
+            std::fs::remove_file(at.join("reference.safetensors")).unwrap();
+        });
+        let Identified { mut vit, mut base, .. } = folder::identify(&folder, &fixed(name)).unwrap();
+        assert_eq!((vit.geometry.image_size(), vit.geometry.grid), (18, 4), "{name}");
+        let (covered, expected) = (reference(name, "pixels").unwrap(), reference(name, "features").unwrap());
+        let pixels = Tensor::ones([covered.size()[0], 3, 18, 18], tch::kind::FLOAT_CPU);
+        pixels.narrow(2, 0, 16).narrow(3, 0, 16).copy_(&covered);
+        alike(&features(&vit, &base, &pixels), &expected, name);
+        vit.resize(&mut base, 16).unwrap();
+        alike(&features(&vit, &base, &covered), &expected, &format!("{name}: without the margin"));
+    }
+}
+
 /// The package's gradients of a weighted sum of the features by low-rank updates of two layers.
 #[test]
 fn gradients_are_those_of_the_package() {
