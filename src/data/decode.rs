@@ -2,7 +2,10 @@
 //! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop).
 
 mod gif;
+mod orientation;
 mod pixels;
+mod segments;
+mod tiff;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::RgbImage;
+use image::metadata::Orientation;
 use rayon::prelude::*;
 
 use super::request::Request;
@@ -170,7 +174,7 @@ pub fn rgb_of(bytes: &[u8], path: &Path, turns: bool) -> Result<RgbImage> {
 
 /// Returns whether the image whose file starts with `bytes` is turned where images are turned by their EXIF orientation.
 pub fn is_turned(bytes: &[u8]) -> bool {
-    contained(|| Ok(pixels::is_turned(bytes))).unwrap_or(false)
+    contained(|| Ok(orientation::of(bytes) != Orientation::NoTransforms)).unwrap_or(false)
 }
 
 /// Returns the result of `work` on one image. A panic of the decoder on a damaged file becomes an error, so that it
