@@ -1,12 +1,13 @@
 //! Decoded and resized images on disk, packed into one memory-mapped file per split, so that later epochs and runs read
 //! pixels and need not decode. The name of a file identifies its contents: it is a hash of the images' paths, sizes and
 //! times, of their column in a table, and of the way they are resized. A file is written once, under a lock, and renamed into place.
-//! Every image is checked when it is read.
+//! Every image is checked when it is read. Where images were replaced by others of their sizes and times, as tools that copy or unpack
+//! files do it, the file is made anew: its key has the times at which the system saw a change.
 //!
 //! Layout, little endian: [`MAGIC`], the key (32 bytes), N and the bytes per image (u64), N entries (u64: 1 << 32 |
 //! CRC-32, or 0 for a file that cannot be decoded), then N images `[3, H, W]`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +24,7 @@ use crate::base::hash::hex;
 use crate::base::mapped::Mapped;
 
 /// The number in it rises when some file is decoded to other pixels than before.
-const MAGIC: &[u8; 16] = b"bella/pixels/2\0\0";
+const MAGIC: &[u8; 16] = b"bella/pixels/3\0\0";
 const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 32;
@@ -39,6 +40,9 @@ pub struct Store {
 
 /// The properties that the cache file of a list of images must have.
 struct Expected {
+    /// The hash of paths, sizes, times and the way of resizing.
+    name: [u8; 32],
+    /// The hash of these and of the times at which the system saw the images change.
     key: [u8; 32],
     images: usize,
     image_bytes: usize,
@@ -51,7 +55,7 @@ struct Expected {
 pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> {
     let expected = Expected::of(stored)?;
     create_folder(folder)?;
-    let name = hex(&expected.key[..16]);
+    let name = hex(&expected.name[..16]);
     let path = folder.join(name).with_extension("pixels");
     if path.is_file() {
         match Store::open(&path, &expected) {
@@ -74,7 +78,7 @@ pub fn open(folder: &Path, stored: &Stored, request: &Request) -> Result<Store> 
 impl Expected {
     fn of(stored: &Stored) -> Result<Expected> {
         let (decode, paths) = (stored.decode, stored.paths);
-        let mut hash = Sha256::new();
+        let (mut hash, mut changes) = (Sha256::new(), Sha256::new());
         hash.update(MAGIC);
         hash.update(format!("{:?} {:?} {} {}", decode.resize, decode.interpolation, decode.height, decode.width));
         if decode.shorter_side != decode.width {
@@ -99,6 +103,7 @@ impl Expected {
             hash.update([0]);
             hash.update(meta.len().to_le_bytes());
             hash.update(modified.as_nanos().to_le_bytes());
+            changed(&meta).iter().for_each(|part| changes.update(part.to_le_bytes()));
         }
         for (path, Member { archive, at, size }) in
             paths.iter().zip(stored.members.iter().flat_map(|members| &members.of))
@@ -107,7 +112,9 @@ impl Expected {
             hash.update([0]);
             [u64::from(*archive), *at, *size].iter().for_each(|number| hash.update(number.to_le_bytes()));
         }
-        Ok(Expected { key: hash.finalize().into(), images: paths.len(), image_bytes: decode.image_bytes() })
+        let name: [u8; 32] = hash.finalize().into();
+        changes.update(name);
+        Ok(Expected { name, key: changes.finalize().into(), images: paths.len(), image_bytes: decode.image_bytes() })
     }
 
     fn header(&self) -> Vec<u8> {
@@ -124,6 +131,18 @@ impl Expected {
         let pixels = self.images.checked_mul(self.image_bytes);
         pixels.and_then(|pixels| pixels.checked_add(self.start())).context("more pixels than memory can address")
     }
+}
+
+/// Returns the time at which the system saw a file change, in seconds and nanoseconds. Programs set the other times, but not this one.
+#[cfg(unix)]
+fn changed(meta: &Metadata) -> [i64; 2] {
+    use std::os::unix::fs::MetadataExt;
+    [meta.ctime(), meta.ctime_nsec()]
+}
+
+#[cfg(not(unix))]
+fn changed(_: &Metadata) -> [i64; 2] {
+    [0; 2]
 }
 
 /// Decodes every file and writes a new cache file.
@@ -161,7 +180,7 @@ impl Store {
         let file = File::open(path).with_context(failed)?;
         let map = Mapped::new(&file, path).with_context(failed)?;
         let right = map.len() == expected.bytes()? && map.starts_with(&expected.header());
-        ensure!(right, "{}: not a whole cache of these images", path.display());
+        ensure!(right, "{}: not a whole cache of these images as they are now", path.display());
         let Expected { images, image_bytes, .. } = *expected;
         Ok(Store { path: path.to_path_buf(), map, images, image_bytes })
     }
@@ -245,12 +264,28 @@ mod tests {
         assert!(format!("{:#}", cached.image(3).unwrap_err()).contains("3.png"));
         // The pixels no longer come from the files.
         let expected = files.image(2).unwrap();
-        let time = files.paths[2].metadata().unwrap().modified().unwrap();
-        let bytes = std::fs::metadata(&files.paths[2]).unwrap().len() as usize;
-        std::fs::write(&files.paths[2], vec![0; bytes]).unwrap();
-        File::options().write(true).open(&files.paths[2]).unwrap().set_modified(time).unwrap();
-        let again = files.with_cache(&request(folder.path())).unwrap();
+        let again = files.clone().with_cache(&request(folder.path())).unwrap();
+        std::fs::write(&files.paths[2], "damaged").unwrap();
         assert_eq!(again.image(2).unwrap(), expected);
+        assert_eq!(packed(folder.path()).len(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_image_in_place_of_one_of_its_size_and_time_is_decoded_again() {
+        let (images, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = images.path().join("a.bmp");
+        let save = |gray: u8| RgbImage::from_pixel(8, 8, Rgb([gray; 3])).save(&path).unwrap();
+        save(10);
+        let files = Files::new(vec![path.clone()], files(images.path()).decode);
+        let gray = || files.clone().with_cache(&request(folder.path())).unwrap().image(0).unwrap()[0];
+        assert_eq!(gray(), 10);
+        let time = path.metadata().unwrap().modified().unwrap();
+        // The system counts changes in ticks of some milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        save(200);
+        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        assert_eq!((gray(), gray()), (200, 200));
         assert_eq!(packed(folder.path()).len(), 1);
     }
 

@@ -3,7 +3,10 @@
 //! transformers has its own).
 
 mod gif;
+mod orientation;
 mod pixels;
+mod segments;
+mod tiff;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::RgbImage;
+use image::metadata::Orientation;
 use rayon::prelude::*;
 
 use super::request::Request;
@@ -205,7 +209,7 @@ pub fn rgb_of(bytes: &[u8], path: &Path, turns: bool) -> Result<RgbImage> {
 
 /// Returns whether the image whose file starts with `bytes` is turned where images are turned by their EXIF orientation.
 pub fn is_turned(bytes: &[u8]) -> bool {
-    contained(|| Ok(pixels::is_turned(bytes))).unwrap_or(false)
+    contained(|| Ok(orientation::of(bytes) != Orientation::NoTransforms)).unwrap_or(false)
 }
 
 /// Returns the result of `work` on one image. A panic of the decoder on a damaged file becomes an error, so that it

@@ -1,7 +1,8 @@
-//! Resizes images like Pillow: with a filter widened by the scale (antialiasing), first along rows and then along
-//! columns. The intermediate values are bytes, which are clipped, so the order of the two passes matters.
+//! Resizes images like Pillow: with a filter widened by the scale (antialiasing), along rows in one pass and along columns in
+//! another. The intermediate values are bytes, which are clipped, so the order of the two passes matters. It is that of Pillow 13
+//! (`ImagingResampleInner` in its Resample.c); older versions begin with rows whatever the sizes.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fast_image_resize as fir;
 use fir::images::{TypedImage, TypedImageRef};
 use fir::pixels::U8x3;
@@ -52,23 +53,36 @@ pub struct Window {
 /// Fails if the image or the size is empty.
 pub fn resize(image: RgbImage, size: (u32, u32), window: Window, filter: Interpolation) -> Result<RgbImage> {
     let (width, height) = image.dimensions();
+    ensure!(width > 0 && height > 0, "an image without pixels");
     let across = Line::new(width, size.0, window.left, window.width);
     let down = Line::new(height, size.1, window.top, window.height);
-    let (first, last) = down.sources(height, filter);
-    let rows = last - first;
-    let row = 3 * width as usize;
-    let raw = image.as_raw().get(first as usize * row..last as usize * row).context("an image without pixels")?;
     let pass = |source: Pixels, to, [left, top, w, h]: [f64; 4]| {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter.filter())).use_alpha(false);
         resize_pixels(source, to, &options.crop(left, top, w, h))
     };
+    let source = Pixels { pixels: image.as_raw(), size: (width, height) };
+    let full = (window.width, window.height);
     // Only one side differs in a pass, so only one axis is filtered.
-    let half = (window.width, rows);
-    let source = Pixels { pixels: raw, size: (width, rows) };
-    let between = pass(source, half, [across.start, 0.0, across.length, f64::from(rows)])?;
-    let full = [0.0, down.start - f64::from(first), f64::from(window.width), down.length];
-    let pixels = pass(Pixels { pixels: &between, size: half }, (window.width, window.height), full)?;
+    let (between, half, rest) = if begins_with_columns((width, height), size) {
+        let (first, last) = across.sources(width, filter);
+        let half = (last - first, window.height);
+        let between = pass(source, half, [f64::from(first), down.start, f64::from(half.0), down.length])?;
+        (between, half, [across.start - f64::from(first), 0.0, across.length, f64::from(half.1)])
+    } else {
+        let (first, last) = down.sources(height, filter);
+        let half = (window.width, last - first);
+        let between = pass(source, half, [across.start, f64::from(first), across.length, f64::from(half.1)])?;
+        (between, half, [0.0, down.start - f64::from(first), f64::from(half.0), down.length])
+    };
+    let pixels = pass(Pixels { pixels: &between, size: half }, full, rest)?;
     RgbImage::from_raw(window.width, window.height, pixels).context("resizing gave fewer pixels than asked")
+}
+
+/// Returns whether the first pass is along columns: where the height loses more than twice the pixels that the width loses.
+fn begins_with_columns(from: (u32, u32), to: (u32, u32)) -> bool {
+    let lost = |from: u32, to: u32| i64::from(from) - i64::from(to);
+    let (across, down) = (lost(from.0, to.0), lost(from.1, to.1));
+    down > 0 && down > 2 * across
 }
 
 /// The bytes of an image of three colours, row by row, and its width and height.

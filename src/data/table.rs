@@ -14,6 +14,7 @@ use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::reader::RowIter;
+use parquet::record::{Field, Row};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 use serde_json::Value;
@@ -111,15 +112,12 @@ impl Table {
     /// Checks that there is a column.
     ///
     /// # Errors
-    /// Fails with the names of the columns if there is none of this name.
+    /// Fails with the names of the columns if there is none of this name, and if there are several of it.
     pub fn expect(&self, column: &str) -> Result<()> {
-        let columns = self.columns();
-        ensure!(
-            columns.contains(&column),
-            "{}: has no column `{column}`; its columns: {}",
-            self.path.display(),
-            columns.join(", ")
-        );
+        let (columns, path) = (self.columns(), self.path.display());
+        let count = columns.iter().filter(|name| **name == column).count();
+        ensure!(count > 0, "{path}: has no column `{column}`; its columns: {}", columns.join(", "));
+        ensure!(count == 1, "{path}: has several columns `{column}`: rename all but one");
         Ok(())
     }
 
@@ -154,7 +152,7 @@ impl Table {
                 let rows = self.reader.get_row_group(group)?;
                 for row in RowIter::from_row_group(Some(wanted.clone()), &*rows)? {
                     ensure!(lines.len() < start[1], "row group {group} has more rows than the footer states");
-                    lines.push(Line::of_row(&self.path, lines.len(), row?.to_json_value()));
+                    lines.push(Line::of_row(&self.path, lines.len(), values(row?)));
                 }
                 let (found, stated) = (lines.len() - start[0], start[1] - start[0]);
                 ensure!(found == stated, "row group {group} has {found} rows, and the footer states {stated}");
@@ -183,6 +181,15 @@ impl Table {
             )
         })
     }
+}
+
+/// Returns the values of a row. Texts that some programs write as bytes are texts; other bytes are in base64.
+fn values(row: Row) -> Value {
+    let value = |(name, field): (String, Field)| {
+        let text = if let Field::Bytes(bytes) = &field { std::str::from_utf8(bytes.data()).ok() } else { None };
+        (name, text.map_or_else(|| field.to_json_value(), Value::from))
+    };
+    row.into_columns().into_iter().map(value).collect()
 }
 
 /// A column of a small table.

@@ -9,10 +9,13 @@ use std::sync::Once;
 
 use anyhow::{Context, Result, bail, ensure};
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
 use super::gif::paint_around;
+use super::orientation;
+use super::segments::{has_end, is_jpeg};
+use super::tiff::is_premultiplied;
 
 /// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
 /// as RGB.
@@ -21,9 +24,6 @@ const MAX_PIXELS: u64 = 178_956_970;
 /// The number of bytes that a decoder may allocate: [`MAX_PIXELS`] as 16-bit RGBA.
 const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 
-/// The start of a segment of a JPEG that holds XMP.
-const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
-
 /// Decodes a file whose format is recognised by its content, and turns the image by its orientation if `turns` says so.
 ///
 /// # Errors
@@ -31,65 +31,22 @@ const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 /// floating-point pixels.
 pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
-    let ((width, height, pixels), orientation) = match bytes.starts_with(&[0xff, 0xd8]) {
-        true => (jpeg(bytes)?, orientation_of_jpeg(bytes)),
-        false => other(bytes)?,
-    };
+    let format = image::guess_format(bytes).ok();
+    let (width, height, pixels) = if is_jpeg(bytes) { jpeg(bytes)? } else { other(bytes, format)? };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
     let mut image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
-    let format = image::guess_format(bytes).ok();
     if format == Some(ImageFormat::Gif) {
         paint_around(bytes, &mut image);
     }
     let is_turned = turns || format == Some(ImageFormat::Tiff);
-    if !is_turned || orientation == Orientation::NoTransforms {
+    let orientation = if is_turned { orientation::of(bytes) } else { Orientation::NoTransforms };
+    if orientation == Orientation::NoTransforms {
         return Ok(image);
     }
     let mut turned = DynamicImage::ImageRgb8(image);
     turned.apply_orientation(orientation);
     Ok(turned.into_rgb8())
-}
-
-/// Returns whether an image whose file starts with `bytes` is stored in another orientation than it is to be seen in.
-pub fn is_turned(bytes: &[u8]) -> bool {
-    let orientation = match bytes.starts_with(&[0xff, 0xd8]) {
-        true => orientation_of_jpeg(bytes),
-        false => orientation_of_other(bytes).unwrap_or(Orientation::NoTransforms),
-    };
-    orientation != Orientation::NoTransforms
-}
-
-fn orientation_of_other(bytes: &[u8]) -> Result<Orientation> {
-    Ok(orientation_of_decoder(&mut ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?))
-}
-
-fn orientation_of_decoder(decoder: &mut impl ImageDecoder) -> Orientation {
-    let [exif, xmp] = [decoder.exif_metadata(), decoder.xmp_metadata()].map(|found| found.ok().flatten());
-    // That of a TIFF is an entry of its own.
-    let own = decoder.orientation().ok().filter(|own| *own != Orientation::NoTransforms);
-    let stated = exif.and_then(|exif| Orientation::from_exif_chunk(&exif)).or(own);
-    stated.or_else(|| of_xmp(&xmp?)).unwrap_or(Orientation::NoTransforms)
-}
-
-/// Returns the orientation that the segments of a JPEG state. An unreadable one counts as none, as in Pillow.
-fn orientation_of_jpeg(bytes: &[u8]) -> Orientation {
-    let of = |start: &[u8]| {
-        let mut segments = segments(bytes).filter(|(marker, _)| *marker == 0xe1);
-        segments.find_map(|(_, content)| content.strip_prefix(start))
-    };
-    let exif = of(b"Exif\0\0").and_then(Orientation::from_exif_chunk);
-    exif.or_else(|| of_xmp(of(XMP)?)).unwrap_or(Orientation::NoTransforms)
-}
-
-/// Returns the first orientation that XMP states, as an attribute (`="6"`) or as an element (`>6`).
-fn of_xmp(xmp: &[u8]) -> Option<Orientation> {
-    let digit = |at: usize| {
-        let rest = xmp[at..].strip_prefix(b"tiff:Orientation")?;
-        let digit = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?.first()?;
-        digit.is_ascii_digit().then(|| digit - b'0')
-    };
-    (0..xmp.len()).find_map(digit).and_then(Orientation::from_exif)
 }
 
 /// Width, height and interleaved RGB.
@@ -105,7 +62,7 @@ fn check_size(width: u64, height: u64) -> Result<()> {
 }
 
 fn jpeg(bytes: &[u8]) -> Result<Pixels> {
-    ensure!(jpeg_has_end(bytes), "the JPEG is cut off: it has no end marker");
+    ensure!(has_end(bytes), "the JPEG is cut off: it has no end marker");
     let info = libjpeg_turbo_rs::probe(bytes)?;
     check_size(info.width as u64, info.height as u64)?;
     let mut decoder = Decoder::new(bytes)?;
@@ -137,35 +94,61 @@ fn cmyk_to_rgb(cmyk: &[u8]) -> Vec<u8> {
     cmyk.chunks_exact(4).flat_map(pixel).collect()
 }
 
-fn other(bytes: &[u8]) -> Result<(Pixels, Orientation)> {
+fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits);
-    let mut decoder = reader.into_decoder()?;
+    let decoder = reader.into_decoder().map_err(told)?;
     let (width, height) = decoder.dimensions();
-    let orientation = orientation_of_decoder(&mut decoder);
     check_size(width.into(), height.into())?;
     let high = |value: &u16| (value >> 8) as u8;
     let spread = |gray: Vec<u8>| gray.into_iter().flat_map(|value| [value; 3]).collect();
-    let pixels = match DynamicImage::from_decoder(decoder)? {
+    let clipped = |value: &u16| (*value).min(255) as u8;
+    // A transparent gray (`tRNS`) of a PNG makes pixels with alpha of gray ones, which Pillow clips all the same.
+    let is_gray = format == Some(ImageFormat::Png) && bytes.get(25) == Some(&0);
+    let is_premultiplied = format == Some(ImageFormat::Tiff) && is_premultiplied(bytes);
+    let pixels = match DynamicImage::from_decoder(decoder).map_err(told)? {
         DynamicImage::ImageRgb8(image) => image.into_raw(),
+        DynamicImage::ImageRgba8(image) if is_premultiplied => {
+            image.as_raw().chunks_exact(4).flat_map(divided).collect()
+        }
         DynamicImage::ImageLuma8(image) => spread(image.into_raw()),
         DynamicImage::ImageLuma16(image) => {
             warn_of_clipping();
-            spread(image.as_raw().iter().map(|&value| value.min(255) as u8).collect())
+            spread(image.as_raw().iter().map(clipped).collect())
+        }
+        DynamicImage::ImageLumaA16(image) if is_gray => {
+            warn_of_clipping();
+            spread(image.as_raw().iter().step_by(2).map(clipped).collect())
         }
         DynamicImage::ImageLumaA16(image) => spread(image.as_raw().iter().step_by(2).map(high).collect()),
         DynamicImage::ImageRgb16(image) => image.as_raw().iter().map(high).collect(),
         DynamicImage::ImageRgba16(image) => {
-            image.as_raw().chunks_exact(4).flat_map(|p| [0, 1, 2].map(|c| high(&p[c]))).collect()
+            let bytes: Vec<u8> = image.as_raw().iter().map(high).collect();
+            let color = |p: &[u8]| if is_premultiplied { divided(p) } else { [p[0], p[1], p[2]] };
+            bytes.chunks_exact(4).flat_map(color).collect()
         }
         DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_) => {
             bail!("floating-point pixels have no agreed range; store the image with 8 or 16 bits")
         }
         image => image.into_rgb8().into_raw(),
     };
-    Ok(((width, height, pixels), orientation))
+    Ok((width, height, pixels))
+}
+
+/// Says of a form that the decoder does not know what to do about it.
+fn told(error: ImageError) -> anyhow::Error {
+    let is_unknown = matches!(error, ImageError::Unsupported(_));
+    let error = anyhow::Error::from(error);
+    if is_unknown { error.context("bella does not decode this form of image: save it as PNG or JPEG") } else { error }
+}
+
+/// Returns the colour of a pixel whose colours are multiplied by its alpha, rounded like Pillow.
+fn divided(pixel: &[u8]) -> [u8; 3] {
+    let alpha = u32::from(pixel[3]);
+    [0, 1, 2]
+        .map(|channel| (u32::from(pixel[channel]) * 255).checked_div(alpha).map_or(0, |value| value.min(255) as u8))
 }
 
 fn warn_of_clipping() {
@@ -173,27 +156,4 @@ fn warn_of_clipping() {
     ONCE.call_once(|| {
         tracing::warn!("16-bit gray images: values above 255 become white, as in Pillow's convert(\"RGB\")");
     });
-}
-
-/// Returns the marker and the content of each segment before the first scan. A thumbnail inside a segment has its own
-/// markers, which are not returned.
-fn segments(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    let mut at = 2;
-    std::iter::from_fn(move || {
-        while bytes.get(at..at + 2)? == [0xff, 0xff] {
-            at += 1;
-        }
-        let [0xff, marker, high, low] = *bytes.get(at..at + 4)? else { return None };
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        let content = bytes.get(at + 4..)?;
-        at += 2 + length;
-        Some((marker, content))
-    })
-}
-
-/// Returns whether the end marker follows the first scan. For a file that is cut off, a decoder would fill the missing
-/// pixels with gray.
-fn jpeg_has_end(bytes: &[u8]) -> bool {
-    let scan = segments(bytes).find(|(marker, _)| *marker == 0xda);
-    scan.is_some_and(|(_, rest)| rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]))
 }

@@ -1,5 +1,6 @@
 mod photos;
 
+use std::io::Read;
 use std::path::PathBuf;
 
 use image::{DynamicImage, ImageBuffer, LumaA, Rgba};
@@ -79,6 +80,25 @@ fn resizing_is_pillows() {
         [[2, 6, 12, 17, 22, 28, 34, 42], [10, 38, 68, 100, 138, 152, 181, 154], [18, 73, 133, 192, 171, 94, 128, 144]];
     let found = square(Resize::Stretch).file(&path).unwrap();
     assert_close(&found[128..152], blue.as_flattened());
+}
+
+/// Where the height loses more than twice the pixels that the width loses, Pillow 13 begins with columns. Between the passes values are
+/// clipped, so that with rows first these would be up to 9 apart.
+#[test]
+fn high_images_are_resized_along_columns_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let sharp =
+        RgbImage::from_fn(H, W, |x, y| image::Rgb(picture().get_pixel(y, x).0.map(|v| if v > 127 { 255 } else { 0 })));
+    let path = saved(folder.path(), "a.png", sharp);
+    // b = (a.transpose(1, 0, 2) > 127).astype("uint8") * 255
+    // numpy.array(Image.fromarray(b).resize((8, 8), Image.BICUBIC))[:4, :, 0], Pillow 13.0.0
+    let red = [
+        [0, 0, 0, 39, 61, 66, 167, 178],
+        [102, 173, 209, 241, 251, 240, 216, 157],
+        [212, 211, 172, 94, 63, 9, 10, 0],
+        [0, 10, 9, 63, 94, 172, 211, 212],
+    ];
+    assert_close(&square(Resize::Stretch).file(&path).unwrap()[..32], red.as_flattened());
 }
 
 /// LLaVA's evaluation pads an image to a square before it is resized.
@@ -242,6 +262,30 @@ fn request() -> Request<'static> {
         keeps_corrupt: false,
         workers: 1,
         progress,
+    }
+}
+
+/// Returns a PNG of one row of gray pixels of 16 bits with further chunks before and behind the pixels.
+fn gray_png(grays: &[u16], before: &[(&[u8; 4], &[u8])], behind: &[(&[u8; 4], &[u8])]) -> Vec<u8> {
+    let chunk = |(kind, content): (&[u8; 4], &[u8])| {
+        let inside = [&kind[..], content].concat();
+        [&(content.len() as u32).to_be_bytes()[..], &inside, &crc32fast::hash(&inside).to_be_bytes()].concat()
+    };
+    let header = [&(grays.len() as u32).to_be_bytes()[..], &1u32.to_be_bytes(), &[16, 0, 0, 0, 0]].concat();
+    let row: Vec<u8> = std::iter::once(0).chain(grays.iter().flat_map(|gray| gray.to_be_bytes())).collect();
+    let mut packed = Vec::new();
+    flate2::read::ZlibEncoder::new(&row[..], flate2::Compression::fast()).read_to_end(&mut packed).unwrap();
+    let all = [&[(b"IHDR", &header[..])], before, &[(b"IDAT", &packed[..])], behind, &[(b"IEND", &[][..])]].concat();
+    [b"\x89PNG\r\n\x1a\n".to_vec(), all.into_iter().flat_map(chunk).collect()].concat()
+}
+
+/// The grays of `Image.open(file).convert("RGB")`, Pillow 13.0.0.
+#[test]
+fn grays_of_16_bits_are_clipped_whether_or_not_one_is_transparent() {
+    let grays = [0, 7, 255, 256, 257, 40_000];
+    for before in [&[][..], &[(b"tRNS", &[1, 1][..])]] {
+        let found = rgb_of(&gray_png(&grays, before, &[]), Path::new("a.png"), false).unwrap();
+        assert_eq!(found.pixels().map(|pixel| pixel.0).collect::<Vec<_>>(), [0, 7, 255, 255, 255, 255].map(|v| [v; 3]));
     }
 }
 

@@ -111,19 +111,22 @@ fn read_pickle(file: &Path, layout: &Layout, pixels: &mut Vec<u8>, labels: &mut 
         let classes = layout.classes;
         labels.push(label.with_context(|| format!("{at}: image {i} has no label from 0 to {}", classes - 1))?);
     }
-    let stored = array_bytes(&batch, entry("data")?).with_context(|| format!("{at}: `data` is no array of bytes"))?;
+    let stored = array_bytes(&batch, entry("data")?)
+        .with_context(|| format!("{at}: `data` is no array of bytes [N, {PIXELS}]"))?;
     let (size, needed) = (stored.len(), found.len() * PIXELS);
     ensure!(size == needed && size > 0, "{at}: `data` has {size} bytes, but its {} labels need {needed}", found.len());
     pixels.extend_from_slice(stored);
     Ok(())
 }
 
-/// Returns the bytes of a NumPy array, taken from its pickled state (version, shape, type, Fortran order, bytes).
+/// Returns the bytes of a NumPy array of two dimensions, taken from its pickled state (version, shape, type, Fortran order, bytes).
 fn array_bytes<'a>(batch: &'a Pickle, array: Id) -> Option<&'a [u8]> {
     let Value::Call { state: Some(state), .. } = batch.value(array) else { return None };
-    let [_, _, _, order, bytes] = batch.parts(*state)? else { return None };
+    let [_, shape, _, order, bytes] = batch.parts(*state)? else { return None };
+    // Images [N, 32, 32, 3] would have as many bytes.
+    let is_flat = batch.parts(*shape)?.len() == 2;
     match (batch.value(*order), batch.value(*bytes)) {
-        (Value::Bool(false), Value::Bytes(bytes)) => Some(bytes),
+        (Value::Bool(false), Value::Bytes(bytes)) if is_flat => Some(bytes),
         _ => None,
     }
 }

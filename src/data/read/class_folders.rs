@@ -206,14 +206,17 @@ pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
 }
 
 /// Adds the image files below `folder`, recognised by their extension, in the order of their names in each folder, and to
-/// `others` the other files. Hidden entries are left out, and so are links to folders, which may lead back to `folder`.
+/// `others` the other files. Hidden entries are left out, and so are links to folders, which may lead back to `folder` or to another
+/// class, with a warning.
 pub fn collect(folder: &Path, paths: &mut Vec<PathBuf>, others: &mut Vec<PathBuf>) -> Result<()> {
     let mut inside = entries(folder)?;
     inside.sort();
     let hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     for entry in inside.into_iter().filter(|path| !hidden(path)) {
         if entry.is_dir() {
-            if !entry.is_symlink() {
+            if entry.is_symlink() {
+                tracing::warn!("{}: a link to a folder; left out", entry.display());
+            } else {
                 collect(&entry, paths, others)?;
             }
         } else if is_image(&entry) {

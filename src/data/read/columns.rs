@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use csv::StringRecord;
 
-use crate::base::files::open_file;
+use crate::base::files::read_file;
 
 /// A CSV file in memory.
 pub struct Columns {
@@ -18,13 +18,24 @@ impl Columns {
     /// Reads `path`. Spaces around cells are removed.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, has no row, or has a row whose number of cells differs from the header's.
+    /// Fails if the file cannot be read, is not UTF-8, has other marks than commas, a quote without its pair, no row, or a row whose
+    /// number of cells differs from the header's.
     pub fn read(path: &Path) -> Result<Columns> {
         let failed = || format!("{}: cannot read as CSV", path.display());
         let missing = || format!("{}: cannot open; `bella data check` says what to fetch", path.display());
-        let mut reader =
-            csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(open_file(path).with_context(missing)?);
+        let text = String::from_utf8(read_file(path).with_context(missing)?).ok();
+        let text = text.with_context(|| format!("{}: is not UTF-8: save it as UTF-8", path.display()))?;
+        if let Some(line) = open_quote(&text) {
+            bail!("{}:{line}: a cell begins with a quote that is never closed: close it or remove it", path.display());
+        }
+        let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let header = reader.headers().with_context(failed)?.clone();
+        let whole = header.get(0).filter(|_| header.len() == 1).unwrap_or_default();
+        if let Some((_, mark)) =
+            [(';', "semicolons"), ('\t', "tabs")].into_iter().find(|(mark, _)| whole.contains(*mark))
+        {
+            bail!("{}: has {mark} between its columns: save it with commas", path.display());
+        }
         let rows = reader.records().collect::<Result<Vec<_>, _>>().with_context(failed)?;
         ensure!(!rows.is_empty(), "{}: no row below the header", path.display());
         Ok(Columns { path: path.to_path_buf(), header, rows })
@@ -47,11 +58,6 @@ impl Columns {
     /// Fails if there is no such column, or if there are several.
     pub fn place(&self, name: &str) -> Result<usize> {
         self.find(name)?.with_context(|| {
-            let whole = self.header.get(0).filter(|_| self.header.len() == 1).unwrap_or_default();
-            if let Some(mark) = [';', '\t'].into_iter().find(|mark| whole.contains(*mark)) {
-                let mark = if mark == ';' { "semicolons" } else { "tabs" };
-                return format!("{}: has {mark} between its columns: save it with commas", self.path.display());
-            }
             let known = self.header.iter().collect::<Vec<_>>().join(", ");
             format!("{}: no column `{name}`; its columns: {known}", self.path.display())
         })
@@ -74,6 +80,31 @@ impl Columns {
     pub fn rows(&self) -> impl Iterator<Item = (Place<'_>, &StringRecord)> {
         self.rows.iter().map(|row| (Place { path: &self.path, row }, row))
     }
+}
+
+/// Returns the line in which a quoted cell begins that does not end; `None` if there is none. The rows behind such a quote would
+/// silently be a part of the cell.
+fn open_quote(text: &str) -> Option<usize> {
+    /// A cell that is being read; those with quotes have the line of the first one.
+    enum Cell {
+        Start,
+        Plain,
+        Quoted(usize),
+        Closed(usize),
+    }
+    let (mut cell, mut line) = (Cell::Start, 1);
+    for letter in text.trim_start_matches('\u{feff}').bytes() {
+        cell = match (cell, letter) {
+            (Cell::Start, b'"') => Cell::Quoted(line),
+            (Cell::Quoted(from), b'"') => Cell::Closed(from),
+            // Two quotes are one in the cell.
+            (Cell::Closed(from), b'"') | (Cell::Quoted(from), _) => Cell::Quoted(from),
+            (_, b',' | b'\n' | b'\r') => Cell::Start,
+            _ => Cell::Plain,
+        };
+        line += usize::from(letter == b'\n');
+    }
+    if let Cell::Quoted(from) = cell { Some(from) } else { None }
 }
 
 /// The place of a row in its file.

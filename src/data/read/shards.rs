@@ -1,7 +1,7 @@
 //! The samples of tar archives as WebDataset groups them, and names of archives by braces.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -11,6 +11,9 @@ use crate::base::tar::{Kind, Tar, cut_off};
 
 /// The largest label, in bytes: a table of JSON may tell much besides.
 const LARGEST_LABEL: u64 = 1 << 20;
+
+/// The first bytes of a file that gzip has packed.
+const GZIP: &[u8] = b"\x1f\x8b";
 
 /// The most archives that a pattern may name.
 const MOST: usize = 1_000_000;
@@ -58,7 +61,10 @@ struct Open {
 pub fn samples(archive: &Path, endings: &Endings) -> Result<Vec<Sample>> {
     let shown = archive.display();
     let file = File::open(archive).with_context(|| format!("{shown}: cannot open"))?;
-    let mut tar = Tar::new(BufReader::new(file));
+    let mut file = BufReader::new(file);
+    let is_packed = file.fill_buf().with_context(|| format!("{shown}: cannot read"))?.starts_with(GZIP);
+    ensure!(!is_packed, "{shown}: is packed with gzip, and images are read from their places in an archive: unpack it");
+    let mut tar = Tar::new(file);
     let (mut found, mut open): (Vec<Sample>, Option<Open>) = (Vec::new(), None);
     while let Some(member) = tar.member().with_context(|| shown.to_string())? {
         let Some((key, ending)) = split(&member.name).filter(|_| member.kind == Kind::File) else { continue };

@@ -75,7 +75,7 @@ impl Dataset for ImageFolder {
             return class_folders::folders(&folder, "<class>/<images>");
         }
         let first = SplitName::ALL.into_iter().find_map(|split| self.folder(split).ok());
-        class_folders::folders(first.as_ref().unwrap_or(&self.root), "<class>/<images>")
+        class_folders::folders(&first.map_or_else(|| self.whole(), Ok)?, "<class>/<images>")
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -126,7 +126,30 @@ impl ImageFolder {
             return Ok(Some((self.folder(SplitName::Train)?, share)));
         }
         ensure!(self.root.is_dir(), "{}: no such folder; set data.image-folder.root", self.root.display());
-        Ok(Some((self.root.clone(), share)))
+        Ok(Some((self.whole()?, share)))
+    }
+
+    /// Returns the root, where its folders are those of classes.
+    ///
+    /// # Errors
+    /// Fails if several of its folders are called as splits are and hold folders alone, which would be taken for classes.
+    fn whole(&self) -> Result<PathBuf> {
+        const SPLITS: [&str; 8] = ["train", "training", "val", "valid", "validation", "test", "testing", "evaluation"];
+        let is_split = |name: &String| {
+            let inside = class_folders::entries(&self.root.join(name)).unwrap_or_default();
+            SPLITS.contains(&name.to_lowercase().as_str())
+                && inside.iter().any(|entry| entry.is_dir())
+                && !inside.iter().any(|entry| class_folders::is_image(entry))
+        };
+        let folders = class_folders::folders(&self.root, "<class>/<images>").unwrap_or_default();
+        let splits: Vec<String> = folders.into_iter().filter(is_split).collect();
+        ensure!(
+            splits.len() < 2,
+            "{}: its folders {} look like splits, and would be classes: name them with data.image-folder.train, val and test",
+            self.root.display(),
+            splits.join(", ")
+        );
+        Ok(self.root.clone())
     }
 
     /// Returns whether a split exists where the test split is drawn.
@@ -150,7 +173,7 @@ impl ImageFolder {
         let is_split = |name: &SplitName| self.configured(*name).is_some() || self.root.join(name.word()).is_dir();
         let others: Vec<&str> = SplitName::ALL.iter().filter(|name| is_split(name)).map(|name| name.word()).collect();
         match (others.is_empty(), split) {
-            (true, SplitName::Test) => Ok(self.root.clone()),
+            (true, SplitName::Test) => self.whole(),
             (true, _) => bail!(
                 "{root}: no folder `{split}`, so the class folders in it are one test set; set \
                  data.image-folder.test = 0.2 to train on all but a share, or make {root}/{split}, or name a folder with \

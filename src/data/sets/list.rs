@@ -182,8 +182,10 @@ impl List {
         let are_divided = split.is_some();
         let mut rows = Rows { paths: vec![], labels: vec![], numbers: vec![], splits: vec![], are_divided, groups };
         for (at, row) in table.rows() {
-            for (column, what) in [(path, "path"), (label, learnt.as_str())] {
-                ensure!(!row[column].is_empty(), "{at}: the {what} is empty");
+            let needed =
+                [(path, "path"), (label, learnt.as_str())].into_iter().chain(group.map(|column| (column, "group")));
+            for (column, what) in needed {
+                ensure!(!row[column].is_empty(), "{at}: the {what} is empty: fill it in, or leave the row out");
             }
             rows.paths.push(self.root.join(&row[path]));
             match self.has_numbers() {
@@ -331,6 +333,14 @@ mod tests {
                 .ends_with("its column `Split` would not be read: name it `split`")
         );
         assert!(refused("path,label\nimg/0.png,a\nimg/1.png,\n").contains("list.csv:3: the label is empty"));
+        let empty = "path,label,group\nimg/0.png,a,x\nimg/1.png,b,\n";
+        assert!(refused(empty).contains("list.csv:3: the group is empty"));
+        // The rows behind the quote would be a part of the label.
+        let open = "path,label\nimg/0.png,\"a\"\"b\"\nimg/1.png,\"c\nimg/2.png,d\n";
+        assert!(refused(open).contains("list.csv:3: a cell begins with a quote that is never closed"));
+        assert!(refused("path;label;x\nimg/0.png;a;0,5\n").contains("has semicolons between its columns"));
+        std::fs::write(root.path().join("list.csv"), b"path,label\nimg/0.png,\xe4\n").unwrap();
+        assert!(error(&*of(root.path(), ""), SplitName::Test).contains("list.csv: is not UTF-8: save it as UTF-8"));
         assert!(
             refused("path,label,split\nimg/0.png,a,train\nimg/0.png,a,test\n")
                 .contains("is listed twice (train, test)")

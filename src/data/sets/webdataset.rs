@@ -160,7 +160,11 @@ fn archives_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut archives = class_folders::entries(folder)?;
     archives.retain(|path| path.extension().is_some_and(|ending| ending == "tar"));
     archives.sort();
-    ensure!(!archives.is_empty(), "{}: no archive (.tar) in it", folder.display());
+    ensure!(
+        !archives.is_empty(),
+        "{}: no archive (.tar) in it; those that are packed (.tar.gz) have to be unpacked",
+        folder.display()
+    );
     Ok(archives)
 }
 

@@ -8,6 +8,41 @@ fn exif(orientation: u8) -> Vec<u8> {
     [&b"II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat()
 }
 
+/// Programs write the number with other types, twice, or in two segments; an impossible one is none, whatever XMP says. The sizes are
+/// those of PIL.ImageOps.exif_transpose, Pillow 13.0.0.
+#[test]
+fn orientations_are_read_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let jpeg = std::fs::read(saved(folder.path(), "a.jpg", RgbImage::new(32, 16))).unwrap();
+    let with = |kind: u8, count: u8, number: u8| {
+        let mut exif = exif(number);
+        (exif[12], exif[14]) = (kind, count);
+        [&b"Exif\0\0"[..], &exif].concat()
+    };
+    let xmp = b"http://ns.adobe.com/xap/1.0/\0<a tiff:Orientation=\"6\"/>".to_vec();
+    let halves = |exif: &[u8]| vec![exif[..20].to_vec(), [&b"Exif\0\0"[..], &exif[20..]].concat()];
+    let prefixed = |exif: &[u8]| vec![[&b"Exif\0\0"[..], exif].concat()];
+    for (segments, is_tall) in [
+        (vec![with(3, 1, 6)], true),
+        (vec![with(3, 2, 6)], true),
+        (vec![with(4, 1, 6)], true),
+        (vec![with(8, 1, 6)], true),
+        (vec![with(7, 1, 6)], false),
+        (vec![with(3, 0, 6)], false),
+        (vec![with(3, 1, 9)], false),
+        (vec![with(3, 1, 0), xmp.clone()], false),
+        (vec![b"http://ns.adobe.com/xap/1.0/\0<a/>".to_vec(), xmp], true),
+        (halves(&with(3, 1, 6)), true),
+        (prefixed(&with(3, 1, 6)), true),
+    ] {
+        let segment =
+            |content: &Vec<u8>| [&[0xff, 0xe1][..], &(content.len() as u16 + 2).to_be_bytes(), content].concat();
+        let bytes = [&jpeg[..2], &segments.iter().flat_map(segment).collect::<Vec<_>>(), &jpeg[2..]].concat();
+        let found = rgb_of(&bytes, Path::new("a.jpg"), true).unwrap();
+        assert_eq!(found.width() == 16, is_tall, "{segments:?}");
+    }
+}
+
 /// Returns the files of a picture whose left quarter is red, its right quarter blue and the rest white and black, as JPEG,
 /// PNG and TIFF with an EXIF orientation.
 fn photos(folder: &Path, orientation: u8) -> Vec<PathBuf> {
@@ -88,6 +123,49 @@ fn orientations_of_xmp_count_where_exif_has_none() {
     }
 }
 
+/// An orientation of a PNG may stand behind its pixels, as exiftool writes it, in a text, as ImageMagick does, or begin like that of a JPEG.
+/// Each turns the image in Pillow 13.0.0.
+#[test]
+fn orientations_of_a_png_count_wherever_they_stand() {
+    let plain = exif(6);
+    let digits: String = plain.iter().map(|byte| format!("{byte:02x}")).collect();
+    let profile = [b"Raw profile type exif\0", format!("\nexif\n{:8}\n{digits}\n", plain.len()).as_bytes()].concat();
+    let packed = |content: &[u8]| {
+        let mut bytes = Vec::new();
+        flate2::read::ZlibEncoder::new(content, flate2::Compression::fast()).read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let name = profile.iter().position(|byte| *byte == 0).unwrap() + 1;
+    let packed_profile = [&profile[..name], &[0], &packed(&profile[name..])].concat();
+    let xmp = b"<rdf:Description tiff:Orientation=\"6\"/>";
+    let xmp_text = [b"XML:com.adobe.xmp\0\0\0\0\0", &xmp[..]].concat();
+    let packed_xmp = [b"XML:com.adobe.xmp\0\x01\0\0\0", &packed(xmp)[..]].concat();
+    let prefixed = [b"Exif\0\0", &plain[..]].concat();
+    for (kind, content) in [
+        (b"eXIf", &plain),
+        (b"eXIf", &prefixed),
+        (b"tEXt", &profile),
+        (b"zTXt", &packed_profile),
+        (b"iTXt", &xmp_text),
+        (b"iTXt", &packed_xmp),
+    ] {
+        let chunk = [(kind, &content[..])];
+        for bytes in [gray_png(&[1, 2], &chunk, &[]), gray_png(&[1, 2], &[], &chunk)] {
+            let size = |turns| rgb_of(&bytes, Path::new("a.png"), turns).unwrap().dimensions();
+            assert_eq!((size(false), size(true)), ((2, 1), (1, 2)), "{}", String::from_utf8_lossy(content));
+        }
+    }
+    // Neither a text of another name, nor a chunk that is cut off or says nothing of an orientation, turns anything.
+    for (kind, content) in [
+        (b"tEXt", &b"Comment\0tiff:Orientation=\"6\""[..]),
+        (b"eXIf", b"II*\0"),
+        (b"zTXt", b"Raw profile type exif\0\0x"),
+    ] {
+        let bytes = gray_png(&[1, 2], &[(kind, content)], &[]);
+        assert_eq!(rgb_of(&bytes, Path::new("a.png"), true).unwrap().dimensions(), (2, 1));
+    }
+}
+
 /// Returns a gray TIFF of three columns and two rows, without compression, that states an orientation.
 fn tiff(orientation: u32) -> Vec<u8> {
     const ENTRIES: [(u16, u16, u32); 9] = [
@@ -128,5 +206,34 @@ fn tiff_files_are_turned_whoever_asks() {
             let sized = Decode::new(Resize::None, turns, &request(), &path).unwrap();
             assert_eq!((sized.width, sized.height), (size.0 as usize, size.1 as usize));
         }
+    }
+}
+
+/// The colours of `Image.open(file).convert("RGB")`, Pillow 13.0.0, which divides colours by an alpha that they are multiplied by.
+#[test]
+fn colours_that_are_multiplied_by_their_alpha_are_divided_by_it() {
+    const PIXELS: [[u8; 4]; 3] = [[100, 50, 200, 128], [10, 20, 30, 0], [9, 8, 7, 255]];
+    for (extra, colors) in [(1, [[199, 99, 255], [0; 3], [9, 8, 7]]), (2, [[100, 50, 200], [10, 20, 30], [9, 8, 7]])] {
+        // Tag, type, count and value or place: size, bits (8 each, behind the directory), compression, RGB, strip, channels, rows, bytes, alpha.
+        let entries: [(u16, u16, u32, u32); 10] = [
+            (256, 3, 1, 3),
+            (257, 3, 1, 1),
+            (258, 3, 4, 134),
+            (259, 3, 1, 1),
+            (262, 3, 1, 2),
+            (273, 4, 1, 142),
+            (277, 3, 1, 4),
+            (278, 3, 1, 1),
+            (279, 4, 1, 12),
+            (338, 3, 1, extra),
+        ];
+        let entry = |(tag, kind, count, value): (u16, u16, u32, u32)| {
+            [&tag.to_le_bytes()[..], &kind.to_le_bytes(), &count.to_le_bytes(), &value.to_le_bytes()].concat()
+        };
+        let directory: Vec<u8> = entries.into_iter().flat_map(entry).collect();
+        let bytes =
+            [&b"II*\0\x08\0\0\0\x0a\0"[..], &directory, &[0; 4], &[8, 0].repeat(4), PIXELS.as_flattened()].concat();
+        let found = rgb_of(&bytes, Path::new("a.tif"), false).unwrap();
+        assert_eq!(found.pixels().map(|pixel| pixel.0).collect::<Vec<_>>(), colors);
     }
 }

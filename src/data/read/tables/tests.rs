@@ -5,6 +5,9 @@ use crate::base::hash::hex;
 use crate::data::table::Column;
 use crate::data::testing::{REQUEST, fixture, mistakes, prompts, set};
 use crate::data::{Dataset, Fingerprint, entry};
+use parquet::data_type::ByteArrayType;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use sha2::{Digest, Sha256};
 
 /// A request that keeps all images in memory.
@@ -174,6 +177,39 @@ fn numbers_that_are_names_are_no_places() {
         "{error}"
     );
     assert_eq!(labels(&[1, 0], "classes = [\"no\", \"yes\"]").1.unwrap(), [1, 0]);
+}
+
+/// Writes a table of one row whose columns of bytes are not said to be texts, as old programs write them.
+fn write_bytes(path: &Path, columns: &[(&str, &str)]) {
+    let declared: String = columns.iter().map(|(name, _)| format!("required binary {name}; ")).collect();
+    let schema = parse_message_type(&format!("message schema {{ {declared} }}")).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(std::fs::File::create(path).unwrap(), Arc::new(schema), Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for (_, text) in columns {
+        let mut leaf = group.next_column().unwrap().unwrap();
+        leaf.typed::<ByteArrayType>().write_batch(&[(*text).into()], None, None).unwrap();
+        leaf.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn bytes_that_are_texts_are_read_as_texts() {
+    let root = tempfile::tempdir().unwrap();
+    write_bytes(&root.path().join("test.parquet"), &[("sentence", "süß"), ("label", "positive")]);
+    let set = open("parquet", root.path(), "text = \"sentence\"");
+    assert_eq!(set.classes().unwrap(), ["positive"]);
+    assert_eq!(prompts(&set.load(SplitName::Test, &WHOLE).unwrap()).0, ["süß"]);
+}
+
+#[test]
+fn a_column_that_comes_twice_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    write_bytes(&root.path().join("test.parquet"), &[("sentence", "a"), ("label", "b"), ("label", "c")]);
+    let error = open("parquet", root.path(), "text = \"sentence\"").classes().unwrap_err().to_string();
+    assert!(error.contains("test.parquet: has several columns `label`: rename all but one"), "{error}");
 }
 
 /// A table may have images in several columns, whose rows are then the same.

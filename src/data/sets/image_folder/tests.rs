@@ -178,3 +178,27 @@ fn a_test_split_is_not_drawn_beside_one() {
     let flat = set(&root.path().join("train"), "");
     assert!(error(&*flat, SplitName::Train).contains("set data.image-folder.test = 0.2"));
 }
+
+#[test]
+fn splits_of_other_names_are_no_classes() {
+    let root = tempfile::tempdir().unwrap();
+    for file in ["Training/a/1.png", "Training/b/2.png", "Testing/a/3.png", "Testing/b/4.png"] {
+        put(root.path(), file, 1);
+    }
+    let rule =
+        "its folders Testing, Training look like splits, and would be classes: name them with data.image-folder.train";
+    for extra in ["", "test = 0.5"] {
+        let set = set(root.path(), extra);
+        let found = [set.classes().unwrap_err(), set.splits().unwrap_err()].map(|error| error.to_string());
+        assert!(found.iter().all(|text| text.contains(rule)), "{found:?}");
+        assert!(error(&*set, SplitName::Test).contains(rule));
+    }
+    let named = set(root.path(), "train = \"Training\"\ntest = \"Testing\"");
+    assert_eq!(named.classes().unwrap(), ["a", "b"]);
+    assert_eq!(load(&*named, SplitName::Train, 0).unwrap().labels, [0, 1]);
+    // Classes may be called so.
+    for file in ["vehicles/Train/1.png", "vehicles/test/2.png"] {
+        put(root.path(), file, 1);
+    }
+    assert_eq!(set(&root.path().join("vehicles"), "train = \".\"").classes().unwrap(), ["Train", "test"]);
+}

@@ -105,6 +105,10 @@ fn archives_that_are_missing_or_cut_are_named() {
     let whole = packed([("x.png", &png(9)[..]), ("x.cls", b"0"), ("y.png", &png(8)[..]), ("y.cls", b"1")]);
     let classes = "classes = [\"a\", \"b\"]";
     put(&place.path().join("test/0.tar"), &whole).unwrap();
+    let packed = tempfile::tempdir().unwrap();
+    put(&packed.path().join("test/0.tar"), b"\x1f\x8b\x08").unwrap();
+    let text = error(&*set(&ENTRY, packed.path(), classes), SplitName::Test);
+    assert!(text.contains("test/0.tar: is packed with gzip"), "{text}");
     put(&place.path().join("test/nshards.txt"), "3\n").unwrap();
     let folders = set(&ENTRY, place.path(), classes);
     assert!(error(&*folders, SplitName::Test).contains("test/1.tar: no such archive (2 of the 3 of test are missing)"));

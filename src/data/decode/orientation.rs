@@ -1,0 +1,132 @@
+//! The orientation that the EXIF or the XMP of a file states, as Pillow's `Image.getexif` finds it.
+
+use std::io::{Cursor, Read};
+
+use anyhow::Result;
+use flate2::read::ZlibDecoder;
+use image::metadata::Orientation;
+use image::{ImageDecoder, ImageFormat, ImageReader};
+
+use super::segments::{is_jpeg, segments};
+use super::tiff::first_value;
+
+/// The tag of EXIF and TIFF.
+const ORIENTATION: u16 = 0x112;
+
+/// The start of a segment of a JPEG that holds XMP.
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+
+/// The start of EXIF in a JPEG, which some programs write in other files, too.
+const EXIF: &[u8] = b"Exif\0\0";
+
+/// The names of the texts of a PNG that hold XMP, and EXIF as ImageMagick writes it.
+const XMP_TEXT: &[u8] = b"XML:com.adobe.xmp";
+const EXIF_TEXT: &[u8] = b"Raw profile type exif";
+
+/// The largest text of a PNG, in bytes, that is unpacked.
+const LARGEST_TEXT: u64 = 1 << 20;
+
+/// Returns the orientation that a file with these bytes, or the first of them, states. An unreadable one counts as none.
+pub fn of(bytes: &[u8]) -> Orientation {
+    let stated = match image::guess_format(bytes) {
+        _ if is_jpeg(bytes) => of_jpeg(bytes),
+        Ok(ImageFormat::Png) => of_png(bytes),
+        _ => of_decoder(bytes).ok().flatten(),
+    };
+    stated.unwrap_or(Orientation::NoTransforms)
+}
+
+fn of_decoder(bytes: &[u8]) -> Result<Option<Orientation>> {
+    let mut decoder = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?;
+    let [exif, xmp] = [decoder.exif_metadata(), decoder.xmp_metadata()].map(|found| found.ok().flatten());
+    // That of a TIFF is an entry of its own.
+    let own = decoder.orientation().ok().filter(|own| *own != Orientation::NoTransforms);
+    Ok(exif.and_then(|exif| of_exif(&exif)).or(own).or_else(|| of_xmp(&xmp?)))
+}
+
+fn of_jpeg(bytes: &[u8]) -> Option<Orientation> {
+    let of = |start: &'static [u8]| {
+        let segments = segments(bytes).filter(|segment| segment.marker == 0xe1);
+        segments.filter_map(move |segment| segment.content.strip_prefix(start))
+    };
+    // Long EXIF goes on in further segments.
+    let exif: Vec<u8> = of(EXIF).flatten().copied().collect();
+    of_exif(&exif).or_else(|| of_xmp(of(XMP).last()?))
+}
+
+/// Returns the orientation that the chunks of a PNG state, which may stand behind its pixels.
+fn of_png(bytes: &[u8]) -> Option<Orientation> {
+    let (mut exif, mut profile, mut xmp) = (None, None, None);
+    for (kind, content) in chunks(bytes) {
+        match (kind, text(kind, content)) {
+            (b"eXIf", _) => exif = Some(content.to_vec()),
+            (_, Some((EXIF_TEXT, text))) => profile = profile_of(&text),
+            (_, Some((XMP_TEXT, text))) => xmp = Some(text),
+            _ => {}
+        }
+    }
+    exif.or(profile).and_then(|exif| of_exif(&exif)).or_else(|| of_xmp(&xmp?))
+}
+
+/// Returns the kind and the content of each chunk of a PNG.
+fn chunks(bytes: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
+    let mut at = 8;
+    std::iter::from_fn(move || {
+        let (length, rest) = bytes.get(at..)?.split_first_chunk::<4>()?;
+        let (kind, rest) = rest.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        // The length, the kind and the checksum have four bytes each.
+        at += 12 + length;
+        Some((kind, rest.get(..length)?))
+    })
+}
+
+/// Returns the name and the unpacked text of a chunk that holds a text.
+fn text<'a>(kind: &[u8; 4], content: &'a [u8]) -> Option<(&'a [u8], Vec<u8>)> {
+    let (name, rest) = cut(content)?;
+    let (is_packed, text) = match kind {
+        b"tEXt" => (false, rest),
+        b"zTXt" => (true, rest.get(1..)?),
+        // The method, then the language and the name in it.
+        b"iTXt" => (*rest.first()? != 0, cut(cut(rest.get(2..)?)?.1)?.1),
+        _ => return None,
+    };
+    let mut unpacked = text.to_vec();
+    if is_packed {
+        unpacked.clear();
+        ZlibDecoder::new(text).take(LARGEST_TEXT).read_to_end(&mut unpacked).ok()?;
+    }
+    Some((name, unpacked))
+}
+
+/// Splits bytes at the first zero.
+fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..at], &bytes[at + 1..]))
+}
+
+/// Returns the bytes of a profile, whose hexadecimal digits begin in the fourth line.
+fn profile_of(text: &[u8]) -> Option<Vec<u8>> {
+    let lines = text.split(|byte| *byte == b'\n').skip(3);
+    let digits: Vec<u8> = lines.flatten().filter(|byte| !byte.is_ascii_whitespace()).copied().collect();
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.chunks(2).map(pair).collect()
+}
+
+/// Returns the orientation that EXIF states; that of an impossible number is none to be turned by.
+fn of_exif(exif: &[u8]) -> Option<Orientation> {
+    let without = |exif| <[u8]>::strip_prefix(exif, EXIF).unwrap_or(exif);
+    let number = first_value(without(without(exif)), ORIENTATION)?;
+    let known = u8::try_from(number).ok().and_then(Orientation::from_exif);
+    Some(known.unwrap_or(Orientation::NoTransforms))
+}
+
+/// Returns the first orientation that XMP states, as an attribute (`="6"`) or as an element (`>6`).
+fn of_xmp(xmp: &[u8]) -> Option<Orientation> {
+    let digit = |at: usize| {
+        let rest = xmp[at..].strip_prefix(b"tiff:Orientation")?;
+        let digit = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?.first()?;
+        digit.is_ascii_digit().then(|| digit - b'0')
+    };
+    (0..xmp.len()).find_map(digit).and_then(Orientation::from_exif)
+}

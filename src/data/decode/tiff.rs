@@ -1,0 +1,37 @@
+//! The numbers of the first directory of a TIFF, which EXIF is, too.
+
+/// The tag of the meaning of further channels, and its value for an alpha by which the colours are multiplied.
+const EXTRA_SAMPLES: u16 = 338;
+const ASSOCIATED: u32 = 1;
+
+/// Returns whether the colours of the first image of a TIFF with these bytes are multiplied by its alpha. Pillow divides them by it.
+pub fn is_premultiplied(bytes: &[u8]) -> bool {
+    first_value(bytes, EXTRA_SAMPLES) == Some(ASSOCIATED)
+}
+
+/// Returns the first whole number of a tag of the first directory; `None` if there is none in the entry itself.
+pub fn first_value(bytes: &[u8], tag: u16) -> Option<u32> {
+    let is_big = match *bytes.first_chunk::<4>()? {
+        [b'I', b'I', 42, 0] => false,
+        [b'M', b'M', 0, 42] => true,
+        _ => return None,
+    };
+    let short = |at: usize| {
+        let pair = *bytes.get(at..)?.first_chunk::<2>()?;
+        Some(if is_big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) })
+    };
+    let long = |at: usize| {
+        let four = *bytes.get(at..)?.first_chunk::<4>()?;
+        Some(if is_big { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) })
+    };
+    let start = long(4)? as usize;
+    // An entry has 12 bytes: tag, type, count and, from the eighth byte on, the values if they fit.
+    let entry =
+        (0..usize::from(short(start)?)).map(|number| start + 2 + 12 * number).find(|at| short(*at) == Some(tag))?;
+    match (short(entry + 2)?, long(entry + 4)?) {
+        // Whole numbers of 16 bits without and with a sign, of which two fit, and of 32 bits.
+        (3 | 8, 1..=2) => short(entry + 8).map(u32::from),
+        (4, 1) => long(entry + 8),
+        _ => None,
+    }
+}
