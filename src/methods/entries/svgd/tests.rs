@@ -155,7 +155,7 @@ fn products_that_differ_by_rounding_do_not_repel() {
     }
     let theta = Tensor::cat(&[first, second], 0);
     let gradients = (&theta * 1.7).sin();
-    for drive in [Drive::Own, Drive::Weight] {
+    for drive in [Drive::Own, Drive::Shared] {
         let phi = |gamma| update(spec(2, gamma, drive), &low_rank(), &theta, &gradients);
         assert!(phi(0.7).equal(&phi(0.0)), "{drive:?}");
     }
