@@ -11,7 +11,7 @@ Also where labels are drawn.
 
 import torch
 from laplace import Laplace
-from laplace.curvature import CurvlinopsEF
+from laplace.curvature import CurvlinopsEF, CurvlinopsGGN
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_default_dtype(torch.float64)
@@ -54,8 +54,26 @@ def show(name, x, test, drawn=False, **options):
     print(f"{name}: evidence {evidence:.10f}\n  V [{row}]")
 
 
+class Reduced(CurvlinopsGGN):
+    """Kronecker factors that count each image, not each token, as one sample."""
+
+    def kron(self, x, y, N, **options):
+        return super().kron(x, y, N, kfac_approx="reduce", **options)
+
+
+def show_maximum(structure, x):
+    """The prior precision with the largest evidence, and that evidence."""
+    fitted = Laplace(Net(), "classification", prior_precision=0.7, subset_of_weights="all", hessian_structure=structure)
+    fitted.fit(DataLoader(TensorDataset(x, torch.arange(DATA) % CLASSES), batch_size=5))
+    fitted.optimize_prior_precision(method="marglik", n_steps=6000, lr=0.05)
+    print(f"maximum {structure}: {fitted.prior_precision.item():.8f}, {fitted.log_marginal_likelihood().item():.10f}")
+
+
 def main():
     x, test = 2 * sines(0.5, DATA, IN), 2 * sines(0.9, 2, IN)
+    for structure in ["full", "diag", "kron"]:
+        show_maximum(structure, x)
+    show("mlp last-layer full", x, test, subset_of_weights="last_layer", hessian_structure="full")
     for structure in ["full", "diag", "kron"]:
         show(f"mlp {structure}", x, test, subset_of_weights="all", hessian_structure=structure)
     show("mlp last-layer kron", x, test, subset_of_weights="last_layer", hessian_structure="kron")
@@ -66,6 +84,7 @@ def main():
     x, test = 2 * sines(0.5, DATA, TOKENS, IN), 2 * sines(0.9, 2, TOKENS, IN)
     for structure in ["full", "kron"]:
         show(f"tokens {structure}", x, test, subset_of_weights="all", hessian_structure=structure)
+    show("tokens kron, reduced", x, test, subset_of_weights="all", hessian_structure="kron", backend=Reduced)
 
 
 if __name__ == "__main__":

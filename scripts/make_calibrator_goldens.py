@@ -18,6 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 sys.path.insert(0, sys.argv[1])
 CLASSES = 4
+# The factor of the logits that makes most probabilities 0 or 1 up to rounding.
+SATURATED = 15
 
 
 def draw(count, seed):
@@ -57,6 +59,9 @@ def main():
     matrix = LogisticRegression(C=np.inf, tol=1e-12, max_iter=100000).fit(logits, labels)
     vector = MultinomialRegression(method="Diag", optimizer="newton").fit(logits, labels)
     isotonic = CalibratedClassifierCV(FrozenEstimator(Given().fit(p, labels)), method="isotonic").fit(p, labels)
+    # Logits are in f32, as predictions are.
+    sure, sure_test = (softmax((np.float32(SATURATED) * part.astype(np.float32)).astype(float), 1) for part in (logits, test))
+    saturated = CalibratedClassifierCV(FrozenEstimator(Given().fit(sure, labels)), method="isotonic").fit(sure, labels)
     histogram = HistogramBinning(bins=15).fit(p, labels)
     dirichlet = FullDirichletCalibrator(reg_lambda=0.1, reg_mu=0.1, reg_norm=True, ref_row=False).fit(p, labels)
     correct = (q.argmax(1) == test_labels).astype(float)
@@ -66,6 +71,7 @@ def main():
         "vector": np.asarray(vector.predict_proba(test)).tolist(),
         "matrix": matrix.predict_proba(test).tolist(),
         "isotonic": isotonic.predict_proba(q).tolist(),
+        "saturated": {"factor": SATURATED, "isotonic": saturated.predict_proba(sure_test).tolist()},
         "histogram": histogram.transform(q).tolist(),
         "dirichlet": np.asarray(dirichlet.predict_proba(q)).tolist(),
         "metrics": {

@@ -1,5 +1,5 @@
-"""Writes tests/fixtures/authors/dora.json: a linear layer with DoRA, with a start by PiSSA, and with both, as PEFT computes and
-trains them. Made with peft 0.21.2, torch 2.11.0.
+"""Writes tests/fixtures/authors/dora.json: a linear layer with DoRA, with a start by PiSSA, with both, and with dropout in front of the update
+by given masks, as PEFT computes and trains them. Made with peft 0.21.2, torch 2.11.0.
 
     python scripts/make_dora_goldens.py
 """
@@ -55,6 +55,41 @@ def told(model, steps=STEPS):
     return out
 
 
+class Masked(torch.nn.Module):
+    """Dropout with given masks: one for each forward pass, the same for all rows."""
+
+    def __init__(self, masks, rate):
+        super().__init__()
+        self.masks, self.rate, self.at = masks, rate, 0
+
+    def forward(self, x):
+        mask = self.masks[self.at % len(self.masks)]
+        self.at += 1
+        return x * mask / (1 - self.rate)
+
+
+def dropout():
+    model = layer(lora_dropout=0.25).double()
+    own, parts = trained(model)
+    with torch.no_grad():
+        own.base_layer.weight.copy_(wave((OUTPUTS, INPUTS), 0.3))
+        own.base_layer.bias.copy_(wave((OUTPUTS,), 1.3))
+        parts["a"].copy_(wave((RANK, INPUTS), 0.1))
+        parts["b"].copy_(wave((OUTPUTS, RANK), 0.5) * 0.3)
+    masks = torch.tensor([[1, 0, 1, 1, 0, 1, 1], [0, 1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 1, 0, 1]]).double()
+    own.lora_dropout["default"] = Masked(masks, 0.25)
+    x, target = wave((4, INPUTS), 0.9), wave((4, OUTPUTS), 2.1)
+    optimizer = torch.optim.SGD(list(parts.values()), lr=RATE)
+    outputs = []
+    for _ in range(len(masks)):
+        optimizer.zero_grad()
+        y = model(x)
+        outputs.append(y.tolist())
+        (y - target).square().sum().backward()
+        optimizer.step()
+    return {"masks": masks.tolist(), "rate": 0.25, "outputs": outputs, **{name: value.tolist() for name, value in parts.items()}}
+
+
 def main():
     dora = layer(use_dora=True).double()
     own, parts = trained(dora)
@@ -69,6 +104,7 @@ def main():
         "dora": told(dora),
         "pissa": told(layer(init_lora_weights="pissa")),
         "both": told(layer(init_lora_weights="pissa", use_dora=True)),
+        "dropout": dropout(),
     }
     path = Path(__file__).resolve().parent.parent / "tests/fixtures/authors/dora.json"
     path.write_text(json.dumps({"made_with": f"peft {peft.__version__}, torch {torch.__version__}", **cases}) + "\n")

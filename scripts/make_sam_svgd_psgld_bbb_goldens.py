@@ -5,7 +5,7 @@ came out to tests/fixtures/authors/{sam,svgd,psgld,bbb}.json, to which the tests
 | repository | commit | what is run |
 |---|---|---|
 | davda54/sam | 3c3afdbd71cff2462ec91c734b3d1170bd0f3707 | `SAM.step` with `torch.optim.SGD`, four times, plain and adaptive |
-| dilinwang820/Stein-Variational-Gradient-Descent | 8d8f94974e1b91384dc44991ed5ad9a26212f136 | `SVGD.svgd_kernel` of `python/svgd.py` |
+| dilinwang820/Stein-Variational-Gradient-Descent | 8d8f94974e1b91384dc44991ed5ad9a26212f136 | `SVGD.svgd_kernel` of `python/svgd.py`, also on the products of low-rank factors |
 | ChunyuanLI/pSGLD | f0d9e157b3209e6fc4bae98d073daf4c9def181f | `SGLD_RMSprop` of `pSGLD_DNN/algorithms`, five steps, by Octave 7.3 |
 | bayesian-torch 0.5.0 | | `LinearReparameterization` with `torch.optim.Adam`, three steps; its divergence is a mean, and is multiplied by the number of weights |
 
@@ -75,7 +75,32 @@ def svgd(repository):
         theta, scores = random.standard_normal((count, 2)), random.standard_normal((count, 2))
         kernel, repulsion = module.SVGD().svgd_kernel(theta, h=-1)
         found[case] = {"theta": theta, "scores": scores, "phi": (kernel @ scores + repulsion) / count}
+    found["low_rank"] = low_rank(module.SVGD().svgd_kernel, random)
     return found
+
+
+def low_rank(kernel_of, random):
+    """SVGD on W = s B A of four particles, in two blocks, each with A [1, 3] and then B [2, 1] in the columns of theta. What the authors'
+    kernel gives for W goes to the factors by the chain rule: all of it ("weight"), or the repulsion alone, beside a factor's own
+    gradient times the sum of the kernel ("own")."""
+    count, scale = 4, 2.0
+    theta, by_weight = random.standard_normal((count, 10)), random.standard_normal((2, count, 2, 3))
+    own, weight = np.zeros((count, 10)), np.zeros((count, 10))
+    for block in range(2):
+        start = 5 * block
+        a, b = theta[:, start:start + 3].reshape(count, 1, 3), theta[:, start + 3:start + 5].reshape(count, 2, 1)
+
+        def by_factors(of):
+            of = of.reshape(count, 2, 3)
+            by_a, by_b = scale * b.transpose(0, 2, 1) @ of, scale * of @ a.transpose(0, 2, 1)
+            return np.concatenate([by_a.reshape(count, 3), by_b.reshape(count, 2)], 1)
+
+        kernel, repulsion = kernel_of((scale * b @ a).reshape(count, 6), h=-1)
+        scores = -by_weight[block].reshape(count, 6)
+        columns = slice(start, start + 5)
+        own[:, columns] = (kernel.sum(1, keepdims=True) * by_factors(scores) + by_factors(repulsion)) / count
+        weight[:, columns] = by_factors(kernel @ scores + repulsion) / count
+    return {"theta": theta, "by_weight": by_weight, "own": own, "weight": weight}
 
 
 DRIVER = """

@@ -123,6 +123,15 @@ impl Mixup {
                 "nothing would be mixed, since cutmix_alpha is 0 as well: leave the table out, or raise one of them",
             );
         }
+        if self.prob == 0.0 {
+            table.problem("prob", "nothing would be mixed: leave the table out, or raise prob");
+        }
+        if table.sets("cutmix_alpha") && self.cutmix_minmax.is_some() {
+            table.problem(
+                "cutmix_alpha",
+                "has no meaning beside cutmix_minmax, which gives the sides of boxes: leave one of them out",
+            );
+        }
         if table.sets("switch_prob") && (self.alpha == 0.0 || self.cutmix_alpha() == 0.0) {
             table.problem("switch_prob", "has no meaning unless both alpha and cutmix_alpha are above 0");
         }

@@ -225,7 +225,8 @@ impl Experiment {
         let Some(training) = &self.training else { return vec![] };
         let mut warnings = vec![];
         let key = &training.method.key;
-        if let Some(ess) = training.method.spec.resolved().get("ess").and_then(as_number)
+        if !training.method.spec.wants_more_samples_than_images()
+            && let Some(ess) = training.method.spec.resolved().get("ess").and_then(as_number)
             && (ess > FAR * images as f64 || ess * FAR < images as f64)
         {
             warnings.push(format!(

@@ -110,6 +110,11 @@ pub trait MethodSpec: Resolved {
         None
     }
 
+    /// Returns whether the effective sample size is meant to be far above the number of training images.
+    fn wants_more_samples_than_images(&self) -> bool {
+        false
+    }
+
     /// Returns how the posterior predicts unless the command line says otherwise.
     fn predictive(&self) -> Predictive {
         Predictive::Particles

@@ -137,6 +137,17 @@ fn further_keys_of_a_data_set_are_given() {
     assert_has(&messages(&output), &["--set seed=3: must be data.medmnist.KEY=VALUE, a key of the data set"]);
 }
 
+/// BayesTune's default sample size is far above any number of images, by intention.
+#[test]
+fn a_default_of_bayestune_is_no_doubt() {
+    let text = std::fs::read_to_string(repository("configs/quickstart.toml")).unwrap();
+    let (before, after) = text.split_once("[method.svgd]").unwrap();
+    let (_, after) = after.split_once("[optimizer").unwrap();
+    let text = format!("{before}[method.bayestune]\nsearch_steps = 20\nlr = 0.1\n\n[optimizer{after}");
+    let experiment = Tree::parse("mine.toml", &text).and_then(|tree| Experiment::read(&tree)).unwrap();
+    assert_eq!(experiment.warnings(120), Vec::<String>::new());
+}
+
 #[test]
 fn every_method_is_a_config_without_doubts() {
     let checkpoint = Checkpoint::look(&repository("assets/vit-digits.pt"), None).unwrap();

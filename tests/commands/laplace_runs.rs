@@ -133,6 +133,10 @@ fn bad_settings_are_refused() {
         (&["method.laplace.tuning=\"evidence\"", "method.laplace.prior_precision=1"], &["is tuned"]),
         (&["method.laplace.tuning=\"validation\"", "data.digits.validation=0"], &["held-out images", "validation"]),
         (&["subspace.full={}", "method.laplace.parameters=\"all\""], &["[subspace.low-rank]", "last-layer"]),
+        (
+            &["method.laplace.parameters=\"last-layer\"", "method.laplace.tokens=\"reduce\""],
+            &["method.laplace.tokens", "one token"],
+        ),
         (&["method.laplace.fisher_draws=3"], &["method.laplace.fisher_draws", "belongs to fisher = \"mc\""]),
         (&["method.laplace.structure=\"kfac\""], &["kron, diag, full"]),
         (

@@ -184,6 +184,8 @@ fn mixes_depend_on_seed_epoch_step_and_particle_alone() {
 fn mistakes_are_named() {
     for (keys, expected) in [
         ("alpha=0", "nothing would be mixed"),
+        ("prob=0", "nothing would be mixed"),
+        ("cutmix_alpha=1 cutmix_minmax=[0.2,0.8]", "beside cutmix_minmax"),
         ("cutmix_minmax=[0.8,0.2]", "the smaller one first"),
         ("cutmix_minmax=[0.2]", "two numbers"),
         ("switch_prob=0.3", "unless both"),

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
 use crate::laplace::tangents::{Drawn, NOT_WRITTEN};
-use crate::laplace::{Expectation, Fisher, Linearised, Parameters, Settings, Shape, Structure, Tuning};
+use crate::laplace::{Expectation, Fisher, Linearised, Parameters, Settings, Shape, Structure, Tokens, Tuning};
 use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
@@ -60,6 +60,9 @@ impl Spec {
         }
         if self.shape.structure != Structure::Kron && !self.shape.has_default_factors() {
             reader.problem("structure", "tokens, wide and kept belong to structure = \"kron\": leave them out");
+        }
+        if self.parameters == Parameters::LastLayer && self.shape.tokens == Tokens::Reduce {
+            reader.problem("tokens", "a last layer sees one token of each image: leave it out");
         }
         if self.expectation.fisher == Fisher::Exact && self.expectation.fisher_draws.is_some() {
             reader.problem("fisher_draws", "belongs to fisher = \"mc\": leave it out, or set fisher = \"mc\"");

@@ -50,7 +50,7 @@ impl Problem<'_> {
     /// a warning says, it is the map where the search ended.
     pub fn solve(&self, key: &str) -> Linear {
         let found = self.search();
-        if !found.is_reached {
+        if !found.is_reached() {
             tracing::warn!(
                 "--calibrate={key}: no minimum of the held-out NLL was found, as where the {} held-out images lack a class or tell \
                  all of them apart: the map is where the search ended; hold out more, or choose temperature",
@@ -69,7 +69,23 @@ impl Problem<'_> {
         });
         let start: Vec<f64> = ones.flatten().chain(vec![0.0; classes]).collect();
         let found = minimise(start, |parameters| self.loss(parameters));
-        Linear { weight: self.weight, parameters: found.at, normalises: false, is_reached: found.is_reached }
+        let mut map =
+            Linear { weight: self.weight, parameters: found.at, normalises: false, is_reached: found.is_reached };
+        // A gradient vanishes at infinity, too.
+        map.is_reached &= !(0..classes).any(|class| self.tells_apart(&map, class));
+        map
+    }
+
+    /// Returns whether a map is sure of all samples whether they are of a class, and right: such a map has a better one, of larger
+    /// parameters.
+    fn tells_apart(&self, map: &Linear, class: usize) -> bool {
+        const SURE: f64 = 1e-3;
+        let mut gaps = self
+            .samples
+            .rows()
+            .zip(self.labels)
+            .map(|(row, label)| map.probabilities(row)[class] - f64::from(u8::from(*label as usize == class)));
+        gaps.all(|gap| gap.abs() < SURE)
     }
 
     /// Returns the mean cross-entropy with its penalties, and the gradient.
@@ -131,6 +147,11 @@ impl Problem<'_> {
 }
 
 impl Linear {
+    /// Returns whether the search has found a minimum.
+    pub fn is_reached(&self) -> bool {
+        self.is_reached
+    }
+
     /// Returns the same map of the logarithms of probabilities.
     pub fn of_log_probabilities(self) -> Linear {
         Linear { normalises: true, ..self }

@@ -29,7 +29,7 @@ mod tests {
         seed: 0,
     };
 
-    /// The images of `scripts/conformal_reference.py`, from the first to before the last.
+    /// The images of `scripts/make_conformal_goldens.py`, from the first to before the last.
     fn images(first: usize, last: usize) -> Predictions {
         let logit = |i: usize, c: usize| (1.5 * (1.7 * (i * c) as f64 + i as f64 + c as f64).sin()) as f32;
         let rows: Vec<Vec<f32>> = (first..last).map(|i| (0..5).map(|c| logit(i, c)).collect()).collect();
@@ -57,7 +57,7 @@ mod tests {
         assert!((got - want).abs() < 1e-9, "{got}, not {want}");
     }
 
-    /// Thresholds and sets with u = 0, as `scripts/conformal_reference.py` prints them.
+    /// TorchCP 1.2.1, thresholds and sets with u = 0, as `scripts/make_conformal_goldens.py` prints them.
     #[test]
     fn fixed_sets_are_those_of_the_reference() {
         let golden: [(&Score, f64, f64, [&[usize]; 4]); 6] = [
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Thresholds and sets with the draws u_i = frac(0.37 (i + 1)), as `scripts/conformal_reference.py` prints them.
+    /// Thresholds and sets with the draws u_i = frac(0.37 (i + 1)), as `scripts/make_conformal_goldens.py` prints them.
     #[test]
     fn drawn_sets_are_those_of_the_reference() {
         let golden: [(&Score, f64, f64, [&[usize]; 4]); 4] = [
@@ -112,13 +112,24 @@ mod tests {
         }
     }
 
-    /// The line `class-wise` of `scripts/conformal_reference.py`.
+    /// The lines `class-wise` of `scripts/make_conformal_goldens.py`.
     #[test]
     fn each_class_has_a_threshold_of_its_own() {
         let rule = Rule { thresholds: Thresholds::ClassWise, ..FIXED };
-        let all = Calibrated::all(&[rule], &[alpha(0.5)], &images(0, 16)).unwrap();
-        let golden = [0.573324403131, 0.73008316866, 0.608915070548, 0.646000788013, 0.726991235332];
-        all[0].thresholds.iter().zip(golden).for_each(|(found, wanted)| close(*found, wanted));
+        let golden: [(&Score, [f64; 5], [&[usize]; 4]); 3] = [
+            (
+                &rule::LAC,
+                [0.573324403131, 0.73008316866, 0.608915070548, 0.646000788013, 0.726991235332],
+                [&[1], &[2], &[4], &[4, 1]],
+            ),
+            (&rule::APS, [0.433113382026, 0.313127366797, 0.0, 0.0, 0.383947066353], [&[1], &[2], &[4], &[4]]),
+            (&rule::RAPS, [0.433113382026, 0.313127366797, 0.0, 0.0, 0.383947066353], [&[1], &[2], &[4], &[4]]),
+        ];
+        for (score, thresholds, sets) in golden {
+            let all = Calibrated::all(&[Rule { score, ..rule }], &[alpha(0.5)], &images(0, 16)).unwrap();
+            all[0].thresholds.iter().zip(thresholds).for_each(|(found, wanted)| close(*found, wanted));
+            assert_eq!(all[0].sets(&images(16, 20), 0).unwrap(), sets, "{}", score.key);
+        }
         let names = ["a", "b", "c", "d", "e"].map(String::from);
         let labels = images(0, 16).labels().unwrap().to_vec();
         let refused = rule.check(alpha(0.3), &labels, &names).unwrap_err().to_string();

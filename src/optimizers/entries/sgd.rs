@@ -6,7 +6,7 @@ use tch::Tensor;
 use crate::base::tensor::{Tile, tiles};
 use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rates_of};
-use crate::schema::settings;
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry =
     Entry { key: "sgd", about: "gradient descent with momentum", read: |reader| Box::new(Spec::read(reader)) };
@@ -22,6 +22,14 @@ settings! {
         weight_decay: f64 = 0.0, in at_least(0.0);
         /// Whether the momentum is Nesterov's.
         nesterov: bool = false;
+    } then check
+}
+
+impl Spec {
+    fn check(&self, reader: &Reader) {
+        if self.nesterov && self.momentum == 0.0 {
+            reader.problem("nesterov", "needs a momentum above 0, as in torch: leave it out, or raise momentum");
+        }
     }
 }
 

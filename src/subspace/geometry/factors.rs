@@ -5,6 +5,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::without_rounding;
 use crate::machine::workers::products;
 
 /// The number of rows of a Gram matrix from which it pays to compute only one of its two equal triangles.
@@ -16,6 +17,10 @@ const PARTS: i64 = 4;
 
 /// The share of ‖W_i‖² + ‖W_j‖² below which a squared distance in f32 has lost too many digits.
 const NEAR: f64 = 0.1;
+
+/// The share of ‖W_i‖ by which rounding may move a product of factors in f32. Particles may hold one product by different factors, as they
+/// do at the start of PiSSA.
+const ROUNDING: f64 = 1e-6;
 
 /// Returns the squared distances in weight space `[G, n, n]` of blocks of `theta: [n, P]` in f64, and the Gram matrices
 /// behind them in the type of theta.
@@ -150,13 +155,14 @@ impl Grams {
     }
 
     /// Returns D_ij = s² (⟨i,i⟩ + ⟨j,j⟩ − 2 ⟨i,j⟩), `[G, n, n]` in f64, with ⟨i,j⟩ = tr((B_iᵀ B_j)(A_j A_iᵀ)). Negative
-    /// values from cancellation become 0.
+    /// values from cancellation become 0, and so do distances of products that differ by the rounding of their factors alone.
     fn distances(&self, n: i64, Shape { rank, scale, .. }: Shape) -> Distances {
         let products = (&self.a * &self.b).view([-1, rank, n, rank, n]);
         let inner = products.sum_dim_intlist([1i64, 3].as_slice(), false, Kind::Double);
         let own = inner.diagonal(0, 1, 2);
         let lengths = own.unsqueeze(2) + own.unsqueeze(1);
         let apart = (&lengths - inner * 2.0).clamp_min(0.0);
+        let apart = without_rounding(&apart, &own, ROUNDING);
         let eye = Tensor::eye(n, (Kind::Bool, self.a.device()));
         let near = apart.lt_tensor(&(lengths * NEAR)).logical_and(&eye.logical_not());
         Distances { squared: (apart * (scale * scale)).masked_fill(&eye, 0.0), near }

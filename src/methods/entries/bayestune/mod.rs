@@ -97,6 +97,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn wants_more_samples_than_images(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(BayesTune::new(self.clone(), parts))
     }

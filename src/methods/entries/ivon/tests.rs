@@ -52,8 +52,7 @@ fn near(found: &Tensor, expected: [f64; 4]) {
     assert!(difference < 1e-9, "{difference:e}");
 }
 
-// The traces come from the reference optimizer's own static update functions under numpy, on the quadratic and noise
-// above.
+// The traces are those of ivon-opt 0.1.3 on the quadratic and the noise above (scripts/make_ivon_goldens.py).
 #[test]
 fn trace_a_defaults() {
     let [mean, hessian, _] = run(spec(), 1);
@@ -95,6 +94,21 @@ fn trace_d_squared_gradients() {
     let [mean, hessian, _] = run(Spec { estimator: Estimator::Gradsq, ..spec() }, 3);
     near(&mean, [0.320343196558, 0.13641363121, -0.193070319887, 0.16128365206]);
     near(&hessian, [1.19503890053, 49.438137452, 1.03710335174, 1.21814135525]);
+}
+
+#[test]
+fn trace_e_without_debiasing() {
+    let [mean, hessian, momentum] = run(Spec { debias: false, ..spec() }, 3);
+    near(&mean, [0.149177110728, -0.298372352794, -0.278980223369, 0.34595061038]);
+    near(&hessian, [0.991013290084, 0.955823286787, 0.99375979488, 1.027435270954]);
+    near(&momentum, [-0.231271222678, 2.234005805387, -0.102935049559, 0.253699341385]);
+}
+
+#[test]
+fn trace_f_squared_gradients_of_two_samples() {
+    let [mean, hessian, _] = run(Spec { estimator: Estimator::Gradsq, mc_samples: 2, ..spec() }, 3);
+    near(&mean, [0.323305387012, 0.140068102843, -0.194721853821, 0.175310450486]);
+    near(&hessian, [1.194481001827, 52.406480104355, 1.037211058984, 1.208696285372]);
 }
 
 /// The same quadratic in two parts, a quarter and three quarters of the batch.

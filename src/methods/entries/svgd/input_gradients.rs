@@ -16,9 +16,10 @@ use anyhow::Result;
 use tch::{Kind, Tensor, with_grad};
 
 use super::kernel::{Kernel, diagnose};
-use super::outputs::Step;
+use super::outputs::{Step, rounding};
 use super::settings::Spec;
 use crate::methods::{Evaluation, Objective, Output};
+use crate::subspace::geometry::without_rounding;
 
 /// The number that the authors' code adds to the squared length of a gradient, and to a bandwidth.
 const TINY: f64 = 1e-12;
@@ -27,7 +28,7 @@ const TINY: f64 = 1e-12;
 pub(super) fn step(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Result<Step> {
     let gradients = objective.outputs(theta, Output::InputGradients)?.values;
     let Evaluation { losses, gradients: drive } = objective.losses(theta)?;
-    let Repulsion { by_gradients, distances, kernel } = Repulsion::of(spec, &gradients.to_kind(Kind::Double))?;
+    let Repulsion { by_gradients, distances, kernel } = Repulsion::of(spec, &gradients)?;
     let by_gradients = (by_gradients * spec.gamma).to_kind(gradients.kind());
     let repulsion = objective.pull_back(theta, Output::InputGradients, &by_gradients)?;
     let diagnostics = diagnose(&distances, &kernel, &drive.norm(), &repulsion.norm());
@@ -43,16 +44,18 @@ struct Repulsion {
 }
 
 impl Repulsion {
-    /// Computes the repulsion of gradients `[n, B, D]` in f64.
+    /// Computes the repulsion of gradients `[n, B, D]`, in f64. Those that differ by the rounding of their own type alone do not repel.
     fn of(spec: &Spec, gradients: &Tensor) -> Result<Repulsion> {
         /// Makes `cdist` use direct differences, since a product would cancel.
         const WITHOUT_PRODUCT: i64 = 2;
         let (particles, images) = (gradients.size()[0] as f64, gradients.size()[1] as f64);
-        let leaf = gradients.detach().set_requires_grad(true);
+        let leaf = gradients.to_kind(Kind::Double).detach().set_requires_grad(true);
         let distances = with_grad(|| {
             let lengths = (leaf.square().sum_dim_intlist([2i64].as_slice(), true, Kind::Double) + TINY).sqrt();
             let units = (&leaf / lengths).transpose(0, 1);
-            Tensor::cdist(&units, &units.detach(), 2.0, WITHOUT_PRODUCT).square()
+            let distances = Tensor::cdist(&units, &units.detach(), 2.0, WITHOUT_PRODUCT).square();
+            let squared_lengths = units.detach().square().sum_dim_intlist([2i64].as_slice(), false, Kind::Double);
+            without_rounding(&distances, &squared_lengths, rounding(gradients.kind()))
         });
         let held = distances.detach();
         let bandwidth = match spec.bandwidth {

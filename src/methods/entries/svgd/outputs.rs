@@ -23,7 +23,7 @@ use super::kernel::{Kernel, diagnose};
 use super::settings::{Space, Spec};
 use crate::base::tensor::label_log_probabilities;
 use crate::methods::{Evaluation, Objective, Output};
-use crate::subspace::geometry::squared_distances;
+use crate::subspace::geometry::{squared_distances, without_rounding};
 
 /// The losses `[n]`, φ `[n, P]`, and the diagnostics.
 pub(super) struct Step {
@@ -34,6 +34,15 @@ pub(super) struct Step {
 
 /// The number that the authors' code adds to probabilities before their logarithm.
 const TINY: f64 = 1e-15;
+
+/// Returns the share of its length by which rounding may move what a forward pass in this type computes: particles that differ by no more
+/// compute the same, and do not repel.
+pub(super) fn rounding(kind: Kind) -> f64 {
+    match kind {
+        Kind::BFloat16 | Kind::Half => 1e-2,
+        _ => 1e-5,
+    }
+}
 
 /// Returns φ at `theta: [n, P]`, with n ≥ 2.
 pub(super) fn step(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Result<Step> {
@@ -60,7 +69,7 @@ fn by_logits(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Resu
         -log_probabilities.mean_dim([-1i64].as_slice(), false, Kind::Double)
     });
     let scores = Tensor::f_run_backward(&[losses.sum(Kind::Double)], &[&values], true, false)?.swap_remove(0);
-    let pushed = Pushed::new(spec, &values.detach());
+    let pushed = Pushed::new(spec, &values.detach(), rounding(outputs.values.kind()));
     let drive = pushed.drive(spec, &scores.flatten(1, 2));
     let direction = (&drive + &pushed.repulsion).view_as(&values);
     let by_logits = match spec.space {
@@ -78,7 +87,7 @@ fn by_logits(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Resu
 fn by_features(spec: &Spec, theta: &Tensor, objective: &mut dyn Objective) -> Result<Step> {
     let features = objective.outputs(theta, Output::Features)?.values;
     let Evaluation { losses, gradients } = objective.losses(theta)?;
-    let pushed = Pushed::new(spec, &features.to_kind(Kind::Double));
+    let pushed = Pushed::new(spec, &features.to_kind(Kind::Double), rounding(features.kind()));
     let drive = pushed.drive(spec, &gradients);
     let by_features = pushed.repulsion.view_as(&features).to_kind(features.kind());
     let repulsion = objective.pull_back(theta, Output::Features, &by_features)?;
@@ -96,10 +105,11 @@ struct Pushed {
 }
 
 impl Pushed {
-    /// Computes the kernel of outputs `[n, B, C]` in f64.
-    fn new(spec: &Spec, outputs: &Tensor) -> Pushed {
+    /// Computes the kernel of outputs `[n, B, C]` in f64, of which this share is rounding.
+    fn new(spec: &Spec, outputs: &Tensor, rounding: f64) -> Pushed {
         let outputs = outputs.flatten(1, -1);
-        let distances = squared_distances(&outputs).unsqueeze(0);
+        let squared_lengths = outputs.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Double);
+        let distances = without_rounding(&squared_distances(&outputs), &squared_lengths, rounding).unsqueeze(0);
         let kernel = Kernel::new(&distances, spec.rule());
         let coefficients = spec.repulsion(&kernel).get(0);
         let sums = coefficients.sum_dim_intlist([1i64].as_slice(), true, Kind::Double);

@@ -62,11 +62,15 @@ fn spec(particles: i64, gamma: f64, drive: Drive) -> Spec {
 
 /// Returns minus the direction φ of one step.
 fn update(spec: Spec, layout: &Layout, theta: &Tensor, gradients: &Tensor) -> Tensor {
+    update_by(spec, layout, theta, &mut Fixed(gradients.copy()))
+}
+
+fn update_by(spec: Spec, layout: &Layout, theta: &Tensor, objective: &mut dyn Objective) -> Tensor {
     let (optimizer, geometry) = (Box::new(Plain(1.0)), WeightSpace::new(layout));
     let parts = Parts { theta: theta.copy(), seed: 1, optimizer, geometry, clip_norm: None };
     let mut method = spec.build(parts);
     let mut moved = theta.copy();
-    method.step(&mut moved, &mut Fixed(gradients.copy()), 1.0).unwrap();
+    method.step(&mut moved, objective, 1.0).unwrap();
     moved - theta
 }
 
@@ -127,6 +131,65 @@ fn sharp_steps_by_single_parameters_are_those_of_fhbi() {
         near(&moved, &climbed.get(step), 1e-13);
         method.step(&mut theta, &mut quartic, 1.0).unwrap();
         near(&theta, &after.get(step), 1e-13);
+    }
+}
+
+/// Gradients with respect to the weights of two low-rank blocks `[2, n, out, in]`, which the factors get by the chain rule.
+struct OfWeights(Tensor);
+
+impl OfWeights {
+    /// The gradients of the factors, of gradients of weights.
+    fn by_factors(&self, theta: &Tensor, by_weight: &Tensor) -> Tensor {
+        let n = theta.size()[0];
+        let block = |block: i64| {
+            let (a, b) = (theta.narrow(1, 5 * block, 3).unsqueeze(1), theta.narrow(1, 5 * block + 3, 2).unsqueeze(2));
+            let by = by_weight.get(block) * 2.0;
+            Tensor::cat(&[b.transpose(1, 2).matmul(&by).view([n, 3]), by.matmul(&a.transpose(1, 2)).view([n, 2])], 1)
+        };
+        Tensor::cat(&[block(0), block(1)], 1)
+    }
+}
+
+impl Objective for OfWeights {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.theta;
+        let losses = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
+        let own = Evaluation { losses, gradients: self.by_factors(theta, &self.0) };
+        let Extra::Mixing(matrices) = request.extra else {
+            return Ok(own.into());
+        };
+        let mixed = matrices.matmul(&self.0.flatten(2, 3)).view_as(&self.0);
+        Ok(Extended { extra: self.by_factors(theta, &mixed), own }.into())
+    }
+}
+
+/// φ of the authors' kernel on the products of low-rank factors (tests/fixtures/authors/svgd.json).
+#[test]
+fn low_rank_directions_are_those_of_the_authors_kernel() {
+    let golden = Golden::of_authors("svgd");
+    let tensor = |name: &str| golden.tensor(&format!("low_rank/{name}"));
+    let theta = tensor("theta");
+    for (drive, name) in [(Drive::Own, "own"), (Drive::Weight, "weight")] {
+        let spec = Spec { median: Median::Full, ..spec(4, 4.0, drive) };
+        let moved = update_by(spec, &low_rank(), &theta, &mut OfWeights(tensor("by_weight")));
+        near(&moved, &tensor(name), 1e-13);
+    }
+}
+
+/// One product by other factors, as at the start of PiSSA: what is between them is the rounding of f32, along which nothing repels.
+#[test]
+fn products_that_differ_by_rounding_do_not_repel() {
+    let first = low_rank_theta().narrow(0, 0, 1).to_kind(Kind::Float);
+    let second = first.copy();
+    for block in 0..2 {
+        let _ = second.narrow(1, 5 * block, 3).g_mul_scalar_(1.7);
+        let _ = second.narrow(1, 5 * block + 3, 2).g_div_scalar_(1.7);
+    }
+    let theta = Tensor::cat(&[first, second], 0);
+    let gradients = (&theta * 1.7).sin();
+    for drive in [Drive::Own, Drive::Shared] {
+        let phi = |gamma| update(spec(2, gamma, drive), &low_rank(), &theta, &gradients);
+        assert!(phi(0.7).equal(&phi(0.0)), "{drive:?}");
     }
 }
 

@@ -16,6 +16,10 @@ pub static ENTRY: Calibrator = Calibrator {
     fit: Fit::Map(fit),
 };
 
+/// The distance within which probabilities are one place, as in scikit-learn. Those of saturated logits, which may be 1e-30, would otherwise
+/// be ranked by what no one can tell from 0, and those of equal logits by their rounding.
+const ONE_PLACE: f64 = 1e-15;
+
 /// A rising curve by its points.
 struct Curve {
     places: Vec<f64>,
@@ -43,11 +47,16 @@ impl Curve {
     /// Fits by pooling adjacent violators: neighbours whose means fall are joined until none do.
     fn fit(mut points: Vec<(f64, f64)>) -> Curve {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Points at one place are one point of their number.
-        let at_places: Vec<(f64, f64, f64)> = points
-            .chunk_by(|a, b| a.0 == b.0)
-            .map(|tied| (tied[0].0, tied.iter().map(|(_, value)| value).sum::<f64>(), tied.len() as f64))
-            .collect();
+        // Points at one place, which is that of the first, are one point of their number.
+        let mut at_places: Vec<(f64, f64, f64)> = vec![];
+        for (place, value) in points {
+            match at_places.last_mut() {
+                Some((first, sum, count)) if place - *first < ONE_PLACE => {
+                    (*sum, *count) = (*sum + value, *count + 1.0)
+                }
+                _ => at_places.push((place, value, 1.0)),
+            }
+        }
         // Blocks of sum, count and the number of places.
         let mut blocks: Vec<(f64, f64, usize)> = vec![];
         for (_, sum, count) in &at_places {

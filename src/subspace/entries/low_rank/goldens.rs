@@ -111,6 +111,26 @@ fn dora_is_that_of_peft() {
     near(&(wave(&[4, INPUTS], 0.9).matmul(&weight.tr()) + wave(&[OUTPUTS], 1.3)), &y.get(1), 1e-12);
 }
 
+/// PEFT's `lora_dropout` with given masks: three steps of gradient descent, as `mc-dropout` takes them, whose masks are factors of the
+/// columns of A, and whose gradient at θ ∘ f is times f.
+#[test]
+fn dropped_inputs_are_dropped_columns_as_in_peft() {
+    let setting = Setting::new(false, false);
+    let masks = golden("dropout", "masks", &[3, INPUTS]) / (1.0 - golden("dropout", "rate", &[1]).double_value(&[0]));
+    let mut theta = Tensor::cat(&[wave(&[RANK * INPUTS], 0.1), wave(&[OUTPUTS * RANK], 0.5) * 0.3], 0).unsqueeze(0);
+    let outputs = golden("dropout", "outputs", &[3, 4, OUTPUTS]);
+    for step in 0..3 {
+        let factors = theta.ones_like();
+        factors.narrow(1, 0, RANK * INPUTS).view([RANK, INPUTS]).copy_(&masks.get(step));
+        let (y, gradients) = setting.outputs(&(&theta * &factors));
+        near(&y.get(0), &outputs.get(step), 1e-12);
+        theta -= gradients * factors * RATE;
+    }
+    for (name, start, count) in [("a", 0, RANK * INPUTS), ("b", RANK * INPUTS, OUTPUTS * RANK)] {
+        near(&theta.get(0).narrow(0, start, count), &golden("dropout", name, &[count]), 1e-12);
+    }
+}
+
 // scripts/make_dora_goldens.py, peft 0.21.2, which starts PiSSA in f32
 #[test]
 fn pissa_starts_and_trains_as_in_peft() {

@@ -130,6 +130,26 @@ fn features_repel_by_the_gradient_of_their_kernel() {
     }
 }
 
+/// Particles that compute the same up to rounding, as all do at the start of `full`: there is no direction in which to repel.
+#[test]
+fn outputs_that_differ_by_rounding_do_not_repel() {
+    let (golden, mut tiny) = Tiny::golden();
+    let first = golden.tensor("theta").narrow(0, 0, 1);
+    let theta = Tensor::cat(&[1.0, 1.0 + 1e-9, 1.0 - 2e-9].map(|factor| &first * factor), 0);
+    for (space, flow) in [
+        (Space::Logits, Flow::Stein),
+        (Space::Probabilities, Flow::Wasserstein),
+        (Space::Features, Flow::Stein),
+        (Space::InputGradients, Flow::Wasserstein),
+    ] {
+        let mut of = |gamma| {
+            let spec = Spec { space, flow, kernel: Domain::Global, ..spec(3, gamma, Drive::Own) };
+            moved(spec, &theta, &mut tiny).0
+        };
+        near(&of(0.3), &of(0.0), 1e-15);
+    }
+}
+
 /// FoRDE's gradient, for an even and an odd number of particles, whose medians differ. Its code has the weight 1 / batch size.
 #[test]
 fn steps_by_input_gradients_are_those_of_the_authors_code() {
