@@ -69,9 +69,6 @@ impl Settings {
 const READ: [&str; 8] =
     ["peft_type", "r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "init_lora_weights"];
 
-/// The way out for what an adapter has besides low-rank updates.
-pub const MERGE: &str = "merge the adapter with PEFT's merge_and_unload, and import the model";
-
 /// The settings that change nothing in a trained adapter: its tensors say which layers it updates and whether biases were trained with
 /// them, and the start of the factors says how they were made.
 const HARMLESS: [&str; 24] = [

@@ -506,7 +506,7 @@ fn members_write_by_their_weights() {
     let prompts = samples(&reference, "left");
     let written = |rows: &dyn Rows| {
         let members = Members::Rows { subspace: &*subspace, rows };
-        let stop = Stop { tokens: 4, end: None };
+        let stop = Stop { tokens: 4, ends: &[] };
         Predictor::new(&model, members, Chunk::Auto).generate(&prompts, stop).unwrap().concat()
     };
     let twice = written(&theta.index_select(0, &Tensor::from_slice(&[0i64, 1, 1, 1, 2])));

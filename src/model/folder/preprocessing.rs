@@ -73,7 +73,7 @@ impl Preprocessing {
             Some(Preprocessing { file: Some(name), ..found })
         });
         // Where no file says it, an export into the folder's package cuts as that does.
-        let centre = if model_type().is_some() { Centre::Down } else { Centre::Even };
+        let centre = if model_type_of(path).is_some() { Centre::Down } else { Centre::Even };
         found.unwrap_or(Preprocessing { centre, ..Preprocessing::default() })
     }
 

@@ -286,7 +286,7 @@ mod tests {
             let hints = Hints { activation, eps: Some(1e-6), head_widths: vec![4] };
             let candidates = Candidates::new(8, &Fixed::default(), &hints);
             let check = SelfCheck { reference: reference(), native: &native, half, advice: "" };
-            check.infer(&candidates).map(|(traits, _)| (traits.activation, traits.eps))
+            check.infer(&candidates).map(|found| (found.traits.activation, found.traits.eps))
         };
         assert_eq!(found(true, Some(Activation::Gelu)).unwrap(), (Activation::Gelu, 1e-6));
         assert_eq!(found(true, Some(Activation::QuickGelu)).unwrap().0, Activation::Gelu);
