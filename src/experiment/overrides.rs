@@ -245,7 +245,9 @@ mod tests {
         let other = full(Some("cifar10=/b"));
         assert_eq!(other.sets, ["data.cifar10.subset=3", "train.precision=bf16"]);
         assert!(other.check_for_run().is_ok() && other.has("train.precision"));
-        let read = other.read(std::slice::from_ref(&config)).unwrap().data;
+        // A config without training has no [train].
+        let of_data = Overrides { sets: other.sets[..1].to_vec(), ..other.clone() };
+        let read = of_data.read(std::slice::from_ref(&config)).unwrap().data;
         assert_eq!(read.dataset.resolved()["subset"]["test"].as_integer(), Some(3));
         let root = Overrides { sets: vec!["root=/c".to_string()], ..Overrides::default() };
         assert_eq!(root.for_another_run().sets, root.sets);
