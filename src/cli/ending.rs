@@ -4,9 +4,9 @@
 //! line says what is saved, and the exit code is 1. One thread waits for signals. What it does with one changes while a
 //! command runs: it ends the process at once, or asks a training loop to save and end.
 
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::{mem, ptr};
 
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -106,8 +106,12 @@ fn respond(next: Response) -> Result<()> {
     started
 }
 
+/// The signals that end a command.
+const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGUSR1];
+
 fn listen() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+    let mut signals = Signals::new(ENDING)?;
+    handle_apart()?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if let Some(code) = answer(signal) {
@@ -116,6 +120,30 @@ fn listen() -> Result<()> {
             }
         }
     });
+    Ok(())
+}
+
+/// Has the handlers of these signals run on a stack of their own in this thread, which is the first one: it gets the signals of the process.
+///
+/// oneDNN's products of f32 matrices with AVX-512 move the stack pointer to a buffer on the heap. The registers that the system puts below
+/// it where a signal arrives meanwhile overwrote what lies in front of the buffer, and the process crashed.
+fn handle_apart() -> std::io::Result<()> {
+    // With the largest registers (AMX), a frame of a handler takes 12 KB.
+    const STACK: usize = 64 << 10;
+    let done = |code: i32| if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    let memory = Box::leak(vec![0u8; STACK].into_boxed_slice());
+    let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
+    // SAFETY: the memory is never freed, and nothing else uses it.
+    done(unsafe { libc::sigaltstack(&stack, ptr::null_mut()) })?;
+    for signal in ENDING {
+        // SAFETY: the call writes all of the action. The handler stays the one that it names.
+        unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            done(libc::sigaction(signal, ptr::null(), &mut action))?;
+            action.sa_flags |= libc::SA_ONSTACK;
+            done(libc::sigaction(signal, &action, ptr::null_mut()))?;
+        }
+    }
     Ok(())
 }
 
@@ -146,6 +174,23 @@ fn answer(signal: i32) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // A frame of a handler on the computing thread's own stack may lie in the heap, where oneDNN has moved the stack pointer.
+    #[test]
+    fn signals_are_handled_on_a_stack_of_their_own() {
+        listen().unwrap();
+        for signal in ENDING {
+            // SAFETY: the calls write all of their results.
+            let (action, stack) = unsafe {
+                let (mut action, mut stack): (libc::sigaction, libc::stack_t) = (mem::zeroed(), mem::zeroed());
+                assert_eq!(libc::sigaction(signal, ptr::null(), &mut action), 0);
+                assert_eq!(libc::sigaltstack(ptr::null(), &mut stack), 0);
+                (action, stack)
+            };
+            assert!(action.sa_flags & libc::SA_ONSTACK != 0 && action.sa_sigaction != libc::SIG_DFL, "signal {signal}");
+            assert!(stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= 64 << 10, "signal {signal}");
+        }
+    }
 
     #[test]
     fn a_message_is_one_line_without_a_trace() {

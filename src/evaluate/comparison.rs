@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::IMAGES;
-use crate::base::small::push_new;
+use crate::base::small::{for_shell, push_new};
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
 use crate::metrics::multiple::Correction;
@@ -97,25 +97,44 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
         "{id}: predicts a number, and predictions of classes are compared: `bella report` has both runs side by side"
     );
     if !file.is_file() {
-        let others = test_sets(&run, wanted.condition)?;
+        let others = Others::of(&run, &label, wanted.condition)?;
         let without = format!("{id}: no predictions on {label} under the condition `{}`", wanted.condition);
-        ensure!(others.is_empty(), "{without}: choose another test set: --test-set {}", others.join(", "));
+        let Others { sets, conditions } = others;
+        ensure!(sets.is_empty(), "{without}: choose another test set: --test-set {}", sets.join(", "));
+        ensure!(
+            conditions.is_empty(),
+            "{without}: choose another one by --condition, of which it has {}; or evaluate it so: bella eval {id} with --attack or --corrupt",
+            conditions.join(", ")
+        );
         bail!("{without} ({}): evaluate it first: bella eval {id}", file.display());
     }
     Ok(file)
 }
 
-/// Returns the sorted names of the test sets on which a run has predictions under a condition.
-fn test_sets(run: &RunFolder, condition: &str) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for file in run.predicted_files()?.iter().filter(|file| has_logits(file)) {
-        let of = |key: &str| Predictions::described(file, key);
-        if let (Some(set), true) = (of("set")?, of("condition")?.as_deref() == Some(condition)) {
-            push_new(&mut found, set);
+/// What else a run has predictions of, sorted.
+struct Others {
+    /// The test sets under the same condition.
+    sets: Vec<String>,
+    /// The conditions of the same test set, in quotes for the shell.
+    conditions: Vec<String>,
+}
+
+impl Others {
+    fn of(run: &RunFolder, label: &str, condition: &str) -> Result<Others> {
+        let mut others = Others { sets: Vec::new(), conditions: Vec::new() };
+        for file in run.predicted_files()?.iter().filter(|file| has_logits(file)) {
+            let of = |key: &str| Predictions::described(file, key);
+            let (Some(set), Some(under)) = (of("set")?, of("condition")?) else { continue };
+            if under == condition {
+                push_new(&mut others.sets, set);
+            } else if set == label && run.predictions(label, &under, "") == *file {
+                push_new(&mut others.conditions, for_shell(&under));
+            }
         }
+        others.sets.sort();
+        others.conditions.sort();
+        Ok(others)
     }
-    found.sort();
-    Ok(found)
 }
 
 /// Fails if both files name the images of one condition and these differ. Clean images and a corrupted version of them

@@ -13,18 +13,23 @@ use crate::schema::{Node, Origin, Problems, SET, Tree, Value};
 /// # Errors
 /// Fails with all files that cannot be read, all syntax errors of the others and all malformed `sets`, at once.
 pub fn load_config(files: &[PathBuf], sets: &[String]) -> Result<Tree, Problems> {
-    Tree::load(files, &full_sets(files, sets)?, &CHOICE_TABLES)
+    let load = |sets: &[String]| Tree::load(files, sets, &CHOICE_TABLES);
+    load(&full_sets(sets, |others| load(others).ok())?)
 }
 
-/// Returns overrides with their keys written in full.
-fn full_sets(files: &[PathBuf], sets: &[String]) -> Result<Vec<String>, Problems> {
+/// Returns overrides with their keys written in full, by the tables of the config that `load` returns with the overrides that are full
+/// already. Where it returns none, they stay as they are.
+///
+/// # Errors
+/// Fails with every override whose key may be several ones.
+pub fn full_sets(sets: &[String], load: impl FnOnce(&[String]) -> Option<Tree>) -> Result<Vec<String>, Problems> {
     let short = |set: &str| set.split_once('=').map(|(key, _)| key.trim()).filter(|key| may_be_short(key)).is_some();
     if !sets.iter().any(|set| short(set)) {
         return Ok(sets.to_vec());
     }
     let others: Vec<String> = sets.iter().filter(|set| !short(set)).cloned().collect();
     // The load of all overrides finds the same mistakes, each with its own place among them.
-    let Ok(tree) = Tree::load(files, &others, &CHOICE_TABLES) else { return Ok(sets.to_vec()) };
+    let Some(tree) = load(&others) else { return Ok(sets.to_vec()) };
     let mut problems = Problems::default();
     let mut full = Vec::new();
     for (order, set) in sets.iter().enumerate() {

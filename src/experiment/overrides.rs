@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::layers::full_key;
+use super::layers::{full_key, full_sets};
 use super::{DataSpec, Experiment, load_config};
 use crate::base::small::Usage;
 use crate::base::small::absolute;
@@ -24,9 +24,23 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// Returns the overrides with their keys written in full, as the tables of `files` and of another test set have them.
+    ///
+    /// # Errors
+    /// Fails with every key of which the last part is not enough.
+    pub fn in_full(&self, files: &[PathBuf]) -> Result<Overrides, Problems> {
+        let sets = full_sets(&self.sets, |others| self.tree(files, others).ok())?;
+        Ok(Overrides { sets, ..self.clone() })
+    }
+
+    /// Returns whether one of the overrides sets `wanted`, a key in full.
+    pub fn has(&self, wanted: &str) -> bool {
+        self.sets.iter().any(|set| key(set) == wanted)
+    }
+
     /// Returns the overrides that locate the run's own data.
     pub fn roots(&self) -> Vec<String> {
-        let is_root = |set: &&String| key(set).ends_with(".root");
+        let is_root = |set: &&String| key(set) == "root" || key(set).ends_with(".root");
         if self.data.is_some() { Vec::new() } else { self.sets.iter().filter(is_root).cloned().collect() }
     }
 
@@ -72,9 +86,13 @@ impl Overrides {
         if self.data.is_some() {
             return self.read(&files);
         }
+        if !self.sets.iter().any(|set| is_of_data(set)) {
+            return Ok(Experiment::read_to_evaluate(&load_config(&files, &self.sets)?)?);
+        }
+        let saved = DataSpec::alone(load_config(&files, &[])?)?;
+        self.check_set(&saved)?;
         let mut experiment = Experiment::read_to_evaluate(&load_config(&files, &self.sets)?)?;
-        if self.sets.iter().any(|set| is_of_data(set)) && !self.name_data() {
-            let saved = DataSpec::alone(load_config(&files, &[])?)?;
+        if !self.name_data() {
             // Results of a test set that has been changed get their own row. One that lies elsewhere keeps the name that the user gave it.
             if !self.keep_data() || saved.label == saved.dataset.label() {
                 experiment.data.label = experiment.data.dataset.label();
@@ -83,18 +101,40 @@ impl Overrides {
         Ok(experiment)
     }
 
+    /// Refuses keys of a set that is neither the run's own nor named by a root: that of `--ood KEY=ROOT`, which they do not reach.
+    fn check_set(&self, own: &DataSpec) -> Result<()> {
+        let of_set = |set: &str, name: &str| key(set).strip_prefix("data.").is_some_and(|rest| rest.starts_with(name));
+        let is_known = |set: &&String| {
+            let table = key(set).split('.').nth(1).unwrap_or_default();
+            let root = format!("{table}.root");
+            table == own.key || entry(table).is_err() || self.sets.iter().any(|other| of_set(other, &root))
+        };
+        let Some(set) = self.sets.iter().filter(|set| is_of_data(set)).find(|set| !is_known(set)) else {
+            return Ok(());
+        };
+        let why = format!(
+            "--set {set}: the run's own test set is data.{}: for another one write --data KEY=ROOT, and for one of --ood a TOML file with \
+             its [data.*] table",
+            own.key
+        );
+        Err(Usage(why).into())
+    }
+
     /// Reads the experiment of config files with the overrides.
     ///
     /// # Errors
     /// Fails if a file cannot be read, or with every mistake in the result.
     pub fn read(&self, files: &[PathBuf]) -> Result<Experiment> {
-        let Some(data) = &self.data else {
-            return Ok(Experiment::read_to_evaluate(&load_config(files, &self.sets)?)?);
-        };
-        let (of_data, others): (Vec<String>, Vec<String>) = self.sets.iter().cloned().partition(|set| is_of_data(set));
+        Ok(Experiment::read_to_evaluate(&self.tree(files, &self.sets)?)?)
+    }
+
+    /// Returns the config of `files` on the test set that is asked for, with `sets`.
+    fn tree(&self, files: &[PathBuf], sets: &[String]) -> Result<Tree> {
+        let Some(data) = &self.data else { return Ok(load_config(files, sets)?) };
+        let (of_data, others): (Vec<String>, Vec<String>) = sets.iter().cloned().partition(|set| is_of_data(set));
         let mut tree = load_config(files, &others)?;
         replace_data(&mut tree, data, of_data)?;
-        Ok(Experiment::read_to_evaluate(&tree)?)
+        Ok(tree)
     }
 }
 
@@ -188,6 +228,46 @@ mod tests {
         std::fs::write(&config, format!("{TEXT}{data}")).unwrap();
         let overrides = Overrides { sets: sets.iter().map(|set| set.to_string()).collect(), ..Overrides::default() };
         overrides.read_run(config).unwrap().data
+    }
+
+    // A short key means the table of the test set that is asked for, not that of the files.
+    #[test]
+    fn short_keys_are_those_of_the_test_set() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("config.toml");
+        std::fs::write(&config, format!("{TEXT}[data.image-folder]\nroot = \"/a/photos\"\n")).unwrap();
+        let sets = vec!["subset=3".to_string(), "precision=bf16".to_string()];
+        let full = |data: Option<&str>| {
+            let overrides = Overrides { data: data.map(str::to_string), sets: sets.clone(), precision: None };
+            overrides.in_full(std::slice::from_ref(&config)).unwrap()
+        };
+        assert_eq!(full(None).sets, ["data.image-folder.subset=3", "train.precision=bf16"]);
+        let other = full(Some("cifar10=/b"));
+        assert_eq!(other.sets, ["data.cifar10.subset=3", "train.precision=bf16"]);
+        assert!(other.check_for_run().is_ok() && other.has("train.precision"));
+        // A config without training has no [train].
+        let of_data = Overrides { sets: other.sets[..1].to_vec(), ..other.clone() };
+        let read = of_data.read(std::slice::from_ref(&config)).unwrap().data;
+        assert_eq!(read.dataset.resolved()["subset"]["test"].as_integer(), Some(3));
+        let root = Overrides { sets: vec!["root=/c".to_string()], ..Overrides::default() };
+        assert_eq!(root.for_another_run().sets, root.sets);
+    }
+
+    #[test]
+    fn keys_of_a_set_that_is_not_tested_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let config = place.path().join("config.toml");
+        std::fs::write(&config, format!("{TEXT}[data.image-folder]\nroot = \"/a/photos\"\n")).unwrap();
+        let read = |sets: &[&str]| {
+            let overrides =
+                Overrides { sets: sets.iter().map(|set| set.to_string()).collect(), ..Overrides::default() };
+            overrides.read_run(config.clone()).map_err(|error| format!("{error:#}"))
+        };
+        let error = read(&["data.cifar100.subset=3"]).err().unwrap();
+        assert!(error.contains("--set data.cifar100.subset=3") && error.contains("data.image-folder"), "{error}");
+        assert!(read(&["data.cifar100.subset=3", "data.cifar100.root=/b"]).is_ok());
+        let unknown = read(&["data.cifar1000.subset=3"]).err().unwrap();
+        assert!(unknown.contains("cifar1000") && unknown.contains("did you mean"), "{unknown}");
     }
 
     #[test]

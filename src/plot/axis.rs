@@ -61,25 +61,46 @@ impl Axis {
 
     /// Returns the positions of the ticks with their labels.
     pub fn labels(&self) -> Vec<(f64, String)> {
-        match &self.ticks {
-            Ticks::Numbers(scale) => scale.ticks().map(|tick| (tick, scale.tick(tick))).collect(),
-            Ticks::Log(low, high) => {
-                let digits = match high / low {
-                    wide if wide > 300.0 => &[1.0][..],
-                    narrow if narrow < 5.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0],
-                    _ => &[1.0, 2.0, 5.0],
-                };
-                let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
-                // Labels of many powers of ten would touch.
-                let stride = if powers.clone().count() > 7 { 2 } else { 1 };
-                let ticks = powers
-                    .step_by(stride)
-                    .flat_map(|power| digits.iter().filter_map(move |digit| decimal(*digit, power)));
-                ticks.filter(|tick| (*low..=*high).contains(tick)).map(|tick| (tick, compact(tick))).collect()
-            }
-            Ticks::Names(names) => names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect(),
-        }
+        self.choices().swap_remove(0)
     }
+
+    /// Returns the ticks with their labels, and after them fewer and fewer ones for an axis on which these would touch. At least two
+    /// stay where there are two, and all names.
+    pub fn choices(&self) -> Vec<Vec<(f64, String)>> {
+        let mut choices: Vec<Vec<(f64, String)>> = match &self.ticks {
+            Ticks::Numbers(scale) => {
+                let every = |stride| -> Vec<(f64, String)> {
+                    scale.ticks().step_by(stride).map(|tick| (tick, scale.tick(tick))).collect()
+                };
+                [1, 2, 3, 5].map(every).to_vec()
+            }
+            Ticks::Log(low, high) => log_choices(*low, *high),
+            Ticks::Names(names) => vec![names.iter().enumerate().map(|(at, name)| (at as f64, name.clone())).collect()],
+        };
+        let enough = choices.iter().skip(1).take_while(|some| some.len() > 1).count();
+        choices.truncate(1 + enough);
+        choices
+    }
+}
+
+/// Returns the ticks of a logarithmic axis with their labels, and after them fewer and fewer ones.
+fn log_choices(low: f64, high: f64) -> Vec<Vec<(f64, String)>> {
+    const DIGITS: [&[f64]; 4] = [&[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0], &[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+    let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let ticks = |digits: &[f64], stride: usize| {
+        let all = powers.clone().step_by(stride).flat_map(|power| digits.iter().map(move |digit| (*digit, power)));
+        let numbers = all.filter_map(|(digit, power)| decimal(digit, power)).filter(|tick| (low..=high).contains(tick));
+        numbers.map(|tick| (tick, compact(tick))).collect::<Vec<_>>()
+    };
+    let first = match high / low {
+        wide if wide > 300.0 => 3,
+        narrow if narrow < 5.0 => 0,
+        _ => 1,
+    };
+    // Labels of many powers of ten would touch on any axis.
+    let stride = if powers.clone().count() > 7 { 2 } else { 1 };
+    let by_digits = DIGITS[first..].iter().map(|digits| ticks(digits, stride));
+    by_digits.chain((stride + 1..stride + 4).map(|wider| ticks(DIGITS[3], wider))).collect()
 }
 
 /// Returns `digit` times a power of ten as it is written: a product would be off in the last bit, and 0.00003 have the label
@@ -145,9 +166,11 @@ impl Scale {
         format!("{value:.*}", self.decimals())
     }
 
-    /// Formats a value with one digit more than the ticks.
+    /// Formats a value with one digit more than the ticks, or by its first digit if it would be 0 so and is not.
     pub fn value(&self, value: f64) -> String {
-        format!("{value:.*}", self.decimals() + 1)
+        let text = format!("{value:.*}", self.decimals() + 1);
+        let is_zero = text.chars().all(|letter| "-0.".contains(letter));
+        if is_zero && value != 0.0 { format!("{value:.0e}") } else { text }
     }
 }
 
@@ -160,6 +183,12 @@ fn round_step(least: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{Axis, Ticks};
+
+    #[test]
+    fn a_value_that_is_not_0_does_not_look_like_it() {
+        let axis = Axis::new("", Ticks::between(0.0, 0.5));
+        assert_eq!([0.0, 0.00094, -0.0002, 0.26].map(|value| axis.value(value)), ["0.00", "9e-4", "-2e-4", "0.26"]);
+    }
 
     #[test]
     fn ticks_of_a_logarithmic_axis_have_short_labels() {

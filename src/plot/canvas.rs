@@ -49,7 +49,10 @@ const SHAPES: [&[(f64, f64)]; 5] = [
     &[(0.0, 1.2), (1.1, -0.85), (-1.1, -0.85)],
 ];
 
-/// Returns the colour of a series. The pair of colour and shape repeats after 35 series.
+/// The lengths of the dashes and gaps of a line, by how often the colours were used up before it. The first lines are in one piece.
+const DASHES: [Option<(u32, u32)>; 3] = [None, Some((7, 4)), Some((2, 3))];
+
+/// Returns the colour of a series. The pair of colour and shape repeats after 35 series, that of colour and dashes after 21.
 pub fn color(series: usize) -> Color {
     COLORS[series % COLORS.len()]
 }
@@ -59,6 +62,14 @@ pub fn color(series: usize) -> Color {
 pub enum Fill {
     Solid,
     Hollow,
+}
+
+/// What draws a line: its colour, its width in pixels, and the lengths of its dashes and gaps unless it is in one piece.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pen {
+    pub color: Color,
+    pub width: u32,
+    pub dashes: Option<(u32, u32)>,
 }
 
 /// The part of a text that lies at its point.
@@ -114,8 +125,8 @@ pub enum Outline {
 pub enum Shape {
     /// Words in one line without characters that cannot be shown, vertically centred at a point.
     Text { words: String, at: Point, style: Style },
-    /// An outline with the colour of its inside, and the colour and width of its edge.
-    Area { outline: Outline, fill: Option<Color>, stroke: Option<(Color, u32)> },
+    /// An outline with the colour of its inside, and the pen of its edge.
+    Area { outline: Outline, fill: Option<Color>, stroke: Option<Pen> },
 }
 
 /// A drawing on a white background.
@@ -150,8 +161,18 @@ impl Canvas {
 
     /// Draws a line of `width` pixels through `points`.
     pub fn line(&mut self, points: &[Point], color: Color, width: u32) {
+        self.drawn(points, Pen { color, width, dashes: None });
+    }
+
+    /// Draws the line of `series` through `points`.
+    pub fn curve(&mut self, series: usize, points: &[Point], width: u32) {
+        let dashes = DASHES[series / COLORS.len() % DASHES.len()];
+        self.drawn(points, Pen { color: color(series), width, dashes });
+    }
+
+    fn drawn(&mut self, points: &[Point], pen: Pen) {
         let outline = Outline::Line(points.to_vec());
-        self.shapes.push(Shape::Area { outline, fill: None, stroke: Some((color, width)) });
+        self.shapes.push(Shape::Area { outline, fill: None, stroke: Some(pen) });
     }
 
     /// Fills the rectangle between two corners.
@@ -181,6 +202,7 @@ impl Canvas {
             true => Outline::Circle { center, radius: radius.round() as i32 },
             false => Outline::Polygon(corners),
         };
-        self.shapes.push(Shape::Area { outline, fill: Some(inside), stroke: Some((color, 2)) });
+        let stroke = Some(Pen { color, width: 2, dashes: None });
+        self.shapes.push(Shape::Area { outline, fill: Some(inside), stroke });
     }
 }

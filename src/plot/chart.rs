@@ -36,10 +36,14 @@ pub struct Chart {
     pub notes: Vec<String>,
 }
 
-/// Returns the number of small panels side by side: three if there are many and every title fits, otherwise two.
+/// Returns the number of small panels side by side: three if there are many and every title and unit fits, otherwise two.
 pub fn small_columns(panels: &[Panel]) -> usize {
     let third = f64::from((WIDTH - 2 * MARGIN - 2 * GAP) / 3);
-    let fits = panels.iter().all(|panel| BOLD * width(&panel.title, SMALLEST_TITLE) <= third - 8.0);
+    let longest = |panel: &Panel| {
+        let title = BOLD * width(&panel.title, SMALLEST_TITLE);
+        title.max(width(&panel.y.title, TEXT_SIZE))
+    };
+    let fits = panels.iter().all(|panel| longest(panel) <= third - 8.0);
     match panels.len() {
         0 | 1 => 1,
         2 | 4 => 2,
@@ -239,6 +243,46 @@ mod tests {
             notes: vec!["a note".into()],
             ..Chart::default()
         }
+    }
+
+    #[test]
+    fn lines_of_one_colour_differ_by_their_dashes() {
+        let line = |paint: usize| Layer::Curve { paint, points: vec![(0.0, 0.0), (1.0, 1.0)] };
+        let panel = Panel {
+            title: String::new(),
+            x: Axis::new("", Ticks::between(0.0, 1.0)),
+            y: Axis::new("", Ticks::between(0.0, 1.0)),
+            layers: vec![line(0), line(7)],
+            values: false,
+        };
+        let entry = |paint| Entry { name: format!("s{paint}"), paint, swatch: Swatch::Line };
+        let chart =
+            Chart { legend: vec![entry(0), entry(7)], panels: vec![panel], plot_height: 100, ..Chart::default() };
+        let drawn = chart.render();
+        let lines: Vec<bool> =
+            drawn.svg().lines().filter(|tag| tag.contains("#5A5A5A")).map(|tag| tag.contains("dasharray")).collect();
+        assert_eq!(lines, [false, true, false, true], "entries, then lines");
+        crate::plot::raster::png(&drawn, 1.0).unwrap();
+    }
+
+    // Numbers below 1 with four decimals, and a logarithmic axis of two and a half powers of ten, in panels of a third of the width.
+    #[test]
+    fn labels_of_ticks_are_whole_and_apart() {
+        let panel = |ticks: Ticks, high: f64| Panel {
+            title: "t".into(),
+            x: Axis::new("x", ticks),
+            y: Axis::new("y", Ticks::between(0.2475, high)),
+            layers: vec![],
+            values: false,
+        };
+        let logarithmic = [Ticks::Log(3e-5, 0.007), Ticks::Log(2.1e-4, 9e-4), Ticks::Log(1e-7, 1.0)];
+        let panels: Vec<Panel> = logarithmic.into_iter().map(|ticks| panel(ticks, 0.2484)).collect();
+        let wide = Chart { panels, columns: 3, plot_height: 150, ..Chart::default() };
+        let drawn = wide.render().svg();
+        assert!(!drawn.contains('…') && drawn.contains(">0.2478<") && drawn.contains(">1e-4<"), "{drawn}");
+        let few = Chart { panels: vec![panel(Ticks::between(1.0, 1.0006), 0.25)], plot_width: Some(90), ..wide };
+        let drawn = few.render().svg();
+        assert!(drawn.matches(">1.00").count() == 2 && drawn.contains(">1.0000<"), "{drawn}");
     }
 
     #[test]

@@ -120,13 +120,12 @@ impl<'a> Frame<'a> {
     fn draw_columns(&self, canvas: &mut Canvas) {
         let bands = self.panel.side_by_side() > 0 && self.panel.x.places().is_some();
         let text = Style::new(TEXT_SIZE, if bands { INK } else { MUTED }, Side::Center);
-        let room = self.panel.label_room(self.width());
-        for (value, label) in &self.panel.x.labels() {
+        for (value, label) in &self.panel.columns(self.width()) {
             let x = self.pixel((*value, 0.0)).0;
             if !bands {
                 canvas.line(&[(x, self.y.end), (x, self.y.end + 4)], MUTED, 1);
             }
-            for (place, words) in label_lines(label, room).iter().enumerate() {
+            for (place, words) in self.panel.label_lines(label, self.width()).iter().enumerate() {
                 canvas.text(words, (x, self.y.end + 14 + place as i32 * LABEL_LINE), text);
             }
         }
@@ -138,29 +137,40 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn label_lines(label: &str, room: f64) -> Vec<String> {
-    wrap(label, TEXT_SIZE, room, MOST_LABEL_LINES)
+fn name_lines(name: &str, room: f64) -> Vec<String> {
+    wrap(name, TEXT_SIZE, room, MOST_LABEL_LINES)
 }
 
 impl Panel {
-    /// Returns the room to the left of the plot in pixels: more than the usual one for the names of rows.
+    /// Returns the room to the left of the plot in pixels: more than the usual one for long numbers and for the names of rows.
     pub(super) fn left(&self) -> i32 {
-        if self.y.places().is_none() {
-            return LEFT;
-        }
         let longest = self.y.labels().iter().map(|(_, label)| width(label, TEXT_SIZE)).fold(0.0, f64::max);
         LEFT.max(longest.min(MOST_NAME).ceil() as i32 + 14)
     }
 
-    /// Returns the width in pixels of each label below a plot of `plot_width` pixels.
-    fn label_room(&self, plot_width: f64) -> f64 {
-        plot_width / self.x.labels().len().max(1) as f64 - LABEL_GAP
+    /// Returns the ticks below a plot of `plot_width` pixels with their labels: as many numbers as stand beside each other.
+    fn columns(&self, plot_width: f64) -> Vec<(f64, String)> {
+        let apart = |pair: &[(f64, String)]| {
+            let half = |label: &str| width(label, TEXT_SIZE) / 2.0;
+            let between = (self.x.share(pair[1].0) - self.x.share(pair[0].0)) * plot_width;
+            between >= half(&pair[0].1) + half(&pair[1].1) + LABEL_GAP
+        };
+        let mut choices = self.x.choices();
+        let fitting = choices.iter().position(|labels| labels.windows(2).all(apart));
+        choices.swap_remove(fitting.unwrap_or(choices.len() - 1))
+    }
+
+    /// Returns the lines of a label below a plot of `plot_width` pixels. A name is broken, a number is not.
+    fn label_lines(&self, label: &str, plot_width: f64) -> Vec<String> {
+        match self.x.places() {
+            Some(places) => name_lines(label, plot_width / places.max(1) as f64 - LABEL_GAP),
+            None => vec![label.to_string()],
+        }
     }
 
     /// Returns the height in pixels of the labels below a plot of `plot_width` pixels.
     pub(super) fn label_height(&self, plot_width: f64) -> i32 {
-        let room = self.label_room(plot_width);
-        let lines = self.x.labels().iter().map(|(_, label)| label_lines(label, room).len()).max();
+        let lines = self.columns(plot_width).iter().map(|(_, label)| self.label_lines(label, plot_width).len()).max();
         lines.unwrap_or(1) as i32 * LABEL_LINE + 2
     }
 
@@ -200,9 +210,10 @@ mod tests {
 
     #[test]
     fn labels_of_attacks_are_whole_and_do_not_touch() {
+        let name = "autoattack 0.003 50 steps 300 queries 3 targets";
         let room = 820.0 / 10.0 - LABEL_GAP;
-        let lines = label_lines("autoattack 0.003 50 steps 300 queries 3 targets", room);
-        assert_eq!(lines.join(" "), "autoattack 0.003 50 steps 300 queries 3 targets");
+        let lines = name_lines(name, room);
+        assert_eq!(lines.join(" "), name);
         assert!(lines.len() > 3 && lines.iter().all(|line| width(line, TEXT_SIZE) <= room), "{lines:?}");
     }
 }

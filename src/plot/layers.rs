@@ -129,7 +129,7 @@ fn draw_curve(canvas: &mut Canvas, frame: &Frame, paint: usize, points: &[(f64, 
 
 fn draw_path(canvas: &mut Canvas, paint: usize, path: &[Point]) {
     if path.len() > 1 {
-        canvas.line(path, color(paint), 2);
+        canvas.curve(paint, path, 2);
     }
 }
 

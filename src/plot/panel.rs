@@ -293,7 +293,7 @@ impl<'a> Legend<'a> {
             let (x, y, paint) = (*x, *y, color(entry.paint));
             match entry.swatch {
                 Swatch::Mark => canvas.mark(entry.paint, (x, y), 5.0, Fill::Solid),
-                Swatch::Line => canvas.line(&[(x - 8, y), (x + 8, y)], paint, 3),
+                Swatch::Line => canvas.curve(entry.paint, &[(x - 8, y), (x + 8, y)], 3),
                 Swatch::Bar(tone) => canvas.rectangle((x - 8, y - 6), (x + 8, y + 6), paint.faint(tone.strength())),
                 Swatch::Dot => canvas.dot((x, y), 4, paint.faint(0.55)),
                 Swatch::Area => {

@@ -9,7 +9,7 @@ use ab_glyph::{Font, FontRef, GlyphId, OutlineCurve};
 use anyhow::{Context, Result, ensure};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, RgbImage, RgbaImage};
-use tiny_skia::{FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, Transform};
+use tiny_skia::{FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform};
 use unicode_normalization::UnicodeNormalization;
 
 use super::canvas::{Canvas, Color, Outline, Point, Shape, Side, Style};
@@ -51,9 +51,10 @@ pub fn pixels(canvas: &Canvas, scale: f32) -> Result<RgbImage> {
             Shape::Area { outline, fill: inside, stroke } => {
                 let path = edge(outline);
                 inside.iter().for_each(|color| fill(&mut pixels, path.clone(), *color, transform));
-                if let (Some(path), Some((color, width))) = (path, stroke) {
-                    let stroke = Stroke { width: *width as f32, ..Stroke::default() };
-                    pixels.stroke_path(&path, &paint(*color), &stroke, transform, None);
+                if let (Some(path), Some(pen)) = (path, stroke) {
+                    let dash = pen.dashes.and_then(|(dash, gap)| StrokeDash::new(vec![dash as f32, gap as f32], 0.0));
+                    let stroke = Stroke { width: pen.width as f32, dash, ..Stroke::default() };
+                    pixels.stroke_path(&path, &paint(pen.color), &stroke, transform, None);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::canvas::{Canvas, Color, Outline, Point, Shape, Side, Style};
+use super::canvas::{Canvas, Color, Outline, Pen, Point, Shape, Side, Style};
 
 const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
 
@@ -54,12 +54,11 @@ fn text(words: &str, (x, y): Point, style: Style) -> String {
     format!("<text {place} {font}>{}</text>", escaped(words))
 }
 
-fn paint(fill: Option<Color>, stroke: Option<(Color, u32)>) -> String {
+fn paint(fill: Option<Color>, stroke: Option<Pen>) -> String {
     let inside = fill.map_or("fill=\"none\"".to_string(), |color| color.paint("fill"));
-    match stroke {
-        Some((color, width)) => format!("{inside} {} stroke-width=\"{width}\"", color.paint("stroke")),
-        None => inside,
-    }
+    let Some(Pen { color, width, dashes }) = stroke else { return inside };
+    let dashes = dashes.map_or(String::new(), |(dash, gap)| format!(" stroke-dasharray=\"{dash} {gap}\""));
+    format!("{inside} {} stroke-width=\"{width}\"{dashes}", color.paint("stroke"))
 }
 
 fn area(outline: &Outline, paint: &str) -> String {

@@ -72,6 +72,7 @@ impl Opened {
     pub fn run(named: Option<&str>, overrides: &Overrides, computing: Computing) -> Result<Opened> {
         let run = RunFolder::find(&computing.settings.out, named)?;
         run.expect_finished()?;
+        let overrides = &overrides.in_full(&[run.config()])?;
         overrides.check_for_run()?;
         run.remove_temporaries();
         crate::base::logging::open_log(&run.log())?;
@@ -95,9 +96,11 @@ impl Opened {
     /// # Errors
     /// Fails if the config or the checkpoint cannot be read, or if its head is still to be trained.
     pub fn checkpoint(files: &[PathBuf], overrides: &Overrides, settings: Settings) -> Result<Opened> {
+        let overrides = &overrides.in_full(files)?;
         let mut experiment = overrides.read(files)?;
-        experiment.training = None;
-        let settings = Settings { precision: overrides.precision, ..settings };
+        let asked = experiment.training.take().filter(|_| overrides.has("train.precision"));
+        let asked = asked.map(|training| training.train.precision);
+        let settings = Settings { precision: overrides.precision.or(asked), ..settings };
         let run = RunFolder::of(&settings.out, &experiment)?;
         run.create(&experiment)?;
         crate::base::logging::open_log(&run.log())?;

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Place, assert_has, bella, error_line, messages, number, printed, tensor_bytes};
+use crate::common::{Place, assert_has, bella, done, error_line, messages, number, printed, tensor_bytes, with};
 use bella::metrics::METRICS;
 use bella::results::store::{Table, read};
 
@@ -226,6 +226,21 @@ fn eval_on_a_folder_of_images() {
     let table = place.results();
     assert_cells(&table, 1, &[("set", "photographs"), ("samples", "20"), ("condition", "clean"), ("members", "2")]);
     assert!(place.run().join("predictions/photographs@clean.safetensors").is_file());
+}
+
+/// The config has a set of its own, whose keys these are not.
+#[test]
+fn short_keys_of_another_set_and_the_number_type_count() {
+    let place = Place::with_tiny();
+    photographs(&place, 10);
+    let data = format!("image-folder={}", place.path("photographs").display());
+    done(with(place.configured("eval", &["subset=10", "train.precision=f64"]), &["--data", &data]));
+    assert_cells(&place.results(), 0, &[("set", "photographs"), ("samples", "10"), ("precision", "f64")]);
+    done(place.train(&["train.epochs=1"]));
+    done(with(place.command("eval", &["subset=10"]), &["--data", &data]));
+    assert_cells(&place.results(), 2, &[("set", "photographs"), ("samples", "10"), ("precision", "f32")]);
+    let foreign = with(place.command("eval", &["data.image-folder.subset=3"]), &["--ood", &data]);
+    assert_has(&error_line(foreign, 2), &["--set data.image-folder.subset=3", "data.digits", "--ood a TOML file"]);
 }
 
 #[test]

@@ -379,7 +379,9 @@ fn two_runs_are_compared_image_by_image() {
     assert_has(&error_line(of_runs("svgd", &[]), 1), &["`svgd` fits 2 runs", "or of the settings"]);
     assert_has(&error_line(of_runs("ivon", &[]), 1), &["no run `ivon`", "svgd,rank=4,seed=1"]);
     let attacked = of_runs("seed=3", &["--condition", "fgsm 0.02"]);
-    assert_has(&error_line(attacked, 1), &["no predictions on digits under the condition `fgsm 0.02`", "bella eval"]);
+    let wanted =
+        ["no predictions on digits under the condition `fgsm 0.02`", "--condition, of which it has clean;", "--attack"];
+    assert_has(&error_line(attacked, 1), &wanted);
 
     // Another number of classes, and a logit that is none.
     let other = place.path("five.safetensors");
