@@ -79,7 +79,9 @@ impl Sharpness {
             .or(false);
         let norm = reader
             .choice(NORM)
-            .about("Parameters that share the norm of a sharpness-aware step: all of a particle, or those of each tensor.")
+            .about(
+                "Parameters that share the norm of a sharpness-aware step: all of a particle, or those of each tensor.",
+            )
             .or(Norm::Particle);
         for key in [ADAPTIVE, NORM].into_iter().filter(|key| rho.is_none() && reader.sets(key)) {
             reader.problem(key, "belongs to sharpness-aware steps, and there are none: set sharpness, or leave it out");
@@ -203,7 +205,10 @@ impl Perturbed<'_> {
     fn climb(&mut self, request: &Request) -> Result<Climbed> {
         let Request { theta, .. } = *request;
         let at = self.inner.evaluate(&Request { extra: Extra::None, ..*request })?.evaluation()?;
-        Ok(Climbed { losses: at.losses, theta: theta + self.sharpness.perturbation(theta, &at.gradients, self.tensors) })
+        Ok(Climbed {
+            losses: at.losses,
+            theta: theta + self.sharpness.perturbation(theta, &at.gradients, self.tensors),
+        })
     }
 }
 
@@ -304,7 +309,8 @@ mod tests {
 
     #[test]
     fn the_method_within_is_prepared() {
-        let (sharpness, theta) = (Some(Sharpness { rho: 0.05, adaptive: false, norm: Norm::Particle }), rows(&[1.0, 2.0, 3.0]));
+        let (sharpness, theta) =
+            (Some(Sharpness { rho: 0.05, adaptive: false, norm: Norm::Particle }), rows(&[1.0, 2.0, 3.0]));
         let mut method = around(sharpness, parts(&theta), |_| Prepared(false));
         method.prepare(&theta, &mut quartic()).unwrap();
         assert!(method.has_posterior());

@@ -91,7 +91,8 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
     }
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
-        let chain = |parts: Parts| Chain::new(self.key, self.settings.clone(), self.dynamics.build(&parts.theta), &parts);
+        let chain =
+            |parts: Parts| Chain::new(self.key, self.settings.clone(), self.dynamics.build(&parts.theta), &parts);
         sharpness::around(self.settings.sharpness, parts, chain)
     }
 
