@@ -10,7 +10,7 @@ use crate::data::batches::{SampleSet, Samples};
 use crate::data::order::Holdout;
 use crate::data::overlap::{Overlap, Seen};
 use crate::data::{Split, contents};
-use crate::experiment::{Experiment, Schedule, TrainSpec, Training, Validation};
+use crate::experiment::{Experiment, PrefixCache, Schedule, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
 use crate::methods::post_hoc;
@@ -91,10 +91,32 @@ impl<'a> Context<'a> {
         rate_factors(self.spec(), &*self.model().network, self.subspace.layout())
     }
 
-    /// Checks the method against the number of steps and of classes, and against the head.
+    /// Returns the first stage that every step computes; 0 where no output of the ones below can be kept.
     ///
     /// # Errors
-    /// Fails if the method cannot do with so few, or if logits are not those that it is made for.
+    /// Fails if a cache is asked for and of no use.
+    pub fn first_computed(&self) -> Result<usize> {
+        let spec = self.spec();
+        let is_augmented = self.material.train.is_augmented();
+        let changes = is_augmented.then_some("data.*.augment").or(spec.mixup.as_ref().map(|_| "train.mixup"));
+        let stage = self.model().network.first_stage(self.subspace.layout());
+        let useless = match changes {
+            Some(key) => format!("{key} changes the images in every epoch; leave one of them out"),
+            None if self.training.method.spec.differentiates_pixels() => {
+                "the method takes gradients by pixels, which go through all blocks; leave it out".to_string()
+            }
+            None if stage == 0 => "the first block is trained, so there is nothing to keep; leave it out".to_string(),
+            None => return Ok(stage),
+        };
+        let is_asked_for = matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk);
+        ensure!(!is_asked_for, "train.prefix_cache: {useless}");
+        Ok(0)
+    }
+
+    /// Checks the method against the number of steps and of classes, and against the head, and settings against what is trained.
+    ///
+    /// # Errors
+    /// Fails if the method cannot do with so few, if logits are not those that it is made for, or if a setting would do nothing.
     pub fn check(&self) -> Result<()> {
         let (spec, head) = (&self.training.method.spec, &self.model().head);
         ensure!(
@@ -103,6 +125,8 @@ impl<'a> Context<'a> {
              enters the head: train a new classifier ([head.linear])",
             self.training.method.key
         );
+        self.rate_factors()?;
+        self.first_computed()?;
         spec.check_steps(self.steps())?;
         spec.check_classes(head.classes())
     }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::base::hash::of_rows;
@@ -60,27 +60,7 @@ pub(super) fn of(
     coming: u64,
 ) -> Result<Option<Prefix>> {
     let (model, spec, images) = (context.model(), context.spec(), &context.material.train);
-    let is_asked_for = !matches!(spec.prefix_cache, PrefixCache::Auto | PrefixCache::Off);
-    let changes = images.is_augmented().then_some("data.*.augment").or(spec.mixup.as_ref().map(|_| "train.mixup"));
-    if let Some(key) = changes {
-        if is_asked_for {
-            bail!("train.prefix_cache: {key} changes the images in every epoch; leave one of them out");
-        }
-        return Ok(None);
-    }
-    if context.training.method.spec.differentiates_pixels() {
-        if is_asked_for {
-            bail!(
-                "train.prefix_cache: the method takes gradients by pixels, which go through all blocks; leave it out"
-            );
-        }
-        return Ok(None);
-    }
-    let layout = context.subspace.layout();
-    let stage = model.network.first_stage(layout);
-    if stage == 0 && matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk) {
-        bail!("train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out");
-    }
+    let stage = context.first_computed()?;
     let plan = Plan {
         model,
         coming: if model.device == Device::Cpu { coming } else { 0 },

@@ -325,7 +325,11 @@ fn a_deep_check_opens_what_training_would_open() {
     let archive = repository("assets/vit-digits.pt");
     let missing = deep(archive.to_str().unwrap(), "nowhere.pt");
     let blocks = deep("rank = 2", "rank = 2\nblocks = \"70\"");
-    for (output, part) in [(missing, "nowhere.pt"), (blocks, "70")] {
+    let head_rate = deep("[train]", "[train]\nhead_rate = 10");
+    let cache = deep("[train]", "[train]\nprefix_cache = \"memory\"");
+    let useless =
+        [(head_rate, "train.head_rate = 10: no head is trained"), (cache, "train.prefix_cache: the first block")];
+    for (output, part) in [(missing, "nowhere.pt"), (blocks, "70")].into_iter().chain(useless) {
         let shown = messages(&output);
         let error = shown.lines().last().unwrap();
         assert_eq!(output.status.code(), Some(1), "{shown}");
