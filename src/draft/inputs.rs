@@ -307,13 +307,14 @@ impl Images {
         Ok(if read(&self.key, &table).is_ok() { Images { table, classes, ..self } } else { self })
     }
 
-    /// Returns the samples stretched to squares where the checkpoint's folder asks for that, and the user has not said otherwise.
+    /// Returns the samples stretched to squares where the checkpoint's folder asks for that, and the user has not said otherwise. Questions
+    /// are prepared as the family of the network says.
     ///
     /// # Errors
     /// Fails if the checkpoint is a name that is in no cache.
     pub fn shaped_for(self, checkpoint: &Checkpoint) -> Result<Images> {
         let asked = Preprocessing::of(&hub::local(&checkpoint.path)?);
-        let is_said = self.table.lines().any(|line| key_of(line) == "resize");
+        let is_said = self.has_questions || self.table.lines().any(|line| key_of(line) == "resize");
         let (Some(file), Some(Resize::Stretch), false) = (asked.file, asked.resize, is_said) else { return Ok(self) };
         if read(&self.key, &self.table)?.dataset.resize().is_none_or(|own| own == Resize::Stretch) {
             return Ok(self);

@@ -210,7 +210,7 @@ mod tests {
         check(&one, true).unwrap();
         fs::write(one.join("thesis.tex"), "").unwrap();
         assert!(check(&one, true).unwrap_err().to_string().contains("so --force does not replace it"));
-        let nowhere = check(&own.join("thesis.tex/none/out"), true).unwrap_err().to_string();
+        let nowhere = check(&two.join("thesis.tex/none/out"), true).unwrap_err().to_string();
         assert!(nowhere.contains("none/out: must be a new folder"), "{nowhere}");
         let inner = place.path().join("none/far/out");
         check(&inner, false).unwrap();

@@ -248,7 +248,7 @@ mod tests {
         // A config without training has no [train].
         let of_data = Overrides { sets: other.sets[..1].to_vec(), ..other.clone() };
         let read = of_data.read(std::slice::from_ref(&config)).unwrap().data;
-        assert_eq!(read.dataset.resolved()["subset"]["test"].as_integer(), Some(3));
+        assert_eq!(read.dataset.resolved()["subset"].as_integer(), Some(3));
         let root = Overrides { sets: vec!["root=/c".to_string()], ..Overrides::default() };
         assert_eq!(root.for_another_run().sets, root.sets);
     }
