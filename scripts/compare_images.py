@@ -30,6 +30,8 @@ def main():
     parser.add_argument("--bella", default="bella")
     parser.add_argument("--size", type=int, default=224)
     args = parser.parse_args()
+    if not args.folders and args.noise < 1:
+        parser.error("name a folder, or give --noise N")
     jpeg = features.version_feature("libjpeg_turbo")
     print(f"Pillow {PIL.__version__} (libjpeg-turbo {jpeg}), torchvision {torchvision_version}, {args.size} px\n")
     print("| images | filter | n | mean difference | largest | equal bytes | worst image |")

@@ -170,10 +170,8 @@ fn readable_row(Compared { predictor, difference: of, adjusted }: &Compared, arg
 /// Formats a number with its sign, which a number that is shown as 0 does not have.
 fn signed(value: f64, digits: usize) -> String {
     let text = format!("{value:+.digits$}");
-    match text.contains(|digit| ('1'..='9').contains(&digit)) {
-        true => text,
-        false => text[1..].to_string(),
-    }
+    let is_zero = value.is_finite() && !text.contains(|digit| ('1'..='9').contains(&digit));
+    if is_zero { text[1..].to_string() } else { text }
 }
 
 #[cfg(test)]
@@ -200,8 +198,8 @@ mod tests {
     #[test]
     fn zero_has_no_sign() {
         assert_eq!(
-            [0.0, -0.0, 0.00004, -0.00004, -0.0002, 1.5].map(|value| signed(value, 4)),
-            ["0.0000", "0.0000", "0.0000", "0.0000", "-0.0002", "+1.5000"]
+            [0.0, -0.0, 0.00004, -0.00004, -0.0002, 1.5, f64::NAN, f64::NEG_INFINITY].map(|value| signed(value, 4)),
+            ["0.0000", "0.0000", "0.0000", "0.0000", "-0.0002", "+1.5000", "NaN", "-inf"]
         );
     }
 

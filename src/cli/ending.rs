@@ -109,6 +109,9 @@ fn respond(next: Response) -> Result<()> {
 /// The signals that end a command.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGUSR1];
 
+/// The bytes of the stack of handlers. With the largest registers (AMX), a frame of a handler takes 12 KB.
+const STACK: usize = 64 << 10;
+
 fn listen() -> Result<()> {
     let mut signals = Signals::new(ENDING)?;
     handle_apart()?;
@@ -128,8 +131,6 @@ fn listen() -> Result<()> {
 /// oneDNN's products of f32 matrices with AVX-512 move the stack pointer to a buffer on the heap. The registers that the system puts below
 /// it where a signal arrives meanwhile overwrote what lies in front of the buffer, and the process crashed.
 fn handle_apart() -> std::io::Result<()> {
-    // With the largest registers (AMX), a frame of a handler takes 12 KB.
-    const STACK: usize = 64 << 10;
     let done = |code: i32| if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
     let memory = Box::leak(vec![0u8; STACK].into_boxed_slice());
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
@@ -188,7 +189,7 @@ mod tests {
                 (action, stack)
             };
             assert!(action.sa_flags & libc::SA_ONSTACK != 0 && action.sa_sigaction != libc::SIG_DFL, "signal {signal}");
-            assert!(stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= 64 << 10, "signal {signal}");
+            assert!(stack.ss_flags & libc::SS_DISABLE == 0 && stack.ss_size >= STACK, "signal {signal}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! The commands that make one model of several and evaluate it like any posterior: `bella merge` merges runs fine-tuned from one
 //! checkpoint, weighted by their certainty, and `bella soup` averages the particles of a run (Bella, Table 7).
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Args, Command, Id};
 
@@ -117,8 +119,10 @@ impl ModelArgs {
 pub fn merge(args: &MergeArgs) -> Result<()> {
     let prior = checked(args)?;
     let ModelArgs { overrides, compute, .. } = &args.shared;
-    let ids = args.runs.iter().map(|run| Ok(RunFolder::find(compute.out(), Some(run.as_str()))?.id()));
-    expect_distinct("the run", &ids.collect::<Result<Vec<String>>>()?, String::clone)?;
+    // Runs of one config on two sites' data have one id and two folders.
+    let folder = |run: &String| Ok(RunFolder::find(compute.out(), Some(run.as_str()))?.path().canonicalize()?);
+    let folders = args.runs.iter().map(folder).collect::<Result<Vec<PathBuf>>>()?;
+    expect_distinct("the run", &folders, |folder| folder.display().to_string())?;
     let others = overrides.overrides().for_another_run();
     args.shared.apply(Some(&args.runs[0]), "merged", |opened| {
         let by = match args.by {

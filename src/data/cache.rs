@@ -16,8 +16,9 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use super::decode::{Centre, decode_all};
+use super::decode::decode_all;
 use super::request::Request;
+use super::resize::Centre;
 use super::stored::{Member, Stored};
 use crate::base::files::{create_folder, with_lock, write_atomic};
 use crate::base::hash::hex;

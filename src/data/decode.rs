@@ -8,7 +8,6 @@ mod pixels;
 mod segments;
 mod tiff;
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ use image::metadata::Orientation;
 use rayon::prelude::*;
 
 use super::request::Request;
-use super::resize::{Interpolation, Window, resize};
+use super::resize::{Centre, Interpolation, Window, resize};
 use crate::base::files::read_file;
 use crate::schema::words;
 
@@ -35,16 +34,6 @@ words! {
         /// Images are taken as stored, and have to be of one size.
         None = "none",
     }
-}
-
-/// The number of pixels before a centre crop where an odd number of them is left over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Centre {
-    /// Half of them, rounded to an even number: torchvision, timm, open_clip and CLIP.
-    #[default]
-    Even,
-    /// Half of them, rounded down: the image processors of transformers.
-    Down,
 }
 
 /// The way in which every file of a set becomes bytes.
@@ -76,26 +65,6 @@ impl Resize {
                 ((size as f64 / crop_pct + 1e-6) as usize).max(size)
             }
             Resize::None => size,
-        }
-    }
-}
-
-impl fmt::Display for Centre {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Centre::Even => "rounded to even",
-            Centre::Down => "rounded down",
-        })
-    }
-}
-
-impl Centre {
-    /// Returns how many of `spare` pixels lie before a crop.
-    fn before(self, spare: usize) -> u32 {
-        match self {
-            // Python's `round(spare / 2)`.
-            Centre::Even => (spare as f64 / 2.0).round_ties_even() as u32,
-            Centre::Down => (spare / 2) as u32,
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::decode::Centre;
-use super::resize::Interpolation;
+use super::resize::{Centre, Interpolation};
 
 /// The image size that the caller needs, and the cache folder, memory and threads that it allows for decoding.
 pub struct Request<'a> {

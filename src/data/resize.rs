@@ -2,6 +2,8 @@
 //! another. The intermediate values are bytes, which are clipped, so the order of the two passes matters. It is that of Pillow 13
 //! (`ImagingResampleInner` in its Resample.c); older versions begin with rows whatever the sizes.
 
+use std::fmt;
+
 use anyhow::{Context, Result, ensure};
 use fast_image_resize as fir;
 use fir::images::{TypedImage, TypedImageRef};
@@ -18,6 +20,36 @@ words! {
         Bicubic = "bicubic",
         /// Pillow's `BILINEAR`: torchvision's own models.
         Bilinear = "bilinear",
+    }
+}
+
+/// The number of pixels before a centre crop where an odd number of them is left over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Centre {
+    /// Half of them, rounded to an even number: torchvision, timm, open_clip and CLIP.
+    #[default]
+    Even,
+    /// Half of them, rounded down: the image processors of transformers.
+    Down,
+}
+
+impl fmt::Display for Centre {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Centre::Even => "rounded to even",
+            Centre::Down => "rounded down",
+        })
+    }
+}
+
+impl Centre {
+    /// Returns how many of `spare` pixels lie before a crop.
+    pub fn before(self, spare: usize) -> u32 {
+        match self {
+            // Python's `round(spare / 2)`.
+            Centre::Even => (spare as f64 / 2.0).round_ties_even() as u32,
+            Centre::Down => (spare / 2) as u32,
+        }
     }
 }
 

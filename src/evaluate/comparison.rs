@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::IMAGES;
+use super::{Condition, IMAGES};
 use crate::base::small::{for_shell, push_new};
 use crate::metrics::Average;
 use crate::metrics::bootstrap::{Difference, compare};
@@ -101,9 +101,10 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
         let without = format!("{id}: no predictions on {label} under the condition `{}`", wanted.condition);
         let Others { sets, conditions } = others;
         ensure!(sets.is_empty(), "{without}: choose another test set: --test-set {}", sets.join(", "));
+        let how = if wanted.condition == Condition::Clean.to_string() { "" } else { " with --attack or --corrupt" };
         ensure!(
             conditions.is_empty(),
-            "{without}: choose another one by --condition, of which it has {}; or evaluate it so: bella eval {id} with --attack or --corrupt",
+            "{without}: choose another one by --condition, of which it has {}; or evaluate it so: bella eval {id}{how}",
             conditions.join(", ")
         );
         bail!("{without} ({}): evaluate it first: bella eval {id}", file.display());

@@ -90,8 +90,12 @@ impl Overrides {
             return Ok(Experiment::read_to_evaluate(&load_config(&files, &self.sets)?)?);
         }
         let saved = DataSpec::alone(load_config(&files, &[])?)?;
-        self.check_set(&saved)?;
-        let mut experiment = Experiment::read_to_evaluate(&load_config(&files, &self.sets)?)?;
+        let read = load_config(&files, &self.sets).and_then(|tree| Experiment::read_to_evaluate(&tree));
+        // Keys of another set may be all that it needs; where they are not, what is meant is told before what is missing.
+        let mut experiment = match read {
+            Ok(experiment) => experiment,
+            Err(problems) => return Err(self.check_set(&saved).err().unwrap_or_else(|| problems.into())),
+        };
         if !self.name_data() {
             // Results of a test set that has been changed get their own row. One that lies elsewhere keeps the name that the user gave it.
             if !self.keep_data() || saved.label == saved.dataset.label() {
@@ -266,6 +270,8 @@ mod tests {
         let error = read(&["data.cifar100.subset=3"]).err().unwrap();
         assert!(error.contains("--set data.cifar100.subset=3") && error.contains("data.image-folder"), "{error}");
         assert!(read(&["data.cifar100.subset=3", "data.cifar100.root=/b"]).is_ok());
+        assert!(read(&["data.cifar100={root=\"/b\"}"]).is_ok());
+        assert!(read(&["data.digits.subset=10"]).is_ok(), "its images are embedded");
         let unknown = read(&["data.cifar1000.subset=3"]).err().unwrap();
         assert!(unknown.contains("cifar1000") && unknown.contains("did you mean"), "{unknown}");
     }

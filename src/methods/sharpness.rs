@@ -44,6 +44,7 @@ words! {
 }
 
 impl Norm {
+    /// Returns whether it is the norm of configs that do not name one, whose runs have ids without it.
     fn is_usual(&self) -> bool {
         *self == Norm::Particle
     }

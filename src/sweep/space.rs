@@ -68,8 +68,9 @@ impl FromStr for Values {
         if listed.iter().any(String::is_empty) {
             return Err("has an empty value; give values with commas between them".to_string());
         }
-        // 1e-3 and 0.001 are one value.
-        let value = |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), |number| number.to_string());
+        // 1e-3 and 0.001 are one value; whole numbers may have more digits than f64.
+        let number = |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), |number| number.to_string());
+        let value = |text: &String| text.parse::<i128>().map_or_else(|_| number(text), |number| number.to_string());
         let distinct: BTreeSet<String> = listed.iter().map(value).collect();
         if distinct.len() < listed.len() {
             return Err("has a value twice; leave one out".to_string());

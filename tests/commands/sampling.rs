@@ -68,7 +68,7 @@ fn dropout_predicts_with_masks_that_are_made_again() {
     done(place.command("soup", &[]));
     let own = run_id(&place);
     let twice = crate::common::with(place.command("merge", &[]), &[&own, "latest", "--by", "posterior"]);
-    assert_has(&error_line(twice, 2), &[&format!("the run {own}: comes twice; leave one out")]);
+    assert_has(&error_line(twice, 2), &[&format!("{own}: comes twice; leave one out")]);
     done(place.train(&["train.accumulate=2", "seed=4"]));
     let ids: Vec<String> = place.runs().iter().map(|run| run.file_name().unwrap().to_string_lossy().into()).collect();
     let line =

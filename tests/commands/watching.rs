@@ -184,8 +184,6 @@ fn a_run_that_fails_before_its_first_step_leaves_no_folder() {
     assert!(!place.path("results/runs").exists());
 }
 
-/// A command that waits for the content of a file ends by a signal with a message and the exit code of a stopped training.
-#[cfg(unix)]
 /// Each image counts once for each particle. The time between steps is no part of the rate.
 #[test]
 fn the_rate_of_images_is_that_of_all_particles() {
@@ -196,6 +194,8 @@ fn the_rate_of_images_is_that_of_all_particles() {
     assert!(rate * seconds > 0.99 * 30.0 * 16.0, "{rate} images a second, {seconds} s");
 }
 
+/// A command that waits for the content of a file ends by a signal with a message and the exit code of a stopped training.
+#[cfg(unix)]
 #[test]
 fn a_signal_ends_every_command_alike() {
     let place = Place::with_tiny();

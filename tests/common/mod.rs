@@ -239,7 +239,7 @@ pub fn tensors(path: &Path) -> Vec<(String, Tensor)> {
     Tensor::read_safetensors(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// One of them.
+/// One tensor of a safetensors file.
 pub fn tensor(path: &Path, name: &str) -> Tensor {
     let found = tensors(path).into_iter().find(|(known, _)| known == name);
     found.unwrap_or_else(|| panic!("{}: no {name}", path.display())).1

@@ -593,26 +593,33 @@ fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
     assert_has(&error_line(merge, 1), &["--by squared-gradients: this network writes answers"]);
 }
 
-/// Averages and merges leave in the same ways.
+/// Averages and merges leave in the same ways. A merge by the mean has the mean of both runs' averages, and a run beside its copy in another
+/// folder, which has the same name, is itself.
 #[test]
 fn soups_and_merges_leave() {
     let place = trained("llama-linear", &format!("{WORDS}{ALL}"));
     done(place.train(&["seed=2"]));
     let runs = place.runs();
-    let leave = |command: &str, runs: &[PathBuf], more: &[&str]| {
-        let mut asked = with(place.command(command, &[]), more);
-        asked.args(["--to", "weights", "--output"]).arg(place.path(command)).args(runs);
-        done(asked);
-        place.path(command)
-    };
-    let soup = leave("soup", &runs[..1], &[]);
-    let merged = leave("merge", &runs, &["--by", "mean"]);
-    for folder in [&soup, &merged] {
-        let expected = folder.join("expected.safetensors");
-        near(&logits(folder, &expected, Some(["no", "yes"])), &tensor(&expected, "logits"), "an average");
+    let copy = place.path("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(&runs[0]).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
     }
-    let [soup, merged] = [soup, merged].map(|folder| tensor(&folder.join("expected.safetensors"), "logits"));
-    assert!(!merged.allclose(&soup, 1e-4, 1e-4, false), "the other run counts");
+    let leave = |command: &str, runs: &[&Path], output: &str| {
+        let by: &[&str] = if command == "merge" { &["--by", "mean"] } else { &[] };
+        let mut asked = with(place.command(command, &[]), by);
+        asked.args(["--to", "weights", "--output"]).arg(place.path(output)).args(runs);
+        done(asked);
+        let folder = place.path(output);
+        let expected = folder.join("expected.safetensors");
+        near(&logits(&folder, &expected, Some(["no", "yes"])), &tensor(&expected, "logits"), output);
+        tensor(&folder.join("model.safetensors"), "model.layers.0.self_attn.q_proj.weight")
+    };
+    let first = leave("soup", &[&runs[0]], "first");
+    let second = leave("soup", &[&runs[1]], "second");
+    assert!(!first.allclose(&second, 1e-4, 1e-4, false), "the runs differ");
+    near(&leave("merge", &[&runs[0], &runs[1]], "merged"), &((&first + &second) / 2.0), "the mean of both");
+    near(&leave("merge", &[&runs[0], &copy], "same"), &first, "the run itself");
 }
 
 /// The file of a posterior names the rows of the folder's own parameters, and the tokens of the label words.

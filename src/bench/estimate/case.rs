@@ -96,8 +96,10 @@ impl<'a> Case<'a> {
     /// Returns the first trained stage, if what enters it is kept for all epochs.
     fn kept_from(&self) -> Option<usize> {
         let first = self.model.network.first_stage(self.subspace.layout());
-        let cache = self.training.train.prefix_cache;
-        let is_kept = self.experiment.data.augment.is_none() && cache != PrefixCache::Off;
+        let Training { train, method, .. } = self.training;
+        let cache = train.prefix_cache;
+        let changes = self.experiment.data.augment.is_some() || train.mixup.is_some();
+        let is_kept = !changes && !method.spec.differentiates_pixels() && cache != PrefixCache::Off;
         let entering = self.model.network.entering(first);
         let values: i64 = entering.values().map(|shape| shape.iter().product::<i64>()).sum();
         let bytes = values as u64 * self.real.train as u64 * self.model.kind.elt_size_in_bytes() as u64;

@@ -2,8 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
-use crate::data::decode::{Centre, Decode, Resize};
+use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
+use crate::data::resize::Centre;
 use crate::data::resize::Interpolation;
 
 /// Returns twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.

@@ -53,7 +53,7 @@ impl Problem<'_> {
         if !found.is_reached() {
             tracing::warn!(
                 "--calibrate={key}: no minimum of the held-out NLL was found, as where the {} held-out images lack a class or tell \
-                 all of them apart: the map is where the search ended; hold out more, or choose temperature",
+                 one apart from all others: the map is where the search ended; hold out more, or choose temperature",
                 self.labels.len()
             );
         }
@@ -72,20 +72,22 @@ impl Problem<'_> {
         let mut map =
             Linear { weight: self.weight, parameters: found.at, normalises: false, is_reached: found.is_reached };
         // A gradient vanishes at infinity, too.
-        map.is_reached &= !(0..classes).any(|class| self.tells_apart(&map, class));
+        map.is_reached &= !self.tells_one_apart(&map);
         map
     }
 
-    /// Returns whether a map is sure of all samples whether they are of a class, and right: such a map has a better one, of larger
+    /// Returns whether a map is sure of all samples whether they are of some class, and right: such a map has a better one, of larger
     /// parameters.
-    fn tells_apart(&self, map: &Linear, class: usize) -> bool {
+    fn tells_one_apart(&self, map: &Linear) -> bool {
         const SURE: f64 = 1e-3;
-        let mut gaps = self
-            .samples
-            .rows()
-            .zip(self.labels)
-            .map(|(row, label)| map.probabilities(row)[class] - f64::from(u8::from(*label as usize == class)));
-        gaps.all(|gap| gap.abs() < SURE)
+        let mut is_apart = vec![true; self.samples.classes];
+        for (row, label) in self.samples.rows().zip(self.labels) {
+            for (class, probability) in map.probabilities(row).into_iter().enumerate() {
+                let truth = f64::from(u8::from(*label as usize == class));
+                is_apart[class] &= (probability - truth).abs() < SURE;
+            }
+        }
+        is_apart.contains(&true)
     }
 
     /// Returns the mean cross-entropy with its penalties, and the gradient.

@@ -31,11 +31,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the place of a number. It is called by three digits where it has very many, as 8/255 has.
+    /// Returns the place of a number. A fraction is called by three digits where it has very many, as 8/255 has.
     pub fn number(value: f64) -> Self {
         let exact = value.to_string();
         let short = format!("{value:.2e}").parse().map_or(exact.clone(), |short: f64| short.to_string());
-        Self { order: value, name: if exact.len() > 8 { short } else { exact } }
+        Self { order: value, name: if exact.len() > 8 && value.fract() != 0.0 { short } else { exact } }
     }
 }
 

@@ -5,7 +5,6 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::without_rounding;
 use crate::machine::workers::products;
 
 /// The number of rows of a Gram matrix from which it pays to compute only one of its two equal triangles.
@@ -21,6 +20,14 @@ const NEAR: f64 = 0.1;
 /// The share of ‖W_i‖ by which rounding may move a product of factors in f32. Particles may hold one product by different factors, as they
 /// do at the start of PiSSA.
 const ROUNDING: f64 = 1e-6;
+
+/// Returns squared distances `[L, n, n]` in f64 with 0 for rows that are equal up to an error of `share` of the longer one's length, given
+/// the squared lengths `[L, n]`. What lies between such rows is rounding: a bandwidth by the median rule would shrink to it, and the
+/// repulsion along it would outweigh everything.
+pub fn without_rounding(distances: &Tensor, squared_lengths: &Tensor, share: f64) -> Tensor {
+    let longer = squared_lengths.unsqueeze(-1).maximum(&squared_lengths.unsqueeze(-2));
+    distances.masked_fill(&distances.le_tensor(&(longer * share.powi(2))), 0.0)
+}
 
 /// Returns the squared distances in weight space `[G, n, n]` of blocks of `theta: [n, P]` in f64, and the Gram matrices
 /// behind them in the type of theta.

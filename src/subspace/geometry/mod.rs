@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
+pub use self::factors::without_rounding;
 use self::factors::{Factors, Grams};
 use super::{Block, Column, HEAD_WEIGHT, Layout, Shape};
 
@@ -280,14 +281,6 @@ pub fn squared_distances(rows: &Tensor) -> Tensor {
     const WITHOUT_PRODUCT: i64 = 2;
     let rows = rows.to_kind(Kind::Double);
     Tensor::cdist(&rows, &rows, 2.0, WITHOUT_PRODUCT).square()
-}
-
-/// Returns squared distances `[L, n, n]` in f64 with 0 for rows that are equal up to an error of `share` of the longer one's length, given
-/// the squared lengths `[L, n]`. What lies between such rows is rounding: a bandwidth by the median rule would shrink to it, and the
-/// repulsion along it would outweigh everything.
-pub fn without_rounding(distances: &Tensor, squared_lengths: &Tensor, share: f64) -> Tensor {
-    let longer = squared_lengths.unsqueeze(-1).maximum(&squared_lengths.unsqueeze(-2));
-    distances.masked_fill(&distances.le_tensor(&(longer * share.powi(2))), 0.0)
 }
 
 #[cfg(test)]
