@@ -95,8 +95,9 @@ fn a_module_is_measured_and_its_mistakes_are_those_of_a_config() {
     let unsized_module = error_line(measuring(&["--subspaces", "full"]), 2);
     assert_has(&unsized_module, &["checkpoint.image_size", "must be set with kind = \"module\""]);
     let bf16 = measuring(&[&sized[..], &["--precisions", "bf16"]].concat()).output().unwrap();
-    assert_has(&messages(&bf16), &["computes in f32 only"]);
-    assert_ne!(bf16.status.code(), Some(0));
+    assert_eq!(bf16.status.code(), Some(1), "{}", messages(&bf16));
+    let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();
+    assert_has(table.get(1, "status").unwrap(), &["computes in f32 only"]);
 }
 
 #[test]

@@ -600,8 +600,8 @@ fn soups_and_merges_leave() {
     let place = trained("llama-linear", &format!("{WORDS}{ALL}"));
     done(place.train(&["seed=2"]));
     let runs = place.runs();
-    let copy = place.path("copy");
-    std::fs::create_dir(&copy).unwrap();
+    let copy = place.path("copy").join(runs[0].file_name().unwrap());
+    std::fs::create_dir_all(&copy).unwrap();
     for file in std::fs::read_dir(&runs[0]).unwrap().flatten().filter(|entry| entry.path().is_file()) {
         std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
     }
