@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::decode::is_turned;
 use super::{Files, Groups, Images, Inputs, Split};
+use crate::base::files::read_file;
 use crate::schema::Choice;
 
 /// The size in bytes of a block. Of a file longer than three blocks, only its beginning, middle and end are read.
@@ -110,7 +111,10 @@ fn of_file(path: &Path, turns: bool) -> Result<[u8; 32]> {
     add_text(&mut hash, path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()));
     hash.update(size.to_le_bytes());
     hash.update(&bytes);
-    if turns && is_turned(&bytes) {
+    // The orientation of a PNG may stand behind its pixels.
+    let is_png = bytes.starts_with(b"\x89PNG");
+    let whole = (turns && is_png && size > 3 * BLOCK).then(|| read_file(path)).transpose()?;
+    if turns && is_turned(whole.as_deref().unwrap_or(&bytes)) {
         hash.update(b"turned");
     }
     Ok(hash.finalize().into())
@@ -187,6 +191,30 @@ mod tests {
     fn two_images(root: &Path, gray: u8) {
         put(root, "ant/a.bmp", gray);
         put(root, "bee/a.bmp", 7);
+    }
+
+    /// exiftool writes the orientation of a PNG behind its pixels, where no block of a long file may lie.
+    #[test]
+    fn an_orientation_behind_the_pixels_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let [plain, photo] = ["plain", "photo"].map(|name| folder.path().join(name).join("a.png"));
+        let noise = |x: u32, y: u32| {
+            [0u32, 1, 2].map(|c| ((x * 7919 + y * 104_729 + c * 31).wrapping_mul(2_654_435_761) >> 24) as u8)
+        };
+        for path in [&plain, &photo] {
+            fs::create_dir(path.parent().unwrap()).unwrap();
+            image::RgbImage::from_fn(160, 160, |x, y| image::Rgb(noise(x, y))).save(path).unwrap();
+        }
+        let bytes = fs::read(&photo).unwrap();
+        assert!(bytes.len() as u64 > 3 * BLOCK, "{}", bytes.len());
+        let chunk = [&b"eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0"[..], &[6, 0, 0, 0, 0, 0, 0]].concat();
+        let check = crc32fast::hash(&chunk).to_be_bytes();
+        let chunk = [&(chunk.len() as u32 - 4).to_be_bytes()[..], &chunk, &check].concat();
+        let end = bytes.len() - 12;
+        fs::write(&photo, [&bytes[..end], &chunk, &bytes[end..]].concat()).unwrap();
+        assert!(is_turned(&fs::read(&photo).unwrap()));
+        let differs = |path: &Path| of_file(path, true).unwrap() != of_file(path, false).unwrap();
+        assert!(differs(&photo) && !differs(&plain));
     }
 
     #[test]

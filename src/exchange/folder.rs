@@ -25,8 +25,8 @@ pub enum Written {
     Already,
 }
 
-/// Writes the folder `target` by `write`, which gets an empty folder beside it; folders around them are created. That takes the place of `target` when it is
-/// complete; on failure nothing is left of it. A folder that already holds the same files stays as it is, and so does a link
+/// Writes the folder `target` by `write`, which gets an empty folder beside it; folders around them are created. The new folder takes the
+/// place of `target` when it is complete; on failure `target` stays as it was. A folder that already holds the same files stays as it is, and so does a link
 /// to a folder.
 ///
 /// # Errors
@@ -135,7 +135,10 @@ fn foreign(folder: &Path) -> Option<String> {
         Ok(bytes) => own_files(&bytes).unwrap_or_else(|| found.clone()),
         Err(_) => found.iter().filter(|name| is_model(name)).cloned().collect(),
     };
-    found.into_iter().find(|name| !own.contains(name) && (name != CARD || own.is_empty()))
+    let first = found.into_iter().find(|name| !own.contains(name) && (name != CARD || own.is_empty()))?;
+    let inner = folder.join(&first);
+    let below = if inner.join(EXPECTED).is_file() { foreign(&inner) } else { None };
+    Some(below.map_or(first.clone(), |name| format!("{first}/{name}")))
 }
 
 /// Returns the names of the files of a model from the content of [`EXPECTED`], and that name; `None` for an export of an earlier version,
@@ -195,6 +198,15 @@ mod tests {
         check(&two, true).unwrap();
         fs::write(two.join("thesis.tex"), "").unwrap();
         assert!(check(&two, true).unwrap_err().to_string().contains("so --force does not replace it"));
+        let mut state = State::default();
+        state.describe(FILES, "[]".to_string());
+        state.put_count("logits", 1);
+        fs::remove_file(two.join("thesis.tex")).unwrap();
+        state.write(&two.join("1").join(EXPECTED)).unwrap();
+        fs::write(two.join("1/notes"), "").unwrap();
+        let inner = check(&two, true).unwrap_err().to_string();
+        assert!(inner.contains("holds 1/notes, which"), "{inner}");
+        fs::write(two.join("thesis.tex"), "").unwrap();
         // Nor is a folder with a page of its own, and one with files beside the model that the export has not written.
         fs::write(own.join(CARD), "").unwrap();
         fs::remove_file(own.join("thesis.tex")).unwrap();

@@ -110,7 +110,7 @@ fn check_kind(config: &Value) -> Result<()> {
     let kind = config["peft_type"].as_str().unwrap_or("none");
     ensure!(
         kind == "LORA",
-        "{CONFIG}: peft_type = {kind}: is no low-rank update W + s B A: bella reads \"LORA\": {MERGE}"
+        "{CONFIG}: peft_type = {kind}: bella reads \"LORA\" alone; where PEFT can merge this kind, {MERGE}"
     );
     let known = |key: &str| READ.contains(&key) || HARMLESS.contains(&key);
     let other = config.as_object().and_then(|all| all.iter().find(|(key, value)| !known(key) && is_set(value)));

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::base::tensor_file::State;
+use crate::data::Centre;
 use crate::model::stored::{Piece, StoredNames};
 use crate::model::{CheckpointSpec, Normalize};
 use crate::subspace::{Shape, Subspace};
@@ -61,6 +62,9 @@ pub struct Preprocessing {
     /// The share of the resized shorter side that the centre crop keeps, if it is not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_pct: Option<f64>,
+    /// How half of an odd number of pixels beside the centre crop is rounded, if not to an even number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub centre: Option<String>,
 }
 
 impl Preprocessing {
@@ -71,7 +75,9 @@ impl Preprocessing {
     pub fn new(image_size: i64, checkpoint: &CheckpointSpec) -> Result<Preprocessing> {
         let Normalize { mean, std } = checkpoint.normalization()?;
         let crop_pct = Some(checkpoint.crop_pct).filter(|share| *share < 1.0);
-        Ok(Preprocessing { image_size, mean, std, interpolation: checkpoint.interpolation.to_string(), crop_pct })
+        let centre = Some(checkpoint.usual.centre).filter(|centre| *centre != Centre::Even);
+        let (interpolation, centre) = (checkpoint.interpolation.to_string(), centre.map(|centre| centre.to_string()));
+        Ok(Preprocessing { image_size, mean, std, interpolation, crop_pct, centre })
     }
 }
 

@@ -409,8 +409,10 @@ fn texts_end_where_the_folder_says() {
     assert_eq!(ends().unwrap(), [2, 7, 8]);
     write("generation_config.json", r#"{"eos_token_id": 9}"#);
     assert_eq!(ends().unwrap(), [2, 9]);
-    write("generation_config.json", "{}");
-    assert_eq!(ends().unwrap(), [2]);
+    for nothing in ["{}", "[]"] {
+        write("generation_config.json", nothing);
+        assert_eq!(ends().unwrap(), [2], "{nothing}");
+    }
     write("generation_config.json", r#"{"eos_token_id": ["</s>"]}"#);
     let error = ends().unwrap_err().to_string();
     assert!(

@@ -71,7 +71,10 @@ impl Columns {
         let found = self.find(name)?;
         let is_missed = |column: &&str| column.eq_ignore_ascii_case(name) && !others.contains(column);
         match self.header.iter().find(|column| found.is_none() && is_missed(column)) {
-            Some(other) => bail!("{}: its column `{other}` would not be read: name it `{name}`", self.path.display()),
+            Some(other) => bail!(
+                "{}: its column `{other}` would not be read: name it `{name}` if that is meant, or else otherwise",
+                self.path.display()
+            ),
             None => Ok(found),
         }
     }

@@ -330,7 +330,7 @@ mod tests {
         assert!(refused("path,label,split\nimg/0.png,a,dev\n").contains("list.csv:2: unknown split `dev`"));
         assert!(
             refused("path,label,Split\nimg/0.png,a,train\n")
-                .ends_with("its column `Split` would not be read: name it `split`")
+                .ends_with("its column `Split` would not be read: name it `split` if that is meant, or else otherwise")
         );
         assert!(refused("path,label\nimg/0.png,a\nimg/1.png,\n").contains("list.csv:3: the label is empty"));
         let empty = "path,label,group\nimg/0.png,a,x\nimg/1.png,b,\n";

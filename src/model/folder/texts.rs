@@ -206,8 +206,8 @@ fn check_settings(file: &Value, settings: &Value, class: &str) -> Result<()> {
         let (Some(asked), Some(found)) = (asked, found) else { continue };
         let how = match (settings[key].is_boolean(), usual(key)) {
             (true, _) => String::new(),
-            (false, Some(_)) => format!(" (what {class} means, as the key is absent)"),
-            (false, None) => " (as do_lower_case, since the key is absent)".to_string(),
+            (false, Some(_)) => format!(" (what {class} means, as the key is absent or null)"),
+            (false, None) => " (as do_lower_case, since the key is absent or null)".to_string(),
         };
         ensure!(
             asked == found,
@@ -317,7 +317,8 @@ mod tests {
             let class = class_of(&settings, &json!({ "model_type": model_type }));
             check_settings(file, &settings, &class).err().map(|why| why.to_string())
         };
-        let absent = "(what BertTokenizer means, as the key is absent), but BertNormalizer of tokenizer.json has";
+        let absent =
+            "(what BertTokenizer means, as the key is absent or null), but BertNormalizer of tokenizer.json has";
         for (file, settings, model_type, rule) in [
             (bert(false, Value::Null), Value::Null, "bert", format!("do_lower_case = true {absent} lowercase = false")),
             (
@@ -331,7 +332,7 @@ mod tests {
                 bert(true, json!(false)),
                 Value::Null,
                 "bert",
-                "strip_accents = true (as do_lower_case, since the key is absent), but BertNormalizer of tokenizer.json has".into(),
+                "strip_accents = true (as do_lower_case, since the key is absent or null), but BertNormalizer of tokenizer.json has".into(),
             ),
             (
                 bert(true, Value::Null),

@@ -231,8 +231,9 @@ pub fn sorted(
     Ok(Sorted { named, left: found })
 }
 
-/// The layer of the classes of transformers that classify texts by a language network, and the way out.
+/// The start of the names of a classifier on a language network, in the classes of transformers that classify texts.
 const SCORE: &str = "score.";
+/// What it is, and the way out.
 const OF_SCORE: &str = ": it is a classifier by which transformers reads the last token of a language network, and bella does not read it: give \
                         the language network itself, with its lm_head, and train [head.linear] or [head.label-words]";
 

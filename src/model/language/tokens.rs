@@ -38,7 +38,7 @@ impl Tokenizer {
     /// Opens the tokenizer of a folder, for a network that knows `vocabulary` tokens.
     ///
     /// # Errors
-    /// Fails if there is none, if it is damaged, if it has a token that the network does not know, or if the folder names ends of texts that
+    /// Fails if there is none, if it is damaged, if its own vocabulary, without added tokens, is larger than the network's, or if the folder names ends of texts that
     /// are no tokens.
     pub fn open(folder: &Path, vocabulary: i64, tokens: usize) -> Result<Tokenizer> {
         let advice = " (transformers writes it by AutoTokenizer.from_pretrained(…).save_pretrained(…))";
@@ -151,7 +151,7 @@ fn ends_of_writing(folder: &Path, config: &Value) -> Result<Vec<u32>> {
     const KEY: &str = "eos_token_id";
     let path = folder.join(WRITING);
     let (shown, said) = match is_there(&path) {
-        true => (path.display().to_string(), read_json(&path)?[KEY].take()),
+        true => (path.display().to_string(), read_json(&path)?.get(KEY).cloned().unwrap_or_default()),
         false => (folder.join("config.json").display().to_string(), config[KEY].clone()),
     };
     let all = match said {

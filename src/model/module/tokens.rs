@@ -65,7 +65,7 @@ impl Tokenizer {
         let usual = limit.context.map_or(usual, |context| context.min(usual));
         let side = stored.settings.get("padding_side").and_then(Value::as_str);
         let side = if side == Some("left") { Side::Left } else { Side::Right };
-        let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id);
+        let own = stored.tokenizer.get_padding().map(|padding| padding.pad_id).filter(|id| known.has(*id));
         let named = stored.special("pad_token").and_then(|token| stored.tokenizer.token_to_id(token));
         let named = named.filter(|id| known.has(*id));
         let padding = Padding { id: named.or(own).map(i64::from).or(limit.padding).unwrap_or(0), side };
