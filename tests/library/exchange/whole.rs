@@ -217,7 +217,7 @@ fn what_cannot_leave_is_refused_in_one_line() {
     // What others have put beside the files of an export stays.
     place.write("out/particle-1/notes.txt", b"");
     place.write("mine/README.md", b"");
-    for (output, held) in [("out/particle-1", "notes.txt"), ("out", "particle-1"), ("mine", "README.md")] {
+    for (output, held) in [("out/particle-1", "notes.txt"), ("out", "particle-1/notes.txt"), ("mine", "README.md")] {
         let line = error_line(export(&place, &run, output, &["--to", "peft", "--force"]), 1);
         assert_has(
             &line,
