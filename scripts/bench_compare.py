@@ -252,7 +252,8 @@ def expert(bench):
 
 def module(bench):
     """The step of a module (--module), every weight trained, against the loop over copies of it."""
-    sizes = ["--particles", "5", "--batch-size", "32", *FEW]
+    # TorchScript optimises a module in its first steps.
+    sizes = ["--particles", "5", "--batch-size", "32", "--steps", "6", "--warmup", "6"]
     archive, side = bench.arguments.module, bench.arguments.module_size
     loop = bench.torch("bench_step_reference.py", "--module", archive, "--image-size", side, *sizes)
     settings = ["checkpoint.kind=module", f"checkpoint.image_size={side}"]
