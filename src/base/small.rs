@@ -57,6 +57,11 @@ pub fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
+/// Returns whether a formatted number shows no digit but zeros.
+pub fn shows_zero(text: &str) -> bool {
+    !text.contains(|digit| ('1'..='9').contains(&digit))
+}
+
 /// Returns a number of particles in words.
 pub fn particles(count: i64) -> String {
     counted(count as usize, "particle", "particles")

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::report::{print_csv, table_of};
 use crate::base::outside::print_drawn;
-use crate::base::small::Usage;
+use crate::base::small::{Usage, shows_zero};
 use crate::evaluate::Condition;
 use crate::evaluate::comparison::{Asked, Compared, Wanted, compare_all, predictions_file};
 use crate::metrics::bootstrap::RESAMPLES;
@@ -170,8 +170,7 @@ fn readable_row(Compared { predictor, difference: of, adjusted }: &Compared, arg
 /// Formats a number with its sign, which a number that is shown as 0 does not have.
 fn signed(value: f64, digits: usize) -> String {
     let text = format!("{value:+.digits$}");
-    let is_zero = value.is_finite() && !text.contains(|digit| ('1'..='9').contains(&digit));
-    if is_zero { text[1..].to_string() } else { text }
+    if value.is_finite() && shows_zero(&text) { text[1..].to_string() } else { text }
 }
 
 #[cfg(test)]

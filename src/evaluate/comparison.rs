@@ -112,7 +112,7 @@ pub fn predictions_file(named: &str, wanted: &Wanted) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What else a run has predictions of, sorted.
+/// The names by which a run has other predictions, sorted.
 struct Others {
     /// The test sets under the same condition.
     sets: Vec<String>,

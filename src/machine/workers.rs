@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// What `compute` gives with so many threads. Tests that share a process go on with as many as before.
+    /// Returns what `compute` gives with so many threads. Tests that share a process go on with as many as before.
     fn with_threads<T>(count: i32, compute: impl FnOnce() -> T) -> T {
         let before = tch::get_num_threads();
         tch::set_num_threads(count);

@@ -38,7 +38,7 @@ words! {
     pub enum Norm {
         /// All of a particle.
         Particle = "particle",
-        /// Those of a parameter; the factors of a low-rank update are two.
+        /// The columns of one parameter; the factors of a low-rank update are two parameters.
         Tensor = "tensor",
     }
 }

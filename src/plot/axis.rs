@@ -1,5 +1,7 @@
 //! The axes of a panel: numbers with round ticks, powers of ten, or names at equal distances.
 
+use crate::base::small::shows_zero;
+
 /// An axis with its title. A unit in the title stands in brackets.
 #[derive(Clone, Debug)]
 pub struct Axis {
@@ -169,8 +171,7 @@ impl Scale {
     /// Formats a value with one digit more than the ticks, or by its first digit if it would be 0 so and is not.
     pub fn value(&self, value: f64) -> String {
         let text = format!("{value:.*}", self.decimals() + 1);
-        let is_zero = text.chars().all(|letter| "-0.".contains(letter));
-        if is_zero && value != 0.0 { format!("{value:.0e}") } else { text }
+        if shows_zero(&text) && value.is_finite() && value != 0.0 { format!("{value:.0e}") } else { text }
     }
 }
 

@@ -153,7 +153,7 @@ mod tests {
             .collect()
     }
 
-    /// What a pass gives, where it serves numbers of this type on this processor ([`processors_with_vectors_take_the_one_pass`]).
+    /// Returns what a pass gives, where it serves numbers of this type on this processor ([`processors_with_vectors_take_the_one_pass`]).
     #[track_caller]
     fn served(found: Option<Tensor>, kind: Kind) -> Option<Tensor> {
         assert_eq!(found.is_some(), serves(kind, Device::Cpu), "{kind:?}");

@@ -41,7 +41,7 @@ static TRUSTED: AtomicBool = AtomicBool::new(false);
 /// The method of a CLIP model that takes texts.
 const TEXT_METHOD: &str = "encode_text";
 
-/// What is wrong with an archive without parameters, of which no kind of network can be made.
+/// The error of an archive without parameters, of which no kind of network can be made.
 pub const NO_PARAMETERS: &str = "the TorchScript module lists no parameters (was it frozen by torch.jit.freeze or traced by \
                                  tch?): export the unfrozen module";
 

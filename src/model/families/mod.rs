@@ -101,6 +101,11 @@ pub fn within(outer: &str) -> Option<&'static Family> {
     FAMILIES.iter().copied().find(|family| family.outer == Some(outer))
 }
 
+/// Returns the model types of networks of texts, also of those that see images.
+pub fn types_of_texts() -> Vec<&'static str> {
+    decoders::model_types().into_iter().chain(encoders::model_types()).chain(sighted::model_types()).collect()
+}
+
 /// Returns the class that an export of a folder of transformers is loaded in.
 ///
 /// # Errors
@@ -117,11 +122,7 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
     };
     let Some(class) = found else {
         let images = FAMILIES.iter().filter(|family| family.class.is_some()).map(|family| family.model_type);
-        let known: Vec<&str> = images
-            .chain(decoders::model_types())
-            .chain(encoders::model_types())
-            .chain(sighted::model_types())
-            .collect();
+        let known: Vec<&str> = images.chain(types_of_texts()).collect();
         bail!("a {model_type} of transformers can neither be exported nor imported: known are {}", known.join(", "));
     };
     Ok(class)

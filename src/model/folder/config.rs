@@ -11,7 +11,7 @@ use super::quantised::expect_plain;
 use super::timm;
 use super::weights::{FILES, Place, file, home};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, encoders, family, sighted, within};
+use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, types_of_texts, within};
 use crate::model::recognition::identify::Fixed;
 use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::values::Values;
@@ -224,13 +224,8 @@ pub fn stranger(path: &Path) -> Option<String> {
     let values = Values::new(&path, read_json(&path).ok()?);
     let model_type = values.text("model_type")?;
     let is_of_images = within(model_type).is_some() || family(model_type).is_some();
-    let is_known = is_of_images || models_of_texts().contains(&model_type);
+    let is_known = is_of_images || types_of_texts().contains(&model_type);
     (!is_known).then(|| unknown(&values, model_type))
-}
-
-/// Returns the model types of networks of texts, also of those that see images.
-fn models_of_texts() -> Vec<&'static str> {
-    decoders::model_types().into_iter().chain(encoders::model_types()).chain(sighted::model_types()).collect()
 }
 
 /// Says why a model type is not read, and what to do.
@@ -247,14 +242,14 @@ fn unknown(values: &Values, model_type: &str) -> String {
     }
     // A network of texts has a vocabulary and no patches.
     if values.has("vocab_size") && !values.has("patch_size") && !values.has("image_size") {
-        let known = models_of_texts();
+        let known = types_of_texts();
         let near = hint(model_type, known.iter().copied());
         return format!(
             "{shown}: model_type = \"{model_type}\" is no network of texts that bella reads; known: {}{near}; {OF_TEXTS}",
             known.join(", ")
         );
     }
-    let known = || FAMILIES.iter().map(|family| family.model_type).chain(models_of_texts());
+    let known = || FAMILIES.iter().map(|family| family.model_type).chain(types_of_texts());
     let all = known().collect::<Vec<_>>().join(", ");
     let near = hint(model_type, known());
     format!(
@@ -332,7 +327,7 @@ fn other(tensors: &[(String, Tensor)], why: &anyhow::Error) -> String {
             format!(
                 "its tensors look like {kind}'s: bella reads those of model_type {} from a folder with the publisher's \
                  config.json; {OF_TEXTS}",
-                models_of_texts().join(", ")
+                types_of_texts().join(", ")
             )
         }
         Some((kind, _)) => format!(

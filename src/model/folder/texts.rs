@@ -157,7 +157,7 @@ const TWICE: [(&str, &str, &str); 4] = [
 /// The classes of transformers that take all of `tokenizer.json`, and no setting in its place.
 const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
 
-/// What classes of transformers mean where a setting is absent, by the class and the key.
+/// The values that classes of transformers take where a setting is absent, by the class and the key.
 const USUAL: [(&str, &str, bool); 5] = [
     ("BertTokenizer", "do_lower_case", true),
     ("BertTokenizer", "tokenize_chinese_chars", true),

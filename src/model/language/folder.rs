@@ -233,7 +233,7 @@ pub fn sorted(
 
 /// The start of the names of a classifier on a language network, in the classes of transformers that classify texts.
 const SCORE: &str = "score.";
-/// What it is, and the way out.
+/// The end of an error about such a classifier: it names it, and the way out.
 const OF_SCORE: &str = ": it is a classifier by which transformers reads the last token of a language network, and bella does not read it: give \
                         the language network itself, with its lm_head, and train [head.linear] or [head.label-words]";
 

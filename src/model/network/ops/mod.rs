@@ -40,9 +40,9 @@ pub use writer::{Writer, origin};
 /// The features that a pass ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Those of each sample, `[p, B, d]`.
+    /// The features of each sample, `[p, B, d]`.
     Samples,
-    /// Those of each token of a text, `[p, B, T, d]`.
+    /// The features of each token of a text, `[p, B, T, d]`.
     Tokens,
 }
 
