@@ -1,8 +1,8 @@
 //! Linear layers of f32 and bf16 matrices on the CPU.
 //!
 //! libtorch computes those of f32 by MKL, which leaves AVX-512 unused on processors that are not Intel's. On such a processor they are
-//! computed by oneDNN, which libtorch contains as well, in about half the time (`results/speed.md`). Both sum in f32; the
-//! results differ by rounding. Those of bf16 libtorch computes by oneDNN, too; called directly, it adds the bias by itself, and a frozen
+//! computed by oneDNN, which libtorch contains as well, in about half the time, and few rows by a loop that reads the matrix
+//! as fast as memory gives it (`results/speed.md`). All sum in f32; the results differ by rounding. Those of bf16 libtorch computes by oneDNN, too; called directly, it adds the bias by itself, and a frozen
 //! matrix is packed for it once and not at every product. The results are the same to the bit, but for inputs whose rows do not follow each
 //! other: of these libtorch rounds sums before it adds the bias.
 
@@ -15,7 +15,8 @@ use torch_sys::C_tensor;
 use super::calls::made;
 
 /// The smallest number of weights of a layer for which oneDNN pays: below, its call takes longer than the product. The
-/// samples do not count, so that the way of a layer does not depend on how many pass at once.
+/// samples do not count, so that the way of a layer does not depend on how many pass at once, but for few rows of f32
+/// (`linear_kernels.cpp`).
 const LEAST_WEIGHTS: i64 = 1 << 14;
 
 unsafe extern "C" {
@@ -196,6 +197,21 @@ mod tests {
             &x.sum_dim_intlist([1i64].as_slice(), true, None::<Kind>).expand([3, 16, -1], false)
         ));
         assert!(!onednn(&x, &weight.detach().narrow(0, 0, 1), None).requires_grad());
+    }
+
+    #[test]
+    fn few_rows_are_multiplied_as_many_are_and_each_as_if_it_were_alone() {
+        tch::manual_seed(4);
+        // Sizes of whole vectors and others, and rows of a larger matrix.
+        for (inputs, outputs, first) in [(64, 32, 0), (37, 21, 0), (37, 21, 5), (3, 2, 1)] {
+            let weight = draw(&[40, inputs]).detach().narrow(0, first, outputs);
+            let (x, bias) = (draw(&[1, 16, inputs]).detach(), draw(&[outputs]).detach());
+            let of = |rows: i64| onednn(&x.narrow(1, 0, rows), &weight.unsqueeze(0), Some(&bias));
+            let together = of(16);
+            assert!(is_near(&together, &x.linear(&weight, Some(&bias))));
+            assert!((1..16).all(|rows| of(rows).equal(&together.narrow(1, 0, rows))));
+            assert!(is_near(&onednn(&x, &weight.unsqueeze(0), None), &(&together - &bias)));
+        }
     }
 
     fn draw_bf16(shape: &[i64]) -> Tensor {

@@ -12,6 +12,10 @@ at::Tensor bella_product(const at::Tensor& x, const at::Tensor& weight, const st
 // The same, to the bit, with a weight that nobody writes to but by libtorch's operations; in bf16 it is packed once.
 at::Tensor bella_frozen_product(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
+// The same of f32 numbers for few rows of x, of which oneDNN takes as long as of twice as many: each row of the weight, whose numbers follow
+// each other, is read from memory once.
+at::Tensor bella_product_of_few(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
 // A matrix of bf16 numbers [N, K] with rows of numbers that follow each other, in the layout in which oneDNN multiplies by it; or the matrix
 // itself, if there is no room.
 at::Tensor bella_packed(const at::Tensor& weight);

@@ -522,3 +522,17 @@ extern "C" Tensor* bella_quick_gelu(const Tensor* x, char** message) {
 }
 
 }  // namespace fused
+
+at::Tensor bella_product_of_few(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+    constexpr int64_t kOutputs = 16;  // that a thread takes at once
+    const auto outputs = weight.size(0), inputs = weight.size(1), count = x.size(0);
+    const auto rows_of_x = x.contiguous();
+    auto y = at::empty({count, outputs}, x.options());
+    const float *from = rows_of_x.const_data_ptr<float>(), *numbers = weight.const_data_ptr<float>();
+    float* to = y.mutable_data_ptr<float>();
+    on_threads((outputs + kOutputs - 1) / kOutputs, std::max<int64_t>(1, (int64_t{1} << 16) / inputs / kOutputs), [&](int64_t number) {
+        const int64_t first = number * kOutputs, stride = weight.stride(0);
+        fused::rows().product(from, numbers + first * stride, stride, to + first, outputs, count, inputs, std::min(kOutputs, outputs - first));
+    });
+    return bias ? y.add_(*bias) : y;
+}

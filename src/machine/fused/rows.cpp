@@ -141,32 +141,39 @@ constexpr int kTogether = 4;
 constexpr int kTogether = 2;
 #endif
 
+// to[row, at] = x[row] . a[at] for some rows of x and kRankStep rows of a, of which one begins `apart` numbers after the other. Meanwhile, the
+// numbers that lie `ahead` behind those of a are asked of memory, if there are any.
 template <int kRows, typename Number>
-inline void down_block(const Number* x, int64_t stride, const float* a, float* low, int64_t count, int64_t rank) {
-    for (int64_t r = 0; r < rank; r += kRankStep) {
-        Vector sums[kRows][kRankStep][kParts] = {};
-        const float* own = a + r * count;
-        int64_t i = 0;
-        for (; i + kLanes <= count; i += kLanes) {
-            for (int part = 0; part < kParts; ++part) {
-                const int64_t from = i + part * kVector;
-                Vector factors[kRankStep];
-                for (int at = 0; at < kRankStep; ++at) factors[at] = load(own + at * count + from);
-                for (int row = 0; row < kRows; ++row) {
-                    const Vector numbers = load(x + row * stride + from);
-                    for (int at = 0; at < kRankStep; ++at) sums[row][at][part] += numbers * factors[at];
-                }
-            }
-        }
-        for (int row = 0; row < kRows; ++row) {
+inline void dots(const Number* x, int64_t stride, const float* a, int64_t apart, float* to, int64_t to_stride, int64_t count, int64_t ahead = 0) {
+    Vector sums[kRows][kRankStep][kParts] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+        for (int part = 0; part < kParts; ++part) {
+            const int64_t from = i + part * kVector;
+            Vector factors[kRankStep];
             for (int at = 0; at < kRankStep; ++at) {
-                float parts[kLanes];
-                std::memcpy(parts, sums[row][at], sizeof parts);
-                for (int64_t rest = i; rest < count; ++rest) parts[rest - i] += load_one(x + row * stride + rest) * own[at * count + rest];
-                low[row * rank + r + at] = joined(parts, sum_of);
+                factors[at] = load(a + at * apart + from);
+                if (ahead) __builtin_prefetch(a + at * apart + from + ahead, 0, 2);
+            }
+            for (int row = 0; row < kRows; ++row) {
+                const Vector numbers = load(x + row * stride + from);
+                for (int at = 0; at < kRankStep; ++at) sums[row][at][part] += numbers * factors[at];
             }
         }
     }
+    for (int row = 0; row < kRows; ++row) {
+        for (int at = 0; at < kRankStep; ++at) {
+            float parts[kLanes];
+            std::memcpy(parts, sums[row][at], sizeof parts);
+            for (int64_t rest = i; rest < count; ++rest) parts[rest - i] += load_one(x + row * stride + rest) * a[at * apart + rest];
+            to[row * to_stride + at] = joined(parts, sum_of);
+        }
+    }
+}
+
+template <int kRows, typename Number>
+inline void down_block(const Number* x, int64_t stride, const float* a, float* low, int64_t count, int64_t rank) {
+    for (int64_t r = 0; r < rank; r += kRankStep) dots<kRows>(x, stride, a + r * count, count, low + r, rank, count);
 }
 
 template <typename Number>
@@ -179,6 +186,31 @@ void down_rows(const Number* x, int64_t stride, const float* a, float* low, int6
 void down(const Numbers& x, const float* a, float* low, int64_t rows, int64_t count, int64_t rank) {
     x.narrow ? down_rows(static_cast<const uint16_t*>(x.data), x.stride, a, low, rows, count, rank)
              : down_rows(static_cast<const float*>(x.data), x.stride, a, low, rows, count, rank);
+}
+
+// The rows of w that are asked of memory ahead: their numbers come too late where the processor alone sees what is read.
+constexpr int64_t kAhead = 16;
+
+void product(const float* x, const float* w, int64_t stride, float* y, int64_t y_stride, int64_t rows, int64_t count, int64_t outputs) {
+    int64_t output = 0;
+    for (; output + kRankStep <= outputs; output += kRankStep) {
+        const float* own = w + output * stride;
+        int64_t row = 0;
+        const auto some = [&](auto block, int64_t together) {
+            for (; row + together <= rows; row += together) {
+                block(x + row * count, count, own, stride, y + row * y_stride + output, y_stride, count, kAhead * stride);
+            }
+        };
+        some(dots<kTogether, float>, kTogether);
+        some(dots<1, float>, 1);
+    }
+    for (; output < outputs; ++output) {
+        for (int64_t row = 0; row < rows; ++row) {
+            float sum = 0;
+            for (int64_t i = 0; i < count; ++i) sum += x[row * count + i] * w[output * stride + i];
+            y[row * y_stride + output] = sum;
+        }
+    }
 }
 
 // The first numbers of some rows of `low`, which stay in registers, since nothing that is written can change them.
@@ -458,4 +490,4 @@ void attend_back(const Heads& heads, const float* gradient, int64_t gradient_str
 }  // namespace
 
 extern "C" const RowKernels BELLA_ROWS = {
-    widen, narrow, down, up, outer, merge, curve<gelu_at>, curve<quick_gelu_at>, quick_gelu_back, attend, attend_back};
+    widen, narrow, down, product, up, outer, merge, curve<gelu_at>, curve<quick_gelu_at>, quick_gelu_back, attend, attend_back};

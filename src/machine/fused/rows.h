@@ -32,6 +32,9 @@ struct RowKernels {
     void (*narrow)(const float* from, uint16_t* to, int64_t count);
     // low[i, r] = x[i] . a[r], for x [rows, count] and a [rank, count].
     void (*down)(const Numbers& x, const float* a, float* low, int64_t rows, int64_t count, int64_t rank);
+    // y[i, o] = x[i] . w[o], for x [rows, count], w [outputs, count] with rows `stride` apart and y with rows `y_stride` apart. Each row of w is
+    // read from memory once, for all rows of x.
+    void (*product)(const float* x, const float* w, int64_t stride, float* y, int64_t y_stride, int64_t rows, int64_t count, int64_t outputs);
     // to[i] = from[i] + sum of low[i, r] b[r], for b [rank, count], times the numbers `times` [rows, count] if there are any. They may be the
     // same numbers.
     void (*up)(const Numbers& from, const Numbers& to, const float* low, const float* b, const float* times, int64_t rows, int64_t count,

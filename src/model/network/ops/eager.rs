@@ -91,6 +91,19 @@ fn composed([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, scoring: Sc
     scores.softmax(-1, wide(kind)).to_kind(kind).matmul(&shared(value))
 }
 
+/// Returns the same by libtorch's one operation; with `causal`, which stands in place of a mask, tokens look back.
+fn at_once([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, causal: bool, scale: Option<f64>) -> Tensor {
+    let (all, groups) = (query.size(), query.size()[1] / key.size()[1]);
+    // The heads of one token that share their keys read them as so many tokens do: libtorch would copy keys and values for each head.
+    let is_of_all_heads = mask.is_none_or(|mask| matches!(mask.size()[..], [_, 1, 1, _]));
+    if groups > 1 && all[2] == 1 && !causal && is_of_all_heads {
+        let query = query.reshape([all[0], all[1] / groups, groups, all[3]]);
+        return Tensor::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, false, scale, false)
+            .reshape(&all);
+    }
+    Tensor::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, causal, scale, groups > 1)
+}
+
 impl Ops for Eager<'_, '_> {
     type Value = Tensor;
 
@@ -249,17 +262,13 @@ impl Ops for Eager<'_, '_> {
                 Some(flat(&scores.where_scalarother(&of_keys(&seen), f64::NEG_INFINITY)))
             }
         };
-        let shared = key.size()[2] < query.size()[2];
         let heads = [flat(query), flat(key), flat(value)];
         let read = match scoring.cap.is_some() || self.weights().are_differentiated_twice() {
             true => {
                 let mask = if causal { Some(recent(query, query.size()[3])) } else { mask };
                 composed(heads, mask.as_ref(), scoring)
             }
-            false => {
-                let ([query, key, value], mask, scale) = (heads, mask.as_ref(), scoring.scale);
-                Tensor::scaled_dot_product_attention(&query, &key, &value, mask, 0.0, causal, scale, shared)
-            }
+            false => at_once(heads, mask.as_ref(), causal, scoring.scale),
         };
         let size = read.size();
         read.transpose(1, 2).reshape([particles, samples, size[2], size[1] * size[3]])
@@ -326,5 +335,31 @@ impl Ops for Eager<'_, '_> {
         let number = (here.cumsum(2, Kind::Int64) - 1).clamp(0, last).unsqueeze(3);
         let index = number.expand([patches.size()[0], -1, -1, width], false);
         patches.gather(2, &index, false).where_self(&here.unsqueeze(3), &words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_operation_reads_what_single_ones_do_also_with_keys_that_heads_share() {
+        tch::manual_seed(1);
+        let draw = |shape: [i64; 4]| Tensor::randn(shape, (Kind::Double, Device::Cpu));
+        for (tokens, mask) in
+            [(1, [3, 1, 1, 7]), (1, [3, 6, 1, 7]), (1, [1, 1, 1, 7]), (4, [3, 1, 1, 7]), (4, [3, 1, 4, 7])]
+        {
+            let heads = || {
+                tch::manual_seed(2);
+                [draw([3, 6, tokens, 5]), draw([3, 2, 7, 5]), draw([3, 2, 7, 5])]
+            };
+            let seen =
+                draw(mask).ge(-0.7).logical_or(&Tensor::from_slice(&[0i64, 0, 0, 0, 0, 0, 1]).to_kind(Kind::Bool));
+            for mask in [None, Some(&seen), Some(&draw(mask))] {
+                let scoring = Scoring { scale: Some(0.3), cap: None };
+                let apart = at_once(heads(), mask, false, Some(0.3)) - composed(heads(), mask, scoring);
+                assert!(apart.abs().max().double_value(&[]) < 1e-12, "{tokens} tokens, {mask:?}");
+            }
+        }
     }
 }
