@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 
 namespace {
 
-// The most rows of f32 numbers that are multiplied without oneDNN, which is faster with more of them.
+// The most rows of f32 numbers that are multiplied without oneDNN, which gains on the loop with each more.
 constexpr int64_t kFew = 16;
 
 // Whether the numbers of a row of a matrix follow each other. By the transpose of one of bf16 libtorch's own call multiplies faster.

@@ -2,9 +2,10 @@
 //!
 //! libtorch computes those of f32 by MKL, which leaves AVX-512 unused on processors that are not Intel's. On such a processor they are
 //! computed by oneDNN, which libtorch contains as well, in about half the time, and few rows by a loop that reads the matrix
-//! as fast as memory gives it (`results/speed.md`). All sum in f32; the results differ by rounding. Those of bf16 libtorch computes by oneDNN, too; called directly, it adds the bias by itself, and a frozen
-//! matrix is packed for it once and not at every product. The results are the same to the bit, but for inputs whose rows do not follow each
-//! other: of these libtorch rounds sums before it adds the bias.
+//! as fast as memory gives it (`results/speed.md`). All sum in f32; the results differ by rounding. Those of bf16 libtorch computes by
+//! oneDNN, too; called directly, it adds the bias by itself, and a frozen matrix is packed for it once and not at every product. The
+//! results are the same to the bit, but for inputs whose rows do not follow each other: of these libtorch rounds sums before it adds
+//! the bias.
 
 use std::ffi::c_char;
 use std::sync::LazyLock;
