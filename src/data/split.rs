@@ -35,6 +35,21 @@ words! {
 impl SplitName {
     /// All names in the order of their use.
     pub const ALL: [SplitName; 3] = [SplitName::Train, SplitName::Val, SplitName::Test];
+
+    /// Returns the names by which users call the split in files and folders, in the order of the search: the word itself first.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            SplitName::Train => &["train"],
+            SplitName::Val => &["val", "validation", "valid", "dev"],
+            SplitName::Test => &["test"],
+        }
+    }
+
+    /// Returns the names of all splits, and others by which a folder is meant for one, though nothing is read under them.
+    pub fn all_names() -> impl Iterator<Item = &'static str> {
+        const OTHERS: [&str; 4] = ["training", "testing", "eval", "evaluation"];
+        SplitName::ALL.into_iter().flat_map(SplitName::names).copied().chain(OTHERS)
+    }
 }
 
 /// One loaded split: N inputs with their labels.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::tables::{self, LABELS, TEXTS, VALIDATION, one_of, preferred, quoted};
+use super::tables::{self, LABELS, TEXTS, one_of, preferred, quoted};
 use crate::base::small;
 use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
@@ -29,10 +29,6 @@ impl Layout {
         Layout { key: key.to_string(), lines, root: Some(root.to_path_buf()) }
     }
 }
-
-/// The names of the folders, and the starts of the names, that archives of each split have.
-const SPLITS: [(&str, &[&str]); 3] =
-    [("train", &["train"]), ("val", &["validation", "valid", "val"]), ("test", &["test"])];
 
 /// Returns the layout of what the user names.
 ///
@@ -141,7 +137,7 @@ fn near(folder: &Path) -> Result<Vec<String>> {
         Ok(())
     };
     add("", folder)?;
-    for word in SPLITS.iter().flat_map(|(_, words)| *words) {
+    for word in SplitName::ALL.iter().flat_map(|split| split.names()) {
         let inside = folder.join(word);
         if inside.is_dir() {
             add(&format!("{word}/"), &inside)?;
@@ -155,20 +151,20 @@ fn near(folder: &Path) -> Result<Vec<String>> {
 fn of_archives(files: &[String]) -> Option<String> {
     let archives: Vec<&str> = files.iter().map(String::as_str).filter(|file| file.ends_with(".tar")).collect();
     let is_inside = |file: &str, word: &str| file.strip_prefix(word).is_some_and(|rest| rest.starts_with('/'));
-    let words = || SPLITS.iter().flat_map(|(_, words)| *words);
-    if archives.iter().any(|file| words().any(|word| is_inside(file, word))) {
+    let mut words = SplitName::ALL.iter().flat_map(|split| split.names());
+    if words.any(|word| archives.iter().any(|file| is_inside(file, word))) {
         return Some(String::new());
     }
     let mut lines = String::new();
-    for (key, words) in SPLITS {
+    for split in SplitName::ALL {
         let starts = |file: &str| {
-            let rest = words.iter().find_map(|word| file.strip_prefix(word));
-            rest.is_some_and(|rest| !rest.starts_with(|sign: char| sign.is_alphabetic()))
+            let mut rests = split.names().iter().filter_map(|word| file.strip_prefix(word));
+            rests.any(|rest| !rest.starts_with(|sign: char| sign.is_alphabetic()))
         };
         let mut of_split: Vec<&str> = archives.iter().copied().filter(|file| starts(file)).collect();
         of_split.sort_unstable();
         if !of_split.is_empty() {
-            lines += &format!("{key} = {}\n", toml::Value::from(pattern(&of_split)));
+            lines += &format!("{split} = {}\n", toml::Value::from(pattern(&of_split)));
         }
     }
     (!lines.is_empty()).then_some(lines)
@@ -259,7 +255,7 @@ fn template(key: &str) -> toml::Value {
 /// Returns the lines that name the files of the splits; where there is no test split, that of validation is tested on.
 fn of_splits(root: &Path) -> Result<String> {
     let file = |word: &str| Some(format!("{word}.jsonl")).filter(|file| root.join(file).is_file());
-    let val = VALIDATION.iter().find_map(|word| file(word));
+    let val = SplitName::Val.names().iter().find_map(|word| file(word));
     match (file("test"), val) {
         (Some(_), Some(val)) if val != "val.jsonl" => Ok(format!("val = {}\n", quoted(&val))),
         (Some(_), _) => Ok(String::new()),

@@ -4,22 +4,23 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::data::SplitName;
 use crate::data::read::splits::{Wanted, splits};
 use crate::data::read::tables::Tables;
+use crate::data::sets::parquet;
 use crate::data::table::Kind;
+use crate::schema::Choice;
 
 /// The line that draws a test split where there is none.
 pub const SHARE: &str = "test = 0.2 # this share of each class is the test split, the same for every seed\n";
 
-/// The name of the test split, and the label of every row of one whose labels are hidden.
-const TEST: &str = "test";
+/// The label of every row of a test split whose labels are hidden.
 const HIDDEN: &str = "-1";
 
-/// The usual names of columns, and of splits to validate on, in the order of the search.
+/// The usual names of columns, in the order of the search.
 const IMAGES: [&str; 3] = ["image", "img", "images"];
 pub const TEXTS: [&str; 4] = ["text", "sentence", "content", "question"];
 pub const LABELS: [&str; 7] = ["label", "labels", "fine_label", "class", "target", "category", "y"];
-pub const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
 
 /// Returns the lines of `[data.parquet]` for the tables below a root, `root` and `validation` excepted; `None` if there is no table.
 ///
@@ -28,7 +29,7 @@ pub const VALIDATION: [&str; 4] = ["validation", "valid", "val", "dev"];
 pub fn keys(root: &Path) -> Result<Option<String>> {
     let Some(found) = splits(root, Wanted::Only)? else { return Ok(None) };
     let names: Vec<&str> = found.keys().map(String::as_str).collect();
-    let train = one_of(&names, &["train"]).with_context(|| {
+    let train = one_of(&names, SplitName::Train.names()).with_context(|| {
         format!(
             "{}: has no split `train`; its splits: {}: write [data.parquet] by hand, with train and test",
             root.display(),
@@ -37,7 +38,7 @@ pub fn keys(root: &Path) -> Result<Option<String>> {
     })?;
     let tables = Tables::open(root, Wanted::Only, train)?.context("the tables have gone")?;
     let Columns { key, column, label } = columns(root, &tables)?;
-    let is_hidden = names.contains(&TEST) && hides(root, &label)?;
+    let is_hidden = names.contains(&SplitName::Test.word()) && hides(root, &label)?;
     let lines = format!("{key} = {}\nlabel = {}\n", quoted(&column), quoted(&label));
     Ok(Some(lines + &of_splits(&names, is_hidden)))
 }
@@ -52,7 +53,7 @@ struct Columns {
 /// Returns whether the labels of the test split are hidden, as benchmarks with a server of their own hide them: the column is not
 /// there, or holds -1 in every row.
 fn hides(root: &Path, label: &str) -> Result<bool> {
-    let Some(tables) = Tables::open(root, Wanted::Only, TEST)? else { return Ok(false) };
+    let Some(tables) = Tables::open(root, Wanted::Only, SplitName::Test.word())? else { return Ok(false) };
     let has_labels = tables.kinds().iter().any(|(name, _)| *name == label);
     Ok(!has_labels || tables.words(label)?.iter().all(|word| word == HIDDEN))
 }
@@ -91,10 +92,10 @@ fn columns(root: &Path, tables: &Tables) -> Result<Columns> {
 /// Returns the lines that name the splits: where there is no test split with labels, that of validation is tested on, or else a share
 /// is drawn.
 fn of_splits(names: &[&str], is_hidden: bool) -> String {
-    let val = preferred(names, &VALIDATION);
+    let val = preferred(names, SplitName::Val.names());
     let why = if is_hidden { "the labels of the split test are hidden" } else { "there is no split called test" };
-    match (names.contains(&TEST) && !is_hidden, val) {
-        (true, Some(val)) if val != VALIDATION[0] => format!("val = {}\n", quoted(val)),
+    match (names.contains(&SplitName::Test.word()) && !is_hidden, val) {
+        (true, Some(val)) if val != parquet::VAL => format!("val = {}\n", quoted(val)),
         (true, _) => String::new(),
         (false, Some(val)) => format!("val = {0}\ntest = {0} # {why}\n", quoted(val)),
         (false, None) => SHARE.to_string(),

@@ -134,11 +134,9 @@ impl ImageFolder {
     /// # Errors
     /// Fails if several of its folders are called as splits are and hold folders alone, which would be taken for classes.
     fn whole(&self) -> Result<PathBuf> {
-        const SPLITS: [&str; 10] =
-            ["train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "evaluation"];
         let is_split = |name: &String| {
             let inside = class_folders::entries(&self.root.join(name)).unwrap_or_default();
-            SPLITS.contains(&name.to_lowercase().as_str())
+            SplitName::all_names().any(|known| known == name.to_lowercase())
                 && inside.iter().any(|entry| entry.is_dir())
                 && !inside.iter().any(|entry| class_folders::is_image(entry))
         };

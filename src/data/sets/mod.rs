@@ -25,7 +25,7 @@ mod list;
 mod medmnist;
 mod ok_vqa;
 mod openbookqa;
-mod parquet;
+pub(crate) mod parquet;
 mod stl10;
 mod svhn;
 mod tiny_imagenet;

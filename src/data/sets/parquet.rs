@@ -35,6 +35,9 @@ pub static ENTRY: Entry = Entry {
 const ABOUT_TEST: &str = "Name of the split to test on (`test` by default), or the share of each class that is drawn for it from the \
                           training split.";
 
+/// The name of the split to validate on where the table names none.
+pub const VAL: &str = "validation";
+
 settings! {
     struct Parquet {
         root: DataRoot, because "the folder of the repository or of the tables";
@@ -55,7 +58,7 @@ settings! {
         /// Name of the training split.
         train: String = "train".into();
         /// Name of the split to validate on, if there is one.
-        val: String = "validation".into();
+        val: String = VAL.into();
         test: Option<TestPart>, by |reader| TestPart::read(reader, ABOUT_TEST);
         /// Seed by which test samples are drawn where `test` is a share; every `seed` has the same ones.
         split_seed: i64 = 0, in 0..=i64::MAX, omit 0;

@@ -39,7 +39,7 @@ settings! {
         /// Training archives below `root`: a name, or a pattern such as `train-{0000..0009}.tar`. By default those of the folder
         /// `train`.
         train: Option<String>;
-        /// Archives for validation below `root`; by default those of the folder `val`, `valid` or `validation`.
+        /// Archives for validation below `root`; by default those of the folder `val`, `validation`, `valid` or `dev`.
         val: Option<String>;
         /// Test archives below `root`; by default those of the folder `test`.
         test: Option<String>;
@@ -65,9 +65,9 @@ const COUNT: &str = "nshards.txt";
 
 impl WebDataset {
     fn check(&self, reader: &Reader) {
-        for (key, pattern) in [("train", &self.train), ("val", &self.val), ("test", &self.test)] {
-            if let Some(Err(why)) = pattern.as_ref().map(|pattern| shards::expanded(pattern)) {
-                reader.problem(key, why);
+        for split in SplitName::ALL {
+            if let Some(Err(why)) = self.pattern(split).map(shards::expanded) {
+                reader.problem(split.word(), why);
             }
         }
         let dotted = |ending: &String| ending.is_empty() || ending.starts_with('.');
@@ -94,7 +94,7 @@ impl WebDataset {
 
     /// Returns the folder of a split in the layout without patterns, if there is one.
     fn folder(&self, split: SplitName) -> Result<Option<PathBuf>> {
-        let names: &[&str] = if split == SplitName::Val { &["val", "valid", "validation"] } else { &[split.word()] };
+        let names = split.names();
         let is_in =
             |file: &str| names.iter().any(|name| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
         let root = self.root(is_in)?;
