@@ -22,6 +22,22 @@ impl Average {
         self.word()
     }
 
+    /// Returns the name of the average, as titles of columns have it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Average::Logit => "averaged logits",
+            Average::Probability => "averaged probabilities",
+        }
+    }
+
+    /// Returns the average as it stands behind a quantity, such as `NLL (nats), logits averaged`.
+    pub fn behind(self) -> &'static str {
+        match self {
+            Average::Logit => "logits averaged",
+            Average::Probability => "probabilities averaged",
+        }
+    }
+
     /// Returns a description of the average with its suffix, for readers of tables and figures.
     pub fn words(self) -> &'static str {
         match self {

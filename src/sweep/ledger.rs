@@ -9,7 +9,7 @@ use super::space::Axis;
 use super::trial::{Score, Trial};
 use crate::base::files::{with_lock, write_atomic};
 use crate::base::hash::seal_toml;
-use crate::metrics::Unit;
+use crate::metrics::{Average, Unit};
 use crate::plot::{Axis as PlotAxis, Chart, Entry, Layer, Panel, Swatch, Ticks};
 use crate::results::store::{Row, Table, read, write};
 use crate::schema::{Choice, words};
@@ -154,10 +154,11 @@ impl Ledger {
         let points = || curves.iter().flat_map(|(_, curve)| curve.iter().copied());
         let Some(y) = Ticks::around(points().map(|point| point.1)) else { return Ok(()) };
         let last = points().map(|point| point.0).fold(2.0, f64::max);
+        let unit = if by.0.unit == Unit::Nats { "nats, " } else { "" };
         let panel = Panel {
             title: format!("Validation {}", by.0.short),
             x: PlotAxis::new("epoch", Ticks::between(1.0, last)),
-            y: PlotAxis::new(if by.0.unit == Unit::Nats { "nats, logits averaged" } else { "logits averaged" }, y),
+            y: PlotAxis::new(format!("{unit}{}", Average::Logit.behind()), y),
             layers: curves
                 .iter()
                 .map(|(paint, points)| Layer::Curve { paint: *paint, points: points.clone() })

@@ -2,11 +2,12 @@
 //! seeds are gathered at one place.
 
 use crate::base::small::push_new;
-use crate::metrics;
+use crate::metrics::{self, Average};
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::RowView;
 use crate::results::names::names;
 use crate::results::series::{Series, Settings};
+use crate::schema::Choice;
 
 /// One number of one run.
 #[derive(Clone, Debug)]
@@ -62,11 +63,8 @@ pub fn measured(row: &RowView, column: &str) -> Option<Shown> {
 /// Returns the title of an axis that shows a metric's column: the name, the unit and the kind of averaging.
 pub fn unit_of(column: &str) -> String {
     let label = metrics::of_column(column).map_or(column.to_string(), |metric| metric.label());
-    match column.rsplit_once('_') {
-        Some((_, "lm")) => label + ", logits averaged",
-        Some((_, "pm")) => label + ", probabilities averaged",
-        _ => label,
-    }
+    let average = column.rsplit_once('_').and_then(|(_, suffix)| Average::of_word(suffix));
+    average.map_or(label.clone(), |average| format!("{label}, {}", average.behind()))
 }
 
 /// The layout of readings in panels.

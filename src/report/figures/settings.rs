@@ -8,6 +8,8 @@ use super::readings::{Place, Plan, Reading, distinct, ladder, measured, single, 
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::{RowView, Search};
 
+const NLL: &str = "nll_lm";
+
 /// The numbers of the colours of trials, of the chosen one, and of runs.
 const TRIAL: usize = 1;
 const CHOSEN: usize = 3;
@@ -69,7 +71,7 @@ fn of_runs(material: &Material) -> Vec<Panel> {
                 let rows =
                     material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
                 for row in rows.filter(|row| row.get("condition") == "clean") {
-                    found.extend(measured(&row, "nll_lm").map(|nll| (row.get("set").to_string(), *rate, nll.value)));
+                    found.extend(measured(&row, NLL).map(|nll| (row.get("set").to_string(), *rate, nll.value)));
                 }
             }
             for set in distinct(found.iter().map(|(set, _, _)| set.clone())) {
@@ -96,13 +98,13 @@ fn panel(title: String, rate: &str, points: Vec<(f64, f64)>, layers: Vec<Layer>)
     Some(Panel {
         title,
         x: Axis::new(format!("{rate} (logarithmic)"), Ticks::Log(low / 1.3, high * 1.3)),
-        y: Axis::new("NLL (nats), logits averaged", Ticks::around(points.iter().map(|(_, nll)| *nll))?),
+        y: Axis::new(unit_of(NLL), Ticks::around(points.iter().map(|(_, nll)| *nll))?),
         layers,
         values: false,
     })
 }
 
-const QUANTITIES: [&str; 2] = ["accuracy_lm", "nll_lm"];
+const QUANTITIES: [&str; 2] = ["accuracy_lm", NLL];
 
 pub fn rank(material: &Material) -> Result<Option<Drawing>> {
     swept(material, "rank", "rank of the updates (not to scale)")

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::material::{Drawing, Material};
 use super::readings::distinct;
+use crate::metrics::Average;
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks, small_columns};
 use crate::report::sources::RunFiles;
 use crate::results::store::Table;
@@ -108,7 +109,7 @@ fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
         (0..run.history.rows.len()).filter_map(point).collect::<Vec<(f64, f64)>>()
     };
     let unit = match *of_average && runs.iter().any(Trained::learns_classes) {
-        true => format!("{unit}, logits averaged"),
+        true => format!("{unit}, {}", Average::Logit.behind()),
         false => unit.to_string(),
     };
     let curves: Vec<_> =

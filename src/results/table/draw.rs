@@ -198,9 +198,6 @@ pub fn fitting(values: &[Rendered], room: usize) -> usize {
     fit.count().max(1).min(values.len())
 }
 
-/// The titles of the two columns of values.
-const TITLES: [&str; 2] = ["averaged logits", "averaged probabilities"];
-
 /// Renders the only row of `table`. Of a metric that has a value for each average, both are shown.
 pub fn render(table: &Table, columns: &[Rendered], surface: Surface) -> String {
     let is_label = |column: &&Rendered| column.kind == Kind::Label && !column.cells[0].is_empty();
@@ -208,14 +205,15 @@ pub fn render(table: &Table, columns: &[Rendered], surface: Surface) -> String {
     let lines = lines(table, columns);
     let title_width = lines.iter().map(|line| line.title.chars().count()).max().unwrap_or(0);
     let has_averages = lines.iter().any(|line| line.values[1].is_some());
+    let titles = Average::ALL.map(Average::title);
     let widest = |place: usize| lines.iter().filter_map(|line| line.values[place].as_ref()).map(String::len).max();
-    let width = |place: usize| widest(place).unwrap_or(0).max(if has_averages { TITLES[place].len() } else { 10 });
+    let width = |place: usize| widest(place).unwrap_or(0).max(if has_averages { titles[place].len() } else { 10 });
     let widths = [0, 1].map(width);
     let mut text = names(&labels, surface);
     text.push('\n');
     if has_averages {
         let [first, second] = widths;
-        text.push_str(&format!("{:title_width$}  {:>first$}  {:>second$}\n", "", TITLES[0], TITLES[1]));
+        text.push_str(&format!("{:title_width$}  {:>first$}  {:>second$}\n", "", titles[0], titles[1]));
     }
     for line in &lines {
         let values = line
