@@ -48,7 +48,7 @@ impl Ord for Number {
 pub fn shortened(text: &str, most: usize) -> String {
     match text.chars().count() <= most {
         true => text.to_string(),
-        false => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 

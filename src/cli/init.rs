@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::base::files::{expect_writable, write_atomic};
-use crate::base::small::{Usage, for_shell};
+use crate::base::small::{Usage, for_shell, shortened};
 use crate::draft::{Checkpoint, Images, METHODS, Recipe, SEED, Suggested, write};
 use crate::experiment::Experiment;
 use crate::machine::cores;
@@ -167,16 +167,6 @@ fn ask_for_method() -> Result<&'static Recipe> {
     answer(&format!("Method [{}]", usual.name), "--method", None, |name| {
         if name.is_empty() { Ok(usual) } else { recipe(name) }
     })
-}
-
-/// Returns a text that fits into so many characters.
-fn shortened(text: &str, room: usize) -> String {
-    if text.chars().count() <= room {
-        return text.to_string();
-    }
-    let mut cut: String = text.chars().take(room.saturating_sub(2)).collect();
-    cut.truncate(cut.rfind(' ').unwrap_or(cut.len()));
-    cut.trim_end_matches([',', ':', ';']).to_string() + " …"
 }
 
 fn recipe(name: &str) -> Result<&'static Recipe> {

@@ -16,6 +16,7 @@ use crate::model::folder::{Preprocessing, config_file, home, usual_normalize};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
+use crate::model::recognition::naming::Supposed;
 use crate::model::values::Values;
 use crate::model::{Normalize, OpenedCheckpoint, language, sighted};
 use crate::schema::Tree;
@@ -159,7 +160,7 @@ impl Checkpoint {
                 "{} on {}, width {width}, {blocks} blocks, {} px, prompts of at most {tokens} tokens",
                 eyes.family.about, family.about, eyes.image_size
             ),
-            normalize: suggested(path, (Normalize::CLIP, "compare with its model card")),
+            normalize: suggested(path, Supposed { value: Normalize::CLIP, why: "compare with its model card" }),
             classes: None,
             has_text: false,
             image_size: Some(eyes.image_size as usize),
@@ -185,10 +186,10 @@ impl Checkpoint {
         Ok(Checkpoint {
             path: path.to_path_buf(),
             about: format!("a module with {} parameters, {side} px", base.count()),
-            normalize: Some(Suggested {
-                value: Normalize::IMAGENET.in_config(),
-                why: "as most of torchvision's and timm's networks; compare with its model card".to_string(),
-            }),
+            normalize: Some(Suggested::of(Supposed {
+                value: Normalize::IMAGENET,
+                why: "as most of torchvision's and timm's networks; compare with its model card",
+            })),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
             image_size: Some(side as usize),
@@ -207,15 +208,21 @@ pub struct Suggested {
     pub why: String,
 }
 
+impl Suggested {
+    fn of(supposed: Supposed) -> Suggested {
+        Suggested { value: supposed.value.in_config(), why: supposed.why.to_string() }
+    }
+}
+
 /// Returns a value of `checkpoint.normalize` for weights beside which nothing tells it: that of the model type, where a config names one,
 /// else the usual one. `None` if it is told.
-fn suggested(path: &Path, (usual, why): (Normalize, &str)) -> Option<Suggested> {
+fn suggested(path: &Path, usual: Supposed) -> Option<Suggested> {
     Preprocessing::of(path).normalize.is_none().then(|| match usual_normalize(path) {
         Some((model_type, of_type)) => Suggested {
             value: of_type.in_config(),
             why: format!("as published networks of model_type {model_type}; compare with its model card"),
         },
-        None => Suggested { value: usual.in_config(), why: why.to_string() },
+        None => Suggested::of(usual),
     })
 }
 

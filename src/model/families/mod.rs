@@ -103,7 +103,12 @@ pub fn within(outer: &str) -> Option<&'static Family> {
 
 /// Returns the model types of networks of texts, also of those that see images.
 pub fn types_of_texts() -> Vec<&'static str> {
-    decoders::model_types().into_iter().chain(encoders::model_types()).chain(sighted::model_types()).collect()
+    [decoders::model_types(), encoders::model_types(), sighted::model_types()].concat()
+}
+
+/// Returns the model types of all networks, those of images first.
+pub fn model_types() -> Vec<&'static str> {
+    FAMILIES.iter().map(|family| family.model_type).chain(types_of_texts()).collect()
 }
 
 /// Returns the class that an export of a folder of transformers is loaded in.
@@ -121,8 +126,8 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
         },
     };
     let Some(class) = found else {
-        let images = FAMILIES.iter().filter(|family| family.class.is_some()).map(|family| family.model_type);
-        let known: Vec<&str> = images.chain(types_of_texts()).collect();
+        let mut known = model_types();
+        known.retain(|known| family(known).is_none_or(|family| family.class.is_some()));
         bail!("a {model_type} of transformers can neither be exported nor imported: known are {}", known.join(", "));
     };
     Ok(class)

@@ -11,7 +11,7 @@ use super::quantised::expect_plain;
 use super::timm;
 use super::weights::{FILES, Place, file, home};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, types_of_texts, within};
+use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, model_types, types_of_texts, within};
 use crate::model::recognition::identify::Fixed;
 use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::values::Values;
@@ -223,8 +223,7 @@ pub fn stranger(path: &Path) -> Option<String> {
     let path = file(&home(path))?;
     let values = Values::new(&path, read_json(&path).ok()?);
     let model_type = values.text("model_type")?;
-    let is_of_images = within(model_type).is_some() || family(model_type).is_some();
-    let is_known = is_of_images || types_of_texts().contains(&model_type);
+    let is_known = within(model_type).is_some() || model_types().contains(&model_type);
     (!is_known).then(|| unknown(&values, model_type))
 }
 
@@ -249,12 +248,12 @@ fn unknown(values: &Values, model_type: &str) -> String {
             known.join(", ")
         );
     }
-    let known = || FAMILIES.iter().map(|family| family.model_type).chain(types_of_texts());
-    let all = known().collect::<Vec<_>>().join(", ");
-    let near = hint(model_type, known());
+    let known = model_types();
+    let near = hint(model_type, known.iter().copied());
     format!(
-        "{shown}: model_type = \"{model_type}\" is none that bella reads; known: {all}{near}; {EXPORT} huggingface exports others \
-         for checkpoint.kind = \"module\""
+        "{shown}: model_type = \"{model_type}\" is none that bella reads; known: {}{near}; {EXPORT} huggingface exports others \
+         for checkpoint.kind = \"module\"",
+        known.join(", ")
     )
 }
 

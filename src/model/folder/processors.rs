@@ -185,7 +185,7 @@ fn is_on(config: &Values, key: &str, usual: bool) -> bool {
 }
 
 /// Returns what `read` makes of the value of a key, which may be null, or the default of the class where the key is absent.
-fn stated<T>(config: &Values, key: &str, usual: T, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+fn value_or<T>(config: &Values, key: &str, usual: T, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
     config.table().get(key).map_or(Some(usual), read)
 }
 
@@ -217,7 +217,7 @@ fn read_filter(config: &Values, processor: &Processor, found: &mut Preprocessing
 /// Reads the size to which images are resized, and that of the crop.
 fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing) {
     let is_square = is_on(config, "default_to_square", processor.is_square);
-    let Some(size) = stated(config, "size", processor.size, |size| read_size(size, is_square)) else {
+    let Some(size) = value_or(config, "size", processor.size, |size| read_size(size, is_square)) else {
         return found.refuse(config, "size", SQUARE);
     };
     let (side, resize) = match size {
@@ -234,7 +234,7 @@ fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing)
         }
         return;
     }
-    let Some(crop) = stated(config, "crop_size", processor.crop.unwrap_or(SIDE), square) else {
+    let Some(crop) = value_or(config, "crop_size", processor.crop.unwrap_or(SIDE), square) else {
         return found.refuse(config, "crop_size", SQUARE);
     };
     found.image_size = Some(crop);
@@ -273,7 +273,7 @@ fn square(size: &Value) -> Option<i64> {
 fn read_colours(config: &Values, processor: &Processor, found: &mut Preprocessing) {
     let above_0 = |factor: &Value| factor.as_f64().filter(|factor| *factor > 0.0);
     let factor = match is_on(config, "do_rescale", true) {
-        true => stated(config, "rescale_factor", 1.0 / 255.0, above_0),
+        true => value_or(config, "rescale_factor", 1.0 / 255.0, above_0),
         false => Some(1.0),
     };
     let Some(factor) = factor else {
@@ -282,7 +282,7 @@ fn read_colours(config: &Values, processor: &Processor, found: &mut Preprocessin
     };
     let Normalize { mean, std } = processor.normalize;
     let (mean, std) = match is_on(config, "do_normalize", true) {
-        true => (stated(config, "image_mean", mean, three), stated(config, "image_std", std, three)),
+        true => (value_or(config, "image_mean", mean, three), value_or(config, "image_std", std, three)),
         false => (Some([0.0; 3]), Some([1.0; 3])),
     };
     let range = 255.0 * factor;

@@ -37,15 +37,25 @@ pub struct Naming {
     pub packages: &'static [Package],
     /// The file in which its publishers describe a network.
     pub config: &'static str,
-    /// The normalisation that most of its checkpoints were trained with, as a config has it, and why.
-    pub normalize: (Normalize, &'static str),
+    /// The normalisation that most of its checkpoints were trained with.
+    pub normalize: Supposed,
 }
 
-/// The normalisation of most of timm's networks.
-pub const HALVES: (Normalize, &str) = (
-    Normalize::HALVES,
-    "as most of timm's ViTs; the file does not tell, so compare with its model card (\"imagenet\" or \"clip\")",
-);
+/// A normalisation that no file tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Supposed {
+    pub value: Normalize,
+    /// The reason to suppose it, as the comment of a config has it.
+    pub why: &'static str,
+}
+
+impl Supposed {
+    /// The normalisation of most of timm's networks.
+    pub const OF_TIMM: Supposed = Supposed {
+        value: Normalize::HALVES,
+        why: "as most of timm's ViTs; the file does not tell, so compare with its model card (\"imagenet\" or \"clip\")",
+    };
+}
 
 /// Ignores a parameter, for namings whose archives may hold anything beside the image tower.
 pub fn anything_beside(_: &str) -> Option<(String, Form)> {

@@ -66,7 +66,7 @@ fn family_of(values: &Values) -> Result<&'static SightedFamily> {
         format!(
             "{}: model_type = \"{model_type}\" is no network that sees images and that bella reads; known: {}",
             values.path.display(),
-            model_types().collect::<Vec<_>>().join(", ")
+            model_types().join(", ")
         )
     })
 }

@@ -23,8 +23,8 @@ pub fn sighted(model_type: &str) -> Option<&'static SightedFamily> {
 }
 
 /// Returns the model types of all families.
-pub fn model_types() -> impl Iterator<Item = &'static str> {
-    SIGHTED.iter().map(|family| family.model_type)
+pub fn model_types() -> Vec<&'static str> {
+    SIGHTED.iter().map(|family| family.model_type).collect()
 }
 
 /// Returns every published network.

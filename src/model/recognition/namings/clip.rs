@@ -2,7 +2,7 @@
 //! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
 use crate::model::Normalize;
-use crate::model::recognition::naming::{Naming, Package, anything_beside};
+use crate::model::recognition::naming::{Naming, Package, Supposed, anything_beside};
 use crate::model::stored::Form;
 
 pub static NAMING: Naming = Naming {
@@ -16,7 +16,7 @@ pub static NAMING: Naming = Naming {
     required: None,
     packages: &[Package::OpenClip],
     config: "open_clip_config.json",
-    normalize: (Normalize::CLIP, "as all models of CLIP"),
+    normalize: Supposed { value: Normalize::CLIP, why: "as all models of CLIP" },
 };
 
 /// Returns the canonical name and layout of a parameter of the image tower. The text tower names its blocks alike.

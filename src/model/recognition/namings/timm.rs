@@ -1,6 +1,6 @@
 //! The names in timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
 
-use crate::model::recognition::naming::{HALVES, Naming, Package};
+use crate::model::recognition::naming::{Naming, Package, Supposed};
 use crate::model::stored::Form;
 
 pub static NAMING: Naming = Naming {
@@ -15,7 +15,7 @@ pub static NAMING: Naming = Naming {
     required: None,
     packages: &[Package::Timm],
     config: "config.json",
-    normalize: HALVES,
+    normalize: Supposed::OF_TIMM,
 };
 
 /// Returns the canonical name and layout of a parameter beside the tower, where open_clip has a projection.

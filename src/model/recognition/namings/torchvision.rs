@@ -1,7 +1,7 @@
 //! The names in torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
 use crate::model::Normalize;
-use crate::model::recognition::naming::{Naming, Package, anything_beside};
+use crate::model::recognition::naming::{Naming, Package, Supposed, anything_beside};
 use crate::model::stored::Form;
 use crate::model::vit::required::Required;
 
@@ -15,7 +15,7 @@ pub static NAMING: Naming = Naming {
     required: Some(Required::PLAIN),
     packages: &[Package::Torchvision],
     config: "config.json",
-    normalize: (Normalize::IMAGENET, "as torchvision's models"),
+    normalize: Supposed { value: Normalize::IMAGENET, why: "as torchvision's models" },
 };
 
 fn canonical(name: &str) -> Option<(String, Form)> {

@@ -3,7 +3,7 @@
 
 use crate::base::small::push_new;
 use crate::model::families::{FAMILIES, TowerNames};
-use crate::model::recognition::naming::{HALVES, Naming, Package};
+use crate::model::recognition::naming::{Naming, Package, Supposed};
 use crate::model::stored::Form;
 
 pub static NAMING: Naming = Naming {
@@ -25,7 +25,7 @@ pub static NAMING: Naming = Naming {
     required: None,
     packages: &[Package::Transformers4, Package::Transformers5],
     config: "config.json",
-    normalize: HALVES,
+    normalize: Supposed::OF_TIMM,
 };
 
 /// Returns the names of every family.
