@@ -90,7 +90,7 @@ pub fn run(args: &InitArgs) -> Result<()> {
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", name_of(&images))));
     check_free(&file, args.force)?;
     let stem = file.file_stem().map_or_else(|| name_of(&images), |stem| usable(&stem.to_string_lossy()));
-    let text = write(&checkpoint, &images, recipe, (&stem, &file.to_string_lossy()))?;
+    let text = write(&checkpoint, &images, recipe, &stem, &file.to_string_lossy())?;
     let shown = file.display().to_string();
     let experiment = Experiment::read(&Tree::parse(&shown, &text)?)?;
     super::check::open(&experiment, settings())?;

@@ -210,7 +210,7 @@ pub fn run(args: &PredictArgs) -> Result<()> {
         args.check_numbers()?;
         if let Some(split) = args.set {
             let mut out = Estimates::new(args.writer()?, args.format);
-            args.close(predict_numbers_of_set((split, args.batch_size), &opened, &mut out)?, "sample", "samples");
+            args.close(predict_numbers_of_set(&opened, split, args.batch_size, &mut out)?, "sample", "samples");
             return Ok(());
         }
     }
@@ -255,12 +255,7 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     };
     ensure!(failed < images.len(), "{none}: see the column error of the records");
     args.contact_sheet.iter().try_for_each(|sheet| extremes.draw(&opened.run.id(), sheet))?;
-    if !skipped.is_empty() {
-        let shown: Vec<String> = skipped.iter().take(5).map(|path| path.display().to_string()).collect();
-        let more = if skipped.len() > 5 { ", …" } else { "" };
-        let files = counted(skipped.len(), "file is no image", "files are no images");
-        tracing::warn!("{files} by name: {}{more}; left out", shown.join(", "));
-    }
+    warn_of(skipped);
     args.close(images.len() - failed, "image", "images");
     if failed > 0 {
         let what =
@@ -271,11 +266,22 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     Ok(())
 }
 
+/// Says which files were left out because their names are not those of images.
+fn warn_of(skipped: &[PathBuf]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let shown: Vec<String> = skipped.iter().take(5).map(|path| path.display().to_string()).collect();
+    let more = if skipped.len() > 5 { ", …" } else { "" };
+    let files = counted(skipped.len(), "file is no image", "files are no images");
+    tracing::warn!("{files} by name: {}{more}; left out", shown.join(", "));
+}
+
 /// Writes a record for each sample of the run's own data set, and the sheet of images if it is asked for.
 fn of_set(args: &PredictArgs, opened: &Opened, split: SplitName) -> Result<()> {
     let mut writer = Writer::new(args.writer()?, args.format, args.columns(opened));
     let mut extremes = args.contact_sheet.as_ref().map(|_| Extremes::default());
-    let count = predict_set((split, args.batch_size), opened, &mut writer, extremes.as_mut())?;
+    let count = predict_set(opened, split, args.batch_size, &mut writer, extremes.as_mut())?;
     if let (Some(extremes), Some(sheet)) = (&extremes, &args.contact_sheet) {
         extremes.draw(&opened.run.id(), sheet)?;
     }

@@ -77,7 +77,7 @@ pub fn check(set: &dyn Dataset, scope: &Scope, request: &Request) -> Findings {
     if scope.split.is_none_or(|only| only == SplitName::Test) {
         match set.versions() {
             Ok(versions) => versions.iter().for_each(|version| {
-                findings.part(set.load_version(version, request), (version.to_string(), None), scope, request);
+                findings.part(set.load_version(version, request), version.to_string(), None, scope, request);
             }),
             Err(error) => findings.faults.push(format!("versions: {error:#}")),
         }
@@ -105,8 +105,8 @@ impl Findings {
         let published = set.published();
         let wanted = |split: &SplitName| scope.split.is_none_or(|only| only == *split);
         for split in found.iter().copied().filter(wanted) {
-            let part = (split.to_string(), published.images_of(split));
-            self.part(set.load(split, request), part, scope, request);
+            let count = published.images_of(split);
+            self.part(set.load(split, request), split.to_string(), count, scope, request);
         }
         for (split, count) in published.images.iter().filter(|(split, _)| wanted(split) && !found.contains(split)) {
             if scope.extent == Extent::Whole {
@@ -118,7 +118,8 @@ impl Findings {
     fn part(
         &mut self,
         loaded: anyhow::Result<Split>,
-        (name, published): (String, Option<usize>),
+        name: String,
+        published: Option<usize>,
         scope: &Scope,
         request: &Request,
     ) {

@@ -28,7 +28,7 @@ const EPOCHS: std::ops::RangeInclusive<usize> = 5..=60;
 ///
 /// # Errors
 /// Fails if the method's file is damaged.
-pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, (name, file): (&str, &str)) -> Result<String> {
+pub fn write(checkpoint: &Checkpoint, images: &Images, recipe: &Recipe, name: &str, file: &str) -> Result<String> {
     let (batch_size, epochs) = size(images.train);
     let steps = epochs * images.train.div_ceil(batch_size);
     let sizes = Sizes { images: images.train, classes: images.classes.len(), batch_size, steps };

@@ -157,7 +157,7 @@ impl Experiment {
         let data = DataSpec::of(&root);
         let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
         let head_training = head.as_ref().map(|h| h.spec.training());
-        let training = if trains { Training::read(&root, (&data, images), head_training) } else { None };
+        let training = if trains { Training::read(&root, data.as_ref(), images, head_training) } else { None };
         let (Some(head), Some(data)) = (head, data) else {
             return Err(root.close(()).err().unwrap_or_default());
         };

@@ -30,7 +30,8 @@ impl Training {
     /// Reads the tables that define training.
     pub(super) fn read(
         root: &Reader,
-        (data, images): (&Option<DataSpec>, Images),
+        data: Option<&DataSpec>,
+        images: Images,
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
@@ -38,7 +39,7 @@ impl Training {
         let method =
             choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
         let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let validation = data.as_ref().map_or(Validation::HeldOut(0.0), |d| d.validation);
+        let validation = data.map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };
         let trains = images == Images::OfTraining;
@@ -118,22 +119,7 @@ impl Training {
             );
             root.problem("train", why);
         }
-        if self.method.spec.gathers_posterior() && self.train.select == Selection::Best {
-            let why = format!(
-                "select = \"best-epoch\": the posterior of method.{} is gathered up to the last step, and an earlier epoch has \
-                 fewer of its members: leave it out, or set select = \"last-epoch\"",
-                self.method.key
-            );
-            root.problem("train", why);
-        }
-        if self.method.spec.gathers_posterior() && self.train.early_stop.is_some() {
-            let why = format!(
-                "early_stop: the posterior of method.{} is gathered up to the last step, and a training that ends early has fewer \
-                 of its members: leave it out",
-                self.method.key
-            );
-            root.problem("train", why);
-        }
+        self.check_gathering(root);
         self.check_loss(root);
         self.check_ema(root);
         self.check_scaled(root);
@@ -152,10 +138,33 @@ impl Training {
         }
     }
 
+    /// Checks that a training whose posterior is gathered along the way goes on to its last step.
+    fn check_gathering(&self, root: &Reader) {
+        if !self.method.spec.gathers_posterior() {
+            return;
+        }
+        if self.train.select == Selection::Best {
+            let why = format!(
+                "select = \"best-epoch\": the posterior of method.{} is gathered up to the last step, and an earlier epoch has \
+                 fewer of its members: leave it out, or set select = \"last-epoch\"",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
+        if self.train.early_stop.is_some() {
+            let why = format!(
+                "early_stop: the posterior of method.{} is gathered up to the last step, and a training that ends early has fewer \
+                 of its members: leave it out",
+                self.method.key
+            );
+            root.problem("train", why);
+        }
+    }
+
     /// Checks that the method has an optimizer if it needs one, with one learning rate for all particles or one for
     /// each.
     fn check_optimizer(&self, root: &Reader) {
-        let (particles, method, optimizer) = (self.method.spec.particles() as usize, &self.method.key, &self.optimizer);
+        let (particles, optimizer) = (self.method.spec.particles() as usize, &self.optimizer);
         let rates = optimizer.spec.rates();
         let halves = matches!(self.train.precision, Precision::Bf16 | Precision::F16);
         if optimizer.spec.needs_f32() && halves {
@@ -174,6 +183,12 @@ impl Training {
             );
             root.problem("optimizer", why);
         }
+        self.check_update(root);
+    }
+
+    /// Checks that a method with its own update has no optimizer beside it and no option of one, and any other method has an optimizer.
+    fn check_update(&self, root: &Reader) {
+        let (method, optimizer) = (&self.method.key, &self.optimizer);
         let own_update = self.method_entry().is_some_and(|entry| entry.update == Update::Own);
         match (own_update, optimizer.key == "none") {
             (true, false) => {

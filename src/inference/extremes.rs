@@ -16,6 +16,16 @@ pub struct Extremes {
     wrong: Chosen,
 }
 
+/// An image that may be shown.
+#[derive(Clone, Copy)]
+pub struct Offered<'a> {
+    pub path: &'a Path,
+    /// The true class, if it is known.
+    pub label: Option<&'a str>,
+    /// Height and width in pixels.
+    pub size: (usize, usize),
+}
+
 /// The tiles with the lowest keys, sorted by them.
 #[derive(Default)]
 struct Chosen(Vec<(f64, Tile)>);
@@ -35,16 +45,14 @@ impl Chosen {
 }
 
 impl Extremes {
-    /// Offers an image with its prediction and, if it is known, its true class. `pixels` reads the image, `[3, height,
-    /// width]`, if it is kept.
+    /// Offers an image with its prediction. `pixels` reads the image, `[3, height, width]`, if it is kept.
     ///
     /// # Errors
     /// Fails if the image cannot be read.
     pub fn offer(
         &mut self,
-        (path, label): (&Path, Option<&str>),
+        Offered { path, label, size: (height, width) }: Offered,
         prediction: &Prediction,
-        (height, width): (usize, usize),
         pixels: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<()> {
         let entropy = prediction.predictive_entropy;
@@ -132,11 +140,11 @@ mod tests {
         // The larger its number, the less certain an image is; those of odd numbers are wrong.
         for at in (0..30).map(|i| i * 7 % 30) {
             let (path, label) = (format!("a/{at}"), if at % 2 == 0 { "cat" } else { "dog" });
-            let offered = (Path::new(&path), Some(label));
-            extremes.offer(offered, &prediction(f64::from(at) / 100.0), (1, 1), || Ok(vec![0; 3])).unwrap();
+            let offered = Offered { path: Path::new(&path), label: Some(label), size: (1, 1) };
+            extremes.offer(offered, &prediction(f64::from(at) / 100.0), || Ok(vec![0; 3])).unwrap();
         }
-        let unlabelled = (Path::new("between"), None);
-        extremes.offer(unlabelled, &prediction(0.155), (1, 1), || bail!("no section has it")).unwrap();
+        let unlabelled = Offered { path: Path::new("between"), label: None, size: (1, 1) };
+        extremes.offer(unlabelled, &prediction(0.155), || bail!("no section has it")).unwrap();
         let sheet = extremes.sheet("run");
         let name = |tile: &Tile| tile.lines.last().unwrap().parse::<u32>().unwrap();
         let found: Vec<(&str, Vec<u32>)> =

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use tch::Tensor;
 
-use super::extremes::Extremes;
+use super::extremes::{Extremes, Offered};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::fields::{Fields, PIXELS};
 use crate::data::{Decode, Resize};
@@ -19,6 +19,7 @@ use crate::predict::{Members, Predictor};
 use crate::session::Opened;
 
 /// The way in which new images are predicted.
+#[derive(Default)]
 pub struct Wanted {
     /// The way of resizing images; that of the run's own images by default.
     pub resize: Option<Resize>,
@@ -72,7 +73,8 @@ pub fn predict(
                 Ok(pixels) => {
                     let (prediction, set) = predicted.next().context("an image has no prediction")?;
                     if wanted.keeps_extremes {
-                        extremes.offer((&input.path, None), &prediction, (side, side), || Ok(pixels))?;
+                        let offered = Offered { path: &input.path, label: None, size: (side, side) };
+                        extremes.offer(offered, &prediction, || Ok(pixels))?;
                     }
                     Record { path: input.path.clone(), label: None, outcome: Ok(prediction), set }
                 }

@@ -6,8 +6,9 @@ mod images;
 mod numbers;
 mod sets;
 mod texts;
+mod written;
 
-pub use extremes::Extremes;
+pub use extremes::{Extremes, Offered};
 pub use images::{Predicted, Wanted, predict as predict_images};
 pub use numbers::{Estimates, predict_images as predict_numbers, predict_set as predict_numbers_of_set};
 pub use sets::run as predict_set;

@@ -146,11 +146,7 @@ pub fn predict_images(wanted: &Wanted, opened: &Opened, inputs: &[Input], out: &
 /// # Errors
 /// Fails if the split cannot be read, if the run is a trial that was not named by its folder, if memory runs out, or if a record cannot
 /// be written.
-pub fn predict_set(
-    (split, batch_size): (SplitName, Option<u32>),
-    opened: &Opened,
-    out: &mut Estimates,
-) -> Result<usize> {
+pub fn predict_set(opened: &Opened, split: SplitName, batch_size: Option<u32>, out: &mut Estimates) -> Result<usize> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     let splits = opened.splits(split)?;
     let prepared = opened.prepare(experiment.predictive())?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::extremes::Extremes;
+use super::extremes::{Extremes, Offered};
 use crate::data::SplitName;
 use crate::evaluate::{Matched, labelled};
 use crate::metrics::Uncertainty;
@@ -19,8 +19,9 @@ use crate::session::Opened;
 /// # Errors
 /// Fails if the split cannot be read, if the run answers in words or is a trial that was not named by its folder, if memory runs out, or if a record cannot be written.
 pub fn run(
-    (split, batch_size): (SplitName, Option<u32>),
     opened: &Opened,
+    split: SplitName,
+    batch_size: Option<u32>,
     writer: &mut Writer<Box<dyn Write>>,
     mut extremes: Option<&mut Extremes>,
 ) -> Result<usize> {
@@ -48,8 +49,8 @@ pub fn run(
             let prediction = Prediction::of(&predictions, &uncertainty, at, classes)?;
             let label = classes.get(set.split.labels[at] as usize).cloned();
             if let (Some(extremes), Some(images)) = (&mut extremes, &images) {
-                let size = images.size();
-                extremes.offer((&path, label.as_deref()), &prediction, size, || images.image(at))?;
+                let offered = Offered { path: &path, label: label.as_deref(), size: images.size() };
+                extremes.offer(offered, &prediction, || images.image(at))?;
             }
             writer.write(&Record { path, label, outcome: Ok(prediction), set: Vec::new() })?;
             done += 1;

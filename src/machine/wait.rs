@@ -60,7 +60,7 @@ pub fn settle(asked: Wait, threads: usize) {
         return;
     }
     let set = [POLICY, SPINS].iter().any(|name| std::env::var_os(name).is_some());
-    let Some((wait, reason)) = decide(asked, (set, of_environment()), threads, load) else { return };
+    let Some((wait, reason)) = decide(asked, Environment { set, now: of_environment() }, threads, load) else { return };
     let Err(error) = start_again(wait, &reason);
     tracing::warn!("threads wait as before: {error:#}");
 }
@@ -81,11 +81,18 @@ pub fn of_environment() -> Wait {
     if is_passive { Wait::Passive } else { Wait::Active }
 }
 
-/// Returns the way in which the threads should wait, and why, if it is another than now. `set` tells whether the user's
-/// environment decides it, which holds unless the command line does.
+/// The state of this process.
+#[derive(Clone, Copy)]
+struct Environment {
+    /// Whether the user's environment decides how threads wait, which holds unless the command line does.
+    set: bool,
+    now: Wait,
+}
+
+/// Returns the way in which the threads should wait, and why, if it is another than now.
 fn decide(
     asked: Wait,
-    (set, now): (bool, Wait),
+    Environment { set, now }: Environment,
     threads: usize,
     load: impl Fn() -> Option<Load>,
 ) -> Option<(Wait, String)> {
@@ -159,9 +166,11 @@ fn start_again(wait: Wait, reason: &str) -> Result<Infallible> {
 mod tests {
     use super::*;
 
-    const UNSET: (bool, Wait) = (false, Wait::Active);
+    const UNSET: Environment = Environment { set: false, now: Wait::Active };
+    const SET: Environment = Environment { set: true, ..UNSET };
+    const SET_PASSIVE: Environment = Environment { now: Wait::Passive, ..SET };
 
-    fn chosen(asked: Wait, environment: (bool, Wait), threads: usize, others: f64) -> Option<Wait> {
+    fn chosen(asked: Wait, environment: Environment, threads: usize, others: f64) -> Option<Wait> {
         decide(asked, environment, threads, || Some(Load { others, cores: 4 })).map(|(wait, _)| wait)
     }
 
@@ -179,11 +188,11 @@ mod tests {
 
     #[test]
     fn the_command_line_goes_before_the_environment_which_goes_before_the_load() {
-        assert_eq!(chosen(Wait::Auto, (true, Wait::Active), 4, 9.0), None);
-        assert_eq!(chosen(Wait::Active, (true, Wait::Passive), 4, 9.0), Some(Wait::Active));
+        assert_eq!(chosen(Wait::Auto, SET, 4, 9.0), None);
+        assert_eq!(chosen(Wait::Active, SET_PASSIVE, 4, 9.0), Some(Wait::Active));
         assert_eq!(chosen(Wait::Active, UNSET, 4, 9.0), None);
         assert_eq!(chosen(Wait::Passive, UNSET, 4, 0.0), Some(Wait::Passive));
-        assert_eq!(chosen(Wait::Passive, (true, Wait::Passive), 4, 0.0), None);
+        assert_eq!(chosen(Wait::Passive, SET_PASSIVE, 4, 0.0), None);
     }
 
     #[test]

@@ -49,8 +49,8 @@ const SHAPES: [&[(f64, f64)]; 5] = [
     &[(0.0, 1.2), (1.1, -0.85), (-1.1, -0.85)],
 ];
 
-/// The lengths of the dashes and gaps of a line, by how often the colours were used up before it. The first lines are in one piece.
-const DASHES: [Option<(u32, u32)>; 3] = [None, Some((7, 4)), Some((2, 3))];
+/// The dashes of a line, by how often the colours were used up before it. The first lines are in one piece.
+const DASHES: [Option<Dashes>; 3] = [None, Some(Dashes { length: 7, gap: 4 }), Some(Dashes { length: 2, gap: 3 })];
 
 /// Returns the colour of a series. The pair of colour and shape repeats after 35 series, that of colour and dashes after 21.
 pub fn color(series: usize) -> Color {
@@ -64,12 +64,19 @@ pub enum Fill {
     Hollow,
 }
 
-/// What draws a line: its colour, its width in pixels, and the lengths of its dashes and gaps unless it is in one piece.
+/// The length of the dashes of a line and that of the gaps between them, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dashes {
+    pub length: u32,
+    pub gap: u32,
+}
+
+/// What draws a line: its colour, its width in pixels, and its dashes unless it is in one piece.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pen {
     pub color: Color,
     pub width: u32,
-    pub dashes: Option<(u32, u32)>,
+    pub dashes: Option<Dashes>,
 }
 
 /// The part of a text that lies at its point.

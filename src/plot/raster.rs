@@ -52,7 +52,9 @@ pub fn pixels(canvas: &Canvas, scale: f32) -> Result<RgbImage> {
                 let path = edge(outline);
                 inside.iter().for_each(|color| fill(&mut pixels, path.clone(), *color, transform));
                 if let (Some(path), Some(pen)) = (path, stroke) {
-                    let dash = pen.dashes.and_then(|(dash, gap)| StrokeDash::new(vec![dash as f32, gap as f32], 0.0));
+                    let dash = pen
+                        .dashes
+                        .and_then(|dashes| StrokeDash::new(vec![dashes.length as f32, dashes.gap as f32], 0.0));
                     let stroke = Stroke { width: pen.width as f32, dash, ..Stroke::default() };
                     pixels.stroke_path(&path, &paint(pen.color), &stroke, transform, None);
                 }

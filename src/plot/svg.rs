@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::canvas::{Canvas, Color, Outline, Pen, Point, Shape, Side, Style};
+use super::canvas::{Canvas, Color, Dashes, Outline, Pen, Point, Shape, Side, Style};
 
 const FAMILY: &str = "Helvetica, Arial, Liberation Sans, sans-serif";
 
@@ -57,7 +57,7 @@ fn text(words: &str, (x, y): Point, style: Style) -> String {
 fn paint(fill: Option<Color>, stroke: Option<Pen>) -> String {
     let inside = fill.map_or("fill=\"none\"".to_string(), |color| color.paint("fill"));
     let Some(Pen { color, width, dashes }) = stroke else { return inside };
-    let dashes = dashes.map_or(String::new(), |(dash, gap)| format!(" stroke-dasharray=\"{dash} {gap}\""));
+    let dashes = dashes.map_or(String::new(), |Dashes { length, gap }| format!(" stroke-dasharray=\"{length} {gap}\""));
     format!("{inside} {} stroke-width=\"{width}\"{dashes}", color.paint("stroke"))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Scale;
 use super::checkpoint::Checkpoint;
-use super::evaluations::own_samples;
+use super::evaluations::Counted;
 use super::plan::Plan;
 use super::sizes::{Real, official};
 use super::stages::{Kind, Outcome, Rehearsed, Stage};
@@ -46,17 +46,17 @@ impl Estimate {
             return Estimate { steps: real.map(|real| real.steps), ..Estimate::default() };
         }
         let trained = rehearsed.training.as_ref();
-        let (made, official_test) = own_samples(experiment, plan.test_images);
+        let own = Counted::own(experiment, plan.test_images);
         let evaluate = rehearsed.stages.iter().find(|stage| stage.kind == Kind::Evaluate).filter(|s| is_fine(s));
-        let image_seconds = evaluate.map(|stage| work(stage) / made as f64);
+        let image_seconds = evaluate.map(|stage| work(stage) / own.images as f64);
         let step_seconds = trained.and_then(|trained| trained.step_seconds);
         let training_seconds =
             real.zip(trained).zip(step_seconds.zip(image_seconds)).map(|((real, trained), (step, image))| {
                 let after = trained.after_seconds * scaled(real.train, plan.training.images);
                 real.steps as f64 * step + (real.epochs * real.validation) as f64 * image + after
             });
-        let disk_bytes = trained.zip(official_test).map(|(trained, official)| {
-            let predictions = trained.prediction_bytes as f64 * scaled(official, made);
+        let disk_bytes = trained.zip(own.official).map(|(trained, official)| {
+            let predictions = trained.prediction_bytes as f64 * scaled(official, own.images);
             checkpoint_bytes(plan.checkpoint.path())
                 + trained.posterior_bytes
                 + trained.resume_bytes
@@ -67,9 +67,9 @@ impl Estimate {
             image_seconds,
             steps: real.map(|real| real.steps),
             training_seconds,
-            evaluation_seconds: evaluations(plan, rehearsed, (made, official_test)),
+            evaluation_seconds: evaluations(plan, rehearsed, own),
             disk_bytes,
-            memory_bytes: memory(experiment, plan, rehearsed, official_test),
+            memory_bytes: memory(experiment, plan, rehearsed),
         }
     }
 }
@@ -89,27 +89,27 @@ fn work(stage: &Stage) -> f64 {
 
 /// Returns the seconds of all evaluations, each scaled to its official number of images; `None` if one of these numbers
 /// is unknown, or if an evaluation failed or was not reached.
-fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: (usize, Option<usize>)) -> Option<f64> {
+fn evaluations(plan: &Plan, rehearsed: &Rehearsed, own: Counted) -> Option<f64> {
     let mut total = 0.0;
     if !rehearsed.stages.iter().any(|stage| stage.kind == Kind::Evaluate) {
         return None;
     }
     for stage in &rehearsed.stages {
-        let (made, official) = match stage.kind {
+        let Counted { images, official } = match stage.kind {
             Kind::Evaluate => own,
-            Kind::Then(number) => (plan.evaluations[number].images, plan.evaluations[number].official),
+            Kind::Then(number) => plan.evaluations[number].count,
             _ => continue,
         };
         if !is_fine(stage) {
             return None;
         }
-        total += stage.startup.unwrap_or(0.0) + work(stage) * scaled(official?, made);
+        total += stage.startup.unwrap_or(0.0) + work(stage) * scaled(official?, images);
     }
     Some(total)
 }
 
 /// Returns the highest peak of memory, including the images of the real sets that bella keeps in memory.
-fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Option<usize>) -> Option<u64> {
+fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed) -> Option<u64> {
     let peak = |kinds: &[Kind]| {
         let stages = rehearsed.stages.iter().filter(|stage| kinds.contains(&stage.kind));
         stages.filter_map(|stage| stage.peak_bytes).max()
@@ -127,9 +127,9 @@ fn memory(experiment: &Experiment, plan: &Plan, rehearsed: &Rehearsed, test: Opt
     };
     let real = Real::of(experiment)?;
     let training = peak(&[Kind::Train, Kind::Resume])? + kept(real.train, plan.training.images) + kept(val, 0);
-    let (made_test, _) = own_samples(experiment, plan.test_images);
-    let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made_test.max(1) as u64);
-    let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made_test) + logits * test? as u64;
+    let Counted { images: made, official: test } = Counted::own(experiment, plan.test_images);
+    let logits = rehearsed.training.as_ref().map_or(0, |trained| trained.prediction_bytes / made.max(1) as u64);
+    let evaluation = peak(&[Kind::Evaluate])? + kept(test?, made) + logits * test? as u64;
     Some(training.max(evaluation))
 }
 

@@ -25,10 +25,7 @@ pub struct Evaluation {
     pub command: String,
     /// The arguments that follow the run.
     pub arguments: Vec<String>,
-    /// The number of images of the stand-ins that go through the network.
-    pub images: usize,
-    /// The number of images of the real sets, if it is known.
-    pub official: Option<usize>,
+    pub count: Counted,
 }
 
 /// The folder and the sizes of an evaluation's stand-ins.
@@ -73,20 +70,21 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
         // Another test set replaces the experiment's own; foreign sets are predicted in addition.
         counted = if option == "--data" { count } else { counted.and(count) };
     }
-    let Counted { images, official } = counted;
-    Ok((Evaluation { name, command: command.clone(), arguments, images, official }, sets))
+    Ok((Evaluation { name, command: command.clone(), arguments, count: counted }, sets))
 }
 
-/// The numbers of images of the stand-ins and of the real sets.
-#[derive(Clone, Copy)]
-struct Counted {
-    images: usize,
-    official: Option<usize>,
+/// The numbers of images of an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    /// Those of the stand-ins, which go through the network.
+    pub images: usize,
+    /// Those of the real sets, if it is known.
+    pub official: Option<usize>,
 }
 
 impl Counted {
     /// Counts the experiment's own test sets.
-    fn own(experiment: &Experiment, test_images: usize) -> Counted {
+    pub fn own(experiment: &Experiment, test_images: usize) -> Counted {
         let dataset = &*experiment.data.dataset;
         let sets = dataset.test_sets().len().max(1);
         Counted { images: sets * test_images, official: official(dataset, SplitName::Test) }
@@ -96,12 +94,6 @@ impl Counted {
         let official = self.official.zip(other.official).map(|(one, another)| one + another);
         Counted { images: self.images + other.images, official }
     }
-}
-
-/// Returns the number of images in the experiment's own test sets: of the stand-ins, and of the official sets.
-pub fn own_samples(experiment: &Experiment, test_images: usize) -> (usize, Option<usize>) {
-    let Counted { images, official } = Counted::own(experiment, test_images);
-    (images, official)
 }
 
 /// Returns the stand-in for `KEY=ROOT` or for a file with a data table, and the path of a file with its own table.

@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::analysis::sensitivity::{Sensitivities, Sensitivity};
-use crate::data::{Centre, Fingerprint, Interpolation, Medium, Request, Split, SplitName};
+use crate::data::{Fingerprint, Medium, Request, Split, SplitName};
 use crate::evaluate::IMAGES;
 use crate::experiment::{Experiment, load_config};
-use crate::inference::Extremes;
+use crate::inference::{Extremes, Offered};
 use crate::machine::cores;
 use crate::metrics::Uncertainty;
 use crate::plot::contact_sheet::{self, Section, Sheet, Tile};
@@ -56,17 +56,7 @@ pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
 
 /// Reads the test sets of an experiment.
 fn splits(experiment: &Experiment) -> Result<Vec<Split>> {
-    let request = Request {
-        image_size: SIDE,
-        interpolation: Interpolation::Bicubic,
-        crop_pct: 1.0,
-        centre: Centre::Even,
-        cache: None,
-        memory_bytes: 0,
-        keeps_corrupt: false,
-        workers: cores(),
-        progress: &|_, _| (),
-    };
+    let request = Request { image_size: SIDE, ..Request::listing(cores(), &|_, _| ()) };
     experiment.data.each_test_set(|_, set| set.load(SplitName::Test, &request))
 }
 
@@ -81,7 +71,8 @@ fn offer(split: &Split, file: &Path, extremes: &mut Extremes) -> Result<()> {
         let prediction = Prediction::of(&predictions, &uncertainty, at, &classes)?;
         let path = split.sample_name(at);
         let image = || split.inputs.image(at);
-        extremes.offer((&path, Some(&classes[*label as usize])), &prediction, split.inputs.size(), image)?;
+        let label = Some(classes[*label as usize].as_str());
+        extremes.offer(Offered { path: &path, label, size: split.inputs.size() }, &prediction, image)?;
     }
     Ok(())
 }

@@ -46,13 +46,19 @@ fn below_here(path: PathBuf) -> PathBuf {
     }
 }
 
+/// What a training left behind.
+struct Trained {
+    stored: Stored,
+    record: Record,
+}
+
 /// A run or checkpoint that is ready to predict.
 pub struct Opened {
     pub experiment: Experiment,
     pub session: Session,
     pub run: RunFolder,
     /// The posterior and the record; absent for a checkpoint without training.
-    pub trained: Option<(Stored, Record)>,
+    trained: Option<Trained>,
     /// The overrides of the command line that locate the data.
     roots: Vec<String>,
     /// Whether the images are those of the run's own config, wherever they are stored.
@@ -86,7 +92,7 @@ impl Opened {
         let session = Session::open(&experiment, settings, device, stored.labels())?;
         session.check_layout(&run, &stored)?;
         let own_sets = run.data()?.test_names();
-        let (trained, roots, own_data) = (Some((stored, record)), overrides.roots(), overrides.keep_data());
+        let (trained, roots, own_data) = (Some(Trained { stored, record }), overrides.roots(), overrides.keep_data());
         let by_folder = named.is_some_and(|named| Path::new(named).join("config.toml").is_file());
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })
     }
@@ -153,7 +159,7 @@ impl Opened {
     /// Returns the members of a predictive; the checkpoint itself if nothing was trained.
     pub fn prepare(&self, predictive: Predictive) -> Result<Prepared<'_>> {
         match &self.trained {
-            Some((stored, _)) => {
+            Some(Trained { stored, .. }) => {
                 let Experiment { seed, .. } = self.experiment;
                 prepare(predictive, self.experiment.post_hoc(), self.session.subspace()?, &stored.posterior, seed)
             }
@@ -182,7 +188,7 @@ impl Opened {
 
     /// Returns the trained posterior, with its class names and file hashes.
     pub fn stored(&self) -> Result<&Stored> {
-        let trained = self.trained.as_ref().map(|(stored, _)| stored);
+        let trained = self.trained.as_ref().map(|trained| &trained.stored);
         trained.context("this is a checkpoint as it is: it has no posterior; name a trained run")
     }
 
@@ -198,7 +204,7 @@ impl Opened {
     }
 
     pub fn record(&self) -> Option<&Record> {
-        self.trained.as_ref().map(|(_, record)| record)
+        self.trained.as_ref().map(|trained| &trained.record)
     }
 
     /// Returns the number of images per forward pass: that of the command line, or else of the config.
@@ -218,6 +224,24 @@ struct HeldOut {
     split: Split,
     /// The labels that training saw, some of them replaced by `label_noise`, `[N]`.
     trained: Vec<u32>,
+}
+
+impl HeldOut {
+    /// Keeps the images whose labels are among `classes`, with labels that are places among these; `None` keeps all.
+    fn among(self, classes: Option<&[u32]>) -> Result<HeldOut> {
+        let Some(classes) = classes else { return Ok(self) };
+        let place = |label: &u32| classes.iter().position(|class| class == label);
+        let kept: Vec<(u32, u32)> =
+            (0..).zip(&self.trained).filter_map(|(image, label)| Some((image, place(label)? as u32))).collect();
+        ensure!(
+            !kept.is_empty(),
+            "none of the {} held-out images is of the {} classes of the test set: hold out more (data.*.validation)",
+            self.trained.len(),
+            classes.len()
+        );
+        let (images, trained): (Vec<u32>, Vec<u32>) = kept.into_iter().unzip();
+        Ok(HeldOut { split: self.split.select(&images), trained })
+    }
 }
 
 impl Opened {
@@ -287,8 +311,8 @@ impl Opened {
     pub fn validation_among(&self, classes: Option<&[u32]>) -> Result<TestImages> {
         let (device, workers) = (self.session.device, self.session.settings.workers);
         self.with_own_data(|experiment| {
-            if let Some(HeldOut { split, trained }) = self.held_out(experiment)? {
-                let (split, trained) = among((split, trained), classes)?;
+            if let Some(held) = self.held_out(experiment)? {
+                let HeldOut { split, trained } = held.among(classes)?;
                 // The images are the same ones whatever label noise made of their labels.
                 let fingerprint = Fingerprint::of(&split)?;
                 let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
@@ -298,9 +322,8 @@ impl Opened {
                 "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
                  split",
             )?;
-            let labels = split.labels.clone();
-            let (split, labels) = among((split, labels), classes)?;
-            TestImages::new(Split { labels, ..split }, device, workers)
+            let HeldOut { split, trained } = HeldOut { trained: split.labels.clone(), split }.among(classes)?;
+            TestImages::new(Split { labels: trained, ..split }, device, workers)
         })
     }
 
@@ -352,20 +375,4 @@ impl Opened {
     pub fn is_of_training(&self, split: SplitName) -> bool {
         self.own_data && split != SplitName::Test
     }
-}
-
-/// Keeps the held-out images whose labels are among `classes`, with labels that are places among these; `None` keeps all.
-fn among((split, labels): (Split, Vec<u32>), classes: Option<&[u32]>) -> Result<(Split, Vec<u32>)> {
-    let Some(classes) = classes else { return Ok((split, labels)) };
-    let place = |label: &u32| classes.iter().position(|class| class == label);
-    let kept: Vec<(u32, u32)> =
-        (0..).zip(&labels).filter_map(|(image, label)| Some((image, place(label)? as u32))).collect();
-    ensure!(
-        !kept.is_empty(),
-        "none of the {} held-out images is of the {} classes of the test set: hold out more (data.*.validation)",
-        labels.len(),
-        classes.len()
-    );
-    let (images, labels): (Vec<u32>, Vec<u32>) = kept.into_iter().unzip();
-    Ok((split.select(&images), labels))
 }

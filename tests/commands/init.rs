@@ -154,7 +154,7 @@ fn every_method_is_a_config_without_doubts() {
     let images = Images::look("digits", 1, &[]).unwrap();
     assert_eq!((images.train, images.classes.len(), checkpoint.image_size), (799, 10, Some(8)));
     for recipe in METHODS {
-        let text = write(&checkpoint, &images, recipe, ("mine", "mine.toml")).unwrap();
+        let text = write(&checkpoint, &images, recipe, "mine", "mine.toml").unwrap();
         let experiment = Tree::parse("mine.toml", &text).and_then(|tree| Experiment::read(&tree));
         let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error}\n{text}", recipe.name));
         assert_eq!(experiment.warnings(images.train), Vec::<String>::new(), "{text}");
@@ -162,7 +162,7 @@ fn every_method_is_a_config_without_doubts() {
         training.method.spec.check_steps(training.train.epochs * 799usize.div_ceil(training.train.batch_size)).unwrap();
     }
     assert!(
-        write(&checkpoint, &images, &METHODS[0], ("a", "a"))
+        write(&checkpoint, &images, &METHODS[0], "a", "a")
             .unwrap()
             .contains("[head.checkpoint] # the checkpoint's own")
     );
@@ -174,7 +174,7 @@ fn a_text_tower_gives_the_head() {
     let normalize = checkpoint.normalize.as_ref().expect("a suggestion");
     assert!(checkpoint.has_text && normalize.value == "\"clip\"" && normalize.why == "as all models of CLIP");
     let images = Images::look("digits", 1, &[]).unwrap();
-    let text = write(&checkpoint, &images, &METHODS[0], ("mine", "mine.toml")).unwrap();
+    let text = write(&checkpoint, &images, &METHODS[0], "mine", "mine.toml").unwrap();
     assert_has(&text, &["[head.zero-shot] # from the text tower", "normalize = \"clip\""]);
 }
 

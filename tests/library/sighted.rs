@@ -41,7 +41,7 @@ fn opened(name: &str) -> Opened {
 fn quantised(name: &str, scheme: Option<Scheme>) -> Opened {
     tch::set_num_threads(1);
     let normalize = Preprocessing::of(&folder(name)).normalize.unwrap();
-    open(&folder(name), None, (normalize, scheme)).unwrap_or_else(|why| panic!("{name}: {why:#}"))
+    open(&folder(name), None, normalize, scheme).unwrap_or_else(|why| panic!("{name}: {why:#}"))
 }
 
 /// The prompts with the pixels of their images.
@@ -332,7 +332,7 @@ fn a_missing_tensor_has_its_publishers_name() {
             assert_eq!(rest.len() + 1, all.len(), "{lacking} is not in {name}");
             let rest: Vec<(&str, &Tensor)> = rest.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
             Tensor::write_safetensors(&rest, place.path().join("model.safetensors")).unwrap();
-            let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
+            let error = format!("{:#}", open(place.path(), None, Normalize::CLIP, None).err().unwrap());
             assert!(error.contains(&format!("the weights lack `{lacking}`, which config.json asks for")), "{error}");
         }
     }
@@ -354,7 +354,7 @@ fn a_misshapen_tensor_of_the_tower_has_its_publishers_name() {
     };
     let all: Vec<(String, Tensor)> = all.into_iter().map(cut).collect();
     Tensor::write_safetensors(&all, place.path().join("model.safetensors")).unwrap();
-    let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
+    let error = format!("{:#}", open(place.path(), None, Normalize::CLIP, None).err().unwrap());
     let rule = format!("its image tower: `{name}` has the shape [12, 19], but config.json asks for [12, 20]");
     assert!(error.contains(&rule), "{error}");
 }
@@ -372,7 +372,7 @@ fn a_config_that_contradicts_the_tower_is_refused_by_name() {
         let mut other = config.clone();
         other["vision_config"][key] = said.into();
         std::fs::write(place.path().join("config.json"), other.to_string()).unwrap();
-        let error = format!("{:#}", open(place.path(), None, (Normalize::CLIP, None)).err().unwrap());
+        let error = format!("{:#}", open(place.path(), None, Normalize::CLIP, None).err().unwrap());
         let rule = format!("says vision_config.{key} = {said}, but the weights have {found}");
         assert!(error.contains(&rule), "{error}");
     }

@@ -475,7 +475,7 @@ fn a_network_that_sees_leaves_whole() {
         done(export(&place, &place.run(), "out", &["--to", "weights", "--particle", "1"]));
         let out = place.path("out");
         let normalize = Preprocessing::of(&fixture(folder)).normalize.unwrap();
-        let opened = sighted::open(&out, None, (normalize, None)).unwrap_or_else(|why| panic!("{why:#}"));
+        let opened = sighted::open(&out, None, normalize, None).unwrap_or_else(|why| panic!("{why:#}"));
         let expected = out.join("expected.safetensors");
         let bytes = {
             let of = |three: [f64; 3]| Tensor::from_slice(&three).view([1, 3, 1, 1]);

@@ -98,7 +98,7 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
 /// Fails if the network cannot be opened.
 pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     let asked = Preprocessing::of(path);
-    let opened = sighted::open(path, None, (asked.normalize.unwrap_or(Normalize::CLIP), None))?;
+    let opened = sighted::open(path, None, asked.normalize.unwrap_or(Normalize::CLIP), None)?;
     let sighted::Opened { network, base, stored, .. } = &opened;
     let Decoder { model_type, about, .. } = network.language.geometry.family;
     let (sight, tower, family) = (&network.sight, &network.sight.tower.geometry, network.sight.eyes.family);

@@ -132,7 +132,7 @@ impl Dataset for Stl10 {
         check_names(&folder.join("class_names.txt"))?;
         let [images, labels] = files(&folder, split);
         let (pixels, published) = (bytes(&images)?, bytes(&labels)?);
-        check_sizes((&images, pixels.len()), (&labels, published.len()))?;
+        check_sizes(&images, pixels.len(), &labels, published.len())?;
         let all = self.split(split, &pixels, &published, &labels)?;
         ensure!(!all.is_empty(), "{}: no image of the classes {}", labels.display(), self.classes.join(", "));
         kept(all, self.subset, split).context("data.stl10")
@@ -170,7 +170,8 @@ fn bytes(file: &Path) -> Result<Vec<u8>> {
         .with_context(|| format!("{}: cannot read; set data.stl10.root to the folder of stl10_binary", file.display()))
 }
 
-fn check_sizes((images, image_bytes): (&Path, usize), (labels, count): (&Path, usize)) -> Result<()> {
+/// Checks that the file `images` of `image_bytes` bytes has the images of the `count` labels in the file `labels`.
+fn check_sizes(images: &Path, image_bytes: usize, labels: &Path, count: usize) -> Result<()> {
     ensure!(count > 0, "{}: is empty; fetch it again", labels.display());
     let (at, needed) = (images.display(), count * PIXELS);
     let labels = labels.display();

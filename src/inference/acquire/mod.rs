@@ -262,15 +262,7 @@ impl Reader<'_> {
     fn pool(&self, files: &[File], training: &Training) -> Result<(Seen, Vec<PathBuf>)> {
         let session = &self.opened.session;
         let side = session.model.images()?.size() as usize;
-        let wanted = Wanted {
-            resize: None,
-            batch_size: None,
-            conformal: None,
-            calibrator: None,
-            keeps_extremes: false,
-            as_stored: false,
-        };
-        let how = preparation(&wanted, self.opened, side)?;
+        let how = preparation(&Wanted::default(), self.opened, side)?;
         let (height, width) = training.size;
         // Images that are stored as pixels have a size of their own, which a file of one of them has, too.
         let stored = Decode { height, width, resize: Resize::Stretch, ..how };
@@ -293,12 +285,7 @@ impl Reader<'_> {
                 }
             }
             if !pixels.is_empty() {
-                let pixels =
-                    Tensor::from_slice(&pixels).view([-1, 3, side as i64, side as i64]).to_device(session.device);
-                seen.logits.push(self.logits_of(&pixels)?);
-                if self.features {
-                    seen.features.push(self.features_of(&pixels)?);
-                }
+                self.see(&pixels, side as i64, &mut seen)?;
             }
             bar.inc(batch.len() as u64);
         }
@@ -309,6 +296,16 @@ impl Reader<'_> {
             "the pool has no image to choose: all are training or held-out images of the run, or cannot be read: name other images"
         );
         Ok((seen, paths))
+    }
+
+    /// Adds images of `side` pixels a side to those that the run has seen.
+    fn see(&self, pixels: &[u8], side: i64, seen: &mut Seen) -> Result<()> {
+        let pixels = Tensor::from_slice(pixels).view([-1, 3, side, side]).to_device(self.opened.session.device);
+        seen.logits.push(self.logits_of(&pixels)?);
+        if self.features {
+            seen.features.push(self.features_of(&pixels)?);
+        }
+        Ok(())
     }
 
     fn logits_of(&self, pixels: &Tensor) -> Result<Vec<f32>> {

@@ -17,7 +17,7 @@ use tch::{CModule, Device, IValue};
 use crate::base::hash::hex;
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
-use crate::model::archive::container::{Container, Writer};
+use crate::model::archive::container::{Code, Container, Writer};
 
 /// The text in front of the name of a device.
 const DEVICE: &str = "torch.device(\"";
@@ -32,7 +32,7 @@ const COPIED: [&str; 5] = ["version", ".data/version", "byteorder", "data.pkl", 
 pub struct Parts<'a> {
     pub container: &'a Container,
     /// The files of code, each a name below `code/` and its text.
-    pub code: &'a [(String, String)],
+    pub code: &'a [Code],
     /// The entries that tensors in the pickles name.
     pub storages: &'a BTreeSet<String>,
 }
@@ -59,8 +59,8 @@ impl Parts<'_> {
         for name in COPIED.into_iter().filter(|name| self.container.has(name)) {
             text(name, &self.container.text(name)?)?;
         }
-        for (name, code) in self.code {
-            text(&format!("code/{name}"), on_device(code, device).as_bytes())?;
+        for Code { path, text: code } in self.code {
+            text(&format!("code/{path}"), on_device(code, device).as_bytes())?;
         }
         for name in self.storages {
             let (size, crc) = self.container.sums(name)?;
@@ -152,7 +152,7 @@ mod tests {
         let (file, archive) = written("timm_traced.pt", Device::Cpu);
         for (name, text) in entries(&file) {
             let name = name.strip_prefix("archive/").unwrap();
-            let code = name.strip_prefix("code/").map(|name| (name.to_string(), text));
+            let code = name.strip_prefix("code/").map(|path| Code { path: path.to_string(), text });
             let known = COPIED.contains(&name) || archive.listed.storages.contains(name);
             assert!(known || code.is_some_and(|code| archive.files.contains(&code)), "{name}");
         }

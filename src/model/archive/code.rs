@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::model::archive::container::Code;
 use crate::model::archive::operators::{LANGUAGE, PRIMITIVE, REACHING_OUT, TENSOR};
 use crate::model::archive::tokens::{Token, check_nesting, tokens};
 use crate::model::archive::types;
@@ -19,20 +20,20 @@ const KEYWORDS: &[&str] = &[
     "or", "raise", "return", "while", "with",
 ];
 
-/// Checks the files of an archive, each a name and its text.
+/// Checks the files of code of an archive.
 ///
 /// # Errors
 /// Fails at the first file that cannot be read as code, or that contains a name that is not known to only compute.
-pub fn check(files: &[(String, String)]) -> Result<()> {
+pub fn check(files: &[Code]) -> Result<()> {
     let mut all = Vec::new();
-    for (file, text) in files {
+    for Code { path, text } in files {
         let read = tokens(text).and_then(|tokens| check_nesting(text, &tokens).map(|()| tokens));
-        all.push(read.with_context(|| format!("code/{file}"))?);
+        all.push(read.with_context(|| format!("code/{path}"))?);
     }
     let mut own = Own::default();
     all.iter().for_each(|tokens| own.add(tokens));
-    for ((file, _), tokens) in files.iter().zip(&all) {
-        check_file(tokens, &own).and_then(|()| types::check(tokens)).with_context(|| format!("code/{file}"))?;
+    for (Code { path, .. }, tokens) in files.iter().zip(&all) {
+        check_file(tokens, &own).and_then(|()| types::check(tokens)).with_context(|| format!("code/{path}"))?;
     }
     Ok(())
 }
@@ -153,12 +154,12 @@ fn check_getattr(tokens: &[Token], at: usize) -> Result<()> {
 }
 
 /// Returns the names of the tensors that the `forward` of a class takes; empty if the code has no such method. Of those that
-/// may be left out, only the kinds of tokens are named. `files` are the archive's files of code, each a name and its text;
+/// may be left out, only the kinds of tokens are named. `files` are the archive's files of code;
 /// `class` is a full name such as `__torch__.models.Encoder`.
-pub fn inputs(files: &[(String, String)], class: &str) -> Vec<String> {
+pub fn inputs(files: &[Code], class: &str) -> Vec<String> {
     let Some((module, name)) = class.rsplit_once('.') else { return Vec::new() };
-    let file = files.iter().find(|(path, _)| path.trim_end_matches(".py").replace('/', ".") == module);
-    file.and_then(|(_, text)| of_class(text, name)).unwrap_or_default()
+    let file = files.iter().find(|file| file.module() == module);
+    file.and_then(|file| of_class(&file.text, name)).unwrap_or_default()
 }
 
 fn of_class(text: &str, name: &str) -> Option<Vec<String>> {
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     fn checked(code: &str) -> Result<()> {
-        check(&[("a.py".to_string(), code.to_string())])
+        check(&[Code { path: "a.py".to_string(), text: code.to_string() }])
     }
 
     fn refused(code: &str) -> String {
@@ -277,7 +278,8 @@ mod tests {
                     input_ids: Tensor,\n    more: Dict[str, Tensor],\n    token_type_ids: Optional[Tensor]=None,\n    \
                     attn_mask: Optional[Tensor]=None,\n    causal: bool=False) -> Tuple[Tensor, Tensor]:\n    pass\n\
                     class Last(Module):\n  def forward(self: __torch__.m.Last) -> Tensor:\n    pass\n";
-        let files = vec![("__torch__/a.py".into(), String::new()), ("__torch__/m.py".into(), code.to_string())];
+        let file = |path: &str, text: &str| Code { path: path.to_string(), text: text.to_string() };
+        let files = [file("__torch__/a.py", ""), file("__torch__/m.py", code)];
         assert_eq!(inputs(&files, "__torch__.m.Encoder"), ["input_ids", "token_type_ids"]);
         assert_eq!(inputs(&files, "__torch__.m.Other"), ["x"]);
         assert!(inputs(&files, "__torch__.m.Last").is_empty() && inputs(&files, "__torch__.m.None").is_empty());

@@ -127,12 +127,12 @@ impl Container {
         self.entry(name).map(|entry| (entry.size, entry.crc))
     }
 
-    /// Returns the code files with their names below `code/`.
+    /// Returns the files of code.
     ///
     /// # Errors
     /// Fails if anything else lies below `code/`, whatever its case, but for the places of the code in the original source,
     /// which nothing needs.
-    pub fn code(&self) -> Result<Vec<(String, String)>> {
+    pub fn code(&self) -> Result<Vec<Code>> {
         let (mut files, mut left) = (Vec::new(), MAX_TEXT);
         for Entry { name, .. } in self.entries.iter().filter(|entry| is_below_code(&entry.name)) {
             let shown = format!("{}: {}/{name}", self.path.display(), self.folder);
@@ -145,7 +145,7 @@ impl Container {
             let bytes = self.whole(name, left)?;
             left -= bytes.len() as u64;
             let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown}: the code is not UTF-8"))?;
-            files.push((inside.unwrap_or_default().to_string(), text));
+            files.push(Code { path: inside.unwrap_or_default().to_string(), text });
         }
         Ok(files)
     }
@@ -192,6 +192,21 @@ impl Container {
         }
         ensure!(count == entry.size && crc.finalize() == entry.crc, damaged());
         Ok(())
+    }
+}
+
+/// A file of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Its path below `code/`.
+    pub path: String,
+    pub text: String,
+}
+
+impl Code {
+    /// Returns the name of its module, such as `__torch__.models`.
+    pub fn module(&self) -> String {
+        self.path.trim_end_matches(".py").replace('/', ".")
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::container::Container;
+use super::container::{Code, Container};
 use super::stored::{Stored, check_bounds, is_tensor_part};
 use crate::base::pickle::{self, Id, Pickle, Value};
 
@@ -37,7 +37,7 @@ pub struct Listed {
 ///
 /// # Errors
 /// Fails if the pickle is damaged, or if it names anything besides classes of the archive and the parts of tensors.
-pub fn listed(container: &Container, code: &[(String, String)]) -> Result<Listed> {
+pub fn listed(container: &Container, code: &[Code]) -> Result<Listed> {
     let shown = container.path.display();
     let mut storages = BTreeSet::new();
     let bytes = container.text("data.pkl")?;
@@ -90,12 +90,11 @@ fn is_allowed(name: &str) -> bool {
 }
 
 /// Returns the names in `__parameters__` of every class, by the class's full name.
-fn declared(code: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
+fn declared(code: &[Code]) -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
-    for (path, text) in code {
-        let module = path.trim_end_matches(".py").replace('/', ".");
-        let mut class = None;
-        for line in text.lines() {
+    for file in code {
+        let (module, mut class) = (file.module(), None);
+        for line in file.text.lines() {
             if let Some(rest) = line.strip_prefix("class ") {
                 class = rest.split(['(', ':']).next().map(|name| format!("{module}.{name}"));
             } else if let (Some(class), Some(list)) = (&class, line.strip_prefix("  __parameters__ = [")) {

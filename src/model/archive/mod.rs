@@ -28,7 +28,7 @@ use tch::{CModule, Device, IValue, Kind, Tensor};
 use crate::base::tensor::first_line;
 use crate::machine::memory_file::MemoryFile;
 use clean::Parts;
-use container::Container;
+use container::{Code, Container};
 use listing::Listed;
 use trial::Call;
 
@@ -58,7 +58,7 @@ pub struct Archive {
     /// The names of the tensors that `forward` takes; empty if the code does not tell.
     inputs: Vec<String>,
     /// The files of code, each a name below `code/` and its text.
-    files: Vec<(String, String)>,
+    files: Vec<Code>,
     /// The calls that have been tried.
     tried: RefCell<BTreeSet<String>>,
     /// The archive as it was written for a trial, until it is loaded.
@@ -142,12 +142,12 @@ impl Archive {
 
     /// Returns the TorchScript code of the archive, with all files joined.
     pub fn code(&self) -> String {
-        self.files.iter().flat_map(|(_, text)| [text.as_str(), "\n"]).collect()
+        self.files.iter().flat_map(|file| [file.text.as_str(), "\n"]).collect()
     }
 
     /// Returns whether a text stands in the TorchScript code of the archive.
     pub fn code_has(&self, text: &str) -> bool {
-        self.files.iter().any(|(_, code)| code.contains(text))
+        self.files.iter().any(|file| file.text.contains(text))
     }
 
     /// Returns the archive's own output on `images: [B, 3, S, S]` in f32, from `encode_image` if it has one, otherwise

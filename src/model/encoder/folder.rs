@@ -14,12 +14,12 @@ use crate::model::encoder::config::check_classifier;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Numbering, Places, encoder};
+use crate::model::families::encoders::{Numbering, Places, Traits, encoder};
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
-use crate::model::language::{Sorted, largest_kind, sorted};
+use crate::model::language::{Sorted, Stored, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
-use crate::model::network::{Network, Parameters, Weight};
+use crate::model::network::{Network, Parameters, Slot, Weight};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 use crate::model::vit::OwnHead;
@@ -119,9 +119,9 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
     let classes = names.name_of("head.weight").map(|_| check_classifier(&values).and_then(|()| values.classes()));
     let classes = classes.transpose()?.map(|(_, count)| count);
     let as_it_is = |_: &str, weight: Weight| Ok(weight);
-    let all = sorted((family.names, "a text encoder"), sizes(&geometry, classes), (tensors, &as_it_is));
+    let all = sorted(family.names, "a text encoder", sizes(&geometry, classes), tensors, &as_it_is);
     let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
-    if let Some((_, stored, _)) = left.first() {
+    if let Some(Stored { stored, .. }) = left.first() {
         anyhow::bail!("{}: `{stored}` has no place in the network that config.json describes", path.display());
     }
     let head = classes.and_then(|_| {
@@ -135,56 +135,69 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
 pub fn sizes(geometry: &Geometry, classes: Option<i64>) -> Vec<(String, Vec<i64>)> {
     let &Geometry { vocabulary, width, positions, kinds, pooled, ref traits, .. } = geometry;
     let biases = traits.biases;
-    let mut all = Vec::new();
-    let mut put = |layer: &str, shape: &[i64], biased: bool| {
-        all.push((format!("{layer}.weight"), shape.to_vec()));
-        all.extend(biased.then(|| (format!("{layer}.bias"), vec![shape[0]])));
-    };
-    put(EMBEDDING, &[vocabulary, width], false);
+    let mut all = Listed::default();
+    all.put(EMBEDDING, &[vocabulary, width], false);
     if geometry.has_positions() {
-        put("position", &[positions, width], false);
+        all.put("position", &[positions, width], false);
     }
     if kinds > 0 {
-        put("kind", &[kinds, width], false);
+        all.put("kind", &[kinds, width], false);
     }
-    put("ln_pre", &[width], biases.norms);
+    all.put("ln_pre", &[width], biases.norms);
     if let Places::Disentangled { distances, .. } = traits.places {
-        put(DISTANCE, &[2 * distances.span(), width], false);
+        all.put(DISTANCE, &[2 * distances.span(), width], false);
         if distances.normed {
-            put(DISTANCE_NORM, &[width], true);
+            all.put(DISTANCE_NORM, &[width], true);
         }
     }
     for slot in Encoder::new(geometry.clone(), 1).slots() {
+        all.put_layer(&slot, width, traits);
+    }
+    if traits.norms_first && !pooled {
+        all.put("ln_post", &[width], biases.norms);
+    }
+    if pooled && traits.readout.normed {
+        all.put(POOLER_NORM, &[width], biases.norms);
+    }
+    if let Some(classes) = classes {
+        all.put("head", &[classes, width], true);
+    }
+    all.0
+}
+
+/// The names and shapes of parameters.
+#[derive(Default)]
+struct Listed(Vec<(String, Vec<i64>)>);
+
+impl Listed {
+    fn put(&mut self, layer: &str, shape: &[i64], biased: bool) {
+        self.0.push((format!("{layer}.weight"), shape.to_vec()));
+        self.0.extend(biased.then(|| (format!("{layer}.bias"), vec![shape[0]])));
+    }
+
+    /// Adds a linear layer, and the norms of `width` that stand beside it.
+    fn put_layer(&mut self, slot: &Slot, width: i64, traits: &Traits) {
+        let biases = traits.biases;
         let (target, norm) = (slot.target.as_str(), |number: u8| format!("blocks.{}.ln_{number}", slot.stage));
-        if traits.norms_first && target == "attn.qkv" && slot.stage > 0 {
-            put(&norm(1), &[width], biases.norms);
-        }
-        if traits.norms_first && target == "mlp.gate_fc" {
-            put(&norm(2), &[width], biases.norms);
-        }
-        if traits.norms_first && target == "pooler" {
-            put("ln_post", &[width], biases.norms);
+        let before = match target {
+            "attn.qkv" if slot.stage > 0 => Some(norm(1)),
+            "mlp.gate_fc" => Some(norm(2)),
+            "pooler" => Some("ln_post".to_string()),
+            _ => None,
+        };
+        if let Some(norm) = before.filter(|_| traits.norms_first) {
+            self.put(&norm, &[width], biases.norms);
         }
         let biased = match target {
             "pooler" => biases.readout,
             _ if target.starts_with("attn.") => biases.attention,
             _ => biases.mlp,
         };
-        put(&slot.name, &[slot.outputs, slot.inputs], biased);
+        self.put(&slot.name, &[slot.outputs, slot.inputs], biased);
         match target {
-            "attn.proj" if !traits.norms_first => put(&norm(1), &[width], biases.norms),
-            "mlp.proj" if !traits.norms_first => put(&norm(2), &[width], biases.norms),
+            "attn.proj" if !traits.norms_first => self.put(&norm(1), &[width], biases.norms),
+            "mlp.proj" if !traits.norms_first => self.put(&norm(2), &[width], biases.norms),
             _ => {}
         }
     }
-    if traits.norms_first && !pooled {
-        put("ln_post", &[width], biases.norms);
-    }
-    if pooled && traits.readout.normed {
-        put(POOLER_NORM, &[width], biases.norms);
-    }
-    if let Some(classes) = classes {
-        put("head", &[classes, width], true);
-    }
-    all
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::processors;
-use super::wanted::{CROP, FILTER, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
+use super::wanted::{CROP, FILTER, Instead, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
 use super::weights::{FILES, Place, has_weights, input_size};
 use crate::base::files::{is_there, read_json};
 use crate::data::{Centre, Interpolation, Resize};
@@ -116,7 +116,11 @@ impl Preprocessing {
             Some(_) => found.refuse(config, "resize_mode", CROP),
         }
         if config.text("mode").is_some_and(|mode| mode != "RGB") {
-            found.refuse(config, "mode", ("normalize", "reads images in RGB: set checkpoint.normalize to do so"));
+            found.refuse(
+                config,
+                "mode",
+                Instead { key: "normalize", advice: "reads images in RGB: set checkpoint.normalize to do so" },
+            );
         }
         found
     }

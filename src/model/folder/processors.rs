@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::wanted::{FILTER, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
+use super::wanted::{FILTER, Instead, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize, three};
 use crate::data::{Centre, Interpolation, Resize};
 use crate::model::Normalize;
 use crate::model::families::sighted::sighted;
@@ -113,7 +113,8 @@ const KEYS: [&str; 14] = [
 const SWITCHES: [&str; 5] = ["do_resize", "default_to_square", "do_center_crop", "do_rescale", "do_normalize"];
 
 /// The setting to give in place of a switch that is neither on nor off, and the reason.
-const SWITCH: (&str, &str) = ("normalize", "reads true or false there: set checkpoint.normalize, or correct the file");
+const SWITCH: Instead =
+    Instead { key: "normalize", advice: "reads true or false there: set checkpoint.normalize, or correct the file" };
 
 /// The keys that change no image: names of other classes, of arrays and devices, and what is done to the labels of pixels.
 const HARMLESS: [&str; 13] = [
@@ -209,8 +210,8 @@ fn read_filter(config: &Values, processor: &Processor, found: &mut Preprocessing
         found.refuse(config, "resample", FILTER);
     }
     if !is_on(config, "do_resize", true) {
-        let instead = "resizes every image to the network's: set checkpoint.interpolation to the filter";
-        found.refuse(config, "do_resize", ("interpolation", instead));
+        let advice = "resizes every image to the network's: set checkpoint.interpolation to the filter";
+        found.refuse(config, "do_resize", Instead { key: "interpolation", advice });
     }
 }
 
@@ -228,9 +229,9 @@ fn read_sizes(config: &Values, processor: &Processor, found: &mut Preprocessing)
     if !is_on(config, "do_center_crop", processor.crop.is_some()) {
         found.image_size = Some(side);
         if resize == Resize::ShorterSideCrop {
-            let instead =
+            let advice =
                 "gives square images to the network: set checkpoint.crop_pct to the share that a crop shall keep";
-            found.refuse(config, "size", ("crop_pct", instead));
+            found.refuse(config, "size", Instead { key: "crop_pct", advice });
         }
         return;
     }
@@ -277,8 +278,8 @@ fn read_colours(config: &Values, processor: &Processor, found: &mut Preprocessin
         false => Some(1.0),
     };
     let Some(factor) = factor else {
-        let instead = "multiplies pixels by a number above 0: set checkpoint.normalize";
-        return found.refuse(config, "rescale_factor", ("normalize", instead));
+        let advice = "multiplies pixels by a number above 0: set checkpoint.normalize";
+        return found.refuse(config, "rescale_factor", Instead { key: "normalize", advice });
     };
     let Normalize { mean, std } = processor.normalize;
     let (mean, std) = match is_on(config, "do_normalize", true) {

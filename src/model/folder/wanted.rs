@@ -55,36 +55,49 @@ impl Preprocessing {
     }
 
     /// Notes that `key` of the file has a value that bella does not compute.
-    pub(super) fn refuse(&mut self, values: &Values, key: &str, (own, instead): (&'static str, &str)) {
+    pub(super) fn refuse(&mut self, values: &Values, key: &str, way: Instead) {
         let said = values.get(key).map_or("null".into(), Value::to_string);
-        let why = format!("{}: {key} = {said}: bella {instead}", values.path.display());
-        self.refused.push(Refused { key: own, why });
+        let why = format!("{}: {key} = {said}: bella {}", values.path.display(), way.advice);
+        self.refused.push(Refused { key: way.key, why });
     }
 }
 
-/// What to do about a filter that bella does not have, with the key that settles it.
-pub(super) const FILTER: (&str, &str) = (
-    "interpolation",
-    "resizes by \"bicubic\" or \"bilinear\": set checkpoint.interpolation to the one that shall take its place",
-);
+/// What bella does in place of what a file asks for, and the way out.
+#[derive(Clone, Copy)]
+pub(super) struct Instead {
+    /// The key of `[checkpoint]` that settles it.
+    pub key: &'static str,
+    /// The end of the sentence that begins with the file, its value, and `bella`.
+    pub advice: &'static str,
+}
 
-/// What to do about a crop that bella does not make.
-pub(super) const CROP: (&str, &str) = (
-    "crop_pct",
-    "takes the centre of a resized image and pads none: set checkpoint.crop_pct to the share that it shall keep",
-);
+/// The answer to a filter that bella does not have.
+pub(super) const FILTER: Instead = Instead {
+    key: "interpolation",
+    advice: "resizes by \"bicubic\" or \"bilinear\": set checkpoint.interpolation to the one that shall take its place",
+};
 
-/// What to do about a share that bella does not take.
-pub(super) const SHARE: (&str, &str) =
-    ("crop_pct", "keeps from 0.1 to 1 of the side of a resized image: set checkpoint.crop_pct");
+/// The answer to a crop that bella does not make.
+pub(super) const CROP: Instead = Instead {
+    key: "crop_pct",
+    advice: "takes the centre of a resized image and pads none: set checkpoint.crop_pct to the share that it shall keep",
+};
 
-/// What to do about images that are no squares.
-pub(super) const SQUARE: (&str, &str) =
-    ("image_size", "gives square images of three colours to the network: set checkpoint.image_size");
+/// The answer to a share that bella does not take.
+pub(super) const SHARE: Instead =
+    Instead { key: "crop_pct", advice: "keeps from 0.1 to 1 of the side of a resized image: set checkpoint.crop_pct" };
 
-/// What to do about a mean or a standard deviation that is none of three colours.
-pub(super) const NORMALIZE: (&str, &str) =
-    ("normalize", "needs three numbers, and a standard deviation above 0: set checkpoint.normalize");
+/// The answer to images that are no squares.
+pub(super) const SQUARE: Instead = Instead {
+    key: "image_size",
+    advice: "gives square images of three colours to the network: set checkpoint.image_size",
+};
+
+/// The answer to a mean or a standard deviation that is none of three colours.
+pub(super) const NORMALIZE: Instead = Instead {
+    key: "normalize",
+    advice: "needs three numbers, and a standard deviation above 0: set checkpoint.normalize",
+};
 
 pub(super) fn is_share(value: &f64) -> bool {
     (0.1..=1.0).contains(value)

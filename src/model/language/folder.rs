@@ -162,20 +162,26 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Unread)>, quantize: Opt
         _ => Ok(weight),
     };
     let Sorted { named, left: mut found } =
-        sorted((geometry.family.names, "a language network"), sizes(geometry), (tensors, &store))?;
+        sorted(geometry.family.names, "a language network", sizes(geometry), tensors, &store)?;
     let embedding = named.first().map(|(_, weight)| weight);
     if let Some(Weight::Plain(embedding)) = embedding.filter(|_| geometry.tied) {
         check_tie(embedding, &mut found)?;
     }
-    if let Some((_, stored, _)) = found.first() {
+    if let Some(Stored { stored, .. }) = found.first() {
         bail!("`{stored}` has no place in the network that config.json describes");
     }
     let all = Parameters::of(named);
     Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
 }
 
-/// A stored tensor: its name here, its stored name and its values.
-pub type Stored = (String, String, Unread);
+/// A stored tensor of a network.
+pub struct Stored<T> {
+    /// Its name here.
+    pub name: String,
+    /// Its name in the folder.
+    pub stored: String,
+    pub tensor: T,
+}
 
 /// A function that returns the form in which a weight is kept, given its name here.
 pub type Store<'a> = &'a dyn Fn(&str, Weight) -> Result<Weight>;
@@ -185,7 +191,7 @@ pub struct Sorted {
     /// The wanted parameters, in their order.
     pub named: Vec<(String, Weight)>,
     /// The tensors that are left over.
-    pub left: Vec<Stored>,
+    pub left: Vec<Stored<Unread>>,
 }
 
 /// Gives every wanted parameter its tensor, which is read and kept as `store` returns it. `what` is the network, for messages.
@@ -193,9 +199,11 @@ pub struct Sorted {
 /// # Errors
 /// Fails if a tensor is missing, has another shape than is wanted, or has a name that the family does not have.
 pub fn sorted(
-    (names, what): (&Names, &str),
+    names: &Names,
+    what: &str,
     wanted: Vec<(String, Vec<i64>)>,
-    (tensors, store): (Vec<(String, Unread)>, Store),
+    tensors: Vec<(String, Unread)>,
+    store: Store,
 ) -> Result<Sorted> {
     let stored_names: Vec<String> = tensors.iter().map(|(stored, _)| stored.clone()).collect();
     let mut found = Vec::new();
@@ -206,15 +214,15 @@ pub fn sorted(
         }
         let name =
             names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}{}", aside(&stored)))?;
-        found.push((name, stored, tensor));
+        found.push(Stored { name, stored, tensor });
     }
     let mut named = Vec::new();
     for (name, shape) in wanted {
-        let at = found.iter().position(|(known, ..)| *known == name);
+        let at = found.iter().position(|one| one.name == name);
         let at = at.with_context(|| {
             format!("the weights lack `{}`, which config.json asks for", names.published(&name, &stored_names))
         })?;
-        let (_, stored, tensor) = found.swap_remove(at);
+        let Stored { stored, tensor, .. } = found.swap_remove(at);
         let weight = match tensor.weight()? {
             Weight::Plain(tensor) if names.is_turned(&name) && tensor.dim() == 2 => Weight::Plain(tensor.tr()),
             // Quantised matrices are stored as `[out, in]` in all families.
@@ -243,10 +251,10 @@ fn aside(stored: &str) -> &'static str {
 }
 
 /// Drops the output matrix of a tied network where it is stored as well.
-fn check_tie(embedding: &Tensor, found: &mut Vec<Stored>) -> Result<()> {
-    let Some(at) = found.iter().position(|(name, ..)| *name == format!("{OUTPUT}.weight")) else { return Ok(()) };
-    let (_, stored, output) = found.swap_remove(at);
-    let output = output.tensor()?;
+fn check_tie(embedding: &Tensor, found: &mut Vec<Stored<Unread>>) -> Result<()> {
+    let Some(at) = found.iter().position(|one| one.name == format!("{OUTPUT}.weight")) else { return Ok(()) };
+    let Stored { stored, tensor, .. } = found.swap_remove(at);
+    let output = tensor.tensor()?;
     ensure!(
         output.size() == embedding.size() && output.equal(embedding),
         "config.json says tie_word_embeddings = true, but `{stored}` differs from the embeddings: set it to false there"

@@ -21,7 +21,7 @@ pub use crate::model::network::Rows;
 pub use block::{Pass, Places, Texts};
 pub use config::Geometry;
 pub use folder::{
-    Opened, Sorted, TOKENS, described, is_language, largest_kind, open, parameters, placed, sizes, sorted,
+    Opened, Sorted, Stored, TOKENS, described, is_language, largest_kind, open, parameters, placed, sizes, sorted,
 };
 pub use forward::Language;
 pub use outline::{KIND, published_sizes, write_made};

@@ -17,7 +17,7 @@ use crate::machine::quantised::Scheme;
 use crate::model::families::sighted::sighted;
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, check_preparation, config_file, home};
-use crate::model::language::{Geometry, Language, Rows, TOKENS, largest_kind, placed};
+use crate::model::language::{Geometry, Language, Rows, Stored, TOKENS, largest_kind, placed};
 use crate::model::network::{Parameters, block_of, quantisable};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::{Form, StoredNames};
@@ -53,7 +53,7 @@ pub fn is_sighted(path: &Path) -> bool {
 /// # Errors
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing
 /// or left over, or if `tokens` exceeds the network's context.
-pub fn open(path: &Path, tokens: Option<i64>, (normalize, quantize): (Normalize, Option<Scheme>)) -> Result<Opened> {
+pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize, quantize: Option<Scheme>) -> Result<Opened> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let values = Values::new(&file, read_json(&file)?);
@@ -61,8 +61,8 @@ pub fn open(path: &Path, tokens: Option<i64>, (normalize, quantize): (Normalize,
     check_preparation(&place)?;
     let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
-    let parts = (&network.language.geometry, &network.sight.eyes);
-    let (base, names) = assembled(tensors, parts, quantize).with_context(|| path.display().to_string())?;
+    let (geometry, eyes) = (&network.language.geometry, &network.sight.eyes);
+    let (base, names) = assembled(tensors, geometry, eyes, quantize).with_context(|| path.display().to_string())?;
     let tokenizer = network.questions(&place.folder)?;
     Ok(Opened { network, base, stored, names, tokenizer })
 }
@@ -77,7 +77,7 @@ pub fn parameters(path: &Path) -> Result<Parameters> {
     let values = Values::new(&file, read_json(&file)?);
     let (geometry, eyes) = config::read(&values)?;
     let tensors = tensors_of(&place, &values, None)?;
-    let (base, _) = assembled(tensors, (&geometry, &eyes), None).with_context(|| path.display().to_string())?;
+    let (base, _) = assembled(tensors, &geometry, &eyes, None).with_context(|| path.display().to_string())?;
     Ok(base)
 }
 
@@ -115,8 +115,7 @@ struct Sorted {
     tower: Vec<(String, Tensor)>,
     /// The start of the names that the tower's tensors have in the folder.
     tower_prefix: String,
-    /// With their names in the folder.
-    projector: Vec<(String, String, Tensor)>,
+    projector: Vec<Stored<Tensor>>,
     /// By their names in the folder.
     language: Vec<(String, Unread)>,
 }
@@ -134,7 +133,8 @@ fn sorted(tensors: Vec<(String, Unread)>) -> Result<Sorted> {
                 found.tower.push((format!("{TOWER_NAMES}{name}"), tensor.tensor()?));
             }
         } else if let Some(name) = name.strip_prefix("multi_modal_projector.") {
-            found.projector.push((format!("projector.{name}"), stored, tensor.tensor()?));
+            let name = format!("projector.{name}");
+            found.projector.push(Stored { name, stored, tensor: tensor.tensor()? });
         } else if name.starts_with("language_model.") || name.starts_with("lm_head") {
             found.language.push((stored, tensor));
         } else {
@@ -147,14 +147,15 @@ fn sorted(tensors: Vec<(String, Unread)>) -> Result<Sorted> {
 /// Gives every tensor its place: those of the tower, the projector and the language network, in this order.
 fn assembled(
     tensors: Vec<(String, Unread)>,
-    (geometry, eyes): (&Geometry, &VisionConfig),
+    geometry: &Geometry,
+    eyes: &VisionConfig,
     quantize: Option<Scheme>,
 ) -> Result<(Parameters, StoredNames)> {
     let Sorted { tower, tower_prefix, projector, language } = sorted(tensors)?;
     check_tower(&tower, &tower_prefix, eyes)?;
     let (mut all, seen) = tower_of(&tower, &tower_prefix, eyes).context("its image tower")?;
     let seen = seen.within(TOWER, |name| name.replacen(TOWER_NAMES, &tower_prefix, 1));
-    let between = projector.iter().map(|(name, stored, _)| (stored.clone(), name.clone(), Form::AsIs));
+    let between = projector.iter().map(|one| (one.stored.clone(), one.name.clone(), Form::AsIs));
     let names = seen
         .with(StoredNames::of_plain(between))
         .with(geometry.family.names.stored(language.iter().map(|(stored, _)| stored.as_str())));
@@ -245,20 +246,16 @@ fn projector_sizes(eyes: &VisionConfig, width: i64) -> Vec<(String, Vec<i64>)> {
     eyes.family.projector.iter().enumerate().flat_map(layer).flatten().collect()
 }
 
-fn projector_of(
-    mut tensors: Vec<(String, String, Tensor)>,
-    eyes: &VisionConfig,
-    width: i64,
-) -> Result<Vec<(String, Tensor)>> {
+fn projector_of(mut tensors: Vec<Stored<Tensor>>, eyes: &VisionConfig, width: i64) -> Result<Vec<(String, Tensor)>> {
     let mut named = Vec::new();
-    let prefix = tensors.first().map_or("multi_modal_projector.".into(), |(name, stored, _)| {
+    let prefix = tensors.first().map_or("multi_modal_projector.".into(), |Stored { name, stored, .. }| {
         stored.trim_end_matches(name.trim_start_matches("projector.")).to_string()
     });
     for (name, shape) in projector_sizes(eyes, width) {
-        let at = tensors.iter().position(|(known, ..)| *known == name);
+        let at = tensors.iter().position(|one| one.name == name);
         let theirs = format!("{prefix}{}", name.trim_start_matches("projector."));
         let at = at.with_context(|| format!("the weights lack `{theirs}`, which config.json asks for"))?;
-        let (name, stored, tensor) = tensors.swap_remove(at);
+        let Stored { name, stored, tensor } = tensors.swap_remove(at);
         ensure!(
             tensor.size() == shape,
             "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
@@ -266,7 +263,7 @@ fn projector_of(
         );
         named.push((name, tensor));
     }
-    if let Some((_, stored, _)) = tensors.first() {
+    if let Some(Stored { stored, .. }) = tensors.first() {
         bail!("`{stored}` has no place in the network that config.json describes");
     }
     Ok(named)

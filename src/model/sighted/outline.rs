@@ -37,7 +37,7 @@ pub static KIND: KindEntry = KindEntry {
 /// Opens the network of a config.
 fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
     let normalize = opening.normalize.context("checkpoint.normalize: must be set for a network that sees images")?;
-    open(opening.path, opening.max_tokens, (normalize, opening.quantize)).map(backbone::Opened::alone)
+    open(opening.path, opening.max_tokens, normalize, opening.quantize).map(backbone::Opened::alone)
 }
 
 /// A language network that sees an image, which bella runs itself.

@@ -270,7 +270,7 @@ mod tests {
         let (_one, whole) = written("llava-1.5-7b", SHARD_BYTES);
         let (_several, parts) = written("llava-1.5-7b", 100_000);
         assert!(whole.join("model.safetensors").is_file() && !parts.join("model.safetensors").exists());
-        let open = |path: &Path| sighted::open(path, None, (Normalize::CLIP, None)).unwrap();
+        let open = |path: &Path| sighted::open(path, None, Normalize::CLIP, None).unwrap();
         let (whole, parts) = (open(&whole), open(&parts));
         assert_eq!(whole.base.count(), parts.base.count());
         assert!(
@@ -300,7 +300,7 @@ mod tests {
             let (_place, path) = written(published.key, SHARD_BYTES);
             let asked = crate::model::folder::Preprocessing::of(&path);
             assert_eq!((asked.refused.len(), asked.image_size), (0, Some(16)), "{}", published.key);
-            let opened = sighted::open(&path, None, (asked.normalize.unwrap(), None));
+            let opened = sighted::open(&path, None, asked.normalize.unwrap(), None);
             let opened = opened.unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
             let ids = opened.tokenizer.prompt("a <image>\nwhat?").unwrap();
             assert_eq!(ids.iter().filter(|id| **id == opened.tokenizer.image).count(), 4, "{}", published.key);

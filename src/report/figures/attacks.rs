@@ -132,6 +132,14 @@ fn sets(material: &Material) -> usize {
 /// The accuracy that is shown over the strength of the repulsion.
 const REPULSED: &str = "accuracy_lm";
 
+/// The accuracy of a run of SVGD under FGSM of a budget, which is 0 for clean images.
+struct Attacked {
+    panel: String,
+    gamma: f64,
+    budget: f64,
+    accuracy: f64,
+}
+
 pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
     let sweeps = sweeps(&material.series, "svgd.gamma", &[]);
     let mut budgets: Vec<f64> = vec![];
@@ -140,18 +148,19 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
         for row in material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row)) {
             if let (Some(budget), Some(value)) = (budget_of(&row), row.number(REPULSED)) {
                 budgets.push(budget);
-                found.push((sweep.name.clone(), row.get("set").to_string(), *gamma, budget, 100.0 * value));
+                let panel = format!("{} · {}", sweep.name, row.get("set"));
+                found.push(Attacked { panel, gamma: *gamma, budget, accuracy: 100.0 * value });
             }
         }
     }
     budgets.sort_by(f64::total_cmp);
     budgets.dedup();
-    let reading = |(name, set, gamma, budget, value): (String, String, f64, f64, f64)| Reading {
-        panel: format!("{name} · {set}"),
+    let reading = |one: Attacked| Reading {
+        panel: one.panel,
         unit: unit_of(REPULSED),
-        series: budgets.iter().position(|one| *one == budget).unwrap_or(0),
-        place: Place::number(gamma),
-        value,
+        series: budgets.iter().position(|budget| *budget == one.budget).unwrap_or(0),
+        place: Place::number(one.gamma),
+        value: one.accuracy,
         interval: None,
     };
     let readings: Vec<_> = found.into_iter().map(reading).collect();

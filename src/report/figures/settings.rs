@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::material::{Drawing, Material};
-use super::readings::{Place, Plan, Reading, distinct, ladder, measured, single, sweeps, unit_of};
+use super::readings::{Place, Plan, Reading, Shown, distinct, ladder, measured, single, sweeps, unit_of};
 use crate::plot::{Axis, Chart, Entry, Joined, Layer, Mean, Panel, Swatch, Ticks};
 use crate::report::sources::{RowView, Search};
 
@@ -60,22 +60,31 @@ fn of_search(search: &Search) -> Option<Panel> {
     panel(format!("search {}", search.name), rate, points.iter().map(|(_, mean)| (mean.x, mean.mean)).collect(), layers)
 }
 
+/// The NLL of a run on a test set, by its learning rate.
+struct Tried {
+    set: String,
+    rate: f64,
+    nll: f64,
+}
+
 /// Returns a panel for each group of series that differ in the learning rate alone, on each test set.
 fn of_runs(material: &Material) -> Vec<Panel> {
     let columns = distinct(material.series.iter().flat_map(|one| &one.settings).map(|(column, _)| *column));
     let mut panels = vec![];
     for column in columns.into_iter().filter(|column| column.ends_with(".lr")) {
         for sweep in sweeps(&material.series, column, &[]) {
-            let mut found: Vec<(String, f64, f64)> = vec![];
+            let mut found: Vec<Tried> = vec![];
             for (rate, series) in &sweep.steps {
                 let rows =
                     material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
                 for row in rows.filter(|row| row.get("condition") == "clean") {
-                    found.extend(measured(&row, NLL).map(|nll| (row.get("set").to_string(), *rate, nll.value)));
+                    let tried = |nll: Shown| Tried { set: row.get("set").to_string(), rate: *rate, nll: nll.value };
+                    found.extend(measured(&row, NLL).map(tried));
                 }
             }
-            for set in distinct(found.iter().map(|(set, _, _)| set.clone())) {
-                let own: Vec<(f64, f64)> = found.iter().filter(|one| one.0 == set).map(|one| (one.1, one.2)).collect();
+            for set in distinct(found.iter().map(|one| one.set.clone())) {
+                let own = found.iter().filter(|one| one.set == set);
+                let own: Vec<(f64, f64)> = own.map(|one| (one.rate, one.nll)).collect();
                 let mut rates = distinct(own.iter().map(|(rate, _)| *rate));
                 rates.sort_by(f64::total_cmp);
                 let mean = |rate: &f64| {
@@ -155,13 +164,13 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
         for row in clean_rows(material, series) {
             let count = row.number("trainable_parameters").filter(|count| *count >= 1.0);
             if let (Some(count), Some(value)) = (count, row.number("accuracy_lm")) {
-                found.push((row.get("set"), series, count, 100.0 * value));
+                found.push(Sized { set: row.get("set"), series, count, accuracy: 100.0 * value });
             }
         }
     }
     let panels: Vec<_> =
-        distinct(found.iter().map(|one| one.0)).into_iter().filter_map(|set| scatter(set, &found)).collect();
-    let mut present = distinct(found.iter().map(|one| one.1));
+        distinct(found.iter().map(|one| one.set)).into_iter().filter_map(|set| scatter(set, &found)).collect();
+    let mut present = distinct(found.iter().map(|one| one.series));
     present.sort_unstable();
     let entry = |series: usize| Entry { name: material.names[series].clone(), paint: series, swatch: Swatch::Mark };
     if panels.is_empty() {
@@ -181,23 +190,30 @@ pub fn parameters(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-/// The test set, the index of the series, the number of trainable parameters and the accuracy in percent of one row.
-type Sized<'a> = (&'a str, usize, f64, f64);
+/// A row on a test set.
+struct Sized<'a> {
+    set: &'a str,
+    series: usize,
+    /// The number of trainable parameters.
+    count: f64,
+    /// The accuracy in percent.
+    accuracy: f64,
+}
 
 fn scatter(set: &str, found: &[Sized]) -> Option<Panel> {
-    let own: Vec<_> = found.iter().filter(|one| one.0 == set).collect();
-    let counts = || own.iter().map(|one| one.2);
+    let own: Vec<_> = found.iter().filter(|one| one.set == set).collect();
+    let counts = || own.iter().map(|one| one.count);
     let (low, high) = (counts().reduce(f64::min)?, counts().reduce(f64::max)?);
     let mean = |series: usize| {
-        let seeds: Vec<_> = own.iter().filter(|one| one.1 == series).collect();
-        Mean::of(seeds.first()?.2, &seeds.iter().map(|one| one.3).collect::<Vec<_>>())
+        let seeds: Vec<_> = own.iter().filter(|one| one.series == series).collect();
+        Mean::of(seeds.first()?.count, &seeds.iter().map(|one| one.accuracy).collect::<Vec<_>>())
     };
     let layer = |series: usize| Some(Layer::Means { paint: series, joined: Joined::Line, points: vec![mean(series)?] });
     Some(Panel {
         title: set.to_string(),
         x: Axis::new("trainable parameters (logarithmic)", Ticks::Log(low / 1.6, high * 1.6)),
-        y: Axis::new(unit_of("accuracy_lm"), Ticks::around(own.iter().map(|one| one.3))?),
-        layers: distinct(own.iter().map(|one| one.1)).into_iter().filter_map(layer).collect(),
+        y: Axis::new(unit_of("accuracy_lm"), Ticks::around(own.iter().map(|one| one.accuracy))?),
+        layers: distinct(own.iter().map(|one| one.series)).into_iter().filter_map(layer).collect(),
         values: false,
     })
 }

@@ -20,6 +20,31 @@ pub static ENTRY: Calibrator = Calibrator {
 /// be ranked by what no one can tell from 0, and those of equal logits by their rounding.
 const ONE_PLACE: f64 = 1e-15;
 
+/// The samples at one place.
+struct Place {
+    at: f64,
+    sum: f64,
+    count: f64,
+}
+
+/// Neighbouring places with one value, the mean of their samples.
+struct Block {
+    sum: f64,
+    count: f64,
+    places: usize,
+}
+
+impl Block {
+    fn mean(&self) -> f64 {
+        self.sum / self.count
+    }
+
+    /// Returns this block and the next one as one.
+    fn joined(&self, next: &Block) -> Block {
+        Block { sum: self.sum + next.sum, count: self.count + next.count, places: self.places + next.places }
+    }
+}
+
 /// A rising curve by its points.
 struct Curve {
     places: Vec<f64>,
@@ -48,28 +73,29 @@ impl Curve {
     fn fit(mut points: Vec<(f64, f64)>) -> Curve {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         // Points at one place, which is that of the first, are one point of their number.
-        let mut at_places: Vec<(f64, f64, f64)> = vec![];
-        for (place, value) in points {
-            match at_places.last_mut() {
-                Some((first, sum, count)) if place - *first < ONE_PLACE => {
-                    (*sum, *count) = (*sum + value, *count + 1.0)
+        let mut places: Vec<Place> = vec![];
+        for (at, value) in points {
+            match places.last_mut() {
+                Some(place) if at - place.at < ONE_PLACE => {
+                    place.sum += value;
+                    place.count += 1.0;
                 }
-                _ => at_places.push((place, value, 1.0)),
+                _ => places.push(Place { at, sum: value, count: 1.0 }),
             }
         }
-        // Blocks of sum, count and the number of places.
-        let mut blocks: Vec<(f64, f64, usize)> = vec![];
-        for (_, sum, count) in &at_places {
-            blocks.push((*sum, *count, 1));
-            while let [.., a, b] = blocks[..]
-                && a.0 / a.1 >= b.0 / b.1
+        let mut blocks: Vec<Block> = vec![];
+        for place in &places {
+            blocks.push(Block { sum: place.sum, count: place.count, places: 1 });
+            while let [.., a, b] = &blocks[..]
+                && a.mean() >= b.mean()
             {
+                let joined = a.joined(b);
                 blocks.truncate(blocks.len() - 2);
-                blocks.push((a.0 + b.0, a.1 + b.1, a.2 + b.2));
+                blocks.push(joined);
             }
         }
-        let values = blocks.iter().flat_map(|(sum, count, places)| std::iter::repeat_n(sum / count, *places)).collect();
-        Curve { places: at_places.iter().map(|(place, ..)| *place).collect(), values }
+        let values = blocks.iter().flat_map(|block| std::iter::repeat_n(block.mean(), block.places)).collect();
+        Curve { places: places.iter().map(|place| place.at).collect(), values }
     }
 
     /// Returns the value at a place.
