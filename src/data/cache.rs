@@ -214,6 +214,7 @@ mod tests {
     use crate::data::decode::{Decode, Resize};
     use crate::data::images::Files;
     use crate::data::resize::Interpolation;
+    use crate::data::testing::{REQUEST, squares};
 
     /// Returns five image files, of which the fourth is damaged.
     fn files(folder: &Path) -> Files {
@@ -222,31 +223,12 @@ mod tests {
             RgbImage::from_fn(9, 7, |x, y| Rgb([20 * i, x as u8, y as u8])).save(path(i)).unwrap();
         }
         std::fs::write(path(3), "damaged").unwrap();
-        let decode = Decode {
-            resize: Resize::Stretch,
-            interpolation: Interpolation::Bicubic,
-            height: 4,
-            width: 6,
-            shorter_side: 6,
-            centre: Centre::Even,
-            turns: false,
-        };
+        let decode = Decode { height: 4, ..squares(Resize::Stretch, 6) };
         Files::new((0..5).map(path).collect(), decode)
     }
 
     fn request(cache: &Path) -> Request<'_> {
-        let (interpolation, progress) = (Interpolation::Bicubic, &|_, _| ());
-        Request {
-            image_size: 4,
-            interpolation,
-            crop_pct: 1.0,
-            centre: Centre::Even,
-            cache: Some(cache),
-            memory_bytes: 0,
-            keeps_corrupt: false,
-            workers: 2,
-            progress,
-        }
+        Request { cache: Some(cache), ..REQUEST }
     }
 
     fn packed(folder: &Path) -> Vec<PathBuf> {

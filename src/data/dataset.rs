@@ -11,7 +11,7 @@ use super::small::SmallSet;
 use super::split::{Medium, Split, SplitName};
 use super::versions::Version;
 use crate::hub::originals::Originals;
-use crate::schema::{Reader, Resolved, Tree};
+use crate::schema::{Reader, Resolved, Tree, limits};
 
 /// The reading of a table for the writer of a small set.
 pub type ReadSmall = fn(&Reader) -> Box<dyn SmallSet>;
@@ -244,5 +244,13 @@ impl Published {
     /// Returns the number of images of a split. `None` if it is not published.
     pub fn images_of(&self, split: SplitName) -> Option<usize> {
         self.images.iter().find(|(name, _)| *name == split).map(|(_, count)| *count)
+    }
+}
+
+/// Checks that a share of the training images is not held out where `val` chooses another published part than the usual one.
+pub fn check_validation(reader: &Reader, is_chosen: bool) {
+    let share = !reader.is_text("validation") && reader.float("validation", limits::at_least(0.0)).or(0.0) > 0.0;
+    if is_chosen && share {
+        reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
     }
 }

@@ -2,11 +2,10 @@
 //! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop, of which
 //! transformers has its own).
 
+mod containers;
 mod gif;
 mod orientation;
 mod pixels;
-mod segments;
-mod tiff;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -29,7 +29,7 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Returns a request for splits whose pixels are not used: nothing is decoded into memory, and the size is small.
-    pub fn listing(workers: usize, progress: &'a (dyn Fn(usize, usize) + Sync)) -> Request<'a> {
+    pub const fn listing(workers: usize, progress: &'a (dyn Fn(usize, usize) + Sync)) -> Request<'a> {
         Request {
             image_size: 32,
             interpolation: Interpolation::Bicubic,

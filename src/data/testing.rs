@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{Centre, Dataset, Entry, Inputs, Interpolation, Request, Split, SplitName};
+use super::decode::Decode;
+use super::{Centre, Dataset, Entry, Inputs, Interpolation, Request, Resize, Split, SplitName};
 use crate::schema::{Reader, Tree};
 
 /// Returns the data set of a table `root = …` with `extra` lines.
@@ -24,17 +25,20 @@ pub fn mistakes(entry: &Entry, extra: &str) -> String {
 }
 
 /// A request with two threads, images of four pixels a side, and no image in memory.
-pub const REQUEST: Request = Request {
-    image_size: 4,
-    interpolation: Interpolation::Bicubic,
-    crop_pct: 1.0,
-    centre: Centre::Even,
-    cache: None,
-    memory_bytes: 0,
-    keeps_corrupt: false,
-    workers: 2,
-    progress: &|_, _| (),
-};
+pub const REQUEST: Request = Request { image_size: 4, ..Request::listing(2, &|_, _| ()) };
+
+/// Returns a way to decode squares of `side` pixels a side.
+pub fn squares(resize: Resize, side: usize) -> Decode {
+    Decode {
+        resize,
+        interpolation: Interpolation::Bicubic,
+        height: side,
+        width: side,
+        shorter_side: side,
+        centre: Centre::Even,
+        turns: false,
+    }
+}
 
 /// Returns the prompts of a split of texts, and whether the end-of-text token follows them.
 pub fn prompts(split: &Split) -> (Vec<&str>, bool) {

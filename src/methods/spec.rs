@@ -15,8 +15,15 @@ pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
 pub struct MethodContext {
-    /// The key of the subspace.
+    /// The key of the subspace; empty if the config has none that can be read, which is a problem of its own.
     pub subspace: &'static str,
+}
+
+impl MethodContext {
+    /// Returns whether the subspace is known to be another one than that with a key.
+    pub fn is_not(&self, key: &str) -> bool {
+        ![key, ""].contains(&self.subspace)
+    }
 }
 
 /// Numbers of a particle that are in no matrix `[n, P]`.

@@ -158,14 +158,5 @@ fn calibration(table: &Table) -> String {
 fn chosen(table: &Table, title: &str, caption: &str, columns: &[String]) -> RenderedTable {
     let all: Vec<&str> = NAMES.into_iter().chain(columns.iter().map(String::as_str)).collect();
     let texts = texts(table, &all);
-    RenderedTable {
-        key: title.to_lowercase(),
-        title: title.to_string(),
-        caption: caption.to_string(),
-        labels: texts.labels,
-        columns: texts.titles,
-        matched: texts.rows.len(),
-        rows: texts.rows,
-        notes: vec![],
-    }
+    RenderedTable::of_texts(&title.to_lowercase(), title, caption, texts)
 }

@@ -7,8 +7,7 @@ use flate2::read::ZlibDecoder;
 use image::metadata::Orientation;
 use image::{ImageDecoder, ImageFormat, ImageReader};
 
-use super::segments::{is_jpeg, segments};
-use super::tiff::first_value;
+use super::containers::{first_value, is_jpeg, segments};
 
 /// The tag of EXIF and TIFF.
 const ORIENTATION: u16 = 0x112;

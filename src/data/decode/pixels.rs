@@ -12,10 +12,9 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
+use super::containers::{has_end, is_jpeg, is_premultiplied};
 use super::gif::paint_around;
 use super::orientation;
-use super::segments::{has_end, is_jpeg};
-use super::tiff::is_premultiplied;
 
 /// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
 /// as RGB.
@@ -94,11 +93,16 @@ fn cmyk_to_rgb(cmyk: &[u8]) -> Vec<u8> {
     cmyk.chunks_exact(4).flat_map(pixel).collect()
 }
 
-fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
-    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
+/// Returns the memory that a decoder may take.
+fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
-    reader.limits(limits);
+    limits
+}
+
+fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
+    reader.limits(limits());
     let decoder = reader.into_decoder().map_err(told)?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into())?;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
+use crate::data::dataset::check_validation;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::{Columns, Place};
@@ -19,7 +20,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, Reader, limits, settings, words};
+use crate::schema::{Choice, Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "camelyon17",
@@ -82,10 +83,7 @@ impl Camelyon17 {
         if self.classes.len() != 2 {
             reader.problem("classes", "must be two names: without tumour, with tumour");
         }
-        let share = !reader.is_text("validation") && reader.float("validation", limits::at_least(0.0)).or(0.0) > 0.0;
-        if self.val != Validation::Val && share {
-            reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
-        }
+        check_validation(reader, self.val != Validation::Val);
     }
 }
 
@@ -191,7 +189,7 @@ impl Camelyon17 {
                 (at.number("tumor", tumor)?, at.number("slide", slide)?, at.number("center", center)?);
             ensure!(label < 2, "{at}: tumor = {label}, but it is 0 or 1");
             Ok(Patch {
-                path: patch(&folder, (patient, node), (x, y)),
+                path: Cells { patient, node, x, y }.file(&folder),
                 label,
                 group: if self.group_by == GroupBy::Slide { slide } else { center },
                 split: self.split(at, center, part)?,
@@ -215,11 +213,22 @@ impl Camelyon17 {
     }
 }
 
-/// Returns the file of a patch.
-fn patch(folder: &Path, (patient, node): (&str, &str), (x, y): (&str, &str)) -> PathBuf {
-    // A program that has read the patient as a number drops the leading zeros.
-    let stem = format!("patient_{patient:0>3}_node_{node}");
-    folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png"))
+/// The cells of the table that name a patch.
+struct Cells<'a> {
+    patient: &'a str,
+    node: &'a str,
+    x: &'a str,
+    y: &'a str,
+}
+
+impl Cells<'_> {
+    /// Returns the file of the patch.
+    fn file(&self, folder: &Path) -> PathBuf {
+        let Cells { patient, node, x, y } = self;
+        // A program that has read the patient as a number drops the leading zeros.
+        let stem = format!("patient_{patient:0>3}_node_{node}");
+        folder.join(format!("patches/{stem}/patch_{stem}_x_{x}_y_{y}.png"))
+    }
 }
 
 impl SmallSet for Camelyon17 {
@@ -239,7 +248,8 @@ impl SmallSet for Camelyon17 {
                 let (label, slide) = (sizes.label(i), 10 * center + i % 2);
                 let (patient, x) = (format!("{:03}", 4 + center), (96 * number).to_string());
                 table += &format!("{number},{patient},4,{x},96,{label},{slide},{center},{split}\n");
-                put(&patch(&folder, (&patient, "4"), (&x, "96")), pictures.file(label + 2 * i)?)?;
+                let patch = Cells { patient: &patient, node: "4", x: &x, y: "96" };
+                put(&patch.file(&folder), pictures.file(label + 2 * i)?)?;
                 number += 1;
             }
         }

@@ -10,6 +10,7 @@ use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
+use crate::data::dataset::check_validation;
 use crate::data::read::cifar;
 use crate::data::read::class_folders::read_classes;
 use crate::data::read::columns::Columns;
@@ -17,7 +18,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Groups, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, Reader, limits, settings, words};
+use crate::schema::{Choice, Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "iwildcam",
@@ -81,10 +82,7 @@ impl IWildCam {
         if self.classes.len() != SPECIES {
             reader.problem("classes", format!("must be {SPECIES} names, in the order of the numbers in the column y"));
         }
-        let share = !reader.is_text("validation") && reader.float("validation", limits::at_least(0.0)).or(0.0) > 0.0;
-        if self.val != Validation::Val && share {
-            reader.problem("val", "is for validation = \"val\"; leave it out, or set that");
-        }
+        check_validation(reader, self.val != Validation::Val);
     }
 
     fn folder(&self) -> PathBuf {

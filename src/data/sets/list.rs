@@ -201,6 +201,12 @@ impl List {
                 groups.push(row[column].to_string());
             }
         }
+        self.check_once(&rows)?;
+        Ok(rows)
+    }
+
+    /// Checks that no image is listed twice.
+    fn check_once(&self, rows: &Rows) -> Result<()> {
         let mut seen = BTreeMap::new();
         for (path, split) in rows.paths.iter().zip(&rows.splits) {
             if let Some(other) = seen.insert(path, split) {
@@ -211,7 +217,7 @@ impl List {
                 );
             }
         }
-        Ok(rows)
+        Ok(())
     }
 }
 

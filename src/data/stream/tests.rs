@@ -2,10 +2,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
-use crate::data::decode::{Decode, Resize};
 use crate::data::images::Files;
-use crate::data::resize::Centre;
-use crate::data::resize::Interpolation;
+use crate::data::testing::squares;
+use crate::data::{Interpolation, Resize};
 
 /// Returns twenty images of one gray each: image i has the gray `10 * i`. Number 13 is damaged if `damaged` is set.
 fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
@@ -16,16 +15,7 @@ fn source(folder: &std::path::Path, damaged: bool) -> Arc<Source> {
     if damaged {
         std::fs::write(path(13), "damaged").unwrap();
     }
-    let decode = Decode {
-        resize: Resize::None,
-        interpolation: Interpolation::Bicubic,
-        height: 4,
-        width: 4,
-        shorter_side: 4,
-        centre: Centre::Even,
-        turns: false,
-    };
-    let images = Inputs::Files(Files::new((0..20).map(path).collect(), decode));
+    let images = Inputs::Files(Files::new((0..20).map(path).collect(), squares(Resize::None, 4)));
     Arc::new(Source { images, views: None })
 }
 
@@ -107,22 +97,13 @@ fn random_views_are_the_same_for_any_number_of_workers() {
         let shade = |x: u32, y: u32| image::Rgb([(40 * i) as u8, (9 * x) as u8, (11 * y) as u8]);
         image::RgbImage::from_fn(25, 20, shade).save(path(i)).unwrap();
     }
-    let decode = Decode {
-        resize: Resize::Stretch,
-        interpolation: Interpolation::Bicubic,
-        height: 8,
-        width: 8,
-        shorter_side: 8,
-        centre: Centre::Even,
-        turns: false,
-    };
     let tree = crate::schema::Tree::load(&[], &["augment.randaugment.magnitude=9".to_string()], &[]).unwrap();
     let root = crate::schema::Reader::root(&tree);
     let augment = root.table_if_given("augment", Augment::read);
     let augment = root.close(augment).unwrap().unwrap();
     let views = Some(Views { augment, seed: 3, interpolation: Interpolation::Bicubic });
     let source = |images| Arc::new(Source { images, views });
-    let files = source(Inputs::Files(Files::new((0..6).map(path).collect(), decode)));
+    let files = source(Inputs::Files(Files::new((0..6).map(path).collect(), squares(Resize::Stretch, 8))));
     let pixels = (0..6 * 3 * 8 * 8).map(|i| (i % 251) as u8).collect();
     let packed = source(Inputs::Packed(crate::data::Packed { pixels, height: 8, width: 8 }));
     let random = |image, epoch, particle| Pick { image, view: View::Random { epoch, particle } };

@@ -55,7 +55,7 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader, context: &MethodContext) {
-        if !["projections", ""].contains(&context.subspace) {
+        if context.is_not("projections") {
             reader.problem("images", "the Gaussian is that of the projections: write [subspace.projections]");
         }
     }

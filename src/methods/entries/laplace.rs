@@ -67,7 +67,7 @@ impl Spec {
         if self.expectation.fisher == Fisher::Exact && self.expectation.fisher_draws.is_some() {
             reader.problem("fisher_draws", "belongs to fisher = \"mc\": leave it out, or set fisher = \"mc\"");
         }
-        if self.parameters == Parameters::All && !["low-rank", ""].contains(&context.subspace) {
+        if self.parameters == Parameters::All && context.is_not("low-rank") {
             let why = "the curvature of all parameters needs [subspace.low-rank]; set parameters = \"last-layer\"";
             reader.problem("parameters", why);
         }

@@ -69,7 +69,7 @@ impl Spec {
         if self.smallest >= self.largest {
             reader.problem("smallest", format!("must be below largest = {}", self.largest));
         }
-        if !["low-rank", ""].contains(&context.subspace) {
+        if context.is_not("low-rank") {
             reader.problem("particles", "the spread is that of low-rank factors: write [subspace.low-rank]");
         }
     }

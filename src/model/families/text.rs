@@ -72,12 +72,7 @@ impl Family {
             );
         }
         if geometry.style == TextStyle::Clip {
-            let end = text.count("eos_token_id", 49_407)?;
-            ensure!(
-                [LARGEST, vocabulary - 1].contains(&end),
-                "{shown} says eos_token_id = {end} of the text tower: bella reads texts at the last token of the vocabulary, {}",
-                vocabulary - 1
-            );
+            check_end(&text, &shown, vocabulary)?;
         }
         Ok(Traits {
             heads: text.integer("num_attention_heads", usual.heads)?,
@@ -85,4 +80,15 @@ impl Family {
             eps: text.number("layer_norm_eps", self.eps)?,
         })
     }
+}
+
+/// Checks that a text ends with the token at which CLIP reads it.
+fn check_end(text: &Values, shown: &str, vocabulary: i64) -> Result<()> {
+    let end = text.count("eos_token_id", 49_407)?;
+    ensure!(
+        [LARGEST, vocabulary - 1].contains(&end),
+        "{shown} says eos_token_id = {end} of the text tower: bella reads texts at the last token of the vocabulary, {}",
+        vocabulary - 1
+    );
+    Ok(())
 }

@@ -65,13 +65,17 @@ fn marks(points: Vec<Point>) -> impl Iterator<Item = Layer> {
     })
 }
 
-fn chart(material: &Material, panels: Vec<Panel>, present: Vec<usize>) -> Chart {
+/// Draws panels of the series `present`, if there is a panel.
+fn drawn(material: &Material, panels: Vec<Panel>, present: Vec<usize>, caption: &str) -> Result<Option<Drawing>> {
+    if panels.is_empty() {
+        return Ok(None);
+    }
     let mut present = distinct(present);
     present.sort_unstable();
     let entry = |series: usize| Entry { name: material.names[series].clone(), paint: series, swatch: Swatch::Mark };
     let notes = vec!["Marks are means over the seeds, whiskers reach from the smallest to the largest.".to_string()];
     let legend = present.into_iter().map(entry).collect();
-    Chart { legend, columns: 1, panels, plot_height: 280, notes, ..Chart::default() }
+    Drawing::of(&Chart { legend, columns: 1, panels, plot_height: 280, notes, ..Chart::default() }, caption)
 }
 
 pub fn pareto(material: &Material) -> Result<Option<Drawing>> {
@@ -97,11 +101,10 @@ pub fn pareto(material: &Material) -> Result<Option<Drawing>> {
         present.extend(points.iter().map(|point| point.series));
         panels.extend(of_costs(set, title, points));
     }
-    if panels.is_empty() {
-        return Ok(None);
-    }
-    Drawing::of(
-        &chart(material, panels, present),
+    drawn(
+        material,
+        panels,
+        present,
         "Negative log-likelihood of averaged probabilities on clean test images over the cost of training. The grey line is the front: \
          left of and below it is nothing, and whatever lies above it is dominated by a method that is cheaper and better.",
     )
@@ -159,11 +162,10 @@ pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
         present.extend(points.iter().map(|point| point.series));
         panels.extend(of_diversity(set, points));
     }
-    if panels.is_empty() {
-        return Ok(None);
-    }
-    Drawing::of(
-        &chart(material, panels, present),
+    drawn(
+        material,
+        panels,
+        present,
         "How much lower the negative log-likelihood (averaged probabilities, clean test images) is than that of the best `map` of the same \
          seed, data, layers and epochs, over the diversity of the members: their mean divergence KL(p̄ ‖ p_k).",
     )

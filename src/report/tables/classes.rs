@@ -57,33 +57,7 @@ pub fn rows_of_matrix(one: &OfSeries) -> Table {
 /// Returns the tables of classes of all experiments: the classes and the confused pairs of every method, and the matrices,
 /// each on its own.
 pub fn of_materials(materials: &[Material]) -> [Vec<RenderedTable>; 2] {
-    let mut classes = table(
-        "classes",
-        "Classes",
-        "Accuracy (recall), its 95 % interval over the images (Wilson), precision and F1 of each class on clean test images, the \
-         worst first; the class that most of its images are taken for, with their number. By the averaged logits, all seeds \
-         of a method together.",
-        &[
-            "experiment",
-            "method",
-            "set",
-            "class",
-            "images",
-            "accuracy [%]",
-            "precision [%]",
-            "F1 [%]",
-            "most taken for",
-        ],
-        4,
-    );
-    let mut pairs = table(
-        "mistakes",
-        "Confused classes",
-        "The ten most frequent mistakes of each method on clean test images: the number of images, and their share of the true \
-         class.",
-        &["experiment", "method", "set", "true class", "taken for", "images", "share"],
-        5,
-    );
+    let (mut classes, mut pairs) = (table_of_classes(), table_of_mistakes());
     let mut matrices = vec![];
     for (material, one) in materials.iter().flat_map(|of| of.confusions().into_iter().map(move |one| (of, one))) {
         let method = material.series[one.series].name.clone();
@@ -105,6 +79,41 @@ pub fn of_materials(materials: &[Material]) -> [Vec<RenderedTable>; 2] {
         let counted = |table: RenderedTable| RenderedTable { matched: table.rows.len(), ..table };
         tables.into_iter().map(counted).collect()
     })
+}
+
+/// Returns the table of classes without rows.
+fn table_of_classes() -> RenderedTable {
+    table(
+        "classes",
+        "Classes",
+        "Accuracy (recall), its 95 % interval over the images (Wilson), precision and F1 of each class on clean test images, the \
+         worst first; the class that most of its images are taken for, with their number. By the averaged logits, all seeds \
+         of a method together.",
+        &[
+            "experiment",
+            "method",
+            "set",
+            "class",
+            "images",
+            "accuracy [%]",
+            "precision [%]",
+            "F1 [%]",
+            "most taken for",
+        ],
+        4,
+    )
+}
+
+/// Returns the table of confused pairs without rows.
+fn table_of_mistakes() -> RenderedTable {
+    table(
+        "mistakes",
+        "Confused classes",
+        "The ten most frequent mistakes of each method on clean test images: the number of images, and their share of the true \
+         class.",
+        &["experiment", "method", "set", "true class", "taken for", "images", "share"],
+        5,
+    )
 }
 
 /// Returns the cells of a row of classes in percent, with the interval of the accuracy.

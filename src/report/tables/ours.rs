@@ -138,16 +138,8 @@ fn plain(key: &str, title: &str, caption: &str, table: &Table, columns: &[String
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let texts = texts(table, &columns);
     let first_number = texts.titles.iter().position(|title| title == "auroc").unwrap_or(texts.labels);
-    RenderedTable {
-        key: key.into(),
-        title: title.into(),
-        caption: caption.into(),
-        labels: texts.labels.min(first_number),
-        columns: texts.titles,
-        matched: texts.rows.len(),
-        rows: texts.rows,
-        notes: vec![],
-    }
+    let labels = texts.labels.min(first_number);
+    RenderedTable { labels, ..RenderedTable::of_texts(key, title, caption, texts) }
 }
 
 /// Returns the table of each series and condition over seeds: mean ± standard deviation and the 95 % interval.

@@ -5,7 +5,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
 use crate::base::outside::{csv_cell, escape_html, escape_markdown, printable};
 use crate::base::small::{counted, wrapped};
-use crate::results::table::Surface;
+use crate::results::table::{Surface, Texts};
 
 /// The text in the column `source` of a published row.
 pub const PUBLISHED: &str = "paper";
@@ -38,6 +38,20 @@ pub struct RenderedTable {
 }
 
 impl RenderedTable {
+    /// Returns rows of ours as a table.
+    pub fn of_texts(key: &str, title: &str, caption: &str, texts: Texts) -> RenderedTable {
+        RenderedTable {
+            key: key.to_string(),
+            title: title.to_string(),
+            caption: caption.to_string(),
+            labels: texts.labels,
+            columns: texts.titles,
+            matched: texts.rows.len(),
+            rows: texts.rows,
+            notes: vec![],
+        }
+    }
+
     /// Returns the table for a terminal with its title and notes, ending in a line break. Where words would be cut, only
     /// the columns with a result of ours are shown.
     pub fn to_terminal(&self, surface: Surface) -> String {

@@ -94,7 +94,7 @@ fn photos_are_turned_as_pillow_turns_them() {
             assert_eq!(rgb(&path, false).unwrap().dimensions(), (32, 16), "published images stay as they are stored");
             let bytes = std::fs::read(&path).unwrap();
             assert_eq!(is_turned(&bytes), orientation != 1);
-            let sized = Decode::new(Resize::None, true, &request(), &path).unwrap();
+            let sized = Decode::new(Resize::None, true, &REQUEST, &path).unwrap();
             assert_eq!((sized.width, sized.height), if is_tall { (16, 32) } else { (32, 16) });
         }
     }
@@ -203,7 +203,7 @@ fn tiff_files_are_turned_whoever_asks() {
             let found = rgb(&path, turns).unwrap();
             assert_eq!(found.dimensions(), size, "{orientation}");
             assert_eq!(found.pixels().map(|pixel| pixel.0[0]).collect::<Vec<u8>>(), grays, "{orientation}");
-            let sized = Decode::new(Resize::None, turns, &request(), &path).unwrap();
+            let sized = Decode::new(Resize::None, turns, &REQUEST, &path).unwrap();
             assert_eq!((sized.width, sized.height), (size.0 as usize, size.1 as usize));
         }
     }

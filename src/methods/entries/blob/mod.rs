@@ -69,7 +69,7 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader, context: &MethodContext) {
-        if !["low-rank", ""].contains(&context.subspace) {
+        if context.is_not("low-rank") {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
     }

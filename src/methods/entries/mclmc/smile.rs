@@ -177,35 +177,23 @@ impl Smile {
         Ok(format!("step size {}; {} of {all} steps were undone", sizes.join(", "), self.undone))
     }
 
-    fn named(&mut self) -> Vec<(&'static str, &mut Tensor)> {
-        let Smile { step_size, mean, deviation, energy, gradient, noise, .. } = self;
+    /// Returns the tensors that a resumed run needs, by their names.
+    fn named(&self) -> Vec<(&'static str, &Tensor)> {
         let mut all = vec![
-            ("step_size", step_size),
-            ("error_mean", mean),
-            ("error_deviation", deviation),
-            ("energy", energy),
-            ("gradient", gradient),
+            ("step_size", &self.step_size),
+            ("error_mean", &self.mean),
+            ("error_deviation", &self.deviation),
+            ("energy", &self.energy),
+            ("gradient", &self.gradient),
         ];
-        if let Some(Noise { mean, deviation }) = noise {
+        if let Some(Noise { mean, deviation }) = &self.noise {
             all.extend([("gradient_mean", mean), ("gradient_deviation", deviation)]);
         }
         all
     }
 
     pub fn save(&self, state: &mut State) {
-        let Smile { step_size, mean, deviation, energy, gradient, .. } = self;
-        let all = [
-            ("step_size", step_size),
-            ("error_mean", mean),
-            ("error_deviation", deviation),
-            ("energy", energy),
-            ("gradient", gradient),
-        ];
-        let noise = self
-            .noise
-            .iter()
-            .flat_map(|noise| [("gradient_mean", &noise.mean), ("gradient_deviation", &noise.deviation)]);
-        all.into_iter().chain(noise).for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
+        self.named().into_iter().for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
         state.put_count("mclmc.smile_steps", self.steps);
         state.put_count("mclmc.undone", self.undone);
     }
@@ -214,7 +202,7 @@ impl Smile {
     /// Fails if something is missing, or has another size.
     pub fn load(&mut self, state: &State) -> Result<()> {
         for (name, tensor) in self.named() {
-            state.copy_into(&format!("mclmc.{name}"), tensor)?;
+            state.copy_into(&format!("mclmc.{name}"), &mut tensor.shallow_clone())?;
         }
         (self.steps, self.undone) = (state.count("mclmc.smile_steps")?, state.count("mclmc.undone")?);
         Ok(())

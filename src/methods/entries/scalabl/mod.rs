@@ -81,7 +81,7 @@ settings! {
 
 impl Spec {
     fn check(&self, reader: &Reader, context: &MethodContext) {
-        if !["low-rank", ""].contains(&context.subspace) {
+        if context.is_not("low-rank") {
             reader.problem("particles", "singular values of low-rank updates are Gaussian: write [subspace.low-rank]");
         }
     }

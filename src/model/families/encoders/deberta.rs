@@ -5,22 +5,22 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::entry::{
-    BASE, Distances, EMBEDDINGS, Encoder, Numbering, PLAIN, Places, Readout, Shape, Sizes, Traits, bare, classifying,
+    BASE, BLOCK, Distances, EMBEDDINGS, Encoder, Numbering, PLAIN, Places, Readout, Shape, Sizes, Traits, bare,
+    classifying,
 };
 use crate::model::families::class::{Class, Outer};
 use crate::model::families::names::{Names, Pair};
 use crate::model::values::Values;
 
-const BLOCK: [Pair; 8] = [
-    ("attention.self.query_proj", "attn.q"),
-    ("attention.self.key_proj", "attn.k"),
-    ("attention.self.value_proj", "attn.v"),
-    ("attention.output.dense", "attn.proj"),
-    ("attention.output.LayerNorm", "ln_1"),
-    ("intermediate.dense", "mlp.fc"),
-    ("output.dense", "mlp.proj"),
-    ("output.LayerNorm", "ln_2"),
-];
+static LAYERS: [Pair; 8] = {
+    let [_, _, _, proj, ln_1, fc, mlp_proj, ln_2] = BLOCK;
+    let [q, k, v] = [
+        ("attention.self.query_proj", "attn.q"),
+        ("attention.self.key_proj", "attn.k"),
+        ("attention.self.value_proj", "attn.v"),
+    ];
+    [q, k, v, proj, ln_1, fc, mlp_proj, ln_2]
+};
 
 static AROUND: [Pair; 8] = {
     let [words, positions, kinds, norm] = EMBEDDINGS;
@@ -31,7 +31,7 @@ static AROUND: [Pair; 8] = {
 static NAMES: Names = Names {
     prefixes: &["deberta.", ""],
     blocks: "encoder.layer.",
-    layers: &BLOCK,
+    layers: &LAYERS,
     around: &AROUND,
     turned: &[],
     unread: &[],

@@ -188,7 +188,7 @@ pub enum Numbering {
 }
 
 /// The layers of a block that every family has.
-const BLOCK: [Pair; 8] = [
+pub(super) const BLOCK: [Pair; 8] = [
     ("attention.self.query", "attn.q"),
     ("attention.self.key", "attn.k"),
     ("attention.self.value", "attn.v"),
