@@ -149,35 +149,31 @@ fn list_registry(registry: Registry) {
             section("eval --corrupt KIND:SEVERITY (1 to 5)", CORRUPTIONS.iter().map(|e| (e.key, e.about)));
         }
         Registry::Attacks => section("eval --attack", ATTACKS.iter().map(|e| (e.key, e.about))),
-        Registry::Metrics => {
-            section(
-                "out-of-distribution scores (eval --ood, score --ood)",
-                OOD_SCORES.iter().map(|e| (e.key, e.definition)),
-            );
-            section(
-                "out-of-distribution scores of features (eval --ood-by)",
-                FEATURE_SCORES.iter().map(|e| (e.key, format!("{} ({})", e.definition, e.paper))),
-            );
-            section(
-                "calibrators (--calibrate of eval, score and predict)",
-                CALIBRATORS.iter().map(|e| (e.key, e.about)),
-            );
-            section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
-            section(
-                "conformal scores of predicted numbers (--conformal makes intervals by all of them)",
-                INTERVAL_SCORES.iter().map(|e| (e.key, e.definition)),
-            );
-            println!("metrics");
-            for metric in METRICS {
-                let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
-                println!("  {:18} {}{unit}", metric.key, metric.about);
-            }
-            println!();
-            section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
-            section("metrics of predicted numbers", NUMBER_METRICS.iter().map(|e| (e.key, e.definition)));
-        }
+        Registry::Metrics => list_metrics(),
         Registry::Rules => section("acquire --by", RULES.iter().map(|e| (e.key, e.about))),
     }
+}
+
+fn list_metrics() {
+    section("out-of-distribution scores (eval --ood, score --ood)", OOD_SCORES.iter().map(|e| (e.key, e.definition)));
+    section(
+        "out-of-distribution scores of features (eval --ood-by)",
+        FEATURE_SCORES.iter().map(|e| (e.key, format!("{} ({})", e.definition, e.paper))),
+    );
+    section("calibrators (--calibrate of eval, score and predict)", CALIBRATORS.iter().map(|e| (e.key, e.about)));
+    section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
+    section(
+        "conformal scores of predicted numbers (--conformal makes intervals by all of them)",
+        INTERVAL_SCORES.iter().map(|e| (e.key, e.definition)),
+    );
+    println!("metrics");
+    for metric in METRICS {
+        let unit = if metric.unit == Unit::Nats { ", in nats" } else { "" };
+        println!("  {:18} {}{unit}", metric.key, metric.about);
+    }
+    println!();
+    section("metrics of free answers", ANSWER_METRICS.iter().map(|e| (e.key, e.definition)));
+    section("metrics of predicted numbers", NUMBER_METRICS.iter().map(|e| (e.key, e.definition)));
 }
 
 fn section(title: &str, entries: impl Iterator<Item = (&'static str, impl Display)>) {

@@ -119,27 +119,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = trial::answer() {
         return ExitCode::from(code);
     }
-    crate::machine::memory::keep_freed();
-    let words: Vec<OsString> = words.into_iter().collect();
-    let of_process = std::env::args_os().eq(words.iter().cloned());
-    if let (true, Ok(program)) = (of_process, std::env::current_exe()) {
-        trial::try_with(program);
-    }
-    let cli = parsed(words);
-    crate::base::logging::start(cli.verbose);
-    if cli.offline {
-        crate::hub::go_offline();
-        // Processes that this one starts inherit the environment. No other thread reads it yet.
-        if of_process {
-            unsafe { std::env::set_var(OFFLINE, "1") };
-        }
-    }
-    if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
-        settle_waiting(compute);
-    }
-    crate::machine::child::watch_parent();
-    report_file_sizes();
-    end_on_signals();
+    let cli = begun(words.into_iter().collect());
     let group = match open_world(&cli.command) {
         Ok(group) => Rc::new(group),
         // All processes fail alike, and one message is enough.
@@ -165,6 +145,31 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let_first_speak();
     group.abort(fail(&error))
+}
+
+/// Reads the words of a command line, and prepares the process for it. As clap does, it ends the process at a mistake.
+fn begun(words: Vec<OsString>) -> Cli {
+    crate::machine::memory::keep_freed();
+    let of_process = std::env::args_os().eq(words.iter().cloned());
+    if let (true, Ok(program)) = (of_process, std::env::current_exe()) {
+        trial::try_with(program);
+    }
+    let cli = parsed(words);
+    crate::base::logging::start(cli.verbose);
+    if cli.offline {
+        crate::hub::go_offline();
+        // Processes that this one starts inherit the environment. No other thread reads it yet.
+        if of_process {
+            unsafe { std::env::set_var(OFFLINE, "1") };
+        }
+    }
+    if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
+        settle_waiting(compute);
+    }
+    crate::machine::child::watch_parent();
+    report_file_sizes();
+    end_on_signals();
+    cli
 }
 
 /// Reads the words of a command line. As clap does, it ends the process at a mistake.

@@ -85,15 +85,17 @@ impl Packed<'_> {
         let classes = first.data.dataset.classes()?;
         let session = Session::open_among(first, self.settings.clone(), device, classes, group.clone())?;
         let images = Images::read(opened, &session, self.evaluates)?;
-        let (mut runs, mut failed) = (Vec::new(), 0);
+        let (mut started, mut runs, mut failed) = (Vec::new(), Vec::new(), 0);
         for one in opened {
             let (experiment, folder, material) = (one.experiment, &one.folder, images.of(one.experiment.seed)?);
             match read_resume_file(folder, group) {
-                Ok(state) => runs.push((one, PackedRun { experiment, material, folder, state })),
+                Ok(state) => {
+                    started.push(one);
+                    runs.push(PackedRun { experiment, material, folder, state });
+                }
                 Err(error) => failed += told(folder, &error),
             }
         }
-        let (opened, runs): (Vec<&Opened>, Vec<PackedRun>) = runs.into_iter().unzip();
         let stop = ending::stop(&session.group)?;
         let watch = Watch { stop: stop.clone(), trained: &|| Ok(()), until_epoch: self.until_epoch, began };
         let ended = run_packed(&session, runs, &watch)?;
@@ -101,19 +103,9 @@ impl Packed<'_> {
         if !stopped {
             ending::end_at_once("stopped after training, which is saved: the same command goes on", || {})?;
         }
-        for (one, outcome) in opened.into_iter().zip(ended) {
-            match outcome {
-                Ok(Outcome::Finished(_)) if stopped => {}
-                Ok(Outcome::Finished(trained)) => {
-                    if let Err(error) = one.evaluate(*trained, &session, &images) {
-                        failed += told(&one.folder, &error);
-                    }
-                }
-                Ok(Outcome::Interrupted { steps }) => {
-                    tracing::info!("{}: paused after {steps} steps, which are saved", one.folder.id());
-                }
-                Err(error) => failed += told(&one.folder, &error),
-            }
+        for (one, outcome) in started.into_iter().zip(ended) {
+            let ended = outcome.and_then(|outcome| one.end(outcome, stopped, &session, &images));
+            failed += ended.map_or_else(|error| told(&one.folder, &error), |()| 0);
         }
         if stopped {
             return Err(Stopped("stopped; all runs are saved: the same command continues".into()).into());
@@ -123,6 +115,18 @@ impl Packed<'_> {
 }
 
 impl Opened<'_> {
+    /// Evaluates the run if it is finished and nothing has stopped the others.
+    fn end(&self, outcome: Outcome, stopped: bool, session: &Session, images: &Images) -> Result<()> {
+        match outcome {
+            Outcome::Finished(_) if stopped => {}
+            Outcome::Finished(trained) => self.evaluate(*trained, session, images)?,
+            Outcome::Interrupted { steps } => {
+                tracing::info!("{}: paused after {steps} steps, which are saved", self.folder.id());
+            }
+        }
+        Ok(())
+    }
+
     /// Evaluates the run on the test sets, if there are any.
     fn evaluate(&self, trained: Finished, session: &Session, images: &Images) -> Result<()> {
         let Finished { record, posterior } = trained;

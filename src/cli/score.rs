@@ -78,23 +78,27 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
             .collect::<Result<_>>()?,
         sets => detect(&files, sets)?,
     };
-    if args.table.csv {
-        return print_csv(&table(&rows));
+    match (args.table.csv, args.ood.is_empty()) {
+        (true, _) => print_csv(&table(&rows)),
+        (false, true) => print_scores(args, &rows, &sets),
+        (false, false) => {
+            super::report::check_columns(&[&super::report::table_of(&rows)], &args.table)?;
+            print_ood(&rows, &args.table)
+        }
     }
-    if args.ood.is_empty() {
-        let all = [&rows, &sets].map(|rows| super::report::table_of(rows));
-        super::report::check_columns(&all.each_ref(), &args.table)?;
-        super::report::Kind::Results.print(&all[0], &args.table)?;
-        if args.validation.is_some() {
-            print_calibrated(&rows, &args.table);
-        }
-        if !sets.is_empty() {
-            println!();
-            super::report::print_conformal(&sets, &args.table)?;
-        }
-    } else {
-        super::report::check_columns(&[&super::report::table_of(&rows)], &args.table)?;
-        print_ood(&rows, &args.table)?;
+}
+
+/// Prints the metrics of predictions, and what their conformal sets are.
+fn print_scores(args: &ScoreArgs, rows: &[Row], sets: &[Row]) -> Result<()> {
+    let all = [rows, sets].map(super::report::table_of);
+    super::report::check_columns(&all.each_ref(), &args.table)?;
+    super::report::Kind::Results.print(&all[0], &args.table)?;
+    if args.validation.is_some() {
+        print_calibrated(rows, &args.table);
+    }
+    if !sets.is_empty() {
+        println!();
+        super::report::print_conformal(sets, &args.table)?;
     }
     Ok(())
 }

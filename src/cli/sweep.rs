@@ -82,21 +82,8 @@ pub struct SweepArgs {
 }
 
 pub fn run(args: &SweepArgs) -> Result<()> {
-    let settings = args.compute.settings();
     let (axes, seeds) = args.axes_and_seeds()?;
-    let request = Request {
-        base: Base { configs: args.configs.clone(), sets: args.sets.clone() },
-        axes,
-        budget: args.budget.map(|budget| budget as usize),
-        seed: args.search_seed,
-        factor: args.halving as usize,
-        packed: args.packed,
-        out: settings.out,
-    };
-    let mut search = Search::new(request).map_err(|error| match error.downcast::<Refused>() {
-        Ok(refused) => Usage(refused.0).into(),
-        Err(other) => other,
-    })?;
+    let mut search = args.search(axes)?;
     let commands: BTreeSet<String> = search.trials.iter().filter_map(|trial| trial.experiment.command()).collect();
     commands.iter().for_each(|command| tracing::info!("{command}"));
     if args.dry_run {
@@ -133,6 +120,23 @@ pub fn run(args: &SweepArgs) -> Result<()> {
 }
 
 impl SweepArgs {
+    /// Plans the search along axes.
+    fn search(&self, axes: Vec<Axis>) -> Result<Search> {
+        let request = Request {
+            base: Base { configs: self.configs.clone(), sets: self.sets.clone() },
+            axes,
+            budget: self.budget.map(|budget| budget as usize),
+            seed: self.search_seed,
+            factor: self.halving as usize,
+            packed: self.packed,
+            out: self.compute.settings().out,
+        };
+        Search::new(request).map_err(|error| match error.downcast::<Refused>() {
+            Ok(refused) => Usage(refused.0).into(),
+            Err(other) => other,
+        })
+    }
+
     /// Returns the axes to search, and the seeds with which the chosen settings are trained. A choice of seeds would fit the
     /// held-out images, which depend on the seed.
     fn axes_and_seeds(&self) -> Result<(Vec<Axis>, Vec<u64>)> {

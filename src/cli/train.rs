@@ -209,34 +209,30 @@ fn train_one(args: &TrainArgs, experiment: &Experiment, group: Rc<ProcessGroup>)
         ending::end_at_once(saved, move || unused.iter().for_each(RunFolder::discard))?;
     }
     tracing::info!("run: {}", run.path().display());
-    if let Some(other) = run.of_another_commit(experiment).filter(|_| is_new) {
-        let (shown, key, commit) = (other.run.path().display(), &other.key, &other.commit);
-        tracing::warn!(
-            "{key}: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
-             one's, write the name with its commit, as its config.toml does"
-        );
+    if is_new {
+        warn_of_another_commit(experiment, &run);
     }
-    if group.any(group.is_main() && run.is_finished()) {
-        if group.is_main() {
-            run.check_data(&experiment.data)?;
-        }
-        tracing::info!("this run is finished (--force repeats it)");
-        if args.no_eval {
-            return Ok(Vec::new());
-        }
-        let stored = if group.is_main() { stored_rows(experiment, &settings.out, &run)? } else { None };
-        return match group.any(group.is_main() && stored.is_none()) {
-            false => Ok(stored.unwrap_or_default()),
-            true => Job { experiment, settings, group, run: &run }.evaluate(),
-        };
+    let (began, leads, is_finished) =
+        (Cell::new(false), group.is_main(), group.any(group.is_main() && run.is_finished()));
+    let job = Job { experiment, settings, group, run: &run };
+    if is_finished {
+        return job.rows(args.no_eval);
     }
-    let (began, leads) = (Cell::new(false), group.is_main());
-    let job = Job { experiment, settings, group: group.clone(), run: &run };
     let trained = job.train(&began, args);
     if trained.is_err() && is_new && leads && !began.get() {
         run.discard();
     }
     trained
+}
+
+/// Says that a run is another one than that of the same config at an earlier commit of a repository.
+fn warn_of_another_commit(experiment: &Experiment, run: &RunFolder) {
+    let Some(other) = run.of_another_commit(experiment) else { return };
+    let (shown, key, commit) = (other.run.path().display(), &other.key, &other.commit);
+    tracing::warn!(
+        "{key}: the repository is at commit {commit} now, so this is another run than {shown}: to keep to that \
+         one's, write the name with its commit, as its config.toml does"
+    );
 }
 
 /// Prepares the folder of the run and locks it against other processes.
@@ -272,6 +268,23 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Returns the rows of a finished run, which is evaluated where that was not done.
+    fn rows(self, no_eval: bool) -> Result<Vec<Row>> {
+        let Job { experiment, settings, group, run } = &self;
+        if group.is_main() {
+            run.check_data(&experiment.data)?;
+        }
+        tracing::info!("this run is finished (--force repeats it)");
+        if no_eval {
+            return Ok(Vec::new());
+        }
+        let stored = if group.is_main() { stored_rows(experiment, &settings.out, run)? } else { None };
+        match group.any(group.is_main() && stored.is_none()) {
+            false => Ok(stored.unwrap_or_default()),
+            true => self.evaluate(),
+        }
+    }
+
     /// Trains the run and evaluates it. Sets `began` when the first step begins.
     fn train(self, began: &Cell<bool>, args: &TrainArgs) -> Result<Vec<Row>> {
         let Job { experiment, mut settings, group, run } = self;

@@ -59,21 +59,8 @@ pub fn recognised(named: &str) -> Result<Layout> {
             "{named}: no such folder, and no data set of that name; for a known one: KEY=ROOT, with KEY one of {keys}"
         );
     }
-    for (file, key) in [("list.csv", "list"), ("classnames.txt", "webdataset")] {
-        if path.join(file).is_file() {
-            return Ok(Layout::rooted(key, path, ""));
-        }
-    }
-    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
-        if path.join(marker).is_dir() {
-            return Ok(Layout::rooted(key, path, ""));
-        }
-    }
-    if let Some(found) = of_either(path, &near(path)?)? {
+    if let Some(found) = of_folder(path)? {
         return Ok(found);
-    }
-    if let Some(lines) = of_lines(path)? {
-        return Ok(Layout::rooted("jsonl", path, &lines));
     }
     folders(path, "<class>/<images>").with_context(|| {
         format!(
@@ -81,6 +68,27 @@ pub fn recognised(named: &str) -> Result<Layout> {
         )
     })?;
     Ok(Layout::rooted("image-folder", path, share_of("image-folder", path)))
+}
+
+/// Returns the layout of the files in a folder; `None` if there are none but class folders perhaps.
+///
+/// # Errors
+/// Fails if the files cannot be read, or if it cannot be told what is in them.
+fn of_folder(path: &Path) -> Result<Option<Layout>> {
+    for (file, key) in [("list.csv", "list"), ("classnames.txt", "webdataset")] {
+        if path.join(file).is_file() {
+            return Ok(Some(Layout::rooted(key, path, "")));
+        }
+    }
+    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
+        if path.join(marker).is_dir() {
+            return Ok(Some(Layout::rooted(key, path, "")));
+        }
+    }
+    if let Some(found) = of_either(path, &near(path)?)? {
+        return Ok(Some(found));
+    }
+    Ok(of_lines(path)?.map(|lines| Layout::rooted("jsonl", path, &lines)))
 }
 
 /// Returns the layout of a set that is named by its key: `KEY=ROOT`, or `KEY` of one whose files the Hub has or which has none, each
@@ -280,6 +288,8 @@ mod tests {
             Some("train = \"train-{0001..0002}.tar\"\nval = \"validation_00.tar\"\ntest = \"test.tar\"\n")
         );
         assert_eq!(of(&["train-1.tar", "train-3.tar"]).as_deref(), Some("train = \"{train-1.tar,train-3.tar}\"\n"));
+        assert_eq!(of(&["dev-0.tar"]).as_deref(), Some("val = \"dev-0.tar\"\n"));
+        assert_eq!(of(&["dev/0.tar"]).as_deref(), Some(""));
         assert_eq!(of(&["training.tar", "a.parquet"]), None);
     }
 

@@ -59,23 +59,13 @@ impl Destination {
         names: Vec<String>,
     ) -> Result<String> {
         let (experiment, session) = (&opened.experiment, &opened.session);
-        ensure!(
-            session.model.head.gaussian.is_none(),
-            "{}: its head predicts a number ([head.gaussian]), which no format of exports has; its weights are in {}",
-            opened.run.id(),
-            opened.run.posterior().display()
-        );
+        check_head(opened)?;
         // Those of the components are the models' where each component is one.
         let weights = opened.stored()?.posterior.weights().filter(|weights| weights.len() == names.len());
         let weights = weights.map(<[f64]>::to_vec);
         // Whoever loads them has the checkpoint, and not what was left of it.
         let relative = subspace.relative(theta)?;
         let (subspace, theta) = relative.as_ref().map_or((subspace, theta), |own| (&*own.subspace, &own.theta));
-        ensure!(
-            session.model.head.random.is_none(),
-            "{}: a head of random features ([head.random-features]) does not leave bella: other programs have none",
-            opened.run.id()
-        );
         let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
         if experiment.checkpoint.kind.runs_own_code() {
             let Some(modules) = self.to.leaves.modules().filter(|_| self.package.is_none()) else {
@@ -265,6 +255,23 @@ impl Selection {
             _ => Ok(posterior.theta().shallow_clone()),
         }
     }
+}
+
+/// Checks that other programs have a head like that of a run.
+fn check_head(opened: &Opened) -> Result<()> {
+    let head = &opened.session.model.head;
+    ensure!(
+        head.gaussian.is_none(),
+        "{}: its head predicts a number ([head.gaussian]), which no format of exports has; its weights are in {}",
+        opened.run.id(),
+        opened.run.posterior().display()
+    );
+    ensure!(
+        head.random.is_none(),
+        "{}: a head of random features ([head.random-features]) does not leave bella: other programs have none",
+        opened.run.id()
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -38,27 +38,11 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
             if in_model {
                 name_classes_of_timm(&outgoing.session.classes, values);
             }
-            if values["model_args"]["img_size"].is_number() {
-                values["model_args"]["img_size"] = json!(size);
-            }
-            values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
-            values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);
-            values["pretrained_cfg"]["crop_mode"] = json!(if stretches { "squash" } else { "center" });
-            describe_pixels(outgoing, &mut values["pretrained_cfg"]);
+            describe_timm(outgoing, size, stretches, values);
         }
         // Its models have no config.
         (Package::Torchvision, _) => {}
-        (Package::OpenClip, _) => {
-            values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
-            values["preprocess_cfg"]["size"] = json!(size);
-            values["preprocess_cfg"]["resize_mode"] = json!(if stretches { "squash" } else { "shortest" });
-            if outgoing.experiment.checkpoint.crop_pct < 1.0 {
-                tracing::warn!(
-                    "open_clip has no checkpoint.crop_pct: its own preparation of images takes a larger part of them"
-                );
-            }
-            describe_pixels(outgoing, &mut values["preprocess_cfg"]);
-        }
+        (Package::OpenClip, _) => describe_open_clip(outgoing, size, stretches, values),
         (Package::Transformers4 | Package::Transformers5, class) => {
             if let (true, Some(class)) = (in_model, class) {
                 let own = outgoing.session.names.name_of("head.weight").is_none();
@@ -72,6 +56,28 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
             tower["image_size"] = json!(size);
         }
     }
+}
+
+fn describe_timm(outgoing: &Outgoing, size: i64, stretches: bool, values: &mut Value) {
+    if values["model_args"]["img_size"].is_number() {
+        values["model_args"]["img_size"] = json!(size);
+    }
+    values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
+    values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);
+    values["pretrained_cfg"]["crop_mode"] = json!(if stretches { "squash" } else { "center" });
+    describe_pixels(outgoing, &mut values["pretrained_cfg"]);
+}
+
+fn describe_open_clip(outgoing: &Outgoing, size: i64, stretches: bool, values: &mut Value) {
+    values["model_cfg"]["vision_cfg"]["image_size"] = json!(size);
+    values["preprocess_cfg"]["size"] = json!(size);
+    values["preprocess_cfg"]["resize_mode"] = json!(if stretches { "squash" } else { "shortest" });
+    if outgoing.experiment.checkpoint.crop_pct < 1.0 {
+        tracing::warn!(
+            "open_clip has no checkpoint.crop_pct: its own preparation of images takes a larger part of them"
+        );
+    }
+    describe_pixels(outgoing, &mut values["preprocess_cfg"]);
 }
 
 fn describe_pixels(outgoing: &Outgoing, values: &mut Value) {

@@ -195,13 +195,7 @@ impl Reading<'_> {
             } else if let Some(own) = frozen(places, &inner) {
                 self.expect_frozen(&name, &own)?;
             } else if let Some(end) = [".lora_B.weight", LENGTHS].into_iter().find(|end| inner.ends_with(end)) {
-                let other = name.replace(end.trim_end_matches(".weight"), ".lora_A");
-                let other = if end == LENGTHS { format!("{other}.weight") } else { other };
-                let what = if end == LENGTHS { "magnitude vector" } else { "B" };
-                ensure!(
-                    self.state.has(&other),
-                    "{WEIGHTS}: {name} is a {what} without its A, {other}: store both, or remove it"
-                );
+                self.expect_a(&name, end)?;
             } else {
                 bail!("holds {inner}, which is neither a low-rank factor of a linear layer nor a classifier: {MERGE}");
             }
@@ -217,6 +211,18 @@ impl Reading<'_> {
             );
         }
         Ok(stored)
+    }
+
+    /// Checks that a B or a magnitude vector, by the end of its name, is not alone.
+    fn expect_a(&self, name: &str, end: &str) -> Result<()> {
+        let other = name.replace(end.trim_end_matches(".weight"), ".lora_A");
+        let other = if end == LENGTHS { format!("{other}.weight") } else { other };
+        let what = if end == LENGTHS { "magnitude vector" } else { "B" };
+        ensure!(
+            self.state.has(&other),
+            "{WEIGHTS}: {name} is a {what} without its A, {other}: store both, or remove it"
+        );
+        Ok(())
     }
 
     /// Returns every module that an adapter may name, in all packages and generations that the checkpoint's names fit.
@@ -269,27 +275,32 @@ impl Reading<'_> {
         Ok(Some(lengths.reshape([-1])))
     }
 
-    /// Adds the update of the module `path`.
-    fn add(&self, place: &Place, path: &str, name: &str, parts: &mut Parts) -> Result<()> {
+    /// Returns A and B of the module `path`, whose weights have this shape. `name` is that of A.
+    fn factors(&self, path: &str, name: &str, [outputs, inputs]: [i64; 2]) -> Result<[Tensor; 2]> {
         let other = name.replace(".lora_A.", ".lora_B.");
         let factor = |name: &str| Ok::<_, anyhow::Error>(self.state.get(name)?.to_kind(Kind::Float));
         let (a, b) = (factor(name)?, factor(&other).with_context(|| format!("{path} has an A without a B"))?);
+        let fits = a.dim() == 2 && b.dim() == 2 && a.size()[0] == b.size()[1];
+        ensure!(fits, "{path} has factors of shapes {:?} and {:?}", a.size(), b.size());
+        ensure!(
+            (b.size()[0], a.size()[1]) == (outputs, inputs),
+            "is an adapter of another network than {}: its {path} is {} x {}, the checkpoint's {outputs} x {inputs}",
+            self.base.path.display(),
+            b.size()[0],
+            a.size()[1]
+        );
+        Ok([a, b])
+    }
+
+    /// Adds the update of the module `path`.
+    fn add(&self, place: &Place, path: &str, name: &str, parts: &mut Parts) -> Result<()> {
         let slot = place.slot;
         let outputs = match place.part {
             Part::Whole => slot.outputs,
             Part::Third(_) => slot.outputs / 3,
             Part::Half(_) => 2 * slot.outputs,
         };
-        let fits = a.dim() == 2 && b.dim() == 2 && a.size()[0] == b.size()[1];
-        ensure!(fits, "{path} has factors of shapes {:?} and {:?}", a.size(), b.size());
-        ensure!(
-            (b.size()[0], a.size()[1]) == (outputs, slot.inputs),
-            "is an adapter of another network than {}: its {path} is {} x {}, the checkpoint's {outputs} x {}",
-            self.base.path.display(),
-            b.size()[0],
-            a.size()[1],
-            slot.inputs
-        );
+        let [a, b] = self.factors(path, name, [outputs, slot.inputs])?;
         let scale = self.config.scale(path.trim_end_matches(OUT_PROJ), a.size()[0])?;
         let magnitude = self.lengths(path, name, outputs)?;
         ensure!(

@@ -195,24 +195,29 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
     let settings = Settings { token: None, ..settings.clone() };
     let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into(), ways: &OF_HUB };
     let client = Client::new(&settings, &settings.openai, subject)?;
-    let url = format!("{}/{}/{}", settings.openai, archive.sha256, archive.file());
-    let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
-    let size = answer.header("content-length").and_then(|text| text.parse().ok());
-    let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
-    let part = target.with_extension("pt.incomplete");
-    let hash = Hash::Sha256(archive.sha256.into());
-    let plan = Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_HUB };
+    let plan = of_openai(&client, archive, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     with_lock_of(&folder.join(format!("{}.lock", archive.name)), &archive.to_string(), || {
         if target.is_file() && is_whole()? {
             return Ok(());
         }
         check_space(folder, std::slice::from_ref(&plan), &archive.to_string())?;
-        tracing::info!("{archive}: downloading {} to {shown}", megabytes(size));
-        let bar = bar_of_bytes(size, "download");
-        bar.inc(plan.started().min(size));
+        tracing::info!("{archive}: downloading {} to {shown}", megabytes(plan.size));
+        let bar = bar_of_bytes(plan.size, "download");
+        bar.inc(plan.started().min(plan.size));
         plan.run(&client, &bar)?;
         bar.finish_and_clear();
         Ok(())
     })
+}
+
+/// Returns the download of an archive, whose size the server tells.
+fn of_openai(client: &Client, archive: &Archive, target: &Path) -> Result<Download> {
+    let url = format!("{}/{}/{}", client.settings.openai, archive.sha256, archive.file());
+    let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
+    let size = answer.header("content-length").and_then(|text| text.parse().ok());
+    let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
+    let part = target.with_extension("pt.incomplete");
+    let hash = Hash::Sha256(archive.sha256.into());
+    Ok(Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_HUB })
 }

@@ -70,14 +70,8 @@ impl<'a> Draws<'a> {
                 Ok(fitted.particles[component as usize].draw(&fitted.columns, &mean, &epsilon))
             }
             Posterior::LowRankGaussians { std, deviations, .. } => {
-                let deviations = deviations.get(component);
-                let columns = deviations.size()[0];
-                let at = At { step: 0, sample, part: ALONG_DEVIATIONS };
-                let like = Tensor::zeros([1, columns], (theta.kind(), theta.device()));
-                let along = row(self.seed, Purpose::Posterior, at, component, &like);
-                let scale = (2.0 * (columns - 1).max(1) as f64).sqrt();
-                let moved = deviations.tr().mv(&along.to_kind(deviations.kind())) / scale;
-                Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + moved)
+                let along = self.along(&deviations.get(component), sample, component);
+                Ok(epsilon.g_mul_(&std.get(component)).g_div_scalar_(std::f64::consts::SQRT_2).g_add_(&mean) + along)
             }
             Posterior::TiedGaussians { std, rows, .. } => {
                 let spread = epsilon.zeros_like().unsqueeze(0);
@@ -88,19 +82,34 @@ impl<'a> Draws<'a> {
                 Ok(spread.squeeze_dim(0) + mean)
             }
             Posterior::BlockGaussians { std, factors, start, .. } => {
-                let factors = factors.get(component);
-                let (blocks, width) = (factors.size()[0], factors.size()[1]);
-                let (own, count) = (epsilon.narrow(0, *start, blocks * width), blocks * width);
-                let moved = factors.matmul(&own.reshape([blocks, width, 1])).reshape([count]);
-                let _ = epsilon.g_mul_(&std.get(component));
-                epsilon.narrow(0, *start, count).copy_(&moved);
-                Ok(epsilon.g_add_(&mean))
+                Ok(in_blocks(epsilon, &std.get(component), &factors.get(component), *start).g_add_(&mean))
             }
             Posterior::Points { .. } | Posterior::Bank { .. } | Posterior::Dropout { .. } => {
                 bail!("points have no spread to draw from")
             }
         }
     }
+
+    /// Returns a draw along the deviations `[K, P]` of a component, without the mean.
+    fn along(&self, deviations: &Tensor, sample: i64, component: i64) -> Tensor {
+        let theta = self.posterior.theta();
+        let columns = deviations.size()[0];
+        let at = At { step: 0, sample, part: ALONG_DEVIATIONS };
+        let like = Tensor::zeros([1, columns], (theta.kind(), theta.device()));
+        let along = row(self.seed, Purpose::Posterior, at, component, &like);
+        let scale = (2.0 * (columns - 1).max(1) as f64).sqrt();
+        deviations.tr().mv(&along.to_kind(deviations.kind())) / scale
+    }
+}
+
+/// Returns random numbers `[P]` times a deviation, and those of blocks, which begin at column `start`, times their factors `[L, w, w]`.
+fn in_blocks(mut epsilon: Tensor, std: &Tensor, factors: &Tensor, start: i64) -> Tensor {
+    let (blocks, width) = (factors.size()[0], factors.size()[1]);
+    let (own, count) = (epsilon.narrow(0, start, blocks * width), blocks * width);
+    let moved = factors.matmul(&own.reshape([blocks, width, 1])).reshape([count]);
+    let _ = epsilon.g_mul_(std);
+    epsilon.narrow(0, start, count).copy_(&moved);
+    epsilon
 }
 
 #[cfg(test)]

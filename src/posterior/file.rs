@@ -42,9 +42,7 @@ impl Posterior {
             }
             Posterior::Bank { draws, weights } => {
                 put("draws", draws);
-                if let Some(weights) = weights {
-                    put("weights", &Tensor::from_slice(weights));
-                }
+                weights.iter().for_each(|weights| put("weights", &Tensor::from_slice(weights)));
             }
             Posterior::Dropout { theta, masks } => {
                 put("theta", theta);
@@ -78,26 +76,7 @@ impl Posterior {
         }
         let theta = matrix("theta")?;
         if has("std") {
-            let std = matrix("std")?;
-            ensure!(std.size() == theta.size(), "std has another shape than theta");
-            if has("factors") {
-                let factors = state.get(&format!("{prefix}factors"))?.to_device(device);
-                let start = state.count(&format!("{prefix}factors.start"))?;
-                check_blocks(&factors.size(), start, theta.size2()?)?;
-                return Ok(Posterior::BlockGaussians { mean: theta, std, factors, start });
-            }
-            if has("tied") {
-                let rows = tied(&state.get(&format!("{prefix}tied"))?, theta.size()[1])?;
-                return Ok(Posterior::TiedGaussians { mean: theta, std, rows });
-            }
-            if !has("deviations") {
-                return Ok(Posterior::Gaussians { mean: theta, std });
-            }
-            let deviations = state.get(&format!("{prefix}deviations"))?.to_device(device);
-            let (found, (particles, parameters)) = (deviations.size(), theta.size2()?);
-            let fits = found.len() == 3 && (found[0], found[2]) == (particles, parameters);
-            ensure!(fits, "deviations have shape {found:?} around theta [{particles}, {parameters}]");
-            return Ok(Posterior::LowRankGaussians { mean: theta, std, deviations });
+            return gaussians(theta, matrix("std")?, prefix, state);
         }
         if let Some(masks) = Masks::load(prefix, state, theta.size()[1])? {
             return Ok(Posterior::Dropout { theta, masks });
@@ -107,6 +86,32 @@ impl Posterior {
             None => Posterior::Points { theta },
         })
     }
+}
+
+/// Reads Gaussians of these means and deviations, both `[n, P]`.
+fn gaussians(mean: Tensor, std: Tensor, prefix: &str, state: &State) -> Result<Posterior> {
+    let has = |name: &str| state.has(&format!("{prefix}{name}"));
+    let tensor = |name: &str| state.get(&format!("{prefix}{name}"));
+    ensure!(std.size() == mean.size(), "std has another shape than theta");
+    let (particles, parameters) = mean.size2()?;
+    if has("factors") {
+        let factors = tensor("factors")?.to_device(mean.device());
+        let start = state.count(&format!("{prefix}factors.start"))?;
+        check_blocks(&factors.size(), start, particles, parameters)?;
+        return Ok(Posterior::BlockGaussians { mean, std, factors, start });
+    }
+    if has("tied") {
+        let rows = tied(&tensor("tied")?, parameters)?;
+        return Ok(Posterior::TiedGaussians { mean, std, rows });
+    }
+    if !has("deviations") {
+        return Ok(Posterior::Gaussians { mean, std });
+    }
+    let deviations = tensor("deviations")?.to_device(mean.device());
+    let found = deviations.size();
+    let fits = found.len() == 3 && (found[0], found[2]) == (particles, parameters);
+    ensure!(fits, "deviations have shape {found:?} around theta [{particles}, {parameters}]");
+    Ok(Posterior::LowRankGaussians { mean, std, deviations })
 }
 
 /// Returns the matrices whose rows share a random number, `[L, 3]`, and fails if they are not within rows of so many columns.
@@ -124,7 +129,7 @@ fn tied(stored: &Tensor, parameters: i64) -> Result<Vec<Rows>> {
 }
 
 /// Fails unless blocks with factors of this shape, from column `start` on, lie within the rows of theta.
-fn check_blocks(factors: &[i64], start: i64, (particles, parameters): (i64, i64)) -> Result<()> {
+fn check_blocks(factors: &[i64], start: i64, particles: i64, parameters: i64) -> Result<()> {
     let end = match *factors {
         [n, blocks, rows, columns] if n == particles && rows == columns => {
             blocks.checked_mul(rows).and_then(|width| width.checked_add(start))

@@ -12,31 +12,6 @@ use crate::machine::memory::{AtMost, ChunkSize, Chunker, MemoryEstimate, Task};
 use crate::model::network::Graph;
 use crate::model::pieces::Whole;
 
-/// The type in which rows of theta are stored.
-const ROW_KIND: Kind = Kind::Float;
-
-impl Members<'_> {
-    /// Returns the bytes that one member takes besides stored rows: its row if that is computed, and its layer weights if
-    /// they are no views of it.
-    fn bytes(&self, kind: Kind) -> u64 {
-        let Members::Rows { subspace, rows } = self else { return 0 };
-        let parameters = subspace.layout().parameters() as u64;
-        let row = if rows.are_made() { ROW_KIND.elt_size_in_bytes() } else { 0 };
-        let weights = if kind != ROW_KIND || subspace.forms_weights() { kind.elt_size_in_bytes() } else { 0 };
-        parameters * (row + weights) as u64
-    }
-
-    /// Returns the bytes that computing rows takes besides them: the noise of one row.
-    fn making(&self) -> u64 {
-        match self {
-            Members::Rows { subspace, rows } if rows.are_made() => {
-                subspace.layout().parameters() as u64 * ROW_KIND.elt_size_in_bytes() as u64
-            }
-            _ => 0,
-        }
-    }
-}
-
 impl Predictor<'_> {
     /// Plans predictions in batches of `images` images, keeping the logits of `samples` images.
     ///

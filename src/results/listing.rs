@@ -142,14 +142,18 @@ pub fn text(lines: &[Line], result: &str, width: usize) -> String {
         _ => String::new(),
     };
     for row in 0..=lines.len() {
-        let cell = |cells: &Vec<String>| match cells[0] == result || cells[0] == "age" {
-            true => format!("{:>width$}", cells[row], width = widest(cells)),
-            false => format!("{:width$}", cells[row], width = widest(cells)),
-        };
-        text += columns.iter().map(cell).collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
+        text += &line(&columns, row, &[result, "age"]);
     }
     text
+}
+
+/// Returns a row of columns as a line. Those with one of the `right` titles stand at their right ends.
+fn line(columns: &[Vec<String>], row: usize, right: &[&str]) -> String {
+    let cell = |cells: &Vec<String>| match right.contains(&cells[0].as_str()) {
+        true => format!("{:>width$}", cells[row], width = widest(cells)),
+        false => format!("{:width$}", cells[row], width = widest(cells)),
+    };
+    format!("{}\n", columns.iter().map(cell).collect::<Vec<_>>().join("  ").trim_end())
 }
 
 /// Returns the characters of the widest cell below the title, or of the title where it is wider; 0 if all cells are empty.

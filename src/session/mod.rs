@@ -129,12 +129,7 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         wait::announce();
         tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
-        let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
-        let needs_f32 = experiment.training.as_ref().is_some_and(|training| training.optimizer.spec.needs_f32());
-        let kind = match settings.precision.unwrap_or(configured) {
-            Precision::Auto if needs_f32 => Kind::Float,
-            precision => compute_kind(precision, device)?,
-        };
+        let kind = kind_of(experiment, &settings, device)?;
         let reading = crate::base::logging::doing("reading the checkpoint");
         let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?.scaled(scale);
         loaded.tower.check_kind(kind)?;
@@ -319,5 +314,15 @@ impl Session {
             theta.get(particle).copy_(&subspace.initial(seed, particle as u64)?);
         }
         Ok(theta)
+    }
+}
+
+/// Returns the number type in which an experiment computes on a device.
+fn kind_of(experiment: &Experiment, settings: &Settings, device: Device) -> Result<Kind> {
+    let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
+    let needs_f32 = experiment.training.as_ref().is_some_and(|training| training.optimizer.spec.needs_f32());
+    match settings.precision.unwrap_or(configured) {
+        Precision::Auto if needs_f32 => Ok(Kind::Float),
+        precision => compute_kind(precision, device),
     }
 }

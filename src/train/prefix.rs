@@ -73,6 +73,11 @@ pub(super) fn of(
     Prefix::build(&plan, spec.prefix_cache)
 }
 
+/// Returns whether half of the memory that is free beside `coming` bytes has room for `bytes` bytes.
+fn has_room(bytes: u64, coming: u64) -> bool {
+    free_bytes(Device::Cpu).is_some_and(|free| bytes <= free.saturating_sub(coming) / 2)
+}
+
 impl Prefix {
     /// Computes the cache, if it is asked for and of use.
     ///
@@ -88,9 +93,7 @@ impl Prefix {
         let count = indices.len() as i64;
         let bytes = (count * row) as u64 * model.kind.elt_size_in_bytes() as u64;
         let gib = memory::gib(bytes);
-        if place == PrefixCache::Auto
-            && free_bytes(Device::Cpu).is_none_or(|free| bytes > free.saturating_sub(coming) / 2)
-        {
+        if place == PrefixCache::Auto && !has_room(bytes, coming) {
             tracing::info!(
                 "{} are not cached: {gib:.1} GiB; train.prefix_cache = \"disk\" keeps them in a file",
                 before(model, stage)

@@ -240,12 +240,7 @@ impl ReportArgs {
         let results: Vec<_> =
             tables::own(sources).into_iter().chain([tables::seeds(sources)]).chain(of_classes).collect();
         let figures = figures::all(&materials);
-        let sheet = run.map_or(Ok(None), sheet::of_run).unwrap_or_else(|error| {
-            tracing::warn!("no sheet of images: {error:#}");
-            None
-        });
-        let id = run.map_or_else(String::new, RunFolder::id);
-        let sheet = sheet.map_or(Ok(vec![]), |images| images.png(&id))?;
+        let sheet = run.map_or(Ok(vec![]), sheet_of)?;
         for figure in &figures {
             figure.problems.iter().for_each(|problem| tracing::warn!("figure {}: {problem}", figure.key));
         }
@@ -271,6 +266,15 @@ impl ReportArgs {
         }
         Ok(())
     }
+}
+
+/// Returns the sheet of images of a run as a PNG; nothing, with a warning, where it cannot be made.
+fn sheet_of(run: &RunFolder) -> Result<Vec<u8>> {
+    let sheet = sheet::of_run(run).unwrap_or_else(|error| {
+        tracing::warn!("no sheet of images: {error:#}");
+        None
+    });
+    sheet.map_or(Ok(vec![]), |images| images.png(&run.id()))
 }
 
 /// Returns the run that is named by its folder, or, where no file or folder has the name, as other commands name runs.

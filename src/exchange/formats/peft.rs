@@ -110,11 +110,19 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     config::write(&folder.join(CONFIG), &values)
 }
 
+/// The updates of one module.
+struct Parts {
+    /// The number of its outputs.
+    outputs: i64,
+    /// Each with the row at which it begins.
+    of_rows: Vec<(i64, Lora)>,
+}
+
 impl Adapter {
     fn of(outgoing: &Outgoing, target: &Target, model: usize) -> Result<Adapter> {
         outgoing.expect_low_rank()?;
         let row = outgoing.row(model).squeeze_dim(0);
-        let mut parts: BTreeMap<String, Vec<(i64, i64, Lora)>> = BTreeMap::new();
+        let mut parts: BTreeMap<String, Parts> = BTreeMap::new();
         let mut adapter = Adapter::default();
         for (layer, update) in updates(outgoing.subspace.layout(), &row) {
             let update = update.trimmed();
@@ -136,14 +144,13 @@ impl Adapter {
                     Part::Third(index) => (0, rows, update.rows(index * rows, rows)),
                     Part::Half(half) => (half * slot.outputs, 2 * slot.outputs, update.again()),
                 };
-                parts.entry(module.path).or_default().push((row, outputs, part.divided(module.times)));
+                let own = parts.entry(module.path).or_insert_with(|| Parts { outputs, of_rows: Vec::new() });
+                own.of_rows.push((row, part.divided(module.times)));
             }
         }
         ensure!(!parts.is_empty(), "the updates of this model are all zero: there is nothing to export");
-        for (path, parts) in parts {
-            let outputs = parts[0].1;
-            let parts: Vec<(i64, Lora)> = parts.into_iter().map(|(row, _, part)| (row, part)).collect();
-            let update = Lora::joined(&parts, outputs)?;
+        for (path, Parts { outputs, of_rows }) in parts {
+            let update = Lora::joined(&of_rows, outputs)?;
             let whole = update.magnitude.as_ref().is_none_or(|m| m.isfinite().all().int64_value(&[]) == 1);
             ensure!(
                 whole,

@@ -89,15 +89,7 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
         Operation::Multiply => format!("torch.mul({all})"),
         Operation::Divide => format!("torch.div({all})"),
         Operation::Negate => format!("torch.neg({x})"),
-        Operation::LayerNorm { eps } => {
-            let width = values[0].shape.last().copied().unwrap_or_default();
-            let scale = match inputs.len() {
-                1 => "None, None".to_string(),
-                2 => format!("{}, None", inputs[1]),
-                _ => inputs[1..].join(", "),
-            };
-            format!("torch.layer_norm({x}, [{width}], {scale}, {eps:e})")
-        }
+        Operation::LayerNorm { eps } => layer_norm(&values[0], inputs, *eps),
         Operation::RmsNorm { eps } => {
             let mean = format!("torch.mean(torch.mul({x}, {x}), [-1], True)");
             format!("torch.mul({x}, torch.rsqrt(torch.add({mean}, {eps:e})))")
@@ -118,6 +110,17 @@ fn call(Node { operation, inputs: values, .. }: &Node, inputs: &[String]) -> Str
         Operation::Clamp { most: Some(most) } => format!("torch.clamp({x}, 0., {most:?})"),
         other => moved(other, &values[0], inputs),
     }
+}
+
+/// Returns the call of a layer norm, which may have no scale or no bias.
+fn layer_norm(value: &Value, inputs: &[String], eps: f64) -> String {
+    let width = value.shape.last().copied().unwrap_or_default();
+    let scale = match inputs.len() {
+        1 => "None, None".to_string(),
+        2 => format!("{}, None", inputs[1]),
+        _ => inputs[1..].join(", "),
+    };
+    format!("torch.layer_norm({}, [{width}], {scale}, {eps:e})", inputs[0])
 }
 
 /// Returns the call of attention.

@@ -11,7 +11,9 @@ use super::quantised::expect_plain;
 use super::timm;
 use super::weights::{FILES, Place, file, home};
 use crate::base::files::read_json;
-use crate::model::families::{FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, model_types, types_of_texts, within};
+use crate::model::families::{
+    FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, model_types, types_of_texts, within,
+};
 use crate::model::recognition::identify::Fixed;
 use crate::model::recognition::{Expected, Named, Naming, recognise};
 use crate::model::values::Values;

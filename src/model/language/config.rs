@@ -61,16 +61,19 @@ pub struct Geometry {
     pub family: &'static Decoder,
 }
 
-impl Geometry {
-    /// Reads a config.
-    ///
-    /// # Errors
-    /// Fails if a value is malformed, or asks for what bella does not compute.
-    pub fn read(values: &Values, family: &'static Decoder) -> Result<Geometry> {
-        let shown = values.path.display();
-        refuse_others(values, family)?;
-        let (usual, keys) = (family.usual, family.spelling);
-        let width = values.integer(keys.width, usual.width)?;
+/// The heads of attention.
+struct Heads {
+    heads: i64,
+    /// Those of keys and values.
+    key_heads: i64,
+    /// The number of channels of each.
+    channels: i64,
+}
+
+impl Heads {
+    /// Reads those of a network of a width.
+    fn read(values: &Values, family: &'static Decoder, width: i64) -> Result<Heads> {
+        let (usual, keys, shown) = (family.usual, family.spelling, values.path.display());
         let heads = values.integer(keys.heads, usual.heads)?;
         let key_heads = match keys.key_heads {
             Some(key) if values.table().get(key) != Some(&Value::Null) => {
@@ -90,6 +93,21 @@ impl Geometry {
             (None, None) if width % heads == 0 => width / heads,
             (None, None) => bail!("{shown}: {} = {heads}: must divide {} = {width}", keys.heads, keys.width),
         };
+        Ok(Heads { heads, key_heads, channels })
+    }
+}
+
+impl Geometry {
+    /// Reads a config.
+    ///
+    /// # Errors
+    /// Fails if a value is malformed, or asks for what bella does not compute.
+    pub fn read(values: &Values, family: &'static Decoder) -> Result<Geometry> {
+        let shown = values.path.display();
+        refuse_others(values, family)?;
+        let (usual, keys) = (family.usual, family.spelling);
+        let width = values.integer(keys.width, usual.width)?;
+        let Heads { heads, key_heads, channels } = Heads::read(values, family, width)?;
         let turns = family.positions != Positions::Learned;
         ensure!(
             !turns || channels % 2 == 0,

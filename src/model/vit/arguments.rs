@@ -330,43 +330,49 @@ impl Arguments {
                 .get("init_values")
                 .is_some_and(|value| value.as_f64() != Some(0.0) || class == Class::Eva),
             mean_norm: self.mean_norm(pool)?,
+            pool: reads,
             projection: Projection::None,
             heads: Some(head),
             ..Required::PLAIN
         };
-        let has_bias = self.flag("qkv_bias", true)?;
         match class {
-            Class::Vit | Class::Distilled => {
-                let pre_norm = self.flag("pre_norm", false)?;
-                Ok(Required {
-                    patch_bias: !pre_norm,
-                    pre_norm,
-                    distillation_token: class == Class::Distilled,
-                    pool: reads,
-                    qkv_bias: if has_bias { QkvBias::All } else { QkvBias::None },
-                    gated: self.architecture.is_packed,
-                    attention_norm: self.flag("scale_attn_norm", false)?,
-                    mlp_norm: self.flag("scale_mlp_norm", false)?,
-                    ..plain
-                })
-            }
-            Class::Beit | Class::Eva => {
-                let pre_norm = self.flag("use_pre_transformer_norm", false)? && class == Class::Eva;
-                Ok(Required {
-                    patch_bias: !pre_norm,
-                    pre_norm,
-                    position: self.flag("use_abs_pos_emb", true)?,
-                    relative: self.flag("use_rel_pos_bias", false)? && class == Class::Beit,
-                    shared_relative: self.flag("use_shared_rel_pos_bias", false)? && class == Class::Beit,
-                    pool: reads,
-                    qkv_bias: if has_bias { QkvBias::Keyless } else { QkvBias::None },
-                    gated: self.flag("swiglu_mlp", false)?,
-                    attention_norm: self.flag("scale_attn_inner", false)? && class == Class::Eva,
-                    mlp_norm: self.flag("scale_mlp", false)?,
-                    ..plain
-                })
-            }
+            Class::Vit | Class::Distilled => self.required_of_vit(plain),
+            Class::Beit | Class::Eva => self.required_of_beit(plain),
         }
+    }
+
+    /// Returns the parameters of timm's `VisionTransformer` and `VisionTransformerDistilled` besides those that all classes have.
+    fn required_of_vit(&self, plain: Required) -> Result<Required> {
+        let (has_bias, pre_norm) = (self.flag("qkv_bias", true)?, self.flag("pre_norm", false)?);
+        Ok(Required {
+            patch_bias: !pre_norm,
+            pre_norm,
+            distillation_token: self.architecture.class == Class::Distilled,
+            qkv_bias: if has_bias { QkvBias::All } else { QkvBias::None },
+            gated: self.architecture.is_packed,
+            attention_norm: self.flag("scale_attn_norm", false)?,
+            mlp_norm: self.flag("scale_mlp_norm", false)?,
+            ..plain
+        })
+    }
+
+    /// Returns the parameters of timm's `Beit` and `Eva` besides those that all classes have.
+    fn required_of_beit(&self, plain: Required) -> Result<Required> {
+        let class = self.architecture.class;
+        let has_bias = self.flag("qkv_bias", true)?;
+        let pre_norm = self.flag("use_pre_transformer_norm", false)? && class == Class::Eva;
+        Ok(Required {
+            patch_bias: !pre_norm,
+            pre_norm,
+            position: self.flag("use_abs_pos_emb", true)?,
+            relative: self.flag("use_rel_pos_bias", false)? && class == Class::Beit,
+            shared_relative: self.flag("use_shared_rel_pos_bias", false)? && class == Class::Beit,
+            qkv_bias: if has_bias { QkvBias::Keyless } else { QkvBias::None },
+            gated: self.flag("swiglu_mlp", false)?,
+            attention_norm: self.flag("scale_attn_inner", false)? && class == Class::Eva,
+            mlp_norm: self.flag("scale_mlp", false)?,
+            ..plain
+        })
     }
 
     /// Returns whether the last norm follows the pooling.

@@ -47,7 +47,8 @@ pub fn reliability(material: &Material) -> Result<Option<Drawing>> {
     )
 }
 
-fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
+/// Returns the bins of several runs together.
+fn pooled(runs: &[&Measured]) -> [Bin; BINS] {
     let mut bins = [Bin::default(); BINS];
     for run in runs {
         for (sum, bin) in bins.iter_mut().zip(bins_of(&run.scores, Average::Logit)) {
@@ -59,6 +60,11 @@ fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
             }
         }
     }
+    bins
+}
+
+fn diagram(runs: &[&Measured], title: String, place: &str) -> Panel {
+    let bins = pooled(runs);
     let errors: Vec<_> = runs.iter().filter_map(|run| metrics::value(&run.scores, "ece", Average::Logit)).collect();
     let ece = 100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64;
     let (mut layers, mut counts) = (vec![Layer::Reference { from: (0.0, 0.0), to: (1.0, 1.0) }], vec![]);

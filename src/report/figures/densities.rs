@@ -47,8 +47,21 @@ fn draw(
         notes.push(format!("{} further panels are not shown.", panels.len() - MOST_PANELS));
         panels.truncate(MOST_PANELS);
     }
+    let (legend, columns) = (legend(&panels), small_columns(&panels));
+    let chart = Chart { legend, panels, columns, plot_height: 150, notes, ..Chart::default() };
+    let caption = format!(
+        "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), all seeds of a \
+         method together, on a logarithmic axis: the density of the decimal logarithm, each with area 1 (Gaussian kernel, \
+         bandwidth after Silverman); fewer than {FEWEST} images are dots. Values below the axis stand at its left end. From the \
+         saved predictions of: {}.",
+        places.join("; ")
+    );
+    Drawing::of(&chart, caption)
+}
+
+/// Returns the entries of the legend that some panel has.
+fn legend(panels: &[Panel]) -> Vec<Entry> {
     let entry = |name: &str, paint, swatch| Entry { name: name.into(), paint, swatch };
-    let columns = small_columns(&panels);
     let has = |swatch: Swatch, paint: usize| {
         let fits = |layer: &Layer| match layer {
             Layer::Area { paint: own, .. } => swatch == Swatch::Area && *own == paint,
@@ -63,16 +76,7 @@ fn draw(
         entry("single right predictions", RIGHT, Swatch::Dot),
         entry("single wrong predictions", WRONG, Swatch::Dot),
     ];
-    let legend = kinds.into_iter().filter(|entry| has(entry.swatch, entry.paint)).collect();
-    let chart = Chart { legend, panels, columns, plot_height: 150, notes, ..Chart::default() };
-    let caption = format!(
-        "{subject} over the rightly and the wrongly classified test images (class of the averaged logits), all seeds of a \
-         method together, on a logarithmic axis: the density of the decimal logarithm, each with area 1 (Gaussian kernel, \
-         bandwidth after Silverman); fewer than {FEWEST} images are dots. Values below the axis stand at its left end. From the \
-         saved predictions of: {}.",
-        places.join("; ")
-    );
-    Drawing::of(&chart, caption)
+    kinds.into_iter().filter(|entry| has(entry.swatch, entry.paint)).collect()
 }
 
 /// Returns the panels of all test conditions, and the names of these conditions.
@@ -124,21 +128,11 @@ fn panel(
     let curves = kinds.each_ref().map(|(_, values)| curve(values));
     let top = curves.iter().flatten().flatten().fold(0.0f64, |top, (_, height)| top.max(*height));
     let has_curves = curves.iter().any(Option::is_some);
-    let mut layers = vec![];
-    for (rank, ((paint, values), curve)) in kinds.iter().zip(curves).enumerate() {
-        layers.push(match curve {
-            Some(points) => Layer::Area { paint: *paint, points },
-            None => {
-                // Dots of one value stand above each other, and those of the two kinds apart.
-                let height = |at: usize| match has_curves {
-                    true => top * (0.12 + 0.4 * rank as f64 + 0.06 * (at % 5) as f64),
-                    false => rank as f64 + 0.12 * ((at % 5) as f64 - 2.0),
-                };
-                let dot = |(at, value): (usize, &f64)| (10f64.powf(*value), height(at));
-                Layer::Dots { paint: *paint, points: values.iter().enumerate().map(dot).collect() }
-            }
-        });
-    }
+    let layer = |(rank, ((paint, values), curve)): (usize, (&(usize, Vec<f64>), Option<Vec<(f64, f64)>>))| match curve {
+        Some(points) => Layer::Area { paint: *paint, points },
+        None => Layer::Dots { paint: *paint, points: dots(values, rank, has_curves.then_some(top)) },
+    };
+    let layers = kinds.iter().zip(curves).enumerate().map(layer).collect();
     let [right, wrong] = kinds.map(|(_, values)| values.len());
     let (what, ticks) = match has_curves {
         true => ("density; ", Ticks::between(0.0, 1.05 * top)),
@@ -151,6 +145,16 @@ fn panel(
         layers,
         values: false,
     })
+}
+
+/// Returns dots at the values of one of the two kinds, by their decimal logarithms: of one value above each other, and those of the two
+/// kinds apart. `top` is the height of the highest curve, if there is one.
+fn dots(values: &[f64], rank: usize, top: Option<f64>) -> Vec<(f64, f64)> {
+    let height = |at: usize| match top {
+        Some(top) => top * (0.12 + 0.4 * rank as f64 + 0.06 * (at % 5) as f64),
+        None => rank as f64 + 0.12 * ((at % 5) as f64 - 2.0),
+    };
+    values.iter().enumerate().map(|(at, value)| (10f64.powf(*value), height(at))).collect()
 }
 
 /// The number of cells into which the samples are counted before smoothing. The cells are much narrower than any

@@ -116,15 +116,7 @@ fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
         runs.iter().map(|run| (run.paint, curve(run))).filter(|(_, curve)| !curve.is_empty()).collect();
     let points = || curves.iter().flat_map(|(_, curve)| curve);
     let last = points().map(|point| point.0).reduce(f64::max)?;
-    let epochs = distinct(points().map(|point| point.0)).len();
-    let ticks = match epochs {
-        1..=12 => {
-            let mut epochs = distinct(points().map(|point| point.0 as i64));
-            epochs.sort_unstable();
-            Ticks::Names(epochs.iter().map(i64::to_string).collect())
-        }
-        _ => Ticks::between(1.0, last),
-    };
+    let ticks = ticks_of(distinct(points().map(|point| point.0 as i64)), last);
     let first = points().map(|point| point.0).reduce(f64::min)?;
     let place = |epoch: f64| if matches!(ticks, Ticks::Names(_)) { epoch - first } else { epoch };
     let layers = curves.iter().flat_map(|(paint, curve)| {
@@ -142,6 +134,15 @@ fn panel(quantity: &Quantity, runs: &[Trained]) -> Option<Panel> {
         layers,
         values: false,
     })
+}
+
+/// Returns the ticks of epochs up to the last one: each by its number where they are few.
+fn ticks_of(mut epochs: Vec<i64>, last: f64) -> Ticks {
+    if epochs.len() > 12 {
+        return Ticks::between(1.0, last);
+    }
+    epochs.sort_unstable();
+    Ticks::Names(epochs.iter().map(i64::to_string).collect())
 }
 
 #[cfg(test)]

@@ -29,6 +29,11 @@ pub(super) fn start(context: &Context) -> Result<Tensor> {
     if layers.is_empty() {
         return Ok(theta);
     }
+    ensure!(
+        context.model().network.records_layers(),
+        "subspace.low-rank.init = \"eva\": a module (checkpoint.kind = \"module\") does not show the inputs of its layers: use \
+         \"uniform\" or \"pissa\""
+    );
     let directions = directions(context, &layers)?;
     for particle in 0..theta.size()[0] {
         theta.get(particle).copy_(&subspace.initial_along(seed, particle as u64, &directions)?);
@@ -41,11 +46,6 @@ pub(super) fn start(context: &Context) -> Result<Tensor> {
 /// Returns the directions of each layer, `[r, in]` in f32 on the CPU.
 fn directions(context: &Context, layers: &[Directed]) -> Result<Vec<Tensor>> {
     let (model, subspace, seed) = (context.model(), context.subspace, context.experiment.seed);
-    ensure!(
-        model.network.records_layers(),
-        "subspace.low-rank.init = \"eva\": a module (checkpoint.kind = \"module\") does not show the inputs of its layers: use \
-         \"uniform\" or \"pissa\""
-    );
     let _guard = no_grad_guard();
     let Material { train, holdout, .. } = context.material;
     let order: Vec<u32> =
@@ -74,11 +74,7 @@ fn directions(context: &Context, layers: &[Directed]) -> Result<Vec<Tensor>> {
             break;
         }
     }
-    let open = found.iter().filter(|components| !components.are_found()).count();
-    match open {
-        0 => tracing::info!("start by EVA: the directions of {} layers after {images} images", layers.len()),
-        _ => tracing::warn!("start by EVA: the directions of {open} layers still move after all {images} images"),
-    }
+    report(&found, images);
     let of = |(layer, components): (&Directed, &Components)| {
         let directions = components.directions().with_context(|| {
             let Directed { name, rank } = layer;
@@ -87,6 +83,14 @@ fn directions(context: &Context, layers: &[Directed]) -> Result<Vec<Tensor>> {
         Ok(directions.to_device(Device::Cpu))
     };
     layers.iter().zip(&found).map(of).collect()
+}
+
+/// Says whether the components of all layers are found after so many images.
+fn report(found: &[Components], images: i64) {
+    match found.iter().filter(|components| !components.are_found()).count() {
+        0 => tracing::info!("start by EVA: the directions of {} layers after {images} images", found.len()),
+        open => tracing::warn!("start by EVA: the directions of {open} layers still move after all {images} images"),
+    }
 }
 
 /// Returns the inputs of a layer as rows `[N, in]`, without those of tokens that only fill up a text.

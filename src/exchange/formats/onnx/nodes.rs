@@ -144,12 +144,7 @@ impl Nodes {
                 let axes = self.whole(&[*axis as i64]);
                 self.node("ReduceSum", &[x, &axes], &[])
             }
-            Operation::Unit => {
-                let (axes, least) = (self.whole(&[-1]), self.number(1e-12, kind));
-                let norm = self.node("ReduceL2", &[x, &axes], &[]);
-                let norm = self.node("Max", &[&norm, &least], &[]);
-                self.node("Div", &[x, &norm], &[])
-            }
+            Operation::Unit => self.unit(x, kind),
             Operation::Softmax => self.node("Softmax", &[x], &[last]),
             Operation::Entropy => self.entropy(x, kind),
             Operation::Cast(kind) => self.cast(x, *kind),
@@ -160,6 +155,14 @@ impl Nodes {
             }
             other => self.moved(other, &values[0], &inputs),
         }
+    }
+
+    /// Adds the division of vectors by their lengths.
+    fn unit(&mut self, x: &str, kind: Kind) -> String {
+        let (axes, least) = (self.whole(&[-1]), self.number(1e-12, kind));
+        let norm = self.node("ReduceL2", &[x, &axes], &[]);
+        let norm = self.node("Max", &[&norm, &least], &[]);
+        self.node("Div", &[x, &norm], &[])
     }
 
     /// Adds an operation that moves values, or makes new pixels of them.

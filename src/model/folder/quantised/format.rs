@@ -50,15 +50,7 @@ impl Format {
                 );
                 return Ok(Some(Format::Bitsandbytes));
             }
-            "gptq" => {
-                let format = own.text("checkpoint_format").unwrap_or("gptq");
-                let offset = match format {
-                    "gptq" => 1,
-                    "gptq_v2" => 0,
-                    other => bail!("{shown}: {KEY}.checkpoint_format = \"{other}\": bella reads gptq and gptq_v2"),
-                };
-                Format::Gptq { offset, group: group_of(&own)? }
-            }
+            "gptq" => Format::Gptq { offset: offset_of(&own)?, group: group_of(&own)? },
             "awq" => {
                 let version = own.text("version").unwrap_or("gemm").to_lowercase();
                 ensure!(version == "gemm", "{shown}: {KEY}.version = \"{version}\": bella reads gemm of AWQ");
@@ -69,12 +61,7 @@ impl Format {
                  folder, which checkpoint.quantize stores in fewer bits"
             ),
         };
-        let bits = own.get("bits").or(own.get("w_bit")).and_then(Value::as_i64);
-        ensure!(
-            bits == Some(4),
-            "{shown}: {KEY}.bits = {}: bella reads 4 bits of {method}",
-            bits.map_or("absent".to_string(), |bits| bits.to_string())
-        );
+        expect_4_bits(&own, method)?;
         Ok(Some(format))
     }
 
@@ -86,6 +73,28 @@ impl Format {
             Format::Awq { .. } => "AWQ",
         }
     }
+}
+
+/// Returns what is added to the zeros that GPTQ stores.
+fn offset_of(own: &Values) -> Result<i64> {
+    match own.text("checkpoint_format").unwrap_or("gptq") {
+        "gptq" => Ok(1),
+        "gptq_v2" => Ok(0),
+        other => {
+            bail!("{}: {KEY}.checkpoint_format = \"{other}\": bella reads gptq and gptq_v2", own.path.display())
+        }
+    }
+}
+
+fn expect_4_bits(own: &Values, method: &str) -> Result<()> {
+    let bits = own.get("bits").or(own.get("w_bit")).and_then(Value::as_i64);
+    ensure!(
+        bits == Some(4),
+        "{}: {KEY}.bits = {}: bella reads 4 bits of {method}",
+        own.path.display(),
+        bits.map_or("absent".to_string(), |bits| bits.to_string())
+    );
+    Ok(())
 }
 
 /// Returns the number of columns of a group; `None` if all are one.

@@ -123,6 +123,16 @@ impl LowRankSubspace {
         parts.extend(self.head.as_ref().map(head));
         Tensor::cat(&parts, 0)
     }
+
+    /// Returns particles with their coefficients, and with those of what the frozen weights lack, if they lack it.
+    fn with_origin(&self, theta: &Tensor, coefficients: &Tensor) -> [Tensor; 2] {
+        if !self.moves_base() {
+            return [theta.shallow_clone(), coefficients.shallow_clone()];
+        }
+        let origin = self.origin().to_device(theta.device()).to_kind(theta.kind()).unsqueeze(0);
+        let rest = -coefficients.sum_dim_intlist([1i64].as_slice(), true, coefficients.kind());
+        [Tensor::cat(&[theta, &origin], 0), Tensor::cat(&[coefficients, &rest], 1)]
+    }
 }
 
 impl Subspace for LowRankSubspace {
@@ -207,13 +217,7 @@ impl Subspace for LowRankSubspace {
         );
         let points = coefficients.size()[0];
         let (own_theta, own) = (theta, coefficients);
-        let (theta, coefficients) = if self.moves_base() {
-            let origin = self.origin().to_device(theta.device()).to_kind(theta.kind()).unsqueeze(0);
-            let rest = -coefficients.sum_dim_intlist([1i64].as_slice(), true, coefficients.kind());
-            (Tensor::cat(&[theta, &origin], 0), Tensor::cat(&[coefficients, &rest], 1))
-        } else {
-            (theta.shallow_clone(), coefficients.shallow_clone())
-        };
+        let [theta, coefficients] = self.with_origin(theta, coefficients);
         let particles = theta.size()[0];
         let (mut layers, mut parts, mut column) = (Vec::new(), Vec::new(), 0);
         for layer in &self.layers {
