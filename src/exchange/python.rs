@@ -7,7 +7,7 @@ use crate::exchange::head::lines as through_head;
 use crate::exchange::modules::{HeadPlace, Target};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::model::archive::Archive;
-use crate::model::families::Class;
+use crate::model::families::{Class, LastToken};
 use crate::model::recognition::Package;
 
 /// The way in which the first model of an export is loaded.
@@ -30,8 +30,8 @@ pub struct Loading {
 /// # Errors
 /// Fails if the checkpoint cannot be read.
 pub fn lines(outgoing: &Outgoing, target: &Target, loading: &Loading) -> Result<String> {
-    if let Some(class) = target.writer() {
-        return Ok(writing(outgoing, class, loading));
+    if let Some(decoder) = target.decoder() {
+        return Ok(after_prompts(outgoing, decoder, loading));
     }
     let Loading { head, at, is_whole, import, wrap, .. } = loading;
     let classes = outgoing.session.model.head.classes();
@@ -137,8 +137,8 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
     }
 }
 
-/// Returns the lines that load a network that writes texts and compute its logits after each prompt.
-fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
+/// Returns the lines that load a decoder and compute its logits after each prompt.
+fn after_prompts(outgoing: &Outgoing, (class, last_token): (&Class, LastToken), loading: &Loading) -> String {
     let Loading { head, at, from, import, wrap, .. } = loading;
     let texts = outgoing.session.model.preparation.texts();
     let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
@@ -153,14 +153,12 @@ fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
         class.name, class.options
     );
     let rows = "[torch.arange(len(last)), last]";
-    let output = match head {
-        HeadPlace::Beside { normalised } => {
-            let output = format!("    output = model(**inputs, output_hidden_states=True).{}{rows}\n", class.features);
-            output + &through_head(at, *normalised)
-        }
-        HeadPlace::Own | HeadPlace::Saved(..) => {
-            format!("    output = model(**inputs).logits{rows}{}\n", words(outgoing))
-        }
+    let features = format!("model(**inputs, output_hidden_states=True).{}{rows}", class.features);
+    let output = match (head, last_token) {
+        (HeadPlace::Beside { normalised }, _) => format!("    output = {features}\n") + &through_head(at, *normalised),
+        // The class itself takes the last token that is no padding token for the last one of a text.
+        (_, LastToken::Classes(layer)) => format!("    output = model.{layer}({features})\n"),
+        _ => format!("    output = model(**inputs).logits{rows}{}\n", words(outgoing)),
     };
     text + &output + COMPARED
 }

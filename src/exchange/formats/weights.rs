@@ -90,7 +90,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     write_tensors(outgoing, target, model, folder, &place)?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
-    match target.writer() {
+    match target.decoder() {
         Some(_) if outgoing.unties(model) => folder_config::untie(&mut values),
         Some(_) => {}
         None => folder_config::describe(outgoing, target, &place, &mut values),

@@ -222,6 +222,8 @@ mod tests {
             ("paligemma2-3b-224", 3_032_242_416, 2),
             ("bert-base", 109_482_240, 4),
             ("roberta-large", 355_359_744, 4),
+            ("xlm-roberta-base", 278_043_648, 4),
+            ("distilbert-base", 66_953_472, 4),
         ] {
             let made = stand_in(key, Size::Published);
             let found: i64 = made.tensors().unwrap().iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
