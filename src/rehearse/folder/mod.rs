@@ -230,7 +230,8 @@ mod tests {
             assert_eq!((found, made.bytes().unwrap()), (count, count as u64 * bytes), "{key}");
             let reading = |quantize| made.reading_bytes(quantize).unwrap();
             let whole = made.bytes().unwrap();
-            assert!(reading(None) > whole / 2 && reading(None) <= whole + whole / 2, "{key}");
+            // The largest tensor is there twice; of XLM-RoBERTa that is most of the weights.
+            assert!(reading(None) > whole / 2 && reading(None) < 2 * whole, "{key}");
             assert!(reading(Some(Scheme::Nf4)) < reading(None), "{key}");
         }
     }
