@@ -8,7 +8,7 @@ and mutual information are compared with those of `bella predict --generate`.
     cargo build && python scripts/compare_text_training.py [--bella target/debug/bella] [--only gpt2]
 
 The networks are those of tests/fixtures/language and encoder. Three steps divide small gradients by their own size, so factors of bella and of PEFT
-in f32 are compared with those of PEFT in f64: bella may be as far from these as three times PEFT's own distance, or 1e-5.
+in f32 are compared with those of PEFT in f64: bella may be as far from these as five times PEFT's own distance, or 1e-5.
 """
 
 import json
@@ -81,6 +81,11 @@ def opened(network, adapter, classes=None, kind=torch.float32):
     return PeftModel.from_pretrained(auto.from_pretrained(network, dtype=kind, **more), adapter, is_trainable=True).to(kind)
 
 
+def trained_names(tensors):
+    """What is trained of an adapter: PEFT saves DistilBERT's layer on the first token as well, which stays as it is."""
+    return {name for name in tensors if "pre_classifier" not in name}
+
+
 def stepped(place, network, head, adapter, kind):
     """What torch makes of the factors of an adapter, and of a classifier beside it, by their names in the files."""
     texts, labels = prompts(place, "train")
@@ -95,7 +100,7 @@ def stepped(place, network, head, adapter, kind):
     beside = load_file(adapter / "head.safetensors") if (adapter / "head.safetensors").exists() else {}
     beside = {key: value.to(kind).requires_grad_() for key, value in beside.items()}
     own = {name.replace(".default", "").replace(".modules_to_save", ""): value for name, value in model.named_parameters()}
-    names = set(load_file(adapter / "adapter_model.safetensors"))
+    names = trained_names(load_file(adapter / "adapter_model.safetensors"))
     factors = {name: own.get(name, own.get(f"{name}.weight")) for name in names} | beside
     words = ["n", "y"] if "gpt2" in network.name else ["no", "yes"]
     optimizer = torch.optim.AdamW(factors.values(), lr=LR, weight_decay=DECAY)
@@ -128,10 +133,10 @@ def steps(place, only):
         if (out / "head.safetensors").exists():
             found |= load_file(out / "head.safetensors")
         expected = stepped(place, network, head, start, torch.float64)
-        assert found.keys() == expected.keys()
+        assert trained_names(found) == expected.keys()
         apart = lambda own: max(((own[key] - value).norm() / value.norm()).item() for key, value in expected.items())
         own = apart(stepped(place, network, head, start, torch.float32))
-        yield f"{name} {head}{more}", apart(found), max(BOUND, 3 * own)
+        yield f"{name} {head}{more}", apart(found), max(BOUND, 5 * own)
 
 
 def continued(models, ids, stop):
