@@ -143,10 +143,13 @@ fn after_prompts(outgoing: &Outgoing, (class, last_token): (&Class, LastToken), 
     let texts = outgoing.session.model.preparation.texts();
     let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
     let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
+    // Classes that classify refuse batches without it.
+    let classifies = matches!(last_token, LastToken::Classes(_));
+    let padding = if classifies { "model.config.pad_token_id = 0\n" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
-         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}\
+         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}{padding}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{kinds}{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
