@@ -158,7 +158,8 @@ def folders(place):
     """Text encoders that bella computes from their folders, with the layer on the first token and without it."""
     from transformers import AutoModelForSequenceClassification
 
-    for name in ("bert", "bert-masked", "roberta", "roberta-model", "deberta-v2", "deberta-v2-model", "modernbert", "modernbert-model"):
+    for name in ("bert", "bert-masked", "roberta", "roberta-model", "xlm-roberta", "distilbert", "distilbert-masked", "deberta-v2", "deberta-v2-model",
+                 "modernbert", "modernbert-model"):
         network = FIXTURES / "encoder" / "folders" / name
         tokenizer = network.parent / name.removesuffix("-model").removesuffix("-masked")
         data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == tokenizer.name
@@ -214,6 +215,61 @@ def classifying(place, network, data):
     with torch.no_grad():
         found = model.eval()(**expected).logits
     yield "import of PEFT's classifier", ((found - logits).abs().max() / found.abs().max()).item()
+
+
+def without_output(place):
+    """Decoders that classify the last token or give features alone, and classifiers that PEFT trains on those and on one that writes."""
+    for name, head, layers in (("llama-classifier", "linear", BLOCKS[:-1]), ("qwen3-classifier", "checkpoint", BLOCKS[:-1]),
+                               ("gpt2-classifier", "checkpoint", TURNED), ("mistral-model", "linear", BLOCKS[:-1])):
+        network = FIXTURES / "language" / name
+        config = train(place, network, WORDS, head, low_rank(layers))
+        for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
+            yield f"{name} {what} {more[0].strip('-')}", printed(place.export("--to", what, *more))
+        for what, difference in coming_back(place, config, []):
+            yield f"{name} {what}", difference
+        for what in ("torchscript", "onnx"):
+            yield f"{name} {what} with all particles", in_one_file(place, what)
+        yield f"{name} weights full", printed(train(place, network, WORDS, head, "full = {}") and place.export("--to", "weights", "--particle", 1))
+    for name in ("llama-classifier", "gpt2-classifier", "llama"):
+        yield from scored_by_peft(place, name)
+
+
+def in_one_file(place, what):
+    """The difference of the logits of a posterior in one file, at two batch sizes."""
+    place.export("--to", what)
+    expected = load_file(place.folder / "out" / "expected.safetensors")
+    run, worst = runners(place.folder / "out", what), 0.0
+    for count in (1, 7):
+        index = torch.arange(count) % len(expected["input_ids"])
+        logits = torch.as_tensor(run(*[expected[key][index] for key in ("input_ids", "attention_mask")])[0])
+        worst = max(worst, ((logits - expected["logits"][:, index]).abs().max() / expected["logits"].abs().max()).item())
+    return worst
+
+
+def scored_by_peft(place, name):
+    """An adapter that PEFT makes of a decoder that classifies, with its trained classifier."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    network, adapter, config = FIXTURES / "language" / name, place.folder / "peft", place.folder / "x.toml"
+    shutil.rmtree(adapter, ignore_errors=True)
+    model = AutoModelForSequenceClassification.from_pretrained(network, num_labels=2, ignore_mismatched_sizes=True, dtype=torch.float32)
+    model.config.pad_token_id = 0
+    ends = ["c_attn", "c_fc"] if "gpt2" in name else ["q_proj", "v_proj", "down_proj"]
+    model = randomised(get_peft_model(model, LoraConfig(r=2, lora_alpha=3, target_modules=ends, task_type="SEQ_CLS", use_rslora=True)), 0)
+    model.save_pretrained(adapter)
+    config.write_text(f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + WORDS.format(data=place.folder) + "head.linear = {}\n")
+    shutil.rmtree(place.folder / "results", ignore_errors=True)
+    run = place.run("import", adapter, "--config", config).strip()
+    place.export(run, "--to", "onnx")
+    expected = load_file(place.folder / "out" / "expected.safetensors")
+    inputs = {key: expected[key] for key in ("input_ids", "attention_mask")}
+    places = (torch.arange(len(inputs["input_ids"])), inputs["attention_mask"].sum(1) - 1)
+    with torch.no_grad():
+        # The random tokens may be those of padding, which the class itself does not take for the last one of a text.
+        found = model.score(model.eval()(**inputs, output_hidden_states=True).hidden_states[-1][places])
+    logits = expected["logits"].reshape(found.shape)
+    yield f"import of PEFT's classifier on {name}", ((found - logits).abs().max() / found.abs().max()).item()
 
 
 def opened(network):
@@ -311,6 +367,9 @@ def differences(place, only, generation):
     if (not only or "encoders" in only) and generation == 5:
         for found in encoders(place):
             yield "encoders", *found
+    if (not only or "without_output" in only) and generation == 5:
+        for found in without_output(place):
+            yield "without_output", *found
     if (not only or "folders" in only) and generation == 5:
         for found in folders(place):
             yield "folders", *found

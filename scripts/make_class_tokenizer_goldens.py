@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/tokens/classes: small tokenizers of the classes of Gemma, GPT-2, DeBERTa v2 and ModernBERT, as transformers saves
-them, and classes.json: generated texts with the tokens that transformers gives them.
+"""Writes tests/fixtures/tokens/classes: small tokenizers of the classes of Gemma, GPT-2, DeBERTa v2, ModernBERT, XLM-RoBERTa, CamemBERT and
+DistilBERT, as transformers saves them, and classes.json: generated texts with the tokens that transformers gives them.
 
     pip install transformers tokenizers
-    python scripts/make_class_tokenizer_goldens.py
+    python scripts/make_class_tokenizer_goldens.py [NAME ...]     # all, or those of these names
 
 Written by transformers 5.24.0 with tokenizers 0.23.3.
 """
@@ -11,6 +11,7 @@ Written by transformers 5.24.0 with tokenizers 0.23.3.
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import tokenizers as tk
@@ -58,11 +59,31 @@ def gpt2():
     return hf.GPT2Tokenizer(vocab=made["vocab"], merges=[tuple(merge) for merge in made["merges"]])
 
 
-def deberta():
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.UnigramTrainer(vocab_size=100, special_tokens=special, unk_token="[UNK]", show_progress=False)
+def unigrams(special, unknown):
+    """Pieces with their scores, after the special tokens; training makes others each time."""
+    trainer = trainers.UnigramTrainer(vocab_size=100, special_tokens=special, unk_token=unknown, show_progress=False)
     made = pairs(trainer, pre_tokenizers.Metaspace(), models.Unigram)
-    return hf.DebertaV2Tokenizer(vocab=[(piece, 0.0 if piece in special else score) for piece, score in made["vocab"]])
+    return [(piece, 0.0 if piece in special else score) for piece, score in made["vocab"]]
+
+
+def deberta():
+    return hf.DebertaV2Tokenizer(vocab=unigrams(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "[UNK]"))
+
+
+def xlm_roberta():
+    return hf.XLMRobertaTokenizer(vocab=[*unigrams(["<s>", "<pad>", "</s>", "<unk>"], "<unk>"), ("<mask>", 0.0)])
+
+
+def camembert():
+    special = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"]
+    return hf.CamembertTokenizer(vocab=[*unigrams(special, "<unk>"), ("<mask>", 0.0)])
+
+
+def distilbert():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=160, special_tokens=special, show_progress=False)
+    made = pairs(trainer, pre_tokenizers.BertPreTokenizer(), lambda: models.WordPiece(unk_token="[UNK]"))
+    return hf.DistilBertTokenizer(vocab=made["vocab"])
 
 
 def modernbert():
@@ -79,15 +100,18 @@ def modernbert():
 
 
 def main():
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
-    told = {"texts": texts(150)}
-    for make in (gemma, gpt2, deberta, modernbert):
+    OUT.mkdir(parents=True, exist_ok=True)
+    table = OUT / "classes.json"
+    told = json.loads(table.read_text()) if sys.argv[1:] else {"texts": texts(150)}
+    for make in (gemma, gpt2, deberta, modernbert, xlm_roberta, camembert, distilbert):
+        if sys.argv[1:] and make.__name__ not in sys.argv[1:]:
+            continue
+        shutil.rmtree(OUT / make.__name__, ignore_errors=True)
         tokenizer = make()
         tokenizer.save_pretrained(OUT / make.__name__)
         loaded = hf.AutoTokenizer.from_pretrained(OUT / make.__name__)
         told[make.__name__] = [loaded(text)["input_ids"] for text in told["texts"]]
-    (OUT / "classes.json").write_text(json.dumps(told) + "\n")
+    table.write_text(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,17 @@ def pieces_of_sentences():
     return between_marks(tokenizer)
 
 
+@functools.cache
+def unigrams():
+    """A tokenizer as XLM-RoBERTa's, which is another one each time that it is trained."""
+    tokenizer = tk.Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = tk.normalizers.NFKC(), pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False))
+    vocabulary = [*map(tuple, json.loads(tokenizer.to_str())["model"]["vocab"]), ("<mask>", 0.0)]
+    return hf.XLMRobertaTokenizer(vocab=vocabulary, model_max_length=96)
+
+
 def bytes_between_marks():
     """A tokenizer as ModernBERT's."""
     tokenizer = tk.Tokenizer(models.BPE())
@@ -146,6 +157,7 @@ def expected(encoder, tokenizer, name):
 MODERN = SMALL | dict(num_hidden_layers=3, max_position_embeddings=96, local_attention=6, pad_token_id=0, cls_token_id=1, sep_token_id=2,
                       bos_token_id=1, eos_token_id=2)
 BERT = lambda v, **more: hf.BertConfig(vocab_size=v, **SMALL, max_position_embeddings=40, **more)
+DISTILLED = dict(dim=16, hidden_dim=24, n_layers=2, n_heads=2, max_position_embeddings=40)
 ROBERTA = lambda v, **more: hf.RobertaConfig(vocab_size=v, **SMALL, max_position_embeddings=98, type_vocab_size=1, **more)
 FOLDERS = {
     "bert": (hf.BertForSequenceClassification, pieces_of_words, BERT, {}),
@@ -154,6 +166,11 @@ FOLDERS = {
                 dict(num_labels=3, id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
                      label2id={"entailment": 0, "neutral": 1, "contradiction": 2})),
     "roberta-model": (hf.RobertaModel, pairs_of_bytes, ROBERTA, {}),
+    "xlm-roberta": (hf.XLMRobertaForSequenceClassification, unigrams, lambda v, **more: hf.XLMRobertaConfig(vocab_size=v, **more),
+                    dict(**SMALL, max_position_embeddings=98, type_vocab_size=1, num_labels=3)),
+    "distilbert": (hf.DistilBertForSequenceClassification, pieces_of_words, lambda v, **more: hf.DistilBertConfig(vocab_size=v, **more), DISTILLED),
+    "distilbert-masked": (hf.DistilBertForMaskedLM, pieces_of_words, lambda v, **more: hf.DistilBertConfig(vocab_size=v, **more),
+                          DISTILLED | dict(activation="gelu_new", sinusoidal_pos_embds=True)),
     "deberta-v2": (hf.DebertaV2ForSequenceClassification, pieces_of_sentences, lambda v, **more: hf.DebertaV2Config(vocab_size=v, **more),
                    DEBERTA | dict(position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True, position_biased_input=False,
                                   max_relative_positions=-1, max_position_embeddings=96)),
@@ -169,10 +186,15 @@ ADAPTED_DEBERTA = {"blocks.0.attn.q": "layer.0.attention.self.query_proj", "bloc
                    "blocks.1.mlp.fc": "layer.1.intermediate.dense", "blocks.0.mlp.proj": "layer.0.output.dense"}
 ADAPTED_MODERN = {"blocks.0.attn.qkv": "layers.0.attn.Wqkv", "blocks.1.attn.qkv": "layers.1.attn.Wqkv", "blocks.0.attn.proj": "layers.0.attn.Wo",
                   "blocks.2.attn.qkv": "layers.2.attn.Wqkv", "blocks.1.mlp.gate_fc": "layers.1.mlp.Wi", "blocks.2.mlp.proj": "layers.2.mlp.Wo"}
+ADAPTED_DISTILLED = {"blocks.0.attn.q": "layer.0.attention.q_lin", "blocks.1.attn.k": "layer.1.attention.k_lin",
+                     "blocks.1.attn.v": "layer.1.attention.v_lin", "blocks.0.attn.proj": "layer.0.attention.out_lin",
+                     "blocks.1.mlp.fc": "layer.1.ffn.lin1", "blocks.0.mlp.proj": "layer.0.ffn.lin2"}
 ADAPTED = {"blocks.0.attn.q": "encoder.layer.0.attention.self.query", "blocks.1.attn.k": "encoder.layer.1.attention.self.key",
            "blocks.1.attn.v": "encoder.layer.1.attention.self.value", "blocks.0.attn.proj": "encoder.layer.0.attention.output.dense",
            "blocks.1.mlp.fc": "encoder.layer.1.intermediate.dense", "blocks.0.mlp.proj": "encoder.layer.0.output.dense"}
 RANK, SCALE = 2, 0.5
+# Those that read padding in front of a text in the place of its first token, as bella does.
+BOTH_SIDES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert")
 
 
 def outputs(model, call, inputs):
@@ -189,7 +211,7 @@ def low_rank(model, inputs):
     """Gradients of sum(coefficients * outputs) by A and B, where a layer's weight is W + SCALE B A."""
     generator = torch.Generator().manual_seed(7)
     weights, found = {}, {}
-    adapted = {"deberta-v2": ADAPTED_DEBERTA, "modernbert": ADAPTED_MODERN}.get(model.config.model_type, ADAPTED)
+    adapted = {"deberta-v2": ADAPTED_DEBERTA, "modernbert": ADAPTED_MODERN, "distilbert": ADAPTED_DISTILLED}.get(model.config.model_type, ADAPTED)
     for ours, theirs in adapted.items():
         name = next(name for name, _ in model.named_modules() if name.endswith(theirs))
         weight = model.get_submodule(name).weight.detach()
@@ -209,7 +231,7 @@ def list_keys():
     """The fields of every class of configs."""
     from dataclasses import fields
 
-    classes = [hf.BertConfig, hf.RobertaConfig, hf.DebertaV2Config, hf.ModernBertConfig]
+    classes = [hf.BertConfig, hf.RobertaConfig, hf.XLMRobertaConfig, hf.CamembertConfig, hf.DistilBertConfig, hf.DebertaV2Config, hf.ModernBertConfig]
     told = {kind.model_type: sorted(field.name for field in fields(kind)) for kind in classes}
     (OUT / "keys.json").write_text(json.dumps(told, indent=1) + "\n")
 
@@ -225,7 +247,7 @@ def folders():
         model.save_pretrained(folder)
         if name in ("bert", "roberta"):
             export.write_tokenizer(OUT / name, folder)
-        elif name in ("deberta-v2", "modernbert"):
+        elif name in ("deberta-v2", "distilbert", "modernbert", "xlm-roberta"):
             tokenizer.save_pretrained(folder)
         write_reference(model, tokenizer, folder)
 
@@ -235,7 +257,7 @@ def write_reference(model, tokenizer, folder):
     tensors = {}
     for what, texts in (("texts", (TEXTS,)), ("pairs", tuple(zip(*PAIRS)))):
         # In front of a text, the others read the padding in the place of its first token.
-        for side in ("right", "left")[:2 if model.config.model_type in ("bert", "roberta") else 1]:
+        for side in ("right", "left")[:2 if model.config.model_type in BOTH_SIDES else 1]:
             inputs = tokenizer(*map(list, texts), padding=True, padding_side=side, return_tensors="pt", return_token_type_ids=True)
             keys = ("input_ids", "attention_mask", "token_type_ids")[:3 if getattr(model.config, "type_vocab_size", 0) > 1 else 2]
             given = {key: inputs[key] for key in keys}

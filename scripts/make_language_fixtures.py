@@ -7,7 +7,7 @@ side, the gradients of low-rank updates, 20 greedy tokens; prompts.json: texts a
     python scripts/make_language_fixtures.py [NAME ...]     # all, or those of these names
 
 Written by transformers 5.23.0; those of qwen3 and later families, and those with a window or another scaling of positions, by transformers
-5.24.0 with torch 2.11.0.
+5.24.0 with torch 2.11.0, as well as those that classify and `mistral-model`.
 """
 
 import json
@@ -82,12 +82,15 @@ def padded(ids, side):
 
 
 def last_logits(call, tokens, mask):
-    """The logits at the last token of each prompt, [B, V]; transformers counts positions of left-padded prompts from their start
-    only if it is told to."""
+    """The logits at the last token of each prompt, [B, V], those of a classifier, or the hidden state there; transformers counts positions
+    of left-padded prompts from their start only if it is told to."""
     positions = (mask.cumsum(1) - 1).clamp_min(0)
-    logits = call(input_ids=tokens, attention_mask=mask, position_ids=positions).logits
+    output = call(input_ids=tokens, attention_mask=mask, position_ids=positions)
+    found = output.logits if "logits" in output else output.last_hidden_state
+    if found.dim() == 2:
+        return found  # a class that classifies takes the last token that is no padding token itself
     last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
-    return logits[torch.arange(len(logits)), last]
+    return found[torch.arange(len(found)), last]
 
 
 def low_rank(model, tokens, mask, layers):
@@ -95,6 +98,9 @@ def low_rank(model, tokens, mask, layers):
     generator = torch.Generator().manual_seed(7)
     weights, found = {}, {}
     for ours, theirs in layers.items():
+        if theirs == "lm_head" and not hasattr(model, theirs):
+            continue
+        theirs = theirs if hasattr(model, theirs.split(".")[0]) else theirs.partition(".")[2]
         weight, turned = model.get_submodule(theirs).weight.detach(), isinstance(model.get_submodule(theirs), Conv1D)
         outputs, inputs = reversed(weight.shape) if turned else weight.shape
         draw = lambda *shape: (torch.randn(*shape, generator=generator) * 0.3).to(weight.dtype).requires_grad_()
@@ -130,7 +136,8 @@ def write(name, model, tokenizer, shard=None, layers=LAYERS):
     folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     randomised(model)
-    model.generation_config = hf.GenerationConfig(bos_token_id=1)  # no end, so that 20 tokens follow every prompt
+    if model.can_generate():
+        model.generation_config = hf.GenerationConfig(bos_token_id=1)  # no end, so that 20 tokens follow every prompt
     model.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
     tokenizer.save_pretrained(folder)
     write_reference(folder, model, tokenizer, layers)
@@ -145,7 +152,7 @@ def write_reference(folder, model, tokenizer, layers):
         for side in ["left", "right"]:
             tokens, mask = padded(ids, side)
             tensors |= {f"{side}.tokens": tokens, f"{side}.mask": mask, f"{side}.logits": last_logits(model, tokens, mask)}
-        for row, one in enumerate(ids):
+        for row, one in enumerate(ids if model.can_generate() else []):
             found = model.generate(torch.tensor([one]), max_new_tokens=20, do_sample=False, pad_token_id=0)
             tensors[f"greedy.{row}"] = found[0, len(one):]
     tensors |= low_rank(model, *padded(ids, "right"), layers)
@@ -205,6 +212,19 @@ def main():
           use_sliding_window=True, sliding_window=5)), words())
     gpt = dict(vocab_size=304, n_embd=16, n_layer=2, n_head=4, n_positions=CONTEXT, bos_token_id=1, eos_token_id=2)
     write("gpt2", hf.GPT2LMHeadModel(hf.GPT2Config(**gpt)), pieces(), layers=TURNED)
+    without_output()
+
+
+def without_output():
+    """Networks without an output matrix: those that classify the last token, and one that gives hidden states alone."""
+    small = SMALL | dict(vocab_size=len(WORDS) + 3, num_key_value_heads=2)
+    padding = dict(pad_token_id=0)
+    write("llama-classifier", hf.LlamaForSequenceClassification(hf.LlamaConfig(**small, **padding, num_labels=3)), words())
+    # The key says that an output matrix would be that of the embeddings.
+    write("qwen3-classifier", hf.Qwen3ForSequenceClassification(hf.Qwen3Config(**small, **padding, tie_word_embeddings=True)), words())
+    gpt = dict(vocab_size=304, n_embd=16, n_layer=2, n_head=4, n_positions=CONTEXT, bos_token_id=1, eos_token_id=2)
+    write("gpt2-classifier", hf.GPT2ForSequenceClassification(hf.GPT2Config(**gpt, **padding)), pieces(), layers=TURNED)
+    write("mistral-model", hf.MistralModel(hf.MistralConfig(**small)), words())
 
 
 if __name__ == "__main__":

@@ -132,14 +132,16 @@ impl Checkpoint {
     }
 
     fn look_at_decoder(path: &Path) -> Result<Checkpoint> {
-        let network = language::described(&config_of(path)?, None)?;
+        let values = config_of(path)?;
+        let network = language::described(&values, None)?;
+        let classes = values.classifies_texts().then(|| values.classes()).transpose()?;
         let language::Geometry { width, blocks, family, traits, .. } = &network.geometry;
         let tokens = network.tokens;
         Ok(Checkpoint {
             path: path.to_path_buf(),
             about: format!("{}, width {width}, {blocks} blocks, texts of at most {tokens} tokens", family.about),
             normalize: None,
-            classes: None,
+            classes: classes.map(|(_, count)| count as usize),
             has_text: false,
             image_size: None,
             lines: format!("max_tokens = {tokens} # longer texts are refused\n"),

@@ -19,7 +19,10 @@ use crate::model::network::Slot;
 use crate::model::recognition::Package;
 
 /// The classifiers of packages' models, which an adapter may have trained.
-const CLASSIFIERS: [&str; 3] = ["classifier", "classifier.out_proj", "head"];
+const CLASSIFIERS: [&str; 4] = ["classifier", "classifier.out_proj", "head", SCORE];
+
+/// The classifier of a decoder, which has no bias.
+const SCORE: &str = "score";
 
 /// The text that only the names of the layers of the first block contain.
 const FIRST_BLOCK: &str = "blocks.0.";
@@ -135,7 +138,7 @@ impl Reading<'_> {
     fn expect_classifier(&self) -> Result<()> {
         let targets = self.targets()?;
         ensure!(
-            targets.iter().any(|target| target.classifier().is_some()),
+            targets.iter().any(|target| target.classifier().is_some() || target.decoder().is_some()),
             "holds a classifier, which reads other features than those of {}: the network that it was trained with has a layer between \
              these and the classifier that the adapter does not hold, or reads other tokens: merge it with PEFT's merge_and_unload, save \
              the whole network, and give that folder as checkpoint.path with [head.checkpoint]",
@@ -189,8 +192,12 @@ impl Reading<'_> {
                     Some(place) => self.add(place, path, &name, &mut stored.parts)?,
                     None => strangers.push(path.to_string()),
                 }
-            } else if let Some(part) = of_classifier(&inner) {
-                let former = stored.head.insert(part, value.to_kind(Kind::Float));
+            } else if let Some((module, part)) = of_classifier(&inner) {
+                let value = value.to_kind(Kind::Float);
+                if module == SCORE && part == "weight" && value.dim() == 2 {
+                    stored.head.insert("bias", Tensor::zeros([value.size()[0]], tch::kind::FLOAT_CPU));
+                }
+                let former = stored.head.insert(part, value);
                 ensure!(former.is_none(), "{name} is a second {part} of a classifier: keep the trained one");
             } else if let Some(own) = frozen(places, &inner) {
                 self.expect_frozen(&name, &own)?;
@@ -327,23 +334,22 @@ impl Reading<'_> {
     }
 }
 
-/// Returns which part of a classifier a parameter is, `weight` or `bias`, if it belongs to one.
-fn of_classifier(name: &str) -> Option<&'static str> {
+/// Returns the classifier that a parameter belongs to, and which part of it it is, `weight` or `bias`.
+fn of_classifier(name: &str) -> Option<(&str, &'static str)> {
     let (module, part) = name.rsplit_once('.')?;
     let part = ["weight", "bias"].into_iter().find(|known| *known == part)?;
-    CLASSIFIERS.contains(&module).then_some(part)
+    CLASSIFIERS.contains(&module).then_some((module, part))
 }
 
-/// Returns the canonical name of a weight of the checkpoint that PEFT may store beside an adapter: the embeddings, or an adapted
-/// layer.
+/// Returns the canonical name of a parameter of the checkpoint that PEFT may store beside an adapter: the embeddings, or a layer.
 fn frozen(places: &[Place], name: &str) -> Option<String> {
-    let path = name.strip_suffix(".weight")?;
+    let (path, part) = name.rsplit_once('.').filter(|(_, part)| ["weight", "bias"].contains(part))?;
     let path = path.strip_suffix(".base_layer").unwrap_or(path);
-    match path.rsplit('.').next() {
-        Some("embed_tokens") => Some(format!("{EMBEDDING}.weight")),
-        Some("lm_head") => found(places, path).map(|place| format!("{}.weight", place.slot.name)),
-        _ => None,
+    if path.rsplit('.').next() == Some("embed_tokens") {
+        return Some(format!("{EMBEDDING}.{part}"));
     }
+    let place = found(places, path).filter(|place| place.part == Part::Whole)?;
+    Some(format!("{}.{part}", place.slot.name))
 }
 
 /// Returns the place of a module. Paths of a text tower end like those of an image tower.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::exchange::outgoing::{HeadOf, Outgoing};
-use crate::model::families::{self, Class, Layers, Style};
+use crate::model::families::{self, Class, LastToken, Layers, Style};
 use crate::model::network::Slot;
 use crate::model::recognition::{NAMINGS, Package};
 use crate::model::stored::{Piece, StoredNames};
@@ -178,9 +178,9 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the class if it writes texts; its logits are those of tokens.
-    pub fn writer(&self) -> Option<&'static Class> {
-        self.class.filter(|class| class.writes)
+    /// Returns the class of a decoder with what it makes of the last token of a text; `None` for other networks.
+    pub fn decoder(&self) -> Option<(&'static Class, LastToken)> {
+        self.class.and_then(|class| Some((class, class.last_token?)))
     }
 
     /// Returns 0 for transformers 4 and 1 for later versions.
@@ -237,6 +237,10 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
             outgoing.experiment.head.key,
             target.class.map_or("", |class| class.name)
         ),
+        // The classifier of a decoder has no bias, so a trained one stays beside it.
+        _ if target.decoder().is_some() && outgoing.experiment.head.key == "checkpoint" && !head.trained => {
+            Ok(HeadPlace::Own)
+        }
         _ => {
             ensure!(
                 outgoing.session.model.head.cap.is_none(),

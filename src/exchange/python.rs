@@ -7,7 +7,7 @@ use crate::exchange::head::lines as through_head;
 use crate::exchange::modules::{HeadPlace, Target};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::model::archive::Archive;
-use crate::model::families::Class;
+use crate::model::families::{Class, LastToken};
 use crate::model::recognition::Package;
 
 /// The way in which the first model of an export is loaded.
@@ -30,8 +30,8 @@ pub struct Loading {
 /// # Errors
 /// Fails if the checkpoint cannot be read.
 pub fn lines(outgoing: &Outgoing, target: &Target, loading: &Loading) -> Result<String> {
-    if let Some(class) = target.writer() {
-        return Ok(writing(outgoing, class, loading));
+    if let Some(decoder) = target.decoder() {
+        return Ok(after_prompts(outgoing, decoder, loading));
     }
     let Loading { head, at, is_whole, import, wrap, .. } = loading;
     let classes = outgoing.session.model.head.classes();
@@ -137,30 +137,31 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
     }
 }
 
-/// Returns the lines that load a network that writes texts and compute its logits after each prompt.
-fn writing(outgoing: &Outgoing, class: &Class, loading: &Loading) -> String {
+/// Returns the lines that load a decoder and compute its logits after each prompt.
+fn after_prompts(outgoing: &Outgoing, (class, last_token): (&Class, LastToken), loading: &Loading) -> String {
     let Loading { head, at, from, import, wrap, .. } = loading;
     let texts = outgoing.session.model.preparation.texts();
     let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
     let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
+    // Classes that classify refuse batches without it.
+    let classifies = matches!(last_token, LastToken::Classes(_));
+    let padding = if classifies { "model.config.pad_token_id = 0\n" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
-         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}\
+         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}{padding}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{kinds}{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
         class.name, class.options
     );
     let rows = "[torch.arange(len(last)), last]";
-    let output = match head {
-        HeadPlace::Beside { normalised } => {
-            let output = format!("    output = model(**inputs, output_hidden_states=True).{}{rows}\n", class.features);
-            output + &through_head(at, *normalised)
-        }
-        HeadPlace::Own | HeadPlace::Saved(..) => {
-            format!("    output = model(**inputs).logits{rows}{}\n", words(outgoing))
-        }
+    let features = format!("model(**inputs, output_hidden_states=True).{}{rows}", class.features);
+    let output = match (head, last_token) {
+        (HeadPlace::Beside { normalised }, _) => format!("    output = {features}\n") + &through_head(at, *normalised),
+        // The class itself takes the last token that is no padding token for the last one of a text.
+        (_, LastToken::Classes(layer)) => format!("    output = model.{layer}({features})\n"),
+        _ => format!("    output = model(**inputs).logits{rows}{}\n", words(outgoing)),
     };
     text + &output + COMPARED
 }

@@ -139,14 +139,6 @@ pub struct SizeKeys {
     pub heads: &'static str,
 }
 
-/// The keys of most families.
-pub const SIZE_KEYS: SizeKeys = SizeKeys {
-    width: "hidden_size",
-    mlp: "intermediate_size",
-    blocks: "num_hidden_layers",
-    heads: "num_attention_heads",
-};
-
 /// The blocks of a tiny network.
 const TINY_BLOCKS: usize = 4;
 

@@ -9,7 +9,7 @@ use crate::model::vit::Activation;
 
 /// The largest values of sizes, far above those of published networks.
 const MOST: [(&[&str], i64); 3] = [
-    (&["num_hidden_layers", "n_layer", "layers", "depth"], 4096),
+    (&["num_hidden_layers", "n_layer", "n_layers", "layers", "depth"], 4096),
     (&["image_size", "img_size", "patch_size"], 16_384),
     (
         &[
@@ -22,6 +22,9 @@ const MOST: [(&[&str], i64); 3] = [
             "n_embd",
             "n_inner",
             "n_head",
+            "dim",
+            "hidden_dim",
+            "n_heads",
         ],
         WIDEST,
     ),
@@ -32,6 +35,9 @@ const WIDEST: i64 = 1 << 20;
 
 /// The largest value of any other whole number, such as a vocabulary or a context.
 const MOST_OF_OTHERS: i64 = 1 << 24;
+
+/// The end of the names of classes of transformers that classify texts.
+const CLASSIFYING: &str = "ForSequenceClassification";
 
 /// The text that a value which is no text is read as, so that no rule takes it for a word that it knows.
 const NO_TEXT: &str = "(a value that is no text)";
@@ -267,6 +273,32 @@ impl Values {
             Some(all) if !all.is_empty() => Ok(all),
             _ => bail!("{}: {key}: must be a list of numbers above 0", self.path.display()),
         }
+    }
+
+    /// Returns the classes of transformers that have saved the weights.
+    pub fn architectures(&self) -> impl Iterator<Item = &str> {
+        let all = self.get("architectures").and_then(Value::as_array);
+        all.into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    /// Returns whether the class that has saved the weights classifies texts.
+    pub fn classifies_texts(&self) -> bool {
+        self.architectures().any(|class| class.ends_with(CLASSIFYING))
+    }
+
+    /// Checks that the class that saved a classifier reads a text as a whole by it.
+    ///
+    /// # Errors
+    /// Fails at a class that reads something else, such as every token.
+    pub fn expect_classifier(&self) -> Result<()> {
+        let other = self.architectures().find(|class| !class.ends_with(CLASSIFYING));
+        ensure!(
+            other.is_none(),
+            "{}: architectures has {}, whose classifier reads something else than a text as a whole; known: …{CLASSIFYING}",
+            self.path.display(),
+            other.unwrap_or_default()
+        );
+        Ok(())
     }
 
     /// Returns the number of classes with the key that states it: that of the names in `id2label`, else `num_labels`; transformers takes 2

@@ -14,9 +14,8 @@ use tch::{Tensor, no_grad};
 
 /// The logits of decoders at the last tokens, and what encoders give for each text.
 fn outputs(folder: &Path, reference: &Reference) -> anyhow::Result<Tensor> {
-    let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
     let given = |part: &str| reference.get(part);
-    if ["bert", "roberta", "deberta-v2", "modernbert"].map(Value::from).contains(&config["model_type"]) {
+    if encoder::is_encoder(folder) {
         let opened = encoder::open(folder, folder, Limit::default(), None)?;
         let keys = &["input_ids", "attention_mask", "token_type_ids"][..opened.encoder.values()];
         let rows: Vec<Tensor> = keys.iter().map(|key| given(key)).collect();
@@ -28,6 +27,12 @@ fn outputs(folder: &Path, reference: &Reference) -> anyhow::Result<Tensor> {
     let samples = Fields::new(vec![(IDS, given("input_ids")), (MASK, given("attention_mask"))]).for_all();
     let weights = Weights::frozen(&opened.base);
     let features = no_grad(|| opened.language.forward(&weights, &samples));
+    if let Some(own) = &opened.head {
+        return Ok(features.squeeze_dim(0).linear(&own.weight, Some(&own.bias)));
+    }
+    if opened.base.get("lm_head.weight").is_none() {
+        return Ok(features.squeeze_dim(0));
+    }
     let logits = weights.linear("lm_head").forward(&features.unsqueeze(2)).squeeze_dim(2).squeeze_dim(0);
     let cap = opened.language.geometry.traits.logit_cap;
     Ok(cap.map_or(logits.shallow_clone(), |cap| bella::base::tensor::capped(&logits, cap)))

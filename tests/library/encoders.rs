@@ -179,11 +179,14 @@ fn linear_layers_are_told_from_tables() {
 }
 
 /// The folders of networks that bella computes itself, with those of their tokenizers.
-const FOLDERS: [(&str, &str); 10] = [
+const FOLDERS: [(&str, &str); 13] = [
     ("bert", "bert"),
     ("bert-masked", "bert"),
     ("roberta", "roberta"),
     ("roberta-model", "roberta"),
+    ("xlm-roberta", "xlm-roberta"),
+    ("distilbert", "distilbert"),
+    ("distilbert-masked", "distilbert"),
     ("deberta-v2", "deberta-v2"),
     ("deberta-v2-model", "deberta-v2"),
     ("modernbert", "modernbert"),
@@ -243,9 +246,9 @@ fn folders_give_the_numbers_of_transformers() {
         let (network, frozen) = (&opened.encoder, Weights::frozen(&opened.base));
         let of = |features: Tensor| classified(&opened, features.squeeze_dim(0));
         let batches = ["texts.right", "texts.left", "pairs.right", "pairs.left"];
-        // In front of a text, only BERT and RoBERTa read padding in the place of its first token as transformers does.
+        // In front of a text, DeBERTa and ModernBERT do not read padding in the place of its first token as transformers does.
         let known = |batch: &&str| reference.iter().any(|(key, _)| key == batch);
-        let sides = if config["model_type"] == "bert" || config["model_type"] == "roberta" { 2 } else { 1 };
+        let sides = if config["model_type"] == "deberta-v2" || config["model_type"] == "modernbert" { 1 } else { 2 };
         assert_eq!(batches.iter().filter(|batch| known(batch)).count(), 2 * sides);
         for batch in batches.into_iter().filter(known) {
             let (samples, expected) = (padded(&opened, &reference, batch), find(&reference, batch));

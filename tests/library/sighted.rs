@@ -10,7 +10,7 @@ use bella::data::{Answers, Images, Learnt, Packed, Questions, Resize};
 use bella::machine::Chunk;
 use bella::machine::quantised::Scheme;
 use bella::model::folder::Preprocessing;
-use bella::model::language::Rows;
+use bella::model::language::{OutputMatrix, Rows};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::ops::{Dual, Tangents};
 use bella::model::network::{Network, Weights};
@@ -233,7 +233,7 @@ fn twenty_greedy_tokens_are_those_of_transformers() {
 /// The layers that have an update in the reference of a network.
 fn layers(opened: &Opened) -> Vec<String> {
     let mut all = vec!["blocks.0.attn.q", "blocks.1.mlp.proj"];
-    if !opened.network.language.geometry.tied {
+    if opened.network.language.geometry.output != OutputMatrix::Embeddings {
         all.push("lm_head");
     }
     all.extend(opened.network.sight.eyes.family.projector);

@@ -336,6 +336,9 @@ fn text_encoders_leave_in_every_way() {
         ("bert", TARGETS, "linear"),
         ("bert", FULL, "checkpoint"),
         ("roberta", TARGETS, "linear"),
+        ("xlm-roberta", TARGETS, "linear"),
+        ("distilbert", &TARGETS.replace(", \"pooler\"", ""), "linear"),
+        ("distilbert-masked", FULL, "linear"),
         ("roberta-model", &TARGETS.replace(", \"pooler\"", ""), "linear"),
         ("deberta-v2", TARGETS, "linear"),
         ("deberta-v2-model", FULL, "linear"),
@@ -343,11 +346,12 @@ fn text_encoders_leave_in_every_way() {
         ("modernbert-model", FULL, "linear"),
     ] {
         let path = fixture("encoder/folders").join(name);
-        let tokenizer = fixture("encoder/folders").join(name.trim_end_matches("-model"));
+        let is_bare = ["-model", "-masked"].iter().any(|end| name.ends_with(end));
+        let tokenizer = fixture("encoder/folders").join(name.trim_end_matches("-model").trim_end_matches("-masked"));
         let tables = format!("checkpoint.tokenizer = {tokenizer:?}\nhead.{head} = {{}}\n{subspace}");
         let place = trained(&path.display().to_string(), &tables);
         if subspace != FULL {
-            let beside = if name.ends_with("-model") { &["head.safetensors"][..] } else { &[] };
+            let beside = if is_bare { &["head.safetensors"][..] } else { &[] };
             comes_back(&place, &[&ADAPTER[..], beside].concat(), &[]);
         }
         done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
@@ -366,10 +370,91 @@ fn text_encoders_leave_in_every_way() {
             Some(own) => [own.weight.shallow_clone(), own.bias.shallow_clone()],
             None => ["weight", "bias"].map(|part| tensor(&folder.join("head.safetensors"), part)),
         };
-        assert_eq!(opened.head.is_some(), !name.ends_with("-model"));
+        assert_eq!(opened.head.is_some(), !is_bare);
         near(&features.linear(&weight, Some(&bias)), &logits.get(1), name);
         assert_eq!(json(&folder.join("config.json")).get("image_size"), None);
     }
+}
+
+/// PEFT takes every layer whose name ends in that of the classifier for saved whole: DistilBERT's `pre_classifier` beside its `classifier`.
+#[test]
+fn layers_that_peft_saves_beside_a_classifier_leave_whole() {
+    let path = fixture("encoder/folders/distilbert");
+    let targets =
+        |layers: &str| format!("head.linear = {{}}\nsubspace.low-rank = {{ rank = 2, targets = [{layers}] }}\n");
+    let place = trained(&path.display().to_string(), &targets("\"attn.q\", \"pooler\""));
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "1"]));
+    let names: Vec<String> =
+        tensors(&place.path("out/adapter_model.safetensors")).into_iter().map(|(name, _)| name).collect();
+    let whole = ["weight", "bias"].map(|part| format!("base_model.model.pre_classifier.{part}"));
+    assert!(whole.iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("pre_classifier.lora")), "{names:?}");
+    let config = json(&place.path("out/adapter_config.json"));
+    assert!(!config["target_modules"].to_string().contains("pre_classifier"), "{config}");
+    let refused = error_line(importing(&place, &[place.path("out")], &[]), 1);
+    assert_has(&refused, &["holds another base_model.model.pre_classifier.weight", "merge_and_unload"]);
+    let alone = trained(&path.display().to_string(), &targets("\"pooler\""));
+    let line = error_line(export(&alone, &alone.run(), "out", &["--to", "peft"]), 1);
+    assert_has(&line, &["PEFT saves pre_classifier whole", "--to weights"]);
+}
+
+/// Decoders without an output matrix leave as adapters, whole, and in one file with all particles. A trained classifier, which has a bias, lies
+/// beside them, since that of the class has none.
+#[test]
+fn decoders_without_an_output_matrix_leave_in_every_way() {
+    const TARGETS: &str = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.v\", \"mlp.proj\"] }\n";
+    for (name, subspace, head, task) in [
+        ("qwen3-classifier", TARGETS, "checkpoint", None),
+        ("qwen3-classifier", FULL, "checkpoint", None),
+        ("gpt2-classifier", TURNED, "checkpoint", None),
+        ("llama-classifier", TARGETS, "linear", None),
+        ("mistral-model", TARGETS, "linear", Some("FEATURE_EXTRACTION")),
+    ] {
+        let place = trained(name, &format!("head.{head} = {{}}\n{subspace}"));
+        if subspace != FULL {
+            let beside = if head == "linear" { &["head.safetensors"][..] } else { &[] };
+            comes_back(&place, &[&ADAPTER[..], beside].concat(), &[]);
+            assert_eq!(json(&place.path("first/particle-0/adapter_config.json"))["task_type"].as_str(), task);
+        }
+        done(export(&place, &place.run(), "out", &["--to", "torchscript"]));
+        let expected = place.path("out/expected.safetensors");
+        let inputs = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+        let logits = tensor(&expected, "logits");
+        near(&outputs(&place.path("out/posterior.pt"), &inputs)[0], &logits, name);
+        done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "1"]));
+        let folder = place.path("whole");
+        let opened = language::open(&folder, None, None).unwrap();
+        let [ids, mask] = inputs;
+        let samples = Fields::new(vec![(IDS, ids), (MASK, mask)]).for_all();
+        let features =
+            tch::no_grad(|| opened.language.forward(&Weights::frozen(&opened.base), &samples)).squeeze_dim(0);
+        let beside = folder.join("head.safetensors");
+        assert_eq!(beside.exists(), head == "linear" || subspace == FULL, "{name}");
+        let [weight, bias] = match &opened.head {
+            Some(own) if !beside.exists() => [own.weight.shallow_clone(), own.bias.shallow_clone()],
+            _ => ["weight", "bias"].map(|part| tensor(&beside, part)),
+        };
+        near(&features.linear(&weight, Some(&bias)), &logits.get(1), name);
+    }
+}
+
+/// `peft.get_peft_model(…, LoraConfig(task_type="SEQ_CLS"))` of a language network stores the classifier `score`, which has no bias.
+#[test]
+fn a_classifier_without_a_bias_comes_in() {
+    let targets = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.v\"] }\n";
+    let place = trained("llama", &format!("head.linear = {{}}\n{targets}"));
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let (adapter, head) = (place.path("out/adapter_model.safetensors"), place.path("out/head.safetensors"));
+    let weight = tensor(&head, "weight");
+    std::fs::remove_file(head).unwrap();
+    let mut all = tensors(&adapter);
+    all.push(("base_model.model.score.weight".to_string(), weight.shallow_clone()));
+    Tensor::write_safetensors(&all, &adapter).unwrap();
+    let imported = import(&place, &[place.path("out")], &[]);
+    done(export(&place, &imported, "again", &["--to", "peft"]));
+    let head = place.path("again/head.safetensors");
+    assert!(tensor(&head, "weight").equal(&weight));
+    assert!(tensor(&head, "bias").equal(&Tensor::zeros([2], tch::kind::FLOAT_CPU)));
 }
 
 /// `peft.get_peft_model` of `RobertaForSequenceClassification` on a folder of `RobertaModel`, as of BERT's and DeBERTa's classes on folders of masked

@@ -28,8 +28,8 @@ pub struct BenchArgs {
     /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini; for --estimate alone also llama-7b,
     /// llama-13b, llama-3-8b, mistral-7b, qwen2.5-7b, qwen3-8b, qwen3-0.6b, gemma-2b, gemma-7b, gemma-2-2b, gemma-2-9b,
     /// gemma-3-1b, gemma-3-270m, phi-3-mini-4k, phi-4, olmo-2-1b, olmo-2-7b, smollm3-3b, gpt2-xl, gpt2, tinyllama-1.1b,
-    /// llava-1.5-7b, llava-1.5-13b, paligemma-3b-224, paligemma2-3b-224, bert-base, bert-large, roberta-base, roberta-large
-    /// [default: vit-b-32].
+    /// llava-1.5-7b, llava-1.5-13b, paligemma-3b-224, paligemma2-3b-224, bert-base, bert-large, roberta-base, roberta-large,
+    /// xlm-roberta-base, xlm-roberta-large, distilbert-base [default: vit-b-32].
     #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape)]
     pub shapes: Vec<Source<'static>>,
 

@@ -12,8 +12,8 @@ use crate::model::archive::Archive;
 use crate::model::families::decoders::{Decoder, Mlp, NormKind};
 use crate::model::folder::texts::class_names;
 use crate::model::folder::{Preprocessing, has_weights, home};
-use crate::model::language::Geometry;
 use crate::model::language::rope::{Rope, Scaling, Yarn};
+use crate::model::language::{Geometry, OutputMatrix};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, Parameters, SlotKind};
 use crate::model::vit::OwnHead;
@@ -27,7 +27,7 @@ use crate::schema::Choice;
 pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     let opened = language::open(path, None, None)?;
     let geometry = &opened.language.geometry;
-    let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, tied, .. } = geometry;
+    let &Geometry { width, mlp, blocks, heads, key_heads, channels, vocabulary, context, eps, output, .. } = geometry;
     let Decoder { model_type, about, .. } = geometry.family;
     println!("file          {}", path.display());
     println!("network       {model_type} ({about}), a language network");
@@ -45,7 +45,13 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
         println!("window        {window} tokens in {count} blocks");
     }
     println!("texts         at most {context} tokens of a vocabulary of {vocabulary}");
-    println!("output matrix {}", if tied { "the embeddings" } else { "its own" });
+    let matrix = match output {
+        OutputMatrix::Own => "its own",
+        OutputMatrix::Embeddings => "the embeddings",
+        OutputMatrix::None => "none",
+    };
+    println!("output matrix {matrix}");
+    print_own_head(path, opened.head.as_ref());
     println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
     println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
     print_low_rank(&opened.language, rank, "every block", &[1, 3, 5, 20]);

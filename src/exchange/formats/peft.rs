@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use crate::base::small::push_new;
 use crate::base::tensor_file::State;
@@ -16,7 +16,7 @@ use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
 use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, modules};
-use crate::model::families::Class;
+use crate::model::families::{Class, LastToken, Outer};
 use crate::posterior::description::alpha;
 
 pub static FORMAT: Format = Format {
@@ -80,8 +80,19 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
         outgoing.session.names.name_of("head_dist.weight").is_none(),
         "the checkpoint is a distilled DeiT with two classifiers, for which PEFT has no place in an adapter: export it by --to weights"
     );
-    let adapter = Adapter::of(outgoing, target, model)?;
-    let mut state = State::default();
+    let mut adapter = Adapter::of(outgoing, target, model)?;
+    let (mut state, mut saved) = (State::default(), Vec::new());
+    match head_place(outgoing, target, model)? {
+        HeadPlace::Own => {}
+        HeadPlace::Saved(module, HeadOf { weight, bias, .. }) => {
+            state.put(&format!("{ROOT}{module}.weight"), &weight.contiguous());
+            state.put(&format!("{ROOT}{module}.bias"), &bias);
+            saved.push(module);
+            saved_beside(target, module)
+                .try_for_each(|outer| adapter.save_whole(outgoing, model, outer, &mut state))?;
+        }
+        HeadPlace::Beside { .. } => outgoing.write_head(model, folder)?,
+    }
     for (path, Lora { a, b, magnitude, .. }) in &adapter.updates {
         state.put(&format!("{ROOT}{path}.lora_A.weight"), a);
         state.put(&format!("{ROOT}{path}.lora_B.weight"), b);
@@ -89,25 +100,30 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
             state.put(&format!("{ROOT}{path}{LENGTHS}"), lengths);
         }
     }
-    let mut saved = Vec::new();
-    match head_place(outgoing, target, model)? {
-        HeadPlace::Own => {}
-        HeadPlace::Saved(module, HeadOf { weight, bias, .. }) => {
-            state.put(&format!("{ROOT}{module}.weight"), &weight.contiguous());
-            state.put(&format!("{ROOT}{module}.bias"), &bias);
-            saved.push(module);
-        }
-        HeadPlace::Beside { .. } => outgoing.write_head(model, folder)?,
-    }
     state.describe("format", "pt".to_string());
     state.describe(CHECKPOINT, outgoing.experiment.checkpoint.sha256()?.to_string());
     state.write(&folder.join(WEIGHTS))?;
     let mut values = adapter.config(&outgoing.source().display().to_string(), &saved);
-    if target.writer().is_some() {
-        values["task_type"] = json!("CAUSAL_LM");
+    if let Some((_, last_token)) = target.decoder() {
+        values["task_type"] = json!(task(last_token));
     }
     values["fan_in_fan_out"] = json!(target.class.is_some_and(Class::has_turned_layers));
     config::write(&folder.join(CONFIG), &values)
+}
+
+/// Returns the layers that PEFT saves whole beside a classifier, since their names end in its name.
+fn saved_beside<'t>(target: &'t Target, module: &'t str) -> impl Iterator<Item = &'static Outer> + 't {
+    let around = target.class.map_or(&[][..], |class| class.around);
+    around.iter().filter(move |outer| outer.end != module && outer.end.ends_with(module))
+}
+
+/// Returns PEFT's word for what a class of decoders makes of the last token. Adapters of the task `SEQ_CLS` would have to hold a classifier.
+fn task(last_token: LastToken) -> Option<&'static str> {
+    match last_token {
+        LastToken::Words => Some("CAUSAL_LM"),
+        LastToken::Classes(_) => None,
+        LastToken::Features => Some("FEATURE_EXTRACTION"),
+    }
 }
 
 /// The updates of one module.
@@ -160,6 +176,26 @@ impl Adapter {
         }
         adapter.complete_attentions(outgoing);
         Ok(adapter)
+    }
+
+    /// Puts a layer into a file whole, with its update if it has one.
+    fn save_whole(&mut self, outgoing: &Outgoing, model: usize, outer: &Outer, state: &mut State) -> Result<()> {
+        let path = format!("{}{}", outer.prefix, outer.end);
+        for part in ["weight", "bias"] {
+            let name = format!("{}.{part}", outer.layer);
+            let frozen = || outgoing.session.model.base.value(&name);
+            if let Some(value) = outgoing.value(model, &name).or_else(frozen) {
+                let value = value.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
+                state.put(&format!("{ROOT}{path}.{part}"), &value);
+            }
+        }
+        self.updates.remove(&path);
+        self.targets.retain(|target| *target != path);
+        ensure!(
+            !self.updates.is_empty(),
+            "PEFT saves {path} whole beside a trained classifier, so no low-rank update is left: export it by --to weights"
+        );
+        Ok(())
     }
 
     /// Gives both layers of every `nn.MultiheadAttention` an update of one rank and of one alpha, since PEFT wraps it whole.

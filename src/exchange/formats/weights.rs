@@ -90,7 +90,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     write_tensors(outgoing, target, model, folder, &place)?;
     copy_others(source, folder)?;
     let mut values = config::read(source)?;
-    match target.writer() {
+    match target.decoder() {
         Some(_) if outgoing.unties(model) => folder_config::untie(&mut values),
         Some(_) => {}
         None => folder_config::describe(outgoing, target, &place, &mut values),
@@ -177,6 +177,8 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
     let new = |name: &str| match (name, place) {
         ("head.weight", HeadPlace::Saved(_, head)) => Some(head.weight.shallow_clone()),
         ("head.bias", HeadPlace::Saved(_, head)) => Some(head.bias.shallow_clone()),
+        // The folder keeps its own classifier where the trained one lies beside it.
+        ("head.weight" | "head.bias", HeadPlace::Beside { .. }) => None,
         ("position", _) => outgoing.value(model, name).or_else(|| outgoing.session.model.base.get(name).map(to_host)),
         _ => {
             outgoing.value(model, name).or_else(|| outgoing.value(model, outgoing.session.model.base.first_name(name)))

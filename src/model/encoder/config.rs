@@ -1,7 +1,6 @@
 //! The sizes and settings of a text encoder in `config.json`, with the defaults of its family for absent keys.
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
 
 use crate::model::families::encoders::{self, Numbering, Places, Shape, Traits};
 use crate::model::families::{HARMLESS_ANYWHERE, REFUSED_OF_TEXTS};
@@ -12,13 +11,9 @@ use crate::model::values::{Values, is_set};
 /// The keys that are read of every family.
 const KEYS: &[&str] = &[
     "architectures",
-    "hidden_size",
     "id2label",
-    "intermediate_size",
     "max_position_embeddings",
     "model_type",
-    "num_attention_heads",
-    "num_hidden_layers",
     "num_labels",
     "pad_token_id",
     "type_vocab_size",
@@ -71,21 +66,21 @@ impl Geometry {
         let shown = values.path.display();
         refuse_others(values, family)?;
         let (usual, keys) = (family.usual, family.spelling);
-        let width = values.integer("hidden_size", usual.width)?;
-        let heads = values.integer("num_attention_heads", usual.heads)?;
-        ensure!(width % heads == 0, "{shown}: num_attention_heads = {heads}: must divide hidden_size = {width}");
-        let blocks = values.integer("num_hidden_layers", usual.blocks)? as usize;
+        let width = values.integer(keys.width, usual.width)?;
+        let heads = values.integer(keys.heads, usual.heads)?;
+        ensure!(width % heads == 0, "{shown}: {} = {heads}: must divide {} = {width}", keys.heads, keys.width);
+        let blocks = values.integer(keys.blocks, usual.blocks)? as usize;
         let positions = values.integer("max_position_embeddings", usual.positions)?;
         let geometry = Geometry {
             vocabulary: values.integer("vocab_size", usual.vocabulary)?,
             width,
-            mlp: values.integer("intermediate_size", usual.mlp)?,
+            mlp: values.integer(keys.mlp, usual.mlp)?,
             blocks,
             heads,
             positions,
             kinds: values.count("type_vocab_size", usual.kinds)?,
             padding: values.count("pad_token_id", usual.padding)?,
-            eps: values.number(keys.eps, usual.eps)?,
+            eps: keys.eps.map_or(Ok(usual.eps), |key| values.number(key, usual.eps))?,
             activation: values.activation_of(keys.activation, "gelu")?,
             traits: (family.traits)(values, Shape { blocks, channels: width / heads, positions })?,
             pooled,
@@ -129,32 +124,14 @@ fn refuse_others(values: &Values, family: &encoders::Encoder) -> Result<()> {
 
 /// Returns the keys that are read of a family, and those that change nothing.
 fn known_keys(family: &encoders::Encoder) -> Vec<&'static str> {
-    let spelled = [family.spelling.eps, family.spelling.activation];
-    [KEYS, HARMLESS, HARMLESS_ANYWHERE, &spelled, family.keys, family.harmless].concat()
-}
-
-/// Checks that the class that saved a classifier reads a text as a whole by it.
-///
-/// # Errors
-/// Fails at a class that reads something else, such as every token.
-pub fn check_classifier(values: &Values) -> Result<()> {
-    let all = values.get("architectures").and_then(Value::as_array);
-    let mut named = all.into_iter().flatten().filter_map(Value::as_str);
-    let other = named.find(|class| !class.ends_with("ForSequenceClassification"));
-    ensure!(
-        other.is_none(),
-        "{}: architectures has {}, whose classifier reads something else than a text as a whole; known: …ForSequenceClassification",
-        values.path.display(),
-        other.unwrap_or_default()
-    );
-    Ok(())
+    [KEYS, HARMLESS, HARMLESS_ANYWHERE, &family.spelling.keys(), family.keys, family.harmless].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::model::families::encoders::{ENCODERS, encoder};
@@ -190,6 +167,10 @@ mod tests {
         let Places::Disentangled { distances, learned } = deberta.traits.places else { panic!("{:?}", deberta.traits) };
         assert_eq!((distances.span(), distances.most, distances.normed, learned), (256, 512, true, false));
         assert!(distances.from_queries && distances.from_keys);
+        let contents = json!({ "relative_attention": true, "share_att_key": true, "pos_att_type": "" });
+        let contents = read("deberta-v2", contents).unwrap();
+        let Places::Disentangled { distances, .. } = contents.traits.places else { panic!("{:?}", contents.traits) };
+        assert!(!distances.from_queries && !distances.from_keys);
     }
 
     /// Keys of published configs that no class of transformers 5.24 reads (`grep -rw KEY` in the package finds none of them): those of

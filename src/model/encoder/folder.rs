@@ -10,7 +10,6 @@ use tch::Kind;
 use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::Alike;
-use crate::model::encoder::config::check_classifier;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
@@ -116,7 +115,7 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
     let tensors: Vec<(String, Unread)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
     let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
-    let classes = names.name_of("head.weight").map(|_| check_classifier(&values).and_then(|()| values.classes()));
+    let classes = names.name_of("head.weight").map(|_| values.expect_classifier().and_then(|()| values.classes()));
     let classes = classes.transpose()?.map(|(_, count)| count);
     let as_it_is = |_: &str, weight: Weight| Ok(weight);
     let all = sorted(family.names, "a text encoder", sizes(&geometry, classes), tensors, &as_it_is);

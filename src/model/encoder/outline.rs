@@ -12,7 +12,7 @@ use crate::model::chat::Chat;
 use crate::model::families::encoders::encoder;
 use crate::model::folder::home;
 use crate::model::kind::{
-    Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SIZE_KEYS, StandIn, TextSizes, TokenizerAt,
+    Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SizeKeys, StandIn, TextSizes, TokenizerAt,
 };
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters, Rows};
@@ -83,8 +83,11 @@ impl Backbone for Opened {
 /// Writes the sizes of a stand-in into a publisher's config. Positions stay as many as published.
 fn write_stand_in(config: &mut Value, making: &Making) -> Result<()> {
     let values = Values::new(Path::new("config.json"), config.clone());
-    let Geometry { vocabulary, width, mlp, blocks, heads, positions, kinds, .. } = described(&values, None)?.geometry;
-    TextSizes { vocabulary, width, mlp, blocks, heads }.made(making)?.write(config, &SIZE_KEYS);
+    let Geometry { vocabulary, width, mlp, blocks, heads, positions, kinds, family, .. } =
+        described(&values, None)?.geometry;
+    let sizes = TextSizes { vocabulary, width, mlp, blocks, heads }.made(making)?;
+    let keys = family.spelling;
+    sizes.write(config, &SizeKeys { width: keys.width, mlp: keys.mlp, blocks: keys.blocks, heads: keys.heads });
     let padding = making.marks.id(PADDING);
     for (key, value) in [("max_position_embeddings", positions), ("type_vocab_size", kinds), ("pad_token_id", padding)]
     {

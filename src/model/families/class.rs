@@ -29,7 +29,7 @@ pub struct Style {
 }
 
 /// A class of transformers that an exported network is loaded in.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Class {
     pub name: &'static str,
     /// The prefix of the network in that class, in versions 4 and 5.
@@ -49,12 +49,23 @@ pub struct Class {
     pub around: &'static [Outer],
     /// A part with blocks of its own.
     pub inner: Option<&'static Inner>,
-    /// Whether the class writes texts: its logits are those of tokens.
-    pub writes: bool,
+    /// What the class of a decoder makes of the last token of a text; `None` for other networks.
+    pub last_token: Option<LastToken>,
+}
+
+/// What a class makes of the last token of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastToken {
+    /// The logits of the token that may follow.
+    Words,
+    /// The logits of classes, by this layer of the class.
+    Classes(&'static str),
+    /// Features alone.
+    Features,
 }
 
 /// The names of the layers of blocks.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Layers {
     /// Those in versions 4 and 5.
     Styles(&'static [Style; 2]),
@@ -148,7 +159,7 @@ pub(super) const fn reading(name: &'static str, features: &'static str, styles: 
         layers: Layers::Styles(styles),
         around: &[],
         inner: None,
-        writes: false,
+        last_token: None,
     }
 }
 
@@ -161,7 +172,7 @@ impl Class {
     /// Returns the component of the paths of another part than that of a layer, in which layers end in the same way.
     pub fn stranger(&self, slot: &Slot) -> &'static str {
         let inside = self.inner.is_some_and(|inner| slot.name.starts_with(inner.part));
-        if self.writes && !inside { SIGHT } else { "text_model" }
+        if self.last_token.is_some() && !inside { SIGHT } else { "text_model" }
     }
 }
 

@@ -28,9 +28,9 @@ use serde_json::Value;
 use crate::model::stored::StoredNames;
 use crate::model::vit::architecture::Shape;
 
-pub use class::{Class, Layers, Published, Style};
+pub use class::{Class, LastToken, Layers, Outer, Published, Style};
 pub use family::{BLOCKS, Family, HARMLESS_ANYWHERE, IMAGE_SIZE, REFUSED_OF_TEXTS, TowerConfig};
-pub use names::{EMBEDDING, Names, OUTPUT};
+pub use names::{EMBEDDING, HEAD, Names, OUTPUT};
 pub use tower_names::TowerNames;
 
 /// Every known family.
@@ -82,7 +82,7 @@ impl Published {
     }
 
     /// Returns the network whose folder has such a name. The names of decoders may have more in front; those of encoders may not, since
-    /// `xlm-roberta-base` and `distilbert-base` are others.
+    /// `distilroberta-base` is another network than `roberta-base`.
     pub fn of_path(path: &Path) -> Option<&'static Published> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let is_named = |published: &&Published| published.files.iter().any(|part| name.contains(part));
@@ -122,7 +122,8 @@ pub fn class(config: &Value, names: &StoredNames) -> Result<&'static Class> {
         Some(family) => family.class,
         None => match encoders::encoder(model_type) {
             Some(family) => Some(family.class(names)),
-            None => sighted::class(config).or_else(|| decoders::decoder(model_type).map(|family| family.class)),
+            None => sighted::class(config)
+                .or_else(|| decoders::decoder(model_type).map(|family| family.class(config, names))),
         },
     };
     let Some(class) = found else {

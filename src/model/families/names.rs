@@ -5,6 +5,9 @@ use crate::model::stored::{Form, StoredNames};
 /// The name of the output matrix, `[vocabulary, d]`, which turns features into the logits of tokens.
 pub const OUTPUT: &str = "lm_head";
 
+/// The name of a classifier in a checkpoint.
+pub const HEAD: &str = "head";
+
 /// The name of the matrix of embeddings, which is also the output matrix of a tied network.
 pub const EMBEDDING: &str = "embed";
 
@@ -101,6 +104,7 @@ impl Names {
         match layer {
             OUTPUT if prefix == WITHIN => format!("language_model.{OUTPUT}.{end}"),
             OUTPUT => format!("{OUTPUT}.{end}"),
+            HEAD => format!("{}.{end}", self.path(HEAD).unwrap_or_default()),
             _ => format!("{prefix}{}.{end}", self.path(layer).unwrap_or_else(|| layer.to_string())),
         }
     }

@@ -158,17 +158,20 @@ const TWICE: [(&str, &str, &str); 4] = [
 const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
 
 /// The values that classes of transformers take where a setting is absent, by the class and the key.
-const USUAL: [(&str, &str, bool); 5] = [
+const USUAL: [(&str, &str, bool); 7] = [
     ("BertTokenizer", "do_lower_case", true),
     ("BertTokenizer", "tokenize_chinese_chars", true),
+    ("DistilBertTokenizer", "do_lower_case", true),
+    ("DistilBertTokenizer", "tokenize_chinese_chars", true),
     ("RobertaTokenizer", "add_prefix_space", false),
     ("GPT2Tokenizer", "add_prefix_space", false),
     ("Qwen2Tokenizer", "add_prefix_space", false),
 ];
 
 /// The classes by which transformers reads folders that name none, by the model type of the network.
-const CLASSES: [(&str, &str); 5] = [
+const CLASSES: [(&str, &str); 6] = [
     ("bert", "BertTokenizer"),
+    ("distilbert", "BertTokenizer"),
     ("roberta", "RobertaTokenizer"),
     ("gpt2", "GPT2Tokenizer"),
     ("qwen2", "Qwen2Tokenizer"),

@@ -12,24 +12,40 @@ use crate::model::network::ops::{Ops, RmsNormed};
 use crate::model::values::{Values, is_set};
 
 /// The keys that are read of every family besides those of sizes.
-const KEYS: &[&str] =
-    &["model_type", "vocab_size", "hidden_act", "tie_word_embeddings", "layer_types", "torch_dtype", "dtype"];
-
-/// The keys that change no logits besides those of every network: those of training, of writing texts, and of the heads of other
-/// classes.
-const HARMLESS: &[&str] = &[
+const KEYS: &[&str] = &[
     "architectures",
-    "attention_dropout",
+    "dtype",
+    "hidden_act",
     "id2label",
+    "layer_types",
+    "model_type",
+    "num_labels",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "vocab_size",
+];
+
+/// The keys that change no logits besides those of every network: those of training and of writing texts.
+const HARMLESS: &[&str] = &[
+    "attention_dropout",
     "initializer_range",
     "max_sequence_length",
-    "num_labels",
     "pretraining_tp",
     "rope_type",
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",
 ];
+
+/// The matrix that turns features into the logits of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMatrix {
+    Own,
+    /// That of the embeddings.
+    Embeddings,
+    /// There is none: the network classifies, or gives features alone.
+    None,
+}
 
 /// The sizes and settings of a network.
 #[derive(Clone, Debug)]
@@ -55,8 +71,7 @@ pub struct Geometry {
     pub views: Vec<View>,
     /// The number of learned positions, if there are some.
     pub learned: Option<i64>,
-    /// Whether the embeddings are also the output matrix.
-    pub tied: bool,
+    pub output: OutputMatrix,
     pub traits: Traits,
     pub family: &'static Decoder,
 }
@@ -132,7 +147,7 @@ impl Geometry {
             ropes,
             views,
             learned,
-            tied: values.flag("tie_word_embeddings", family.tied)?,
+            output: output_matrix(values, family)?,
             traits: (family.traits)(values)?,
             family,
         })
@@ -147,6 +162,16 @@ impl Geometry {
             NormKind::RmsAroundOne => ops.rms_norm(RmsNormed { layer, eps, more: 1.0 }, x),
         }
     }
+}
+
+/// Returns the output matrix of the class that has saved a network.
+fn output_matrix(values: &Values, family: &Decoder) -> Result<OutputMatrix> {
+    let tied = values.flag("tie_word_embeddings", family.tied)?;
+    Ok(match (values.classifies_texts(), tied) {
+        (true, _) => OutputMatrix::None,
+        (false, true) => OutputMatrix::Embeddings,
+        (false, false) => OutputMatrix::Own,
+    })
 }
 
 /// Refuses settings with which the network computes something else.
@@ -188,7 +213,7 @@ mod tests {
         assert_eq!((llama.vocabulary, llama.width, llama.mlp, llama.blocks), (32_000, 4096, 11_008, 32));
         assert_eq!((llama.heads, llama.key_heads, llama.channels, llama.context), (32, 32, 128, 2048));
         let plain = Rope { theta: 1e4, scaling: Scaling::None, channels: 128 };
-        assert_eq!((llama.eps, llama.ropes, llama.tied), (1e-6, vec![plain], false));
+        assert_eq!((llama.eps, llama.ropes, llama.output), (1e-6, vec![plain], OutputMatrix::Own));
         let mistral = read("mistral", json!({})).unwrap();
         assert_eq!((mistral.key_heads, mistral.mlp, mistral.context), (8, 14_336, 131_072));
         assert!(mistral.views.iter().all(|view| view.window == Some(4096)));
@@ -201,12 +226,13 @@ mod tests {
         assert_eq!((three.channels, three.key_heads, three.mlp, three.context), (128, 16, 22_016, 32_768));
         assert_eq!((three.traits.biases, three.traits.head_norms), (Biases::default(), HeadNorms::Each));
         let gemma = read("gemma3_text", json!({ "sliding_window": 512 })).unwrap();
-        assert_eq!((gemma.channels, gemma.context, gemma.tied), (256, 131_072, true));
+        assert_eq!((gemma.channels, gemma.context, gemma.output), (256, 131_072, OutputMatrix::Embeddings));
         assert_eq!(gemma.ropes.iter().map(|rope| rope.theta).collect::<Vec<_>>(), [1e6, 1e4]);
         let whole = gemma.views.iter().enumerate().filter(|(_, view)| view.window.is_none()).map(|(block, _)| block);
         assert_eq!(whole.collect::<Vec<_>>(), [5, 11, 17, 23]);
         let gpt = read("gpt2", json!({})).unwrap();
-        assert_eq!((gpt.mlp, gpt.channels, gpt.learned, gpt.tied), (3072, 64, Some(1024), true));
+        assert_eq!((gpt.mlp, gpt.channels, gpt.learned), (3072, 64, Some(1024)));
+        assert_eq!(gpt.output, OutputMatrix::Embeddings);
     }
 
     /// The fields of the classes in transformers 5.24 (written by scripts/make_language_fixtures.py): each is read, changes nothing, or is

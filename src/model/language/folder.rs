@@ -8,16 +8,18 @@ use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::forward::POSITION;
-use super::{EMBEDDING, Geometry, Language, OUTPUT, Tokenizer};
+use super::{EMBEDDING, Geometry, Language, OUTPUT, OutputMatrix, Tokenizer};
 use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
-use crate::model::families::Names;
+use crate::model::Alike;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
+use crate::model::families::{HEAD, Names};
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
 use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
+use crate::model::vit::OwnHead;
 
 /// The most tokens of a prompt unless the config says otherwise.
 pub const TOKENS: i64 = 512;
@@ -27,6 +29,8 @@ pub struct Opened {
     pub language: Language,
     /// The weights on the CPU, in the type in which they are stored.
     pub base: Parameters,
+    /// The folder's own classifier of the last token.
+    pub head: Option<OwnHead>,
     /// The type in which the folder stores most weights.
     pub stored: Kind,
     /// The names that the parameters have in the folder.
@@ -50,26 +54,64 @@ pub fn open(path: &Path, tokens: Option<i64>, quantize: Option<Scheme>) -> Resul
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let values = Values::new(&file, read_json(&file)?);
-    let language = described(&values, tokens)?;
-    let geometry = &language.geometry;
+    let mut language = described(&values, tokens)?;
     let tensors = tensors_of(&place, &values, quantize)?;
-    let names = geometry.family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let stored = largest_kind(&tensors);
-    let base = placed(geometry, tensors, quantize).with_context(|| path.display().to_string())?;
-    let tokenizer = Tokenizer::open(&place.folder, geometry.vocabulary, language.tokens as usize)?;
-    Ok(Opened { language, base, stored, names, tokenizer })
+    let Weights { base, head, names } =
+        weights(&mut language.geometry, &values, tensors, quantize).with_context(|| path.display().to_string())?;
+    let tokenizer = Tokenizer::open(&place.folder, language.geometry.vocabulary, language.tokens as usize)?;
+    Ok(Opened { language, base, head, stored, names, tokenizer })
 }
 
-/// Returns the weights of the network at `path`, which needs no tokenizer.
+/// The weights of a folder.
+struct Weights {
+    base: Parameters,
+    head: Option<OwnHead>,
+    names: StoredNames,
+}
+
+/// Gives every tensor of a folder its place, those of linear layers in fewer bits if that is asked for. The names of the tensors tell
+/// whether the network has an output matrix.
+fn weights(
+    geometry: &mut Geometry,
+    values: &Values,
+    mut tensors: Vec<(String, Unread)>,
+    quantize: Option<Scheme>,
+) -> Result<Weights> {
+    let family = geometry.family;
+    let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
+    let [score, output] = [HEAD, OUTPUT].map(|layer| names.name_of(&format!("{layer}.weight")));
+    let writes = || values.architectures().next().is_none_or(|class| class == family.architecture);
+    if score.is_some() || geometry.output == OutputMatrix::Own && output.is_none() && !writes() {
+        geometry.output = OutputMatrix::None;
+    }
+    let at = tensors.iter().position(|(name, _)| score == Some(name.as_str()));
+    let head = at.map(|at| classifier(geometry, values, tensors.remove(at))).transpose()?;
+    Ok(Weights { base: placed(geometry, tensors, quantize)?, head, names })
+}
+
+/// Reads the classifier of the last token, which has no bias.
+fn classifier(geometry: &Geometry, values: &Values, (stored, tensor): (String, Unread)) -> Result<OwnHead> {
+    values.expect_classifier()?;
+    let (_, classes) = values.classes()?;
+    let (weight, shape) = (tensor.tensor()?.to_kind(Kind::Float), [classes, geometry.width]);
+    check_shape(&stored, &weight.size(), &shape)?;
+    Ok(OwnHead { weight, bias: Tensor::zeros([classes], tch::kind::FLOAT_CPU) })
+}
+
+/// Returns the weights of the network at `path`, and its classifier if it has one. No tokenizer is needed.
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<Parameters> {
+pub fn parameters(path: &Path) -> Result<Alike> {
     let place = Place::of(path)?;
     let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
     let values = Values::new(&file, read_json(&file)?);
-    let language = described(&values, None)?;
-    placed(&language.geometry, tensors_of(&place, &values, None)?, None).with_context(|| path.display().to_string())
+    let mut language = described(&values, None)?;
+    let tensors = tensors_of(&place, &values, None)?;
+    let found = weights(&mut language.geometry, &values, tensors, None);
+    let Weights { base, head, .. } = found.with_context(|| path.display().to_string())?;
+    Ok(Alike { parameters: base, head })
 }
 
 /// Returns the type of the largest tensor.
@@ -95,7 +137,7 @@ pub fn described(values: &Values, tokens: Option<i64>) -> Result<Language> {
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass.
 pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
-    let Geometry { vocabulary, width, learned, tied, .. } = *geometry;
+    let Geometry { vocabulary, width, learned, output, .. } = *geometry;
     let mut all = vec![(format!("{EMBEDDING}.weight"), vec![vocabulary, width])];
     all.extend(learned.map(|positions| (format!("{POSITION}.weight"), vec![positions, width])));
     let slots = Language::new(geometry.clone(), 1).slots();
@@ -104,7 +146,7 @@ pub fn sizes(geometry: &Geometry) -> Vec<(String, Vec<i64>)> {
         all.extend(sizes_of_block(geometry, stage, &own));
     }
     all.extend(sizes_of_norm(geometry, "ln_post", width));
-    all.extend((!tied).then(|| (format!("{OUTPUT}.weight"), vec![vocabulary, width])));
+    all.extend((output == OutputMatrix::Own).then(|| (format!("{OUTPUT}.weight"), vec![vocabulary, width])));
     all
 }
 
@@ -163,15 +205,15 @@ pub fn placed(geometry: &Geometry, tensors: Vec<(String, Unread)>, quantize: Opt
     };
     let Sorted { named, left: mut found } =
         sorted(geometry.family.names, "a language network", sizes(geometry), tensors, &store)?;
-    let embedding = named.first().map(|(_, weight)| weight);
-    if let Some(Weight::Plain(embedding)) = embedding.filter(|_| geometry.tied) {
+    let (embedding, tied) = (named.first().map(|(_, weight)| weight), geometry.output == OutputMatrix::Embeddings);
+    if let Some(Weight::Plain(embedding)) = embedding.filter(|_| tied) {
         check_tie(embedding, &mut found)?;
     }
     if let Some(Stored { stored, .. }) = found.first() {
         bail!("`{stored}` has no place in the network that config.json describes");
     }
     let all = Parameters::of(named);
-    Ok(if geometry.tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
+    Ok(if tied { all.tie(&format!("{OUTPUT}.weight"), &format!("{EMBEDDING}.weight")) } else { all })
 }
 
 /// A stored tensor of a network.
@@ -212,8 +254,7 @@ pub fn sorted(
         if !names.is_read(&stored) {
             continue;
         }
-        let name =
-            names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}{}", aside(&stored)))?;
+        let name = names.canonical(&stored).with_context(|| format!("`{stored}` has no place in {what}"))?;
         found.push(Stored { name, stored, tensor });
     }
     let mut named = Vec::new();
@@ -228,26 +269,20 @@ pub fn sorted(
             // Quantised matrices are stored as `[out, in]` in all families.
             weight => weight,
         };
-        ensure!(
-            weight.size() == shape,
-            "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
-            weight.size()
-        );
+        check_shape(&stored, &weight.size(), &shape)?;
         let weight = store(&name, weight)?;
         named.push((name, weight));
     }
     Ok(Sorted { named, left: found })
 }
 
-/// The start of the names of a classifier on a language network, in the classes of transformers that classify texts.
-const SCORE: &str = "score.";
-/// The end of an error about such a classifier: it names it, and the way out.
-const OF_SCORE: &str = ": it is a classifier by which transformers reads the last token of a language network, and bella does not read it: give \
-                        the language network itself, with its lm_head, and train [head.linear] or [head.label-words]";
-
-/// Says what a tensor without a place is, where that is known.
-fn aside(stored: &str) -> &'static str {
-    if stored.starts_with(SCORE) { OF_SCORE } else { "" }
+/// Checks that a stored tensor has the shape that the config asks for.
+fn check_shape(stored: &str, found: &[i64], wanted: &[i64]) -> Result<()> {
+    ensure!(
+        found == wanted,
+        "`{stored}` has the shape {found:?}, but config.json asks for {wanted:?}: they are not of one model"
+    );
+    Ok(())
 }
 
 /// Drops the output matrix of a tied network where it is stored as well.

@@ -15,7 +15,7 @@ use crate::machine::memory::MemoryEstimate;
 use crate::model::families::decoders::Mlp;
 use crate::model::language::block::{Block, Pass, Places, Texts};
 use crate::model::language::rope::{Angles, Table};
-use crate::model::language::{EMBEDDING, Geometry, OUTPUT};
+use crate::model::language::{EMBEDDING, Geometry, OUTPUT, OutputMatrix};
 use crate::model::network::Rows;
 use crate::model::network::ops::{Constant, Count, Counter, Eager, Flags, Forward, Ops, Reads};
 use crate::model::network::{
@@ -56,7 +56,8 @@ impl Network for Language {
         layers.push(("mlp.proj", mlp, width));
         let mut all = Slot::of_blocks(blocks, &layers);
         let (name, target, kind) = (OUTPUT.to_string(), OUTPUT.to_string(), SlotKind::Linear);
-        all.push(Slot { name, target, kind, inputs: width, outputs: vocabulary, stage: blocks });
+        let output = Slot { name, target, kind, inputs: width, outputs: vocabulary, stage: blocks };
+        all.extend(self.writes().then_some(output));
         all
     }
 
@@ -86,7 +87,7 @@ impl Network for Language {
     runs_its_pass!();
 
     fn autoregressive(&self) -> Option<&dyn Autoregressive> {
-        Some(self)
+        self.writes().then_some(self as &dyn Autoregressive)
     }
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
@@ -126,6 +127,11 @@ impl Forward for Language {
 }
 
 impl Language {
+    /// Returns whether there is an output matrix, by which the network writes texts.
+    fn writes(&self) -> bool {
+        self.geometry.output != OutputMatrix::None
+    }
+
     /// Takes a network for prompts of at most `tokens` tokens.
     pub fn new(geometry: Geometry, tokens: i64) -> Language {
         let angles = geometry.ropes.iter().cloned().enumerate().map(|(at, rope)| Angles::new(rope, at)).collect();

@@ -19,7 +19,7 @@ pub mod tokens;
 pub use crate::model::families::{EMBEDDING, OUTPUT};
 pub use crate::model::network::Rows;
 pub use block::{Pass, Places, Texts};
-pub use config::Geometry;
+pub use config::{Geometry, OutputMatrix};
 pub use folder::{
     Opened, Sorted, Stored, TOKENS, described, is_language, largest_kind, open, parameters, placed, sizes, sorted,
 };

@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::{
-    EMBEDDING, Geometry, Language, OUTPUT, Opened, Tokenizer, described, is_language, open, parameters, sizes,
+    EMBEDDING, Geometry, Language, OUTPUT, Opened, OutputMatrix, Tokenizer, described, is_language, open, parameters,
+    sizes,
 };
 use crate::data::Medium;
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
@@ -56,7 +57,7 @@ fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
 /// A language network that bella runs itself.
 impl Backbone for Opened {
     fn held(&self) -> Held<'_> {
-        Held { network: &self.language, base: &self.base, names: Some(&self.names), head: None }
+        Held { network: &self.language, base: &self.base, names: Some(&self.names), head: self.head.as_ref() }
     }
 
     fn base_mut(&mut self) -> &mut Parameters {
@@ -69,7 +70,7 @@ impl Backbone for Opened {
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        Ok(Alike { parameters: parameters(path)?, head: None })
+        parameters(path)
     }
 
     fn announce(&self) -> Option<f64> {
@@ -137,7 +138,8 @@ impl Outline for Language {
     }
 
     fn tie(&self) -> Option<[String; 2]> {
-        self.geometry.tied.then(|| [OUTPUT, EMBEDDING].map(|layer| format!("{layer}.weight")))
+        let is_tied = self.geometry.output == OutputMatrix::Embeddings;
+        is_tied.then(|| [OUTPUT, EMBEDDING].map(|layer| format!("{layer}.weight")))
     }
 
     fn most_tokens(&self) -> i64 {

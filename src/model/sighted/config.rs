@@ -6,7 +6,7 @@ use crate::model::families;
 use crate::model::families::decoders::decoder_of;
 use crate::model::families::sighted::{Reading, Sight, SightedFamily, model_types, sighted};
 use crate::model::folder::quantised::{self, Format};
-use crate::model::language::Geometry;
+use crate::model::language::{Geometry, OutputMatrix};
 use crate::model::values::{Values, is_set};
 use crate::model::vit::parts::{Parts, Readout};
 use crate::model::vit::required::Required;
@@ -106,7 +106,8 @@ pub fn read(values: &Values) -> Result<(Geometry, VisionConfig)> {
     );
     let mut geometry = Geometry::read(&text, language).context("text_config")?;
     let tied = values.flag("tie_word_embeddings", family.tied)?;
-    geometry.tied = tied || family.table_ties && geometry.tied;
+    let tied = tied || family.table_ties && geometry.output == OutputMatrix::Embeddings;
+    geometry.output = if tied { OutputMatrix::Embeddings } else { OutputMatrix::Own };
     if family.reads_prompt_whole {
         // Within the smallest window every token sees its whole prompt.
         let windows = geometry.views.iter().filter_map(|view| view.window);
@@ -240,10 +241,10 @@ mod tests {
                 config["tie_word_embeddings"] = json!(whole);
                 config["text_config"]["tie_word_embeddings"] = json!(table);
             });
-            assert_eq!(said.unwrap().0.tied, whole);
+            assert_eq!(said.unwrap().0.output == OutputMatrix::Embeddings, whole);
         }
         // Gemma 2 has windows of 4096 tokens and reads 8192.
-        assert_eq!((geometry.tied, geometry.context), (true, 4096));
+        assert_eq!((geometry.output, geometry.context), (OutputMatrix::Embeddings, 4096));
     }
 
     #[test]

@@ -222,13 +222,16 @@ mod tests {
             ("paligemma2-3b-224", 3_032_242_416, 2),
             ("bert-base", 109_482_240, 4),
             ("roberta-large", 355_359_744, 4),
+            ("xlm-roberta-base", 278_043_648, 4),
+            ("distilbert-base", 66_953_472, 4),
         ] {
             let made = stand_in(key, Size::Published);
             let found: i64 = made.tensors().unwrap().iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
             assert_eq!((found, made.bytes().unwrap()), (count, count as u64 * bytes), "{key}");
             let reading = |quantize| made.reading_bytes(quantize).unwrap();
             let whole = made.bytes().unwrap();
-            assert!(reading(None) > whole / 2 && reading(None) <= whole + whole / 2, "{key}");
+            // The largest tensor is there twice; of XLM-RoBERTa that is most of the weights.
+            assert!(reading(None) > whole / 2 && reading(None) < 2 * whole, "{key}");
             assert!(reading(Some(Scheme::Nf4)) < reading(None), "{key}");
         }
     }

@@ -270,6 +270,7 @@ impl Nodes {
                 self.node("Mul", &[x, &gate], &[])
             }
             Activation::Tanh => self.node("Tanh", &[x], &[]),
+            Activation::Relu => self.node("Relu", &[x], &[]),
             Activation::Silu => {
                 let gate = self.node("Sigmoid", &[x], &[]);
                 self.node("Mul", &[x, &gate], &[])

@@ -1,11 +1,14 @@
 //! The entry of a family of decoders: dense language networks.
 
 use anyhow::Result;
+use serde_json::Value;
 
+use super::layers::{CLASS, Classes, NAMES};
 use super::views::{Seeing, View, all_tokens};
-use crate::model::families::class::{Class, Layers, Outer, Published, TOWER, reading};
-use crate::model::families::names::{EMBEDDING, Names, OUTPUT, Pair};
+use crate::model::families::class::{Class, Published};
+use crate::model::families::names::{HEAD, Names, OUTPUT};
 use crate::model::network::ops::{Activation, Scoring};
+use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 
 /// The keys by which a config states the sizes of a network.
@@ -51,8 +54,8 @@ pub struct Decoder {
     pub about: &'static str,
     /// The class that a publisher's config names.
     pub architecture: &'static str,
-    /// The class that an exported network is loaded in.
-    pub class: &'static Class,
+    /// The classes that exported networks are loaded in.
+    pub classes: &'static Classes,
     pub names: &'static Names,
     /// The keys of sizes.
     pub spelling: Spelling,
@@ -175,63 +178,12 @@ pub enum Mlp {
     Plain,
 }
 
-/// The layers of a block that most families have.
-pub(super) const BLOCK: [Pair; 9] = [
-    ("input_layernorm", "ln_1"),
-    ("self_attn.q_proj", "attn.q"),
-    ("self_attn.k_proj", "attn.k"),
-    ("self_attn.v_proj", "attn.v"),
-    ("self_attn.o_proj", "attn.proj"),
-    ("post_attention_layernorm", "ln_2"),
-    ("mlp.gate_proj", "mlp.gate"),
-    ("mlp.up_proj", "mlp.fc"),
-    ("mlp.down_proj", "mlp.proj"),
-];
-
-/// The norms of queries and keys.
-pub(super) const HEAD_NORMS: [Pair; 2] = [("self_attn.q_norm", "attn.q_norm"), ("self_attn.k_norm", "attn.k_norm")];
-
-/// Returns the N layers of a block that begin with a norm, queries and keys, with the norms of these two behind each: M layers.
-pub(super) const fn with_head_norms<const N: usize, const M: usize>(layers: [Pair; N]) -> [Pair; M] {
-    let mut all = [layers[0]; M];
-    (all[1], all[2], all[3], all[4]) = (layers[1], HEAD_NORMS[0], layers[2], HEAD_NORMS[1]);
-    let mut at = 3;
-    while at < N {
-        all[at + HEAD_NORMS.len()] = layers[at];
-        at += 1;
-    }
-    all
-}
-
-/// The names of Llama's layers. Its prefixes are those within networks that see images in transformers 4 and 5, of a network with its output matrix,
-/// and of one that is stored without it.
-pub(super) const NAMES: Names = Names {
-    prefixes: &["language_model.model.", "model.language_model.", "language_model.", "model.", ""],
-    blocks: "layers.",
-    layers: &BLOCK,
-    around: &[("embed_tokens", EMBEDDING), ("norm", "ln_post"), ("lm_head", OUTPUT)],
-    turned: &[],
-    unread: &[".rotary_emb.inv_freq"],
-};
-
-/// The layer of the output matrix in classes that write texts.
-pub const OUTPUT_LAYER: Outer = Outer { layer: OUTPUT, prefix: "", end: "lm_head" };
-
-/// The class that most decoders are loaded in.
-pub const CLASS: Class = Class {
-    prefix: ["model.", "model."],
-    around: &[OUTPUT_LAYER],
-    layers: Layers::Named(&NAMES),
-    writes: true,
-    ..reading("AutoModelForCausalLM", "hidden_states[-1]", TOWER)
-};
-
 /// The facts that most families share, which are Llama's.
 pub(super) const USUAL: Decoder = Decoder {
     model_type: "",
     about: "",
     architecture: "",
-    class: &CLASS,
+    classes: &Classes::beside(CLASS),
     names: &NAMES,
     spelling: LLAMA,
     usual: Sizes {
@@ -259,7 +211,20 @@ pub(super) const USUAL: Decoder = Decoder {
 impl Decoder {
     /// Returns the start of the names of its parameters in the class that publishers save.
     pub fn prefix(&self) -> &'static str {
-        self.class.prefix[1]
+        self.classes.writing.prefix[1]
+    }
+
+    /// Returns the class that an export is loaded in, of a checkpoint with these config and names.
+    pub fn class(&self, config: &Value, names: &StoredNames) -> &'static Class {
+        let has = |layer: &str| names.name_of(&format!("{layer}.weight")).is_some();
+        let tied = || config["tie_word_embeddings"].as_bool().unwrap_or(self.tied);
+        if has(HEAD) {
+            &self.classes.classifying
+        } else if has(OUTPUT) || tied() {
+            &self.classes.writing
+        } else {
+            &self.classes.bare
+        }
     }
 }
 

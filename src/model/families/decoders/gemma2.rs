@@ -3,9 +3,8 @@
 use anyhow::Result;
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::{
-    self, BLOCK, Biases, CLASS, Decoder, NormKind, NormPlaces, Sizes, Traits, USUAL,
-};
+use crate::model::families::decoders::decoder::{Biases, Decoder, NormKind, NormPlaces, Sizes, Traits, USUAL};
+use crate::model::families::decoders::layers::{self, BLOCK, CLASS, Classes};
 use crate::model::families::decoders::views::window;
 use crate::model::families::names::{Names, Pair};
 use crate::model::network::ops::Scoring;
@@ -18,10 +17,10 @@ pub(super) const LAYERS: [Pair; 11] = {
     [ln_1, q, k, v, proj, after[0], ("pre_feedforward_layernorm", "ln_2"), gate, fc, down, after[1]]
 };
 
-pub static NAMES: Names = Names { layers: &LAYERS, ..decoder::NAMES };
+pub static NAMES: Names = Names { layers: &LAYERS, ..layers::NAMES };
 
 /// Scores are bounded by its plain code alone.
-static OWN_CLASS: Class = Class { layers: Layers::Named(&NAMES), options: ", attn_implementation=\"eager\"", ..CLASS };
+const OWN_CLASS: Class = Class { layers: Layers::Named(&NAMES), options: ", attn_implementation=\"eager\"", ..CLASS };
 
 /// The sizes of Gemma 2 2B.
 pub(super) const SIZES: Sizes = Sizes {
@@ -40,7 +39,7 @@ pub static GEMMA2: Decoder = Decoder {
     model_type: "gemma2",
     about: "Gemma 2",
     architecture: "Gemma2ForCausalLM",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &NAMES,
     usual: SIZES,
     tied: true,

@@ -2,10 +2,9 @@
 //! a window.
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::{
-    CLASS, Decoder, HeadNorms, NAMES, Positions, Sizes, Traits, USUAL, with_head_norms,
-};
+use crate::model::families::decoders::decoder::{Decoder, HeadNorms, Positions, Sizes, Traits, USUAL};
 use crate::model::families::decoders::gemma2::{LAYERS, SIZES, traits};
+use crate::model::families::decoders::layers::{CLASS, Classes, NAMES, with_head_norms};
 use crate::model::families::decoders::views::{View, window};
 use crate::model::families::names::{Names, Pair};
 
@@ -13,13 +12,13 @@ const OWN_LAYERS: [Pair; 13] = with_head_norms(LAYERS);
 
 static OWN: Names = Names { layers: &OWN_LAYERS, ..NAMES };
 
-static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
+const OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
 
 pub static GEMMA3: Decoder = Decoder {
     model_type: "gemma3_text",
     about: "Gemma 3 for texts",
     architecture: "Gemma3ForCausalLM",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
     usual: Sizes { vocabulary: 262_208, context: 131_072, theta: 1e6, ..SIZES },
     tied: true,

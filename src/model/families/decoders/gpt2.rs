@@ -1,10 +1,10 @@
 //! GPT-2: learned positions, layer norms, and matrices that are stored transposed.
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::Spelling;
 use crate::model::families::decoders::decoder::{
-    Biases, CLASS, Decoder, Mlp, NormKind, Positions, Sizes, Traits, USUAL,
+    Biases, Decoder, Mlp, NormKind, Positions, Sizes, Spelling, Traits, USUAL,
 };
+use crate::model::families::decoders::layers::{CLASS, CLASSIFIER, Classes};
 use crate::model::families::names::{EMBEDDING, Names, OUTPUT};
 use crate::model::network::ops::Scoring;
 
@@ -19,19 +19,19 @@ static OWN: Names = Names {
         ("mlp.c_fc", "mlp.fc"),
         ("mlp.c_proj", "mlp.proj"),
     ],
-    around: &[("wte", EMBEDDING), ("wpe", "position"), ("ln_f", "ln_post"), ("lm_head", OUTPUT)],
+    around: &[("wte", EMBEDDING), ("wpe", "position"), ("ln_f", "ln_post"), ("lm_head", OUTPUT), CLASSIFIER],
     turned: &["attn.qkv", "attn.proj", "mlp.fc", "mlp.proj"],
     // Early folders hold the causal mask.
     unread: &[".attn.bias", ".attn.masked_bias"],
 };
 
-static OWN_CLASS: Class = Class { prefix: ["transformer.", "transformer."], layers: Layers::Named(&OWN), ..CLASS };
+const OWN_CLASS: Class = Class { prefix: ["transformer.", "transformer."], layers: Layers::Named(&OWN), ..CLASS };
 
 pub static GPT2: Decoder = Decoder {
     model_type: "gpt2",
     about: "GPT-2",
     architecture: "GPT2LMHeadModel",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
     spelling: Spelling {
         width: "n_embd",

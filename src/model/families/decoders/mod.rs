@@ -9,6 +9,7 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod gpt2;
+mod layers;
 mod llama;
 mod mistral;
 mod olmo2;
@@ -24,8 +25,8 @@ use crate::model::families::class::Published;
 use crate::model::values::Values;
 
 pub use decoder::{Biases, Decoder, HeadNorms, Mlp, NormKind, NormPlaces, Positions, Traits};
-pub(super) use decoder::{CLASS, OUTPUT_LAYER};
 pub(super) use gemma2::NAMES as GEMMA2_NAMES;
+pub(super) use layers::{CLASS, OUTPUT_LAYER};
 pub use views::{Seeing, View, check_types};
 
 /// Every known family.

@@ -1,9 +1,8 @@
 //! OLMo 2: norms behind attention and MLP, and of all queries and all keys together.
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::{
-    BLOCK, Biases, CLASS, Decoder, HEAD_NORMS, HeadNorms, NAMES, NormPlaces, Sizes, Traits, USUAL,
-};
+use crate::model::families::decoders::decoder::{Biases, Decoder, HeadNorms, NormPlaces, Sizes, Traits, USUAL};
+use crate::model::families::decoders::layers::{BLOCK, CLASS, Classes, HEAD_NORMS, NAMES};
 use crate::model::families::names::{Names, Pair};
 
 const LAYERS: [Pair; 11] = {
@@ -15,13 +14,13 @@ const LAYERS: [Pair; 11] = {
 
 static OWN: Names = Names { layers: &LAYERS, ..NAMES };
 
-static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
+const OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
 
 pub static OLMO2: Decoder = Decoder {
     model_type: "olmo2",
     about: "OLMo 2",
     architecture: "Olmo2ForCausalLM",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
     usual: Sizes { vocabulary: 50_304, eps: 1e-5, ..USUAL.usual },
     keys: &["attention_bias"],

@@ -1,7 +1,8 @@
 //! Phi-3, Phi-3.5 and Phi-4-mini: queries, keys and values in one layer, and gate and value of the MLP in another.
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::{BLOCK, CLASS, Decoder, Mlp, NAMES, Positions, Sizes, Traits, USUAL};
+use crate::model::families::decoders::decoder::{Decoder, Mlp, Positions, Sizes, Traits, USUAL};
+use crate::model::families::decoders::layers::{BLOCK, CLASS, Classes, NAMES};
 use crate::model::families::decoders::views::windows;
 use crate::model::families::names::{Names, Pair};
 
@@ -12,13 +13,13 @@ const LAYERS: [Pair; 6] = {
 
 static OWN: Names = Names { layers: &LAYERS, ..NAMES };
 
-static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
+const OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
 
 pub static PHI3: Decoder = Decoder {
     model_type: "phi3",
     about: "Phi-3, Phi-3.5 and Phi-4",
     architecture: "Phi3ForCausalLM",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
     usual: Sizes { vocabulary: 32_064, width: 3072, mlp: Some(8192), context: 4096, eps: 1e-5, ..USUAL.usual },
     positions: Positions::RotaryInPart,

@@ -1,9 +1,8 @@
 //! Qwen 3, which normalises queries and keys, each head by itself.
 
 use crate::model::families::class::{Class, Layers, Published};
-use crate::model::families::decoders::decoder::{
-    BLOCK, Biases, CLASS, Decoder, HeadNorms, NAMES, Sizes, Traits, USUAL, with_head_norms,
-};
+use crate::model::families::decoders::decoder::{Biases, Decoder, HeadNorms, Sizes, Traits, USUAL};
+use crate::model::families::decoders::layers::{BLOCK, CLASS, Classes, NAMES, with_head_norms};
 use crate::model::families::decoders::views::late_windows;
 use crate::model::families::names::{Names, Pair};
 
@@ -11,13 +10,13 @@ const LAYERS: [Pair; 11] = with_head_norms(BLOCK);
 
 static OWN: Names = Names { layers: &LAYERS, ..NAMES };
 
-static OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
+const OWN_CLASS: Class = Class { layers: Layers::Named(&OWN), ..CLASS };
 
 pub static QWEN3: Decoder = Decoder {
     model_type: "qwen3",
     about: "Qwen 3",
     architecture: "Qwen3ForCausalLM",
-    class: &OWN_CLASS,
+    classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
     usual: Sizes {
         vocabulary: 151_936,

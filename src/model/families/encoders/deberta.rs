@@ -104,6 +104,8 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
 fn kinds(values: &Values) -> Result<Vec<String>> {
     let shown = values.path.display();
     let kinds: Vec<String> = match values.get("pos_att_type") {
+        // An empty text is no word.
+        Some(Value::String(kinds)) if kinds.trim().is_empty() => Vec::new(),
         Some(Value::String(kinds)) => kinds.split('|').map(|kind| kind.trim().to_lowercase()).collect(),
         Some(Value::Array(kinds)) => kinds.iter().map(|kind| kind.as_str().unwrap_or_default().to_string()).collect(),
         None => Vec::new(),

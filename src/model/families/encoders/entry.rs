@@ -22,7 +22,6 @@ pub struct Encoder {
     /// The sizes that absent keys mean.
     pub usual: Sizes,
     pub numbering: Numbering,
-    /// The key of the number that norms add to a variance, and of the activation.
     pub spelling: Spelling,
     /// The keys that are read besides those of every family.
     pub keys: &'static [&'static str],
@@ -59,8 +58,21 @@ pub struct Sizes {
 /// The keys that families spell in their own ways.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling {
-    pub eps: &'static str,
+    pub width: &'static str,
+    pub mlp: &'static str,
+    pub blocks: &'static str,
+    pub heads: &'static str,
+    /// The key of the number that norms add to a variance; `None` where no config says it.
+    pub eps: Option<&'static str>,
     pub activation: &'static str,
+}
+
+impl Spelling {
+    /// Returns all keys.
+    pub fn keys(&self) -> Vec<&'static str> {
+        let Spelling { width, mlp, blocks, heads, eps, activation } = *self;
+        [width, mlp, blocks, heads, activation].into_iter().chain(eps).collect()
+    }
 }
 
 /// The numbers of a network that its parts depend on.
@@ -152,7 +164,14 @@ impl Traits {
 }
 
 /// The keys of most families.
-pub(super) const PLAIN: Spelling = Spelling { eps: "layer_norm_eps", activation: "hidden_act" };
+pub(super) const PLAIN: Spelling = Spelling {
+    width: "hidden_size",
+    mlp: "intermediate_size",
+    blocks: "num_hidden_layers",
+    heads: "num_attention_heads",
+    eps: Some("layer_norm_eps"),
+    activation: "hidden_act",
+};
 
 /// The sizes of BERT.
 pub(super) const BASE: Sizes = Sizes {

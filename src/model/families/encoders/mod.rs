@@ -5,6 +5,7 @@
 
 mod bert;
 mod deberta;
+mod distilbert;
 mod entry;
 mod modernbert;
 mod roberta;
@@ -14,7 +15,15 @@ use crate::model::families::class::Published;
 pub use entry::{Distances, Encoder, Numbering, Places, Shape, Sizes, Traits};
 
 /// Every known family.
-pub static ENCODERS: &[&Encoder] = &[&bert::BERT, &roberta::ROBERTA, &deberta::DEBERTA, &modernbert::MODERNBERT];
+pub static ENCODERS: &[&Encoder] = &[
+    &bert::BERT,
+    &roberta::ROBERTA,
+    &roberta::XLM_ROBERTA,
+    &roberta::CAMEMBERT,
+    &distilbert::DISTILBERT,
+    &deberta::DEBERTA,
+    &modernbert::MODERNBERT,
+];
 
 /// Returns the family of a model type.
 pub fn encoder(model_type: &str) -> Option<&'static Encoder> {

@@ -5,7 +5,7 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use super::entry::{
-    BASE, Biases, Encoder, Numbering, Places, Readout, Shape, Sizes, Spelling, Traits, bare, classifying,
+    BASE, Biases, Encoder, Numbering, PLAIN, Places, Readout, Shape, Sizes, Spelling, Traits, bare, classifying,
 };
 use crate::model::families::class::{Class, Outer};
 use crate::model::families::names::{EMBEDDING, Names};
@@ -61,7 +61,7 @@ pub static MODERNBERT: Encoder = Encoder {
         ..BASE
     },
     numbering: Numbering::Columns,
-    spelling: Spelling { eps: "norm_eps", activation: "hidden_activation" },
+    spelling: Spelling { eps: Some("norm_eps"), activation: "hidden_activation", ..PLAIN },
     keys: &[
         "attention_bias",
         "classifier_activation",

@@ -1,4 +1,4 @@
-//! RoBERTa. Its class for classification has a layer of its own on the first token, in the place of BERT's, and does not read the one
+//! RoBERTa, and XLM-RoBERTa and CamemBERT, which are the same networks with vocabularies of their own. Its class for classification has a layer of its own on the first token, in the place of BERT's, and does not read the one
 //! that other classes store.
 
 use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain};
@@ -14,19 +14,59 @@ static AROUND: [Pair; 6] = {
 static POOLER: [Outer; 1] = [Outer { layer: "pooler", prefix: "", end: "classifier.dense" }];
 
 static NAMES: Names = names(&["roberta.", ""], &AROUND);
-static CLASS: Class = Class {
+const CLASS: Class = Class {
     classifier: Some("classifier.out_proj"),
     around: &POOLER,
     ..classifying("RobertaForSequenceClassification", "roberta.", &NAMES)
 };
-static BARE: Class = bare("RobertaModel", &NAMES);
 
-pub static ROBERTA: Encoder = Encoder {
+pub static XLM_ROBERTA: Encoder = Encoder {
+    model_type: "xlm-roberta",
+    about: "XLM-RoBERTa",
+    class: &Class { name: "XLMRobertaForSequenceClassification", ..CLASS },
+    bare: &bare("XLMRobertaModel", &NAMES),
+    usual: SIZES_OF_OTHERS,
+    published: &[
+        Published {
+            key: "xlm-roberta-base",
+            about: "XLM-RoBERTa base",
+            files: &["xlm-roberta-base"],
+            config: r#"{"model_type": "xlm-roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+                "vocab_size": 250002}"#,
+        },
+        Published {
+            key: "xlm-roberta-large",
+            about: "XLM-RoBERTa large",
+            files: &["xlm-roberta-large"],
+            config: r#"{"model_type": "xlm-roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+                "vocab_size": 250002, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+                "num_attention_heads": 16}"#,
+        },
+    ],
+    ..PLAIN_ROBERTA
+};
+
+pub static CAMEMBERT: Encoder = Encoder {
+    model_type: "camembert",
+    about: "CamemBERT",
+    class: &Class { name: "CamembertForSequenceClassification", ..CLASS },
+    bare: &bare("CamembertModel", &NAMES),
+    usual: SIZES_OF_OTHERS,
+    published: &[],
+    ..PLAIN_ROBERTA
+};
+
+/// The sizes that absent keys mean in the other classes.
+const SIZES_OF_OTHERS: Sizes = Sizes { padding: 1, ..BASE };
+
+pub static ROBERTA: Encoder = PLAIN_ROBERTA;
+
+const PLAIN_ROBERTA: Encoder = Encoder {
     model_type: "roberta",
     about: "RoBERTa",
     names: &NAMES,
     class: &CLASS,
-    bare: &BARE,
+    bare: &bare("RobertaModel", &NAMES),
     usual: Sizes { vocabulary: 50_265, padding: 1, ..BASE },
     numbering: Numbering::BehindPadding,
     spelling: PLAIN,

@@ -1,4 +1,4 @@
-//! `[head.checkpoint]`: the classifier that the checkpoint carries (timm, torchvision).
+//! `[head.checkpoint]`: the classifier that the checkpoint carries (timm, torchvision, transformers).
 
 use anyhow::{Context, Result, bail, ensure};
 

@@ -40,7 +40,9 @@ impl HeadSpec for LabelWords {
             );
             ids.push(i64::from(id));
         }
-        let output = base.get("lm_head.weight").context("head.label-words: the network has no output matrix")?;
+        let output = base.get("lm_head.weight").context(
+            "head.label-words: the network has no output matrix (lm_head): use [head.linear], or [head.checkpoint] where the folder has a classifier",
+        )?;
         let rows = Tensor::from_slice(&ids);
         let weight = output.index_select(0, &rows).to_kind(Kind::Float);
         let bias = Tensor::zeros([ids.len() as i64], (Kind::Float, weight.device()));

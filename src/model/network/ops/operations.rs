@@ -205,7 +205,7 @@ pub trait Ops: Sized {
 
 words! {
     /// The activation behind a layer, such as the first one of an MLP.
-    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu", Tanh = "tanh" }
+    pub enum Activation { Gelu = "gelu", QuickGelu = "quick-gelu", GeluTanh = "gelu-tanh", Silu = "silu", Tanh = "tanh", Relu = "relu" }
 }
 
 impl Activation {
@@ -217,6 +217,7 @@ impl Activation {
             Activation::QuickGelu => fused::quick_gelu(x).unwrap_or_else(|| x * (x * QUICK_SLOPE).sigmoid()),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
+            Activation::Relu => x.relu(),
         }
     }
 
@@ -225,7 +226,7 @@ impl Activation {
         match self {
             Activation::Gelu => Some(Curve::Gelu),
             Activation::QuickGelu => Some(Curve::QuickGelu),
-            Activation::GeluTanh | Activation::Silu | Activation::Tanh => None,
+            Activation::GeluTanh | Activation::Silu | Activation::Tanh | Activation::Relu => None,
         }
     }
 
@@ -237,6 +238,7 @@ impl Activation {
             Activation::QuickGelu => format!("torch.mul({x}, torch.sigmoid(torch.mul({x}, {QUICK_SLOPE})))"),
             Activation::Silu => format!("torch.silu({x})"),
             Activation::Tanh => format!("torch.tanh({x})"),
+            Activation::Relu => format!("torch.relu({x})"),
         }
     }
 }
