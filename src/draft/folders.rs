@@ -107,7 +107,9 @@ pub fn of_class_folders(root: &Path) -> String {
     let is_other = |(split, name): &(SplitName, &str)| of(SplitName::Train).is_some() && *name != split.word();
     let others = SplitName::ALL.into_iter().filter_map(|split| Some((split, of(split)?))).filter(is_other);
     let lines: String = others.map(|(split, name)| format!("{split} = {}\n", quoted(name))).collect();
-    if of(SplitName::Test).is_none() { lines + SHARE } else { lines }
+    let has_test =
+        of(SplitName::Test).is_some() || folders(&root.join(SplitName::Test.word()), "<class>/<images>").is_ok();
+    if has_test { lines } else { lines + SHARE }
 }
 
 #[cfg(test)]
@@ -132,6 +134,7 @@ mod tests {
         // Images for a competition have no labels, and a class may be called like a split.
         assert_eq!(lines("hidden", &["train/ant/1.png", "test/1.png"]), SHARE);
         assert_eq!(lines("classes", &["train/1.png", "Valid/1.png"]), SHARE);
+        assert_eq!(lines("stray", &["train/ant/1.png", "test/ant/1.png", "test/logo.png"]), "");
     }
 
     #[test]

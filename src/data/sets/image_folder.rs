@@ -118,7 +118,7 @@ impl ImageFolder {
         let Some(TestPart::Share(share)) = self.test else { return Ok(None) };
         let own = self.root.join(SplitName::Test.word());
         ensure!(
-            !split_folders::holds_classes(&own),
+            class_folders::folders(&own, "<class>/<images>").is_err(),
             "{}: is a test split already; leave data.image-folder.test = {share} out",
             own.display()
         );
