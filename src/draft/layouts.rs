@@ -11,7 +11,7 @@ use super::tables::{self, LABELS, TEXTS, one_of, preferred, quoted};
 use crate::base::small;
 use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
-use crate::data::{DATASETS, Hub};
+use crate::data::{DATASETS, Hub, SplitName};
 use crate::hub;
 
 /// A set of the registry with the lines of its table, `validation` excepted.
