@@ -7,6 +7,11 @@
 The sets are random and cover every branch: ten equal answers, numbers as words and digits, articles, contractions, periods
 before digits and elsewhere (also more than 32 of them), commas within numbers, marks beside spaces and between letters, line
 breaks and tabs. The table of contractions is the one in src/metrics/answers.
+
+    python scripts/make_vqa_fixture.py --sets 10000 all.json --official vqaEval.py --evalai m4c_evaluator.py
+
+compares both accuracies of every set with the authors' own programs: PythonEvaluationTools/vqaEvaluation/vqaEval.py of GT-Vision-Lab/VQA
+(commit a013f004) and llava/eval/m4c_evaluator.py of haotian-liu/LLaVA (commit c121f043).
 """
 
 import argparse
@@ -15,6 +20,7 @@ import random
 import re
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parent.parent
 CONTRACTIONS = dict(line.split("\t") for line in
@@ -109,13 +115,49 @@ def sets(count):
                "confidence": confidence(people)}
 
 
+def theirs(file, name):
+    """The class of this name in the authors' file, without its prints in the syntax of Python 2."""
+    text, scope = re.sub(r'^(\s*)print ".*$', r"\1pass", Path(file).read_text(), flags=re.MULTILINE), {}
+    exec(compile(text, str(file), "exec"), scope)
+    return scope[name]
+
+
+def official_by(program):
+    """The official accuracy as the authors' class computes it."""
+    program.updateProgress = lambda *_: None
+
+    def score(answer, people):
+        truth = [{"answer": one, "answer_confidence": "yes", "answer_id": number} for number, one in enumerate(people, 1)]
+        asked = SimpleNamespace(qa={1: {"answers": truth, "question_type": "", "answer_type": "other"}}, getQuesIds=lambda: [1])
+        evaluation = program(asked, SimpleNamespace(qa={1: {"answer": answer}}), n=9)
+        evaluation.evaluate()
+        return evaluation.accuracy["overall"] / 100
+
+    return score
+
+
+def compare(made, official, evalai):
+    """Fails at the first set whose accuracies are not those of the authors' programs."""
+    if official:
+        score = official_by(theirs(official, "VQAEval"))
+        assert all(abs(score(one["answer"], one["people"]) - one["accuracy"]) < 1e-9 for one in made)
+    if evalai:
+        program = theirs(evalai, "TextVQAAccuracyEvaluator")()
+        score = lambda one: program.eval_pred_list([{"pred_answer": one["answer"], "gt_answers": one["people"]}])
+        assert all(abs(score(one) - one["evalai"]) < 1e-9 for one in made)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=120)
     parser.add_argument("out", nargs="?", type=Path, default=ROOT / "tests/fixtures/vqa/answers.json")
+    parser.add_argument("--official", metavar="FILE", help="the authors' vqaEval.py")
+    parser.add_argument("--evalai", metavar="FILE", help="LLaVA's m4c_evaluator.py")
     arguments = parser.parse_args()
+    made = list(sets(arguments.sets))
+    compare(made, arguments.official, arguments.evalai)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(one) for one in sets(arguments.sets))
+    lines = ",\n".join(json.dumps(one) for one in made)
     arguments.out.write_text(f"[\n{lines}\n]\n")
 
 

@@ -44,12 +44,6 @@ impl SplitName {
             SplitName::Test => &["test"],
         }
     }
-
-    /// Returns the names of all splits, and others by which a folder is meant for one, though nothing is read under them.
-    pub fn all_names() -> impl Iterator<Item = &'static str> {
-        const OTHERS: [&str; 4] = ["training", "testing", "eval", "evaluation"];
-        SplitName::ALL.into_iter().flat_map(SplitName::names).copied().chain(OTHERS)
-    }
 }
 
 /// One loaded split: N inputs with their labels.

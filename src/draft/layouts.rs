@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
+use super::folders::{expect_classes, of_class_folders, of_domains, published};
 use super::tables::{self, LABELS, TEXTS, one_of, preferred, quoted};
 use crate::base::small;
 use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
 use crate::data::{DATASETS, Hub, SplitName};
 use crate::hub;
-use crate::schema::Choice;
 
 /// A set of the registry with the lines of its table, `validation` excepted.
 pub struct Layout {
@@ -67,7 +67,8 @@ pub fn recognised(named: &str) -> Result<Layout> {
             "{named}: no layout that bella knows; a data set of its own is named by KEY=ROOT, with KEY one of {keys}"
         )
     })?;
-    Ok(Layout::rooted("image-folder", path, share_of("image-folder", path)))
+    expect_classes(path)?;
+    Ok(Layout::rooted("image-folder", path, &of_class_folders(path)))
 }
 
 /// Returns the layout of the files in a folder; `None` if there are none but class folders perhaps.
@@ -80,10 +81,11 @@ fn of_folder(path: &Path) -> Result<Option<Layout>> {
             return Ok(Some(Layout::rooted(key, path, "")));
         }
     }
-    for (marker, key) in [("cifar-10-batches-bin", "cifar10"), ("cifar-100-binary", "cifar100")] {
-        if path.join(marker).is_dir() {
-            return Ok(Some(Layout::rooted(key, path, "")));
-        }
+    if let Some(key) = published(path)? {
+        return Ok(Some(Layout::rooted(key, path, "")));
+    }
+    if let Some(lines) = of_domains(path)? {
+        return Ok(Some(Layout::rooted("domainnet", path, &lines)));
     }
     if let Some(found) = of_either(path, &near(path)?)? {
         return Ok(Some(found));
@@ -105,8 +107,9 @@ fn of_key(named: &str) -> Result<Option<Layout>> {
     }
     let root = root.map(|root| expanded(&root)).transpose()?;
     let task = task.map_or_else(String::new, |task| format!("task = {}\n", toml::Value::from(task)));
+    let more = root.as_ref().filter(|_| key == "image-folder").map_or_else(String::new, |root| of_class_folders(root));
     Ok(Some(match root.or_else(|| entry.hub.as_ref().map(Hub::root)) {
-        Some(root) => Layout::rooted(key, &root, &format!("{task}{}", share_of(key, &root))),
+        Some(root) => Layout::rooted(key, &root, &(task + &more)),
         None => Layout { key: key.to_string(), lines: task, root: None },
     }))
 }
@@ -199,12 +202,6 @@ fn pattern(names: &[&str]) -> String {
         }
         _ => format!("{{{}}}", names.join(",")),
     }
-}
-
-/// Returns the line that draws a test split, for class folders that have none.
-fn share_of(key: &str, root: &Path) -> &'static str {
-    let is_flat = key == "image-folder" && !root.join(SplitName::Test.word()).is_dir();
-    if is_flat { tables::SHARE } else { "" }
 }
 
 /// The usual keys of both texts of a pair.

@@ -1,6 +1,7 @@
 //! A first config for a user's own checkpoint and samples, images or texts: both are looked at, the settings of a method are fitted to the
 //! number of samples, and everything is written down with comments.
 
+mod folders;
 mod inputs;
 mod layouts;
 mod methods;

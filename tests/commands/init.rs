@@ -28,6 +28,34 @@ fn init(checkpoint: &Path, data: &str, file: &str, more: &[&str]) -> std::proces
     bella(&words).output().unwrap()
 }
 
+/// Folders of domains, each with the same classes, are taken for classes with a word, and splits by their usual names without one.
+#[test]
+fn folders_that_are_hardly_classes_are_doubted() {
+    let place = Place::new();
+    let (data, file) = (photos(&place), place.path("mine.toml").display().to_string());
+    let checkpoint = repository("assets/vit-digits.pt");
+    for (outer, split) in [("domains", ["cartoon", "sketch"]), ("splits", ["train", "valid"])] {
+        for folder in split {
+            let to = place.path(&format!("{outer}/{folder}"));
+            for class in ["ant", "bee"] {
+                std::fs::create_dir_all(to.join(class)).unwrap();
+                for image in 0..4 {
+                    std::fs::copy(format!("{data}/{class}/{image}.png"), to.join(format!("{class}/{image}.png")))
+                        .unwrap();
+                }
+            }
+        }
+    }
+    let output = init(&checkpoint, &place.path("domains").display().to_string(), &file, &[]);
+    let doubt = "its 2 folders become classes, though each holds folders of the same names (ant, bee, …)";
+    assert_has(&messages(&output), &[doubt]);
+    let output = init(&checkpoint, &place.path("splits").display().to_string(), &file, &["--force"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert!(!messages(&output).contains("become classes"), "{}", messages(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_has(&text, &["val = \"valid\"\ntest = 0.2 #", "validation = \"val\""]);
+}
+
 /// Images get the shape that the checkpoint's folder asks for, unless the user says otherwise.
 #[test]
 fn images_are_stretched_where_the_folder_asks_for_it() {

@@ -104,12 +104,13 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the content of a text file.
+/// Returns the content of a text file, without the byte order mark that some programs put in front of it.
 ///
 /// # Errors
 /// Fails as [`read_file`] does, or if the text is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    io::read_to_string(open_file(path)?)
+    let text = io::read_to_string(open_file(path)?)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
 /// Returns the content of a JSON file.
@@ -331,6 +332,8 @@ mod tests {
         let path = folder.path().join("a.txt");
         fs::write(&path, "text").unwrap();
         assert_eq!((read_file(&path).unwrap(), read_text(&path).unwrap()), (b"text".to_vec(), "text".to_string()));
+        fs::write(&path, "\u{feff}text").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "text");
         let pipe = folder.path().join("pipe");
         assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for other in [&pipe, folder.path(), Path::new("/dev/zero")] {

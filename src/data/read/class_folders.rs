@@ -188,7 +188,10 @@ pub fn label(key: &str, root: &Path, inside: &str) -> String {
     inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
 }
 
-/// Returns the names of the folders in `folder` without hidden ones, sorted by code point. `expected` describes the
+/// The folder that archives made by macOS leave beside the others.
+const OF_MACOS: &str = "__MACOSX";
+
+/// Returns the names of the folders in `folder` without hidden ones and that of macOS's archives, sorted by code point. `expected` describes the
 /// layout in messages.
 pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
@@ -196,7 +199,7 @@ pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
         let name = entry.file_name();
         let name = name.and_then(|name| name.to_str());
         let name = name.with_context(|| format!("{}: the name is not UTF-8; rename it", entry.display()))?;
-        if entry.is_dir() && !name.starts_with('.') {
+        if entry.is_dir() && !name.starts_with('.') && name != OF_MACOS {
             names.push(name.to_owned());
         }
     }

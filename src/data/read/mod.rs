@@ -13,6 +13,7 @@ pub mod npy;
 pub mod npz;
 pub mod questions;
 pub mod shards;
+pub mod split_folders;
 pub mod splits;
 pub mod tables;
 pub mod tsv;

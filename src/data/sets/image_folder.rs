@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::data::read::class_folders::{self, ClassFolders, Draw, TestPart};
+use crate::data::read::split_folders;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -117,7 +118,7 @@ impl ImageFolder {
         let Some(TestPart::Share(share)) = self.test else { return Ok(None) };
         let own = self.root.join(SplitName::Test.word());
         ensure!(
-            !own.is_dir(),
+            class_folders::folders(&own, "<class>/<images>").is_err(),
             "{}: is a test split already; leave data.image-folder.test = {share} out",
             own.display()
         );
@@ -134,14 +135,7 @@ impl ImageFolder {
     /// # Errors
     /// Fails if several of its folders are called as splits are and hold folders alone, which would be taken for classes.
     fn whole(&self) -> Result<PathBuf> {
-        let is_split = |name: &String| {
-            let inside = class_folders::entries(&self.root.join(name)).unwrap_or_default();
-            SplitName::all_names().any(|known| known == name.to_lowercase())
-                && inside.iter().any(|entry| entry.is_dir())
-                && !inside.iter().any(|entry| class_folders::is_image(entry))
-        };
-        let folders = class_folders::folders(&self.root, "<class>/<images>").unwrap_or_default();
-        let splits: Vec<String> = folders.into_iter().filter(is_split).collect();
+        let splits: Vec<String> = split_folders::usual_splits(&self.root).into_iter().map(|(_, name)| name).collect();
         ensure!(
             splits.len() < 2,
             "{}: its folders {} look like splits, and would be classes: name them with data.image-folder.train, val and test",

@@ -2,10 +2,13 @@
 //! group. Labels are class names, or whole numbers that are positions in `classes` ([`Known`]); with `columns.target`, a number is learnt in place
 //! of a class.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
@@ -135,6 +138,14 @@ impl Dataset for List {
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
         let numbers = self.has_numbers().then(|| kept.iter().map(|&i| rows.numbers[i]).collect());
         let labels = if numbers.is_some() { vec![0; kept.len()] } else { self.labels(&rows, &kept)? };
+        if split == SplitName::Train
+            && let Some(names) = self.classes.is_none().then(|| names_from_one(&rows.labels)).flatten()
+        {
+            let at = at.display();
+            tracing::warn!(
+                "{at}: no image has the label 0, which is a class all the same; otherwise set data.list.classes = {names:?}"
+            );
+        }
         self.files.turned(self.exif_orientation).load(
             Listing { paths, labels, numbers, groups, members: None },
             (split, split.word()),
@@ -176,7 +187,8 @@ impl List {
             Some(name) => table.place(name).map(Some),
             None => table.find_usual(usual, &[&self.columns.path, learnt]),
         };
-        let (path, label) = (table.place(&self.columns.path)?, table.place(learnt)?);
+        let key = if self.has_numbers() { "target" } else { "label" };
+        let (path, label) = (expected(&table, &self.columns.path, "path")?, expected(&table, learnt, key)?);
         let (split, group) = (optional(&self.columns.split, SPLIT)?, optional(&self.columns.group, GROUP)?);
         let groups = group.map(|_| vec![]);
         let are_divided = split.is_some();
@@ -221,6 +233,11 @@ impl List {
     }
 }
 
+/// Returns the index of a column that must be there, whose name is that of `key` in `columns`.
+fn expected(table: &Columns, name: &str, key: &str) -> Result<usize> {
+    table.place(name).map_err(|why| anyhow!("{why}; data.list.columns.{key} names another one"))
+}
+
 /// Returns the classes that the labels imply: all numbers up to the highest if every label is a number, otherwise the
 /// sorted names.
 pub(super) fn classes(labels: &[String]) -> Vec<String> {
@@ -231,6 +248,14 @@ pub(super) fn classes(labels: &[String]) -> Vec<String> {
         Some(last) => (0..=last).map(|class| class.to_string()).collect(),
         None => labels.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
     }
+}
+
+/// Returns the classes that numbers from 1 to the highest label would be the names of; `None` if the labels are others.
+fn names_from_one(labels: &[String]) -> Option<Vec<String>> {
+    let classes = classes(labels);
+    let is_zero = |label: &String| label.parse() == Ok(0_u32);
+    let (first, others) = classes.split_first()?;
+    (first == "0" && !labels.iter().any(is_zero)).then(|| others.to_vec())
 }
 
 impl SmallSet for List {
@@ -253,114 +278,5 @@ impl SmallSet for List {
             }
         }
         put(&self.root.join(&self.list), rows)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::data::testing::{error, grays, load, mistakes, put, set, write};
-
-    fn images(table: &str) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        (0..5).for_each(|i| put(root.path(), &format!("img/{i}.png"), i));
-        write(root.path(), "list.csv", table);
-        root
-    }
-
-    fn of(root: &Path, extra: &str) -> Box<dyn Dataset> {
-        set(&ENTRY, root, extra)
-    }
-
-    #[test]
-    fn names_splits_and_groups() {
-        let root = images(
-            "group,label,path,split\nb,dog,img/0.png,train\na, cat ,img/1.png,train\nb,cat,img/2.png,val\nc,emu,img/3.png,test\n",
-        );
-        let set = of(root.path(), "");
-        assert_eq!(set.classes().unwrap(), ["cat", "dog", "emu"]);
-        assert_eq!(set.splits().unwrap(), SplitName::ALL);
-        let train = load(&*set, SplitName::Train).unwrap();
-        assert_eq!((grays(&train), &train.labels[..]), (vec![0, 1], &[1, 0][..]));
-        let groups = train.groups.unwrap();
-        assert_eq!((groups.names, groups.of), (vec!["a".to_string(), "b".into()], vec![1, 0]));
-        assert_eq!(load(&*set, SplitName::Test).unwrap().labels, [2]);
-    }
-
-    /// The numbers by which a network scales what it learns are those that it trains on.
-    #[test]
-    fn numbers_are_those_of_the_subset() {
-        let root =
-            images("path,age,split\nimg/0.png,30,train\nimg/1.png,-2,train\nimg/2.png,7,train\nimg/3.png,8,test\n");
-        for (subset, expected) in [("", &[30.0, -2.0, 7.0][..]), ("subset = { train = 2 }", &[30.0, -2.0])] {
-            let set = of(root.path(), &format!("columns = {{ target = \"age\" }}\n{subset}"));
-            assert_eq!(set.numbers().unwrap(), expected);
-            assert_eq!(load(&*set, SplitName::Train).unwrap().numbers.unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn numbers_are_classes_and_a_list_without_splits_is_a_test_set() {
-        let root = images("file,y\nimg/0.png,2\nimg/1.png,0\nimg/4.png,2\n");
-        let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }");
-        assert_eq!(set.classes().unwrap(), ["0", "1", "2"]);
-        assert_eq!(set.splits().unwrap(), [SplitName::Test]);
-        let test = load(&*set, SplitName::Test).unwrap();
-        assert_eq!((grays(&test), &test.labels[..], test.groups.is_none()), (vec![0, 1, 4], &[2, 0, 2][..], true));
-        let text = error(&*set, SplitName::Train);
-        assert!(text.contains("list.csv: has no column `split`, so that all of its images are for tests"), "{text}");
-        let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"a\", \"b\", \"c\"]");
-        assert_eq!(load(&*set, SplitName::Test).unwrap().labels, [2, 0, 2]);
-        let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"a\", \"b\"]");
-        assert!(error(&*set, SplitName::Test).contains("is of the class `2`, which is not one of data.list.classes"));
-        // If any label is a name, numbers are names too.
-        let set = of(root.path(), "columns = { path = \"file\", label = \"y\" }\nclasses = [\"1\", \"2\", \"3\"]");
-        assert!(error(&*set, SplitName::Test).contains("is of the class `0`, which is not one of data.list.classes"));
-    }
-
-    #[test]
-    fn faults_are_named() {
-        let root = images("path,label\nimg/0.png,a\nimg/none.png,b\nimg/empty.png,b\n");
-        write(root.path(), "img/empty.png", "");
-        let text = error(&*of(root.path(), ""), SplitName::Test);
-        assert!(text.contains("list/test: 2 of 3 listed files cannot be used"), "{text}");
-        assert!(text.contains("none.png: No such file") && text.contains("empty.png is empty"), "{text}");
-        let text = error(&*of(root.path(), "columns = { split = \"fold\" }"), SplitName::Test);
-        assert!(text.contains("list.csv: no column `fold`; its columns: path, label"), "{text}");
-        let refused = |table: &str| {
-            write(root.path(), "list.csv", table);
-            error(&*of(root.path(), ""), SplitName::Test)
-        };
-        assert!(refused("path,label,split\nimg/0.png,a,dev\n").contains("list.csv:2: unknown split `dev`"));
-        assert!(
-            refused("path,label,Split\nimg/0.png,a,train\n")
-                .ends_with("its column `Split` would not be read: name it `split` if that is meant, or else otherwise")
-        );
-        assert!(refused("path,label\nimg/0.png,a\nimg/1.png,\n").contains("list.csv:3: the label is empty"));
-        let empty = "path,label,group\nimg/0.png,a,x\nimg/1.png,b,\n";
-        assert!(refused(empty).contains("list.csv:3: the group is empty"));
-        // The rows behind the quote would be a part of the label.
-        let open = "path,label\nimg/0.png,\"a\"\"b\"\nimg/1.png,\"c\nimg/2.png,d\n";
-        assert!(refused(open).contains("list.csv:3: a cell begins with a quote that is never closed"));
-        assert!(refused("path;label;x\nimg/0.png;a;0,5\n").contains("has semicolons between its columns"));
-        std::fs::write(root.path().join("list.csv"), b"path,label\nimg/0.png,\xe4\n").unwrap();
-        assert!(error(&*of(root.path(), ""), SplitName::Test).contains("list.csv: is not UTF-8: save it as UTF-8"));
-        assert!(
-            refused("path,label,split\nimg/0.png,a,train\nimg/0.png,a,test\n")
-                .contains("is listed twice (train, test)")
-        );
-        assert!(refused("path,label,split\nimg/0.png,a,train\n").contains("no image of the split `test`"));
-        let twice = refused("path,label,split,label\nimg/0.png,a,test,b\n");
-        assert!(twice.contains("list.csv: has several columns `label`: rename all but one"), "{twice}");
-        assert!(mistakes(&ENTRY, "classes = [\"a\", \"a\"]").contains("`a` comes twice"));
-        assert!(mistakes(&ENTRY, "columns = { file = \"x\" }").contains("columns.file"));
-    }
-
-    #[test]
-    fn two_lists_of_one_folder_have_two_names() {
-        let label = |extra: &str| of(Path::new("/some/birds"), extra).label();
-        assert_eq!([label(""), label("list = \"rare.csv\"")], ["birds", "birds/rare"]);
     }
 }

@@ -43,6 +43,7 @@ fn hidden_files_and_links_to_folders_do_not_count() {
     let root = two_classes();
     put(root.path(), "test/cat/.ipynb_checkpoints/a-checkpoint.png", 9);
     put(root.path(), "test/cat/._a.png", 9);
+    put(root.path(), "test/__MACOSX/cat/._a.png", 9);
     for (link, target) in [("test/cat/self", "."), ("test/cat/up", ".."), ("test/ant/cat", "../cat")] {
         std::os::unix::fs::symlink(target, root.path().join(link)).unwrap();
     }
@@ -175,6 +176,9 @@ fn a_test_split_is_not_drawn_beside_one() {
     assert_eq!(load(&*drawn, SplitName::Test, usize::MAX).unwrap().len(), 1);
     assert_eq!(load(&*drawn, SplitName::Train, usize::MAX).unwrap().len(), 1);
     assert!(error(&*drawn, SplitName::Val).contains("no folder `val`"));
+    // Images without class folders, as competitions hide their labels, are no test split.
+    put(root.path(), "test/1.png", 6);
+    assert_eq!(load(&*drawn, SplitName::Test, usize::MAX).unwrap().len(), 1);
     let flat = set(&root.path().join("train"), "");
     assert!(error(&*flat, SplitName::Train).contains("set data.image-folder.test = 0.2"));
 }
