@@ -51,6 +51,9 @@ fn message_line(text: &str) -> String {
 /// Advice printed when training runs out of memory.
 pub const ROOM_TO_TRAIN: &str = "set train.recompute = true, or train fewer particles or parameters";
 
+/// The same where recomputation saves nothing, or is set already.
+pub const ROOM_WITH_FEWER: &str = "train fewer particles or parameters";
+
 /// Advice printed when predictions run out of memory.
 pub const ROOM_TO_PREDICT: &str =
     "lower train.eval_batch_size (--batch-size, where there is one), or set train.particle_chunk";

@@ -19,7 +19,7 @@ use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::subspace::Subspace;
 use crate::subspace::geometry::WeightSpace;
-use crate::train::chunks::Step;
+use crate::train::chunks::{Images, Step};
 use crate::train::{Learner, Likelihood, Passes, rate_factors};
 
 impl Setup<'_> {
@@ -63,13 +63,10 @@ impl Setup<'_> {
     /// Decides how many particles and images go through the network at once.
     fn plan_step(&self) -> Result<Rc<Chunker>> {
         let (layout, particles) = (self.subspace.layout(), self.particles as usize);
-        let spec = &self.training.train;
-        let (model, images, method) = (self.model, spec.batch_size, &*self.training.method.spec);
-        let optimizer = &*self.training.optimizer.spec;
+        let images = Images { train: self.training.train.batch_size, validation: 0 };
+        let step = Step::of(self.training, self.model, layout, images);
         // Theta and what is kept of it are there already.
-        let (trainings, own) = (1, particles);
-        Step { spec, model, layout, method, optimizer, images, particles, trainings, own, validates: false, coming: 0 }
-            .plan()
+        Step { particles, own: particles, coming: 0, ..step }.plan()
     }
 
     /// Runs one complete training step and times its parts.

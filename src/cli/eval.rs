@@ -10,15 +10,16 @@ use super::options::{ComputeArgs, OverrideArgs, TableArgs, expect_distinct};
 use crate::base::small::Usage;
 use crate::data::SplitName;
 use crate::data::corruptions::Applied;
-use crate::evaluate::{FittedOn, Foreign, ForeignSet, Source, Suite, Tested};
-use crate::experiment::Overrides;
+use crate::evaluate::{FittedOn, Foreign, ForeignSet, Source, Subject, Suite, Tested};
+use crate::experiment::{Experiment, Overrides};
 use crate::metrics::calibrators::{self, Calibrator};
 use crate::metrics::ood::features;
-use crate::posterior::Output;
+use crate::posterior::{Output, Predictive};
 use crate::predict::Members;
+use crate::results::store::Row;
 use crate::results::{conformal_csv, experiment_csv, ood_csv};
 use crate::run::RunFolder;
-use crate::session::Opened;
+use crate::session::{Named, Opened};
 
 /// Evaluate trained runs, or with --config a checkpoint without training.
 ///
@@ -115,22 +116,37 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     let suite = args.tests.suite(&overrides, &args.compute)?;
     if !args.configs.is_empty() {
         let opened = Opened::checkpoint(&args.configs, &overrides, args.compute.settings())?;
-        let tested = suite.test(&opened, Members::Checkpoint, "")?;
-        return show(&opened, &tested, &args.tests);
+        let subject = Subject { members: Members::Checkpoint, predictive: "", cost: None };
+        let tested = suite.test(&opened, subject)?;
+        show(&opened, &tested, &args.tests)?;
+        return print_csv(&tested.rows, &args.tests);
     }
     let named: Vec<Option<&str>> =
         if args.runs.is_empty() { vec![None] } else { args.runs.iter().map(|run| Some(run.as_str())).collect() };
     if args.predictive.is_some() && args.draws == Some(0) {
         return Err(Usage("--draws 0 predicts with the means: leave --predictive out".into()).into());
     }
-    for name in named {
-        let opened = Opened::run(name, &overrides, args.compute.computing())?;
-        let predictive = opened.predictive(args.predictive, args.draws);
-        let prepared = opened.prepare(predictive)?;
-        let tested = suite.test(&opened, prepared.members(), &predictive.name(opened.experiment.predictive()))?;
-        show(&opened, &tested, &args.tests)?;
+    // Mistakes are found before the first run is tested.
+    let find = |name| Named::find(name, &overrides, args.compute.out());
+    let runs = named.into_iter().map(find).collect::<Result<Vec<Named>>>()?;
+    let predictive = |experiment: &Experiment| experiment.predictive_as(args.predictive, args.draws);
+    for run in &runs {
+        let predictive = predictive(&run.experiment);
+        args.check_draws(predictive)?;
+        suite.check(run, predictive)?;
     }
-    Ok(())
+    let mut rows = Vec::new();
+    for run in runs {
+        let opened = Opened::named(run, args.compute.computing())?;
+        let predictive = predictive(&opened.experiment);
+        let prepared = opened.prepare(predictive)?;
+        let name = predictive.name(opened.experiment.predictive());
+        let subject = Subject { members: prepared.members(), predictive: &name, cost: opened.cost() };
+        let tested = suite.test(&opened, subject)?;
+        show(&opened, &tested, &args.tests)?;
+        rows.extend(tested.rows);
+    }
+    print_csv(&rows, &args.tests)
 }
 
 impl TestArgs {
@@ -163,6 +179,19 @@ impl TestArgs {
 }
 
 impl EvalArgs {
+    /// Refuses a number of draws for a predictive that draws nothing.
+    fn check_draws(&self, predictive: Predictive) -> Result<()> {
+        match (self.draws, predictive) {
+            (Some(draws @ 1..), Predictive::Linearised(output @ (Output::Probit | Output::Bridge), _)) => {
+                let why = format!(
+                    "--draws {draws}: the predictive {output} draws nothing: leave it out, or set --predictive to mc, sampled or tangent"
+                );
+                Err(Usage(why).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a calibrator that stands where runs are named, as it does after `--calibrate` without `=`.
     fn check_names(&self) -> Result<()> {
         let is_calibrator = |name: &&String| {
@@ -176,7 +205,12 @@ impl EvalArgs {
     }
 }
 
-/// Prints rows and logs where they are stored.
+/// Prints the rows of everything that was tested as one table of CSV, if CSV was asked for.
+pub(super) fn print_csv(rows: &[Row], tests: &TestArgs) -> Result<()> {
+    if tests.table.csv { super::report::print_rows(rows, &tests.table) } else { Ok(()) }
+}
+
+/// Prints rows, unless [`print_csv`] does, and logs where they are stored.
 pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result<()> {
     let (table, Tested { rows, sets, ood }) = (&tests.table, tested);
     let (out, name) = (&opened.session.settings.out, &opened.experiment.name);
@@ -191,9 +225,11 @@ pub(super) fn show(opened: &Opened, tested: &Tested, tests: &TestArgs) -> Result
     if !ood.is_empty() {
         tracing::info!("results: {}", ood_csv(&opened.run, out, name).display());
     }
-    super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
-    if !table.csv && rows.iter().any(|row| row.cells().iter().any(|(column, _)| calibrators::is_column(column))) {
-        super::score::print_calibrated(rows, table);
+    if !table.csv {
+        super::report::Kind::Results.print(&super::report::table_of(rows), table)?;
+        if rows.iter().any(|row| row.cells().iter().any(|(column, _)| calibrators::is_column(column))) {
+            super::score::print_calibrated(rows, table);
+        }
     }
     // The row of a trial stays in its folder, as a warning has said.
     if opened.run.trial().is_none() {

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Command, Id};
 
-use super::eval::{TestArgs, show};
+use super::eval::{TestArgs, print_csv, show};
 use super::export::{DestinationArgs, print_lines};
 use super::options::{ComputeArgs, OverrideArgs, expect_distinct};
 use crate::analysis::merge::{By, Merge, Merged};
 use crate::base::small::Usage;
+use crate::evaluate::Subject;
 use crate::predict::Members;
 use crate::run::RunFolder;
 use crate::schema::Choice;
@@ -109,10 +110,11 @@ impl ModelArgs {
             return print_lines(destination.write(&opened, &*model.subspace, &model.theta, written)?);
         }
         let opened = Opened::run(run, &overrides, computing)?;
-        let Merged { model, predictive } = make(&opened)?;
+        let Merged { model, predictive, cost } = make(&opened)?;
         let members = Members::Rows { subspace: &*model.subspace, rows: &model.theta };
-        let tested = suite.test(&opened, members, &predictive)?;
-        show(&opened, &tested, &self.tests)
+        let tested = suite.test(&opened, Subject { members, predictive: &predictive, cost })?;
+        show(&opened, &tested, &self.tests)?;
+        print_csv(&tested.rows, &self.tests)
     }
 }
 
@@ -139,7 +141,9 @@ pub fn soup(args: &SoupArgs) -> Result<()> {
         Space::Weights => "soup",
         Space::Factors => "soup-factors",
     };
-    let made = |opened: &Opened| Ok(Merged { model: opened.soup(args.space)?, predictive: predictive.to_string() });
+    let made = |opened: &Opened| {
+        Ok(Merged { model: opened.soup(args.space)?, predictive: predictive.to_string(), cost: opened.cost() })
+    };
     args.shared.apply(args.run.as_deref(), "soup", made)
 }
 

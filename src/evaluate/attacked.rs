@@ -59,12 +59,14 @@ impl Adversarial {
 }
 
 impl AttackPlan {
-    /// Checks that there are enough classes for the attack, before anything is predicted.
+    /// Checks that the attack fits what is evaluated, before anything is predicted.
     ///
     /// # Errors
-    /// Fails if there are too few.
-    pub fn check(&self, classes: usize) -> Result<()> {
-        check_classes(self.entry, &self.settings, classes)
+    /// Fails if there are too few classes for its loss, if the member that it aims at does not exist, or if the run that it is made on
+    /// sees other images.
+    pub(super) fn check(&self, of: &Evaluation) -> Result<()> {
+        check_classes(self.entry, &self.settings, of.predictor.classes())?;
+        self.source.as_ref().map_or_else(|| self.target.check(of.predictor.members()), |source| source.check(of))
     }
 
     fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {
@@ -105,7 +107,6 @@ impl Evaluation<'_> {
             let victim = Victim::new(&self.predictor, plan.target, plan.resolution, work)?;
             return self.attacked_by(images, plan, keep, &Sides { victim: &victim, judge: &|x| victim.logits(x) });
         };
-        source.check(self)?;
         let prepared = source.prepare()?;
         let predictor = source.predictor(&prepared, self.predictor.chosen_classes());
         let victim = Victim::new(&predictor, plan.target, plan.resolution, work)?;

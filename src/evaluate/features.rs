@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor, no_grad};
 
 use super::Evaluation;
-use crate::base::small::Usage;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded};
 use crate::data::batches::SampleSet;
 use crate::machine::memory::Chunker;
@@ -25,14 +24,6 @@ impl<'a> Evaluation<'a> {
         fitted_on: &SampleSet,
         sets: &[&SampleSet],
     ) -> Result<Vec<Scored>> {
-        let keys = by.iter().map(|entry| entry.key).collect::<Vec<_>>().join(",");
-        if !self.predictor.has_weights() {
-            let why = format!(
-                "--ood-by {keys}: linearised members have no features of their own: predict with drawn weights (--predictive sampled) or \
-                 with the mode (--draws 0)"
-            );
-            return Err(Usage(why).into());
-        }
         let passes = self.passes(by, fitted_on)?;
         let images = fitted_on.samples() + sets.iter().map(|set| set.samples()).sum::<usize>();
         let bar = crate::base::logging::bar((images * self.predictor.members()) as u64, "features");

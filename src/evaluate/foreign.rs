@@ -53,6 +53,22 @@ struct OfSet {
 }
 
 impl Foreign {
+    /// Refuses scores of features, which linearised members do not have.
+    ///
+    /// # Errors
+    /// Fails if such a score is asked for.
+    pub(super) fn check_linearised(&self) -> Result<()> {
+        if self.by.is_empty() {
+            return Ok(());
+        }
+        let keys = self.by.iter().map(|entry| entry.key).collect::<Vec<_>>().join(",");
+        let why = format!(
+            "--ood-by {keys}: linearised members have no features of their own: predict with drawn weights (--predictive sampled) or \
+             with the mode (--draws 0)"
+        );
+        Err(Usage(why).into())
+    }
+
     /// Checks that the sets have names of their own, since their rows would replace each other.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::results::experiment_csv;
 use crate::results::images::TESTED;
 use crate::results::rebuild::mend;
 use crate::results::store::{Identity, Row, upsert_measurement};
-use crate::run::{Record, RunFolder};
+use crate::run::{Cost, Record, RunFolder};
 use crate::session::{Session, prepare};
 use crate::tasks::{Batched, Classes, Outcome};
 
@@ -46,7 +46,7 @@ pub use matched::Matched;
 pub use row::IMAGES;
 pub use row::shown;
 pub use stored::stored_rows;
-pub use suite::{Suite, Tested};
+pub use suite::{Subject, Suite, Tested};
 pub use transfer::Source;
 
 /// The cells that identify a row of a results file.
@@ -61,7 +61,7 @@ pub struct Evaluation<'a> {
     /// The settings of the run without its seed.
     pub group: Group,
     /// The cost of training; absent for a checkpoint without training.
-    pub record: Option<&'a Record>,
+    pub cost: Option<Cost>,
     pub predictor: Predictor<'a>,
     /// The way the posterior predicts: empty for its own members, `soup`, …
     pub predictive: String,
@@ -114,7 +114,7 @@ pub fn after_training(
             session,
             run,
             group: run.group(experiment.file_hashes()?)?,
-            record: Some(record),
+            cost: Some(Cost::of(record)),
             predictor: Predictor::new(&session.model, prepared.members(), chunk),
             predictive: predictive.name(own),
             batch_size,

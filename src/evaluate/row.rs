@@ -57,13 +57,13 @@ impl Evaluation<'_> {
     }
 
     pub(super) fn add_cost(&self, row: &mut Row, predict_images_per_second: f64) {
-        if let Some(record) = self.record {
-            row.push("trainable_parameters", record.trainable_parameters.to_string());
-            row.push_number("train_wall_seconds", Some(record.wall_seconds));
-            row.push_number("train_processor_seconds", record.processor_seconds);
-            row.push_number("train_images_per_second", Some(record.images_per_second));
-            row.push_number("train_peak_memory_bytes", record.peak_memory_bytes.map(|bytes| bytes as f64));
-            row.push("selected_epoch", record.selected_epoch.to_string());
+        if let Some(cost) = &self.cost {
+            row.push("trainable_parameters", cost.trainable_parameters.to_string());
+            row.push_number("train_wall_seconds", Some(cost.wall_seconds));
+            row.push_number("train_processor_seconds", cost.processor_seconds);
+            row.push_number("train_images_per_second", Some(cost.images_per_second));
+            row.push_number("train_peak_memory_bytes", cost.peak_memory_bytes.map(|bytes| bytes as f64));
+            row.push("selected_epoch", cost.selected_epoch.map_or(String::new(), |epoch| epoch.to_string()));
         }
         row.push_number("predict_images_per_second", Some(predict_images_per_second));
         row.push("device", crate::machine::device::name(self.session.device));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
+use super::attacks::LINEARISED;
 use super::conformal::{Thresholds, check_options};
 use super::foreign::{Detection, Inside};
 use super::{Adversarial, AttackPlan, Condition, Conformal, Evaluation, Foreign, Matched, UnderAttack, mend_results};
@@ -14,12 +15,15 @@ use crate::data::corruptions::Applied;
 use crate::data::overlap::Seen;
 use crate::data::versions::{Version, incomplete};
 use crate::data::{Fingerprint, Split, SplitName};
+use crate::experiment::Experiment;
 use crate::metrics::Uncertainty;
 use crate::metrics::calibrators::{Calibration, Calibrator};
 use crate::metrics::conformal::Plan;
+use crate::posterior::Predictive;
 use crate::predict::{Members, Predictor};
 use crate::results::store::Row;
-use crate::session::Opened;
+use crate::run::Cost;
+use crate::session::{Named, Opened};
 
 /// The tests that a command asks for.
 pub struct Suite {
@@ -38,6 +42,15 @@ pub struct Suite {
     pub conformal: Option<Plan>,
 }
 
+/// The members of an opened run, or of a model that was made of it, as a suite tests them.
+pub struct Subject<'a> {
+    pub members: Members<'a>,
+    /// The way of prediction, as results name it.
+    pub predictive: &'a str,
+    /// The cost of training them; absent for a checkpoint without training.
+    pub cost: Option<Cost>,
+}
+
 /// The rows of results that a suite has stored.
 pub struct Tested {
     pub rows: Vec<Row>,
@@ -48,24 +61,40 @@ pub struct Tested {
 }
 
 impl Suite {
-    /// Evaluates members of an opened run, stores the rows and returns them. `predictive` names the way of prediction in
-    /// results.
+    /// Checks what a run's config alone tells, so that a mistake in the last run is found before the first is tested.
+    ///
+    /// # Errors
+    /// Fails if a test does not fit what the run learns or the way in which it predicts, or if the run is a trial of a sweep.
+    pub fn check(&self, named: &Named, predictive: Predictive) -> Result<()> {
+        named.check_trial(self.split)?;
+        self.check_classes(&named.experiment)?;
+        if let Some(source) = self.attack.iter().find_map(|plan| plan.source.as_ref()) {
+            source.expect_other(&named.run.id())?;
+        }
+        if !self.calibrators.is_empty() || self.conformal.is_some() {
+            named.expect_held_out()?;
+        }
+        self.check_weights(matches!(predictive, Predictive::Linearised(..)))
+    }
+
+    /// Evaluates a subject that was made of an opened run, stores the rows and returns them.
     ///
     /// # Errors
     /// Fails if a set or the held-out images cannot be read, if a test does not fit the set, if memory runs out, or if
     /// results cannot be written.
-    pub fn test(&self, opened: &Opened, members: Members, predictive: &str) -> Result<Tested> {
+    pub fn test(&self, opened: &Opened, subject: Subject) -> Result<Tested> {
         let Opened { experiment, session, run, .. } = opened;
-        self.check_classes(opened)?;
+        self.check_classes(experiment)?;
+        self.check_weights(matches!(subject.members, Members::Linear(_)))?;
         let matched = Matched::of(opened)?;
         let evaluation = Evaluation {
             experiment,
             session,
             run,
             group: run.group(experiment.file_hashes()?)?,
-            record: opened.record(),
-            predictor: matched.predictor(Predictor::new(&session.model, members, opened.chunk())),
-            predictive: predictive.to_string(),
+            cost: subject.cost,
+            predictor: matched.predictor(Predictor::new(&session.model, subject.members, opened.chunk())),
+            predictive: subject.predictive.to_string(),
             batch_size: opened.batch_size(self.batch_size),
             set: set_name(&experiment.data.label, self.split),
             names_files: true,
@@ -75,7 +104,7 @@ impl Suite {
         };
         // What writes answers has no classes, and is not attacked.
         if experiment.task.only_clean().is_none() {
-            self.attack.iter().try_for_each(|plan| plan.check(evaluation.predictor.classes()))?;
+            self.attack.iter().try_for_each(|plan| plan.check(&evaluation))?;
         }
         if !opened.is_of_training(self.split) {
             opened.check_trial()?;
@@ -89,8 +118,8 @@ impl Suite {
     }
 
     /// Checks that no option is given that needs classes where there are none.
-    fn check_classes(&self, opened: &Opened) -> Result<()> {
-        if opened.experiment.task.has_classes() || opened.experiment.task.only_clean().is_some() {
+    fn check_classes(&self, experiment: &Experiment) -> Result<()> {
+        if experiment.task.has_classes() || experiment.task.only_clean().is_some() {
             return Ok(());
         }
         let asked = [
@@ -105,6 +134,15 @@ impl Suite {
             }
             None => self.conformal.as_ref().map_or(Ok(()), check_options),
         }
+    }
+
+    /// Checks that no option is given that needs members with weights, if predictions are linearised.
+    fn check_weights(&self, linearised: bool) -> Result<()> {
+        if !linearised {
+            return Ok(());
+        }
+        ensure!(self.attack.as_ref().is_none_or(|plan| plan.source.is_some()), LINEARISED);
+        self.foreign.check_linearised()
     }
 
     /// Checks that the suite asks for nothing besides predictions of a plain set.

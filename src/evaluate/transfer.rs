@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use super::Evaluation;
 use crate::base::small::Usage;
 use crate::experiment::Overrides;
+use crate::posterior::Predictive;
 use crate::predict::Predictor;
 use crate::session::{Computing, Opened, Prepared};
 
@@ -20,10 +21,27 @@ impl Source {
     /// Opens a finished run.
     ///
     /// # Errors
-    /// Fails if there is no such run, or if it cannot be read.
+    /// Fails if there is no such run, if it cannot be read, or if its predictions are linearised.
     pub fn open(named: &str, overrides: &Overrides, computing: Computing) -> Result<Source> {
         let opened = Opened::run(Some(named), &overrides.for_another_run(), computing)?;
+        ensure!(
+            !matches!(opened.experiment.predictive(), Predictive::Linearised(..)),
+            "--transfer-from {}: its predictions are linearised, and an attack follows weights: name another run",
+            opened.run.id()
+        );
         Ok(Source { opened: Rc::new(opened) })
+    }
+
+    /// Checks that the attack is not made on the very run that is evaluated.
+    ///
+    /// # Errors
+    /// Fails if `id` is this run's.
+    pub(super) fn expect_other(&self, id: &str) -> Result<()> {
+        if self.run() == id {
+            let why = format!("--transfer-from {id}: is the run that is evaluated: leave it out, or name another run");
+            return Err(Usage(why).into());
+        }
+        Ok(())
     }
 
     /// Returns the id of the run.
@@ -51,10 +69,7 @@ impl Source {
     /// Fails if the runs are the same, or if the classes, the size, the filter or the crop of images differ.
     pub(super) fn check(&self, of: &Evaluation) -> Result<()> {
         let (id, own) = (self.run(), of.run.id());
-        if id == own {
-            let why = format!("--transfer-from {id}: is the run that is evaluated: leave it out, or name another run");
-            return Err(Usage(why).into());
-        }
+        self.expect_other(&own)?;
         let (theirs, ours) = (&self.opened.session, of.session);
         ensure!(
             theirs.classes == ours.classes,

@@ -20,7 +20,7 @@ use crate::methods::PostHoc;
 use crate::metrics::NLL;
 use crate::model::CheckpointSpec;
 use crate::model::head::{HEADS, HeadSpec};
-use crate::posterior::Predictive;
+use crate::posterior::{Output, Predictive};
 use crate::schema::{Problems, Reader, Resolved, Tree};
 use crate::tasks::{self, Task};
 use training::{Images, choose};
@@ -122,6 +122,20 @@ impl Experiment {
     /// member.
     pub fn predictive(&self) -> Predictive {
         self.training.as_ref().map_or(Predictive::Particles, |training| training.method.spec.predictive())
+    }
+
+    /// Returns the predictive with an output and a number of draws, where these are given, or else that of the method.
+    pub fn predictive_as(&self, output: Option<Output>, draws: Option<u32>) -> Predictive {
+        let own = self.post_hoc().and_then(|method| method.output());
+        let samples = draws.map_or(own.map_or(64, |(_, samples)| samples), |draws| draws as usize);
+        match (output, draws) {
+            (Some(output), _) => Predictive::laplace(output, samples),
+            (None, None) => self.predictive(),
+            (None, Some(0)) => Predictive::Mean,
+            (None, Some(_)) => {
+                own.map_or(Predictive::Draws(samples), |(output, _)| Predictive::laplace(output, samples))
+            }
+        }
     }
 
     /// Returns what is fitted around the particles, if anything is.
@@ -233,13 +247,7 @@ impl Experiment {
                 "method.{key}.ess = {ess}, but there are {images} training images: it is usually their number"
             ));
         }
-        let steps = training.train.epochs * images.div_ceil(training.train.batch_size);
-        let warmup = training.train.warmup_steps;
-        if warmup >= steps {
-            warnings.push(format!(
-                "train.warmup_steps = {warmup} of {steps} steps: the learning rate never reaches its value"
-            ));
-        }
+        warnings.extend(training.train.warnings(images));
         warnings
     }
 }

@@ -68,10 +68,10 @@ impl Training {
             return;
         }
         let why = format!(
-            "\"f16\" scales the loss of one gradient in a step, and method.{} takes others: use \"bf16\" or \"f32\"",
+            "precision: \"f16\" scales the loss of one gradient in a step, and method.{} takes others: use \"bf16\" or \"f32\"",
             self.method.key
         );
-        root.problem("train.precision", why);
+        root.problem("train", why);
     }
 }
 
@@ -96,6 +96,8 @@ mod tests {
         let adamw = "[optimizer.adamw]\nlr = 1e-3\n";
         let svgd = |keys: &str| in_f16(&format!("[method.svgd]\nparticles = 2\ngamma = 0.1\n{keys}\n{adamw}"));
         assert_eq!(svgd(""), "");
+        let place = svgd("drive = \"weight\"");
+        assert!(place.starts_with("half.toml:10: train: precision: "), "{place}");
         let blob = in_f16(&format!("[method.blob]\ncycle = 5\nsamples = 2\n{adamw}"));
         let vogn = in_f16("[method.vogn]\nlr = 0.1\ness = 100.0\n[optimizer.none]\n");
         for (refused, method) in [(svgd("drive = \"weight\""), "svgd"), (blob, "blob"), (vogn, "vogn")] {

@@ -231,6 +231,29 @@ impl TrainSpec {
         self.class_weights.as_ref().map(|_| "class_weights").or(smoothed).or(mixed)
     }
 
+    /// Returns a sentence for each setting that so few steps on this number of training images leave without its effect.
+    pub(super) fn warnings(&self, images: usize) -> Vec<String> {
+        let (epochs, steps) = (self.epochs, self.epochs * images.div_ceil(self.batch_size));
+        let mut warnings = vec![];
+        if self.warmup_steps >= steps {
+            warnings.push(format!(
+                "train.warmup_steps = {} of {steps} steps: the learning rate never reaches its value",
+                self.warmup_steps
+            ));
+        }
+        if self.ema.as_ref().is_some_and(|ema| ema.decay_at(steps) == 0.0) {
+            warnings.push(format!(
+                "train.ema: of {steps} steps the average forgets all but the last one: lower update_after_step, or raise decay"
+            ));
+        }
+        if let Some(patience) = self.early_stop.filter(|patience| patience + 1 >= epochs) {
+            warnings.push(format!(
+                "train.early_stop = {patience} of {epochs} epochs: training cannot end before its last one"
+            ));
+        }
+        warnings
+    }
+
     /// Reports what is wrong with several keys together, in a config that trains.
     pub(super) fn check(&self, reader: &Reader, validation: Validation) {
         if self.select == Selection::Best && validation.is_none() {

@@ -3,6 +3,7 @@
 
 use super::data::{DataSpec, Validation};
 use super::train_table::{Batches, Schedule, Selection, TrainSpec};
+use crate::base::tensor::{ROOM_TO_TRAIN, ROOM_WITH_FEWER};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
 use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
@@ -102,6 +103,18 @@ impl Training {
         }
     }
 
+    /// Returns why a step has no activations that could be computed again; `None` where it has.
+    fn keeps_activations(&self) -> Option<String> {
+        let of_method = self.method.spec.keeps_activations().map(|why| format!("method.{} {why}", self.method.key));
+        let of_head = || "subspace.last-layer trains the head alone, below which there is no graph".to_string();
+        of_method.or_else(|| (self.subspace.key == "last-layer").then(of_head))
+    }
+
+    /// Returns what makes room for a training step.
+    pub fn room(&self) -> &'static str {
+        if self.train.recompute || self.keeps_activations().is_some() { ROOM_WITH_FEWER } else { ROOM_TO_TRAIN }
+    }
+
     /// Checks that `[train]` gives the method the batches and the learning rate that it needs.
     fn check_method(&self, root: &Reader) {
         if self.method.spec.needs_shared_batches() && self.train.batches != Batches::Shared {
@@ -112,12 +125,8 @@ impl Training {
             );
             root.problem("train", why);
         }
-        if self.method.spec.differentiates_pixels() && self.train.recompute {
-            let why = format!(
-                "recompute: method.{} takes gradients by pixels, which need the graph: leave it out",
-                self.method.key
-            );
-            root.problem("train", why);
+        if let Some(why) = self.keeps_activations().filter(|_| self.train.recompute) {
+            root.problem("train", format!("recompute: {why}: leave it out"));
         }
         self.check_gathering(root);
         self.check_loss(root);
@@ -169,11 +178,11 @@ impl Training {
         let halves = matches!(self.train.precision, Precision::Bf16 | Precision::F16);
         if optimizer.spec.needs_f32() && halves {
             let why = format!(
-                "\"{}\" loses the differences of gradients of [optimizer.{}]: use \"f32\" or \"auto\"",
+                "precision: \"{}\" loses the differences of gradients of [optimizer.{}]: use \"f32\" or \"auto\"",
                 self.train.precision.word(),
                 optimizer.key
             );
-            root.problem("train.precision", why);
+            root.problem("train", why);
         }
         if rates.len() > 1 && rates.len() != particles {
             let why = format!(

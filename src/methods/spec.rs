@@ -181,6 +181,18 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns why a step keeps all activations, in words that follow the method's key, so that `train.recompute` cannot be followed; `None`
+    /// where it can.
+    fn keeps_activations(&self) -> Option<&'static str> {
+        if self.differentiates_pixels() {
+            Some("takes gradients by pixels, which need the graph")
+        } else if self.squares_images() {
+            Some("takes squared gradients of single images, which need the graph")
+        } else {
+            None
+        }
+    }
+
     /// Returns whether a step asks for more than losses and their gradients of passes, so that they are not divided among threads.
     fn passes_together(&self) -> bool {
         self.squares_images()

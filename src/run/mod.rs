@@ -1,5 +1,6 @@
 //! The folder of a run, `results/runs/<experiment>/<run-id>/`, and the files in it.
 
+mod cost;
 mod files;
 mod find;
 pub mod settings;
@@ -16,6 +17,7 @@ use crate::base::hash::seal_toml;
 use crate::experiment::Experiment;
 use crate::predictions::{ENDING, answers, numbers};
 
+pub use cost::Cost;
 pub use files::{open_answers, open_outcome, open_predictions};
 pub use find::{Ambiguous, LATEST};
 pub use settings::Record;

@@ -1,5 +1,6 @@
 //! The set-up that training and evaluation share: device, threads, the model, image sets and the subspace.
 
+mod named;
 mod opened;
 mod posterior;
 
@@ -26,6 +27,7 @@ use crate::model::stored::StoredNames;
 use crate::model::{Loaded, Model};
 use crate::subspace::Subspace;
 
+pub use named::Named;
 pub use opened::{Computing, Opened};
 pub use posterior::{Prepared, prepare};
 

@@ -2,20 +2,20 @@
 //!
 //! Among it are the training images that a run held out, for evaluation or for fitting temperatures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
+use super::named::{NOTHING_HELD_OUT, Named, check_trial};
 use super::{Prepared, Session, Settings, prepare};
-use crate::base::small::Usage;
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::data::{Fingerprint, Request, Split, SplitName};
 use crate::experiment::{Experiment, Overrides, Validation, load_config};
 use crate::machine::Chunk;
-use crate::posterior::{Output, Predictive, Stored};
-use crate::run::{Record, RunFolder};
+use crate::posterior::{Predictive, Stored};
+use crate::run::{Cost, Record, RunFolder};
 use crate::subspace::updates::mean;
 use crate::subspace::{Combined, Space};
 
@@ -76,16 +76,19 @@ impl Opened {
     /// Fails if there is no such run, if it is not finished, if the overrides change what it was trained with, or if it
     /// cannot be read.
     pub fn run(named: Option<&str>, overrides: &Overrides, computing: Computing) -> Result<Opened> {
-        let run = RunFolder::find(&computing.settings.out, named)?;
-        run.expect_finished()?;
-        let overrides = &overrides.in_full(&[run.config()])?;
-        overrides.check_for_run()?;
+        Opened::named(Named::find(named, overrides, &computing.settings.out)?, computing)
+    }
+
+    /// Opens a run whose config was read before.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    pub fn named(Named { run, experiment, overrides, by_folder }: Named, computing: Computing) -> Result<Opened> {
         run.remove_temporaries();
         crate::base::logging::open_log(&run.log())?;
         tracing::info!("run: {}", run.path().display());
         let settings = Settings { precision: overrides.precision, ..computing.on(&run) };
         crate::base::files::create_folder(&settings.out)?;
-        let experiment = overrides.read_run(run.config())?;
         let device = settings.device.open()?;
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
@@ -93,7 +96,6 @@ impl Opened {
         session.check_layout(&run, &stored)?;
         let own_sets = run.data()?.test_names();
         let (trained, roots, own_data) = (Some(Trained { stored, record }), overrides.roots(), overrides.keep_data());
-        let by_folder = named.is_some_and(|named| Path::new(named).join("config.toml").is_file());
         Ok(Opened { experiment, session, run, trained, roots, own_data, own_sets, by_folder })
     }
 
@@ -123,21 +125,12 @@ impl Opened {
         Ok(Opened { experiment, session, run, trained: None, roots, own_data: true, own_sets, by_folder: false })
     }
 
-    /// Refuses to test a trial of a sweep unless its folder was named. Test images that choose among trials no longer
-    /// measure the chosen one.
+    /// Refuses to test a trial of a sweep unless its folder was named.
     ///
     /// # Errors
     /// Fails if the run is a trial that was not named by its folder.
     pub fn check_trial(&self) -> Result<()> {
-        let Some(sweep) = self.run.trial().filter(|_| !self.by_folder) else { return Ok(()) };
-        let why = format!(
-            "{}: a trial of the sweep {sweep}, which chooses by held-out images: testing trials would choose by test images. \
-             `bella train --config` with the sweep's chosen.toml tests the chosen one; to test this one all the same, name its \
-             folder: {}",
-            self.run.id(),
-            self.run.path().display()
-        );
-        Err(Usage(why).into())
+        check_trial(&self.run, self.by_folder)
     }
 
     /// Returns the samples of a split that a user names: of the test split, those of every test set by themselves.
@@ -167,20 +160,6 @@ impl Opened {
         }
     }
 
-    /// Returns the predictive with an output and a number of draws, where these are given, or else that of the method.
-    pub fn predictive(&self, output: Option<Output>, draws: Option<u32>) -> Predictive {
-        let own = self.experiment.post_hoc().and_then(|method| method.output());
-        let samples = draws.map_or(own.map_or(64, |(_, samples)| samples), |draws| draws as usize);
-        match (output, draws) {
-            (Some(output), _) => Predictive::laplace(output, samples),
-            (None, None) => self.experiment.predictive(),
-            (None, Some(0)) => Predictive::Mean,
-            (None, Some(_)) => {
-                own.map_or(Predictive::Draws(samples), |(output, _)| Predictive::laplace(output, samples))
-            }
-        }
-    }
-
     /// Returns the number of members that go through the network at once, from the run's config or the command line.
     pub fn chunk(&self) -> Chunk {
         self.experiment.particle_chunk()
@@ -203,8 +182,9 @@ impl Opened {
         mean(self.session.subspace()?, theta, posterior.weights(), space)
     }
 
-    pub fn record(&self) -> Option<&Record> {
-        self.trained.as_ref().map(|trained| &trained.record)
+    /// Returns the cost of training; `None` for a checkpoint without training.
+    pub fn cost(&self) -> Option<Cost> {
+        self.trained.as_ref().map(|trained| Cost::of(&trained.record))
     }
 
     /// Returns the number of images per forward pass: that of the command line, or else of the config.
@@ -318,10 +298,7 @@ impl Opened {
                 let set = SampleSet::new(Split { labels: trained, ..split }, device, workers)?;
                 return Ok(TestImages { set, fingerprint });
             }
-            let split = self.session.load(experiment, SplitName::Val).context(
-                "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data set has no val \
-                 split",
-            )?;
+            let split = self.session.load(experiment, SplitName::Val).context(NOTHING_HELD_OUT)?;
             let HeldOut { split, trained } = HeldOut { trained: split.labels.clone(), split }.among(classes)?;
             TestImages::new(Split { labels: trained, ..split }, device, workers)
         })

@@ -7,7 +7,6 @@ use anyhow::Result;
 use tch::{Device, Kind};
 
 use super::context::{Context, Material};
-use crate::base::tensor::ROOM_TO_TRAIN;
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::experiment::{Batches, Experiment, Selection, TrainSpec, Training};
@@ -29,6 +28,8 @@ pub struct Step<'a> {
     pub layout: &'a Layout,
     pub method: &'a dyn MethodSpec,
     pub optimizer: &'a dyn OptimizerSpec,
+    /// What makes room for the step.
+    pub room: &'static str,
     /// The number of training images.
     pub images: usize,
     /// The number of particles of a training in all processes.
@@ -130,6 +131,7 @@ impl<'a> Step<'a> {
             layout,
             method: &*training.method.spec,
             optimizer: &*training.optimizer.spec,
+            room: training.room(),
             images: train,
             particles,
             trainings: 1,
@@ -206,7 +208,7 @@ impl<'a> Step<'a> {
             Chunk::Fixed(count) => Some(count),
         };
         let whole = ChunkSize { members: self.own, images };
-        let (what, device, advice) = ("training step", self.model.device, ROOM_TO_TRAIN);
+        let (what, device, advice) = ("training step", self.model.device, self.room);
         Task { what, coming: self.coming, need: self.need(), whole, at_most: None, members, device, advice }
     }
 }

@@ -18,7 +18,7 @@ use super::batches::{Batches, Objectives, TrainBatch};
 use super::context::{Context, Material};
 use super::run::{Outcome, Training, Watch, store};
 use super::{chunks, prefix};
-use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
+use crate::base::tensor::guarded;
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
 use crate::machine::memory::{ChunkSize, Chunker};
@@ -214,7 +214,7 @@ impl<'a> Pack<'a> {
         let own: Vec<&TrainBatch> = group.iter().filter_map(|member| batches[member.stream].as_ref()).collect();
         let particles = group[0].training.context.particles();
         let name = format!("step {}", group[0].training.particles.progress.steps + 1);
-        let Evaluation { losses, gradients } = guarded(&name, ROOM_TO_TRAIN, || {
+        let Evaluation { losses, gradients } = guarded(&name, group[0].training.context.training.room(), || {
             let rows: Vec<&Tensor> = group.iter().map(|member| &member.training.particles.theta).collect();
             self.objectives.on(&TrainBatch::joined(&own, particles), 1.0).losses(&Tensor::cat(&rows, 0))
         })?;

@@ -14,8 +14,8 @@ use crate::methods::Step;
 use crate::posterior::Posterior;
 
 /// The advice printed if a loss or a parameter is not finite.
-pub(super) const ADVICE: &str = "lower optimizer.*.lr, raise train.warmup_steps, set train.clip_norm = 1.0, or use train.precision = \
-                      \"f32\"; the resume file holds finite particles only";
+pub(super) const ADVICE: &str = "lower optimizer.*.lr, or method.*.lr where the method is its own optimizer, raise train.warmup_steps, \
+    set train.clip_norm = 1.0 beside an optimizer, or use train.precision = \"f32\"; the resume file holds finite particles only";
 
 /// The prefix of the names of the best epoch's tensors.
 const BEST: &str = "progress.best_";

@@ -17,7 +17,7 @@ use super::progress::EpochRow;
 use super::saver::{Finished, Saver};
 use super::validation::{Selector, Validator};
 use super::{chunks, directions, prefix, saver, spread};
-use crate::base::tensor::{ROOM_TO_TRAIN, guarded};
+use crate::base::tensor::guarded;
 use crate::base::tensor_file::State;
 use crate::experiment::Experiment;
 use crate::machine::memory::Chunker;
@@ -243,7 +243,7 @@ impl<'a> Training<'a> {
     pub fn step(&mut self, batch: &TrainBatch, objective: &mut dyn Objective) -> Result<()> {
         let Training { context, particles, observers, meter, .. } = self;
         let rate = context.rates().factor(particles.progress.steps);
-        let step = guarded(&format!("step {}", particles.progress.steps + 1), ROOM_TO_TRAIN, || {
+        let step = guarded(&format!("step {}", particles.progress.steps + 1), context.training.room(), || {
             if particles.progress.steps == 0 {
                 spread::begin(context, particles, objective)?;
             }

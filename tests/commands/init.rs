@@ -336,5 +336,19 @@ fn settings_of_another_data_set_are_doubted() {
     ];
     assert_has(&messages(&output), &warnings);
     assert!(!messages(&check(&["--set", "method.ivon.ess=120"])).contains("warning"));
+    // 240 steps in 60 epochs.
+    let late = ["--set", "method={map={}}", "--set", "optimizer.adamw.lr=1e-3", "--set"];
+    let ema = |after: &str| {
+        messages(&check(&[&late[..], &[&format!("train.ema={{decay=0.9,update_after_step={after}}}")]].concat()))
+    };
+    assert_has(
+        &ema("239"),
+        &["train.ema: of 240 steps the average forgets all but the last one: lower update_after_step"],
+    );
+    let stop = |epochs: &str| messages(&check(&[&late[..], &[&format!("train.early_stop={epochs}")]].concat()));
+    assert_has(&stop("59"), &["train.early_stop = 59 of 60 epochs: training cannot end before its last one"]);
+    for told in [ema("238"), stop("58")] {
+        assert!(!told.contains("warning"), "{told}");
+    }
     drop(place);
 }

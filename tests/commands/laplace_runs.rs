@@ -28,11 +28,14 @@ fn one_run_predicts_in_every_way() {
     let table = place.results();
     assert_eq!(table.rows.len(), 2, "linearised draws and the mode");
     assert_eq!((cell(&table, "", "members"), cell(&table, "mean", "members")), ("12", "2"));
-    for (word, draws) in
-        [("mc", "9"), ("probit", "6"), ("bridge", "6"), ("sampled", "6"), ("tangent", "6"), ("mc", "6")]
-    {
-        let output = place.command("eval", &[]).args(["--predictive", word, "--draws", draws]).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let predicted = |word: &str, more: &[&str]| with(with(place.command("eval", &[]), &["--predictive", word]), more);
+    for (word, draws) in [("mc", "9"), ("sampled", "6"), ("tangent", "6"), ("mc", "6")] {
+        done(predicted(word, &["--draws", draws]));
+    }
+    for word in ["probit", "bridge"] {
+        done(predicted(word, &[]));
+        let line = error_line(predicted(word, &["--draws", "6"]), 2);
+        assert_has(&line, &[&format!("--draws 6: the predictive {word} draws nothing: leave it out")]);
     }
     let output = place.command("eval", &[]).args(["--draws", "9"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
@@ -176,6 +179,52 @@ fn runs_without_gaussians_and_attacks_on_linearised_ones_are_refused() {
     let output =
         place.command("eval", &[]).args(["--attack", "fgsm", "--epsilon", "0", "--predictive", "sampled"]).output();
     assert_eq!(output.unwrap().status.code(), Some(0));
+}
+
+/// What does not fit the last run is found before the first one is tested.
+#[test]
+fn no_run_is_tested_where_another_one_is_refused() {
+    let place = Place::with_tiny();
+    done(place.train(&["method.ensemble={particles=2}"]));
+    done(place.train(&[LAPLACE, "train.epochs=1"]));
+    let runs = place.runs().iter().map(|run| run.display().to_string()).collect::<Vec<_>>();
+    let plain = runs.iter().find(|run| run.contains("ensemble")).unwrap();
+    let linearised = runs.iter().find(|run| run.contains("laplace")).unwrap();
+    let before = text(&place.path("results/tiny.csv"));
+    done(with(place.train(&["data.digits.validation=0"]), &["--no-eval"]));
+    let runs_now = place.runs();
+    let without = runs_now.iter().map(|run| run.display().to_string()).find(|run| !runs.contains(run)).unwrap();
+    for option in ["--calibrate", "--conformal=0.1"] {
+        let line = error_line(with(place.command("eval", &[]), &[plain, &without, option]), 1);
+        assert_has(&line, &["nothing to calibrate on", "train with data.*.validation, say 0.2"]);
+    }
+    let foreign = format!("digits={}", place.path("none").display());
+    for (code, options, parts) in [
+        (1, &["--attack", "fgsm"][..], &["linearised predictions cannot be attacked"][..]),
+        (2, &["--ood", &foreign, "--ood-by", "knn"], &["--ood-by knn: linearised members have no features"]),
+        (1, &["--attack", "fgsm", "--transfer-from", linearised], &["--transfer-from", "linearised", "another run"]),
+        (2, &["--attack", "fgsm", "--transfer-from", plain, "--draws", "0"], &["is the run that is evaluated"]),
+    ] {
+        let order = [plain.as_str(), linearised.as_str()];
+        assert_has(&error_line(with(with(place.command("eval", &[]), &order), options), code), parts);
+    }
+    let alone = with(place.command("eval", &[]), &[plain, "--attack", "fgsm", "--attack-target", "member-2"]);
+    assert_has(&error_line(alone, 1), &["member-2: the prediction has 2 members"]);
+    assert_eq!(text(&place.path("results/tiny.csv")), before);
+}
+
+#[test]
+fn several_runs_are_one_table_of_csv() {
+    let place = Place::with_tiny();
+    done(place.train(&["method.ensemble={particles=2}"]));
+    done(place.train(&[LAPLACE, "train.epochs=1"]));
+    let runs = place.runs().iter().map(|run| run.display().to_string()).collect::<Vec<_>>();
+    let printed = done(with(place.command("eval", &[]), &[&runs[0], &runs[1], "--csv"]));
+    assert!(printed.starts_with("experiment,run,"), "{printed}");
+    let table = bella::results::store::read(&place.write("printed.csv", printed.as_bytes())).unwrap();
+    let [method, samples] = ["method", "laplace.samples"].map(|column| table.index(column).unwrap());
+    let found: Vec<[&str; 2]> = table.rows.iter().map(|row| [&*row[method], &*row[samples]]).collect();
+    assert_eq!(found, [["ensemble", ""], ["laplace", "6"]]);
 }
 
 #[test]

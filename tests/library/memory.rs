@@ -231,6 +231,10 @@ fn what_cannot_fit_is_refused_with_the_amount_and_a_way_out() {
     let place = Place::with_tiny();
     let line = error_line(with(place.train(&[]), &["--memory", "0.01"]), 1);
     assert_has(&line, &["training step: 1 member and one image at once need", "GiB is free", "train.recompute"]);
+    let line = error_line(with(place.train(&["train.recompute=true"]), &["--memory", "0.01"]), 1);
+    assert!(line.contains("at once need") && !line.contains("train.recompute"), "{line}");
+    let head = ["subspace={last-layer={}}", "train.recompute=true"];
+    assert_has(&error_line(place.train(&head), 2), &["train: recompute: subspace.last-layer trains the head alone"]);
     let refused = with(place.train(&[]), &["--memory", "0"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert_has(&messages(&refused), &["--memory", "must be above 0"]);

@@ -139,6 +139,14 @@ fn runs_are_merged_and_evaluated() {
     let plain_mean = loss("merge-mean");
     assert!(merged.is_finite() && (merged - plain_mean).abs() > 1e-6, "certainty changes nothing: {merged}");
     assert!(loss("merge-squared-gradients prior 1 images 16").is_finite());
+    // What a merged model costs is the training of all its runs.
+    let ids = cells(&results, "run");
+    let own = |run: &str| (0..ids.len()).find(|&at| ids[at] == id(run) && predictives[at].is_empty()).unwrap();
+    for column in ["train_wall_seconds", "train_processor_seconds", "trainable_parameters"] {
+        let of = |row: usize| number(&results, row, column);
+        let sum = of(own(&first)) + of(own(&second));
+        assert!((of(row("merge-mean")) / sum - 1.0).abs() < 1e-6, "{column}: {} for {sum}", of(row("merge-mean")));
+    }
 
     assert_has(
         &error_line(merge([&plain, &first], &["--by", "posterior"]), 1),

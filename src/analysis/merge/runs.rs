@@ -13,6 +13,7 @@ use crate::data::batches::{SampleSet, Samples, in_order};
 use crate::model::Model;
 use crate::model::network::Graph;
 use crate::posterior::Posterior;
+use crate::run::Cost;
 use crate::session::Opened;
 use crate::subspace::{Combined, Space, Subspace};
 
@@ -33,6 +34,8 @@ pub struct Merged {
     pub model: Combined,
     /// The way of merging, and the runs after the first, as results name them.
     pub predictive: String,
+    /// The cost of training all of them.
+    pub cost: Option<Cost>,
 }
 
 impl Merge {
@@ -43,7 +46,7 @@ impl Merge {
     /// Fails if a run cannot be opened, if two runs do not fit together, or if memory runs out.
     pub fn runs(&self, opened: &Opened, names: &[String], open: impl Fn(&str) -> Result<Opened>) -> Result<Merged> {
         let mut runs = vec![self.contribution(opened)?];
-        let mut others = Vec::new();
+        let (mut others, mut cost) = (Vec::new(), opened.cost());
         for name in &names[1..] {
             let other = open(name)?;
             let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
@@ -51,6 +54,7 @@ impl Merge {
             starts_equal(opened, &other, self.space)?;
             runs.push(self.contribution(&other)?);
             others.push(other.run.id());
+            cost = cost.zip(other.cost()).map(|(so_far, own)| so_far.and(own));
         }
         let models: i64 = runs.iter().map(|run| run.updates.size()[0]).sum();
         let entrywise = self.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
@@ -59,7 +63,7 @@ impl Merge {
             // The products B A do not include the checkpoint's weights, so no precision of these applies to them.
             prior: if entrywise { self.prior } else { 0.0 },
         };
-        Ok(Merged { model: merge(runs, &settings)?, predictive: self.label(&others) })
+        Ok(Merged { model: merge(runs, &settings)?, predictive: self.label(&others), cost })
     }
 
     /// Returns the data of an opened run that merging needs.

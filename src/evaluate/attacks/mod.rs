@@ -18,7 +18,7 @@ pub use attack::{
 use attack::{one_by_one, project};
 pub use entries::ATTACKS;
 pub use target::{Resolution, Target};
-pub use victim::{Victim, Work};
+pub use victim::{LINEARISED, Victim, Work};
 
 #[cfg(test)]
 mod tests {

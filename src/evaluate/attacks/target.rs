@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
+use crate::base::small::counted;
 use crate::schema::words;
 
 /// The loss that an attack raises.
@@ -18,6 +19,20 @@ pub enum Target {
     MeanLoss,
     /// The cross-entropy of one member (counted from 0): a transfer attack on the others.
     Member(usize),
+}
+
+impl Target {
+    /// Checks that the member whose loss is raised is one of `members`.
+    ///
+    /// # Errors
+    /// Fails if there are fewer.
+    pub fn check(self, members: usize) -> Result<()> {
+        if let Target::Member(member) = self {
+            let all = counted(members, "member, which is member-0", "members, counted from 0");
+            ensure!(member < members, "--attack-target member-{member}: the prediction has {all}");
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Target {

@@ -7,7 +7,6 @@ use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor, no_grad, with_grad};
 
 use super::{Classifier, Goal, Goals, Resolution, Scored, Slope, Target, one_by_one};
-use crate::base::small::counted;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -27,6 +26,10 @@ pub struct Work {
     /// The numbers in f64 that the attack keeps for each number of a pixel.
     pub kept: u64,
 }
+
+/// The refusal of predictions that have no weights.
+pub const LINEARISED: &str = "linearised predictions cannot be attacked: attack drawn weights (bella eval --predictive sampled) or the mode \
+                              (--draws 0)";
 
 /// The members under attack.
 pub struct Victim<'p, 'a> {
@@ -51,16 +54,8 @@ impl<'p, 'a> Victim<'p, 'a> {
         resolution: Resolution,
         Work { budgets, images, samples, kept }: Work,
     ) -> Result<Victim<'p, 'a>> {
-        ensure!(
-            predictor.has_weights(),
-            "linearised predictions cannot be attacked: attack drawn weights (bella eval --predictive sampled) or \
-             the mode (--draws 0)"
-        );
-        if let Target::Member(member) = target {
-            let members = predictor.members();
-            let all = counted(members, "member, which is member-0", "members, counted from 0");
-            ensure!(member < members, "--attack-target member-{member}: the prediction has {all}");
-        }
+        ensure!(predictor.has_weights(), LINEARISED);
+        target.check(predictor.members())?;
         let numbers = (predictor.members() * samples * budgets * predictor.classes()) as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;
         // The fixed memory also holds the moved and the clean pixels of a whole batch.

@@ -97,6 +97,10 @@ impl MethodSpec for Spec {
         3
     }
 
+    fn keeps_activations(&self) -> Option<&'static str> {
+        self.flipout.then_some("with flipout takes gradients by the noise of each image, which need the graph")
+    }
+
     /// The noise of Flipout is in the factors.
     fn asks_for_extras(&self) -> bool {
         true

@@ -80,6 +80,9 @@ words! {
     }
 }
 
+/// The wanted variance of a step's energy error for each column, unless a config says otherwise.
+const ENERGY_VARIANCE: f64 = 5e-4;
+
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
@@ -101,7 +104,7 @@ settings! {
         /// Length ℓ over which a chain keeps its direction; found by tuning unless it is given.
         pub length: Option<f64>, in above(0.0);
         /// Variance of a step's energy error for each column that tuning wants.
-        pub energy_variance: f64 = 5e-4, in above(0.0);
+        pub energy_variance: f64 = ENERGY_VARIANCE, in above(0.0);
         /// SMILE: the quantile of the energy errors so far above which a step is undone.
         pub guard: f64 = 0.99, in between(0.0, 1.0), omit 0.99;
         /// SMILE: the share of the errors by which the size changes: above the upper two thirds it shrinks, below the lower third it grows.
@@ -140,6 +143,11 @@ impl Spec {
         let is_smile = self.dynamics != Dynamics::Langevin;
         for key in ["guard", "tails", "adaption", "smoothing"].into_iter().filter(|key| !is_smile && reader.sets(key)) {
             reader.problem(key, "is for dynamics = \"smile\" and \"psmile\": leave it out, or set one of these");
+        }
+        if self.energy_variance != ENERGY_VARIANCE && (is_smile || self.tune_steps == 0) {
+            let why =
+                "is what tuning with dynamics = \"langevin\" wants, and there is none: leave it out, or set tune_steps";
+            reader.problem("energy_variance", why);
         }
         if is_smile && self.length.is_some() {
             let why =

@@ -1,0 +1,81 @@
+//! A finished run that a command names, with its config, before its weights are read.
+//!
+//! What a config tells is checked for all runs of a command before the first of them is opened.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::base::small::Usage;
+use crate::data::SplitName;
+use crate::experiment::{Experiment, Overrides};
+use crate::run::RunFolder;
+
+/// The refusal to fit on held-out images where there are none.
+pub(super) const NOTHING_HELD_OUT: &str = "nothing to calibrate on: no training images are held out (data.*.validation = 0) and the data \
+                                           set has no val split: train with data.*.validation, say 0.2";
+
+/// A finished run and its config with the overrides of the command line.
+pub struct Named {
+    pub run: RunFolder,
+    pub experiment: Experiment,
+    /// The overrides with their keys written in full.
+    pub(super) overrides: Overrides,
+    /// Whether the run was named by its folder.
+    pub(super) by_folder: bool,
+}
+
+impl Named {
+    /// Finds a finished run below the results folder `out`: the named one, or the latest.
+    ///
+    /// # Errors
+    /// Fails if there is no such run, if it is not finished, if the overrides change what it was trained with, or if its config cannot be
+    /// read.
+    pub fn find(named: Option<&str>, overrides: &Overrides, out: &Path) -> Result<Named> {
+        let run = RunFolder::find(out, named)?;
+        run.expect_finished()?;
+        let overrides = overrides.in_full(&[run.config()])?;
+        overrides.check_for_run()?;
+        let experiment = overrides.read_run(run.config())?;
+        let by_folder = named.is_some_and(|named| Path::new(named).join("config.toml").is_file());
+        Ok(Named { run, experiment, overrides, by_folder })
+    }
+
+    /// Checks that there are images on which calibrators and conformal sets can be fitted, as far as the run's config tells.
+    ///
+    /// # Errors
+    /// Fails if there are none.
+    pub fn expect_held_out(&self) -> Result<()> {
+        let data = self.run.data()?;
+        // Where files tell the splits and cannot be read, what is missing is told when they are opened.
+        let has_none = data.dataset.splits().is_ok_and(|splits| !splits.contains(&SplitName::Val));
+        ensure!(!(data.validation.is_none() && has_none), "{}: {NOTHING_HELD_OUT}", self.run.id());
+        Ok(())
+    }
+
+    /// Refuses to test a trial of a sweep, as [`check_trial`] does; images of training and held-out ones are open to all.
+    ///
+    /// # Errors
+    /// Fails if the run is a trial that was not named by its folder, and the split is one of test images.
+    pub fn check_trial(&self, split: SplitName) -> Result<()> {
+        let is_of_training = self.overrides.keep_data() && split != SplitName::Test;
+        if is_of_training { Ok(()) } else { check_trial(&self.run, self.by_folder) }
+    }
+}
+
+/// Refuses to test a trial of a sweep unless its folder was named. Test images that choose among trials no longer
+/// measure the chosen one.
+///
+/// # Errors
+/// Fails if the run is a trial that was not named by its folder.
+pub(super) fn check_trial(run: &RunFolder, by_folder: bool) -> Result<()> {
+    let Some(sweep) = run.trial().filter(|_| !by_folder) else { return Ok(()) };
+    let why = format!(
+        "{}: a trial of the sweep {sweep}, which chooses by held-out images: testing trials would choose by test images. \
+         `bella train --config` with the sweep's chosen.toml tests the chosen one; to test this one all the same, name its \
+         folder: {}",
+        run.id(),
+        run.path().display()
+    );
+    Err(Usage(why).into())
+}
