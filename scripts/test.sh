@@ -22,7 +22,7 @@ test_programs() {
     cargo test --locked --no-run --color never "$@" 2>&1 | sed -n 's/^ *Executable .* (\(.*\))$/\1/p'
 }
 
-# shared_tests PROGRAM…: passes the tests of these programs. The programs are started without Cargo, which takes a second to find that
+# shared_tests PROGRAM…: passes the tests of these programs. They are started without Cargo, which would look for each share again whether
 # they are up to date.
 shared_tests() {
     local program share
