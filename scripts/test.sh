@@ -16,27 +16,36 @@ fi
 # thread take a share of them each, since the random numbers that a test seeds are those of its process. The shares are the same on every
 # machine, so that a test meets the same ones before it.
 readonly SHARES=8
+
+# test_programs TARGET…: prints the paths of the programs of these tests, which have been built.
+test_programs() {
+    cargo test --locked --no-run --color never "$@" 2>&1 | sed -n 's/^ *Executable .* (\(.*\))$/\1/p'
+}
+
+# shared_tests PROGRAM…: passes the tests of these programs. They are started without Cargo, which would look for each share again whether
+# they are up to date.
 shared_tests() {
-    local target share
-    for target in "$@"; do
-        # shellcheck disable=SC2086 # a target is one or two words
-        cargo test --locked --quiet $target -- --list --format terse | sed -n 's/: test$//p' >"$lists/all"
+    local program share
+    for program in "$@"; do
+        "$program" --list --format terse | sed -n 's/: test$//p' >"$lists/all"
         [[ -s $lists/all ]] || return 1
         for ((share = 0; share < SHARES; share++)); do
-            awk -v share="$share" -v shares="$SHARES" 'NR % shares == share' "$lists/all" >"$lists/$target $share"
+            {
+                printf '%s\n' "$program" --exact --test-threads=1
+                awk -v share="$share" -v shares="$SHARES" 'NR % shares == share' "$lists/all"
+            } >"$lists/${program##*/} $share"
         done
     done
     rm "$lists/all"
     export -f take_share
-    find "$lists" -type f -print0 | sort -z | xargs -0 -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'take_share "$0"' {}
+    # Shares of the unit tests, which end soonest, come last, so that no core waits long for another one's last share.
+    find "$lists" -type f -print0 | sort -rz | xargs -0 -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'take_share "$0"' {}
 }
 
-# take_share LIST: passes the listed tests of the target in the list's name, and prints what they print when all have ended.
+# take_share LIST: runs the command line in LIST, a word a line, and prints what it prints when it has ended.
 take_share() {
-    local failed=0 target
-    target=$(basename "${1% *}")
-    # shellcheck disable=SC2086 # a target is one or two words
-    xargs cargo test --locked --quiet $target -- --exact --test-threads 1 <"$1" >"$1.log" 2>&1 || failed=1
+    local failed=0
+    xargs env <"$1" >"$1.log" 2>&1 || failed=1
     cat "$1.log"
     return "$failed"
 }
@@ -44,5 +53,7 @@ take_share() {
 cargo nextest run --locked --no-run
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
-shared_tests --lib '--test library' '--test commands'
+mapfile -t programs < <(test_programs --lib --test library --test commands)
+((${#programs[@]} == 3))
+shared_tests "${programs[@]}"
 cargo nextest run --locked -E 'not (kind(lib) | binary(library) | binary(commands))'

@@ -48,7 +48,7 @@ use signal_hook::consts::SIGXFSZ;
 
 use crate::base::small::Usage;
 use crate::machine::parallel::{ProcessGroup, launch_rank, let_first_speak, processes};
-use crate::machine::{Wait, wait};
+use crate::machine::{Wait, child, wait};
 use crate::model::archive::trial;
 use ending::{Stopped, fail};
 use options::ComputeArgs;
@@ -107,7 +107,7 @@ enum Command {
 /// Runs the command line of this process. The exit code is 0 for success, 1 for failure, and 2 for bad usage or a bad
 /// config.
 pub fn main() -> ExitCode {
-    crate::machine::child::skip_static_destructors();
+    child::skip_static_destructors();
     run(std::env::args_os())
 }
 
@@ -119,7 +119,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = trial::answer() {
         return ExitCode::from(code);
     }
-    let cli = begun(words.into_iter().collect());
+    let words: Vec<OsString> = words.into_iter().collect();
+    let cli = begun(words.clone());
     let group = match open_world(&cli.command) {
         Ok(group) => Rc::new(group),
         // All processes fail alike, and one message is enough.
@@ -132,7 +133,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !group.is_main() {
         crate::base::logging::hush(group.rank());
     }
-    let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, group.clone()))) {
+    let error = match catch_unwind(AssertUnwindSafe(|| dispatch(cli.command, &words, group.clone()))) {
         Ok(Ok(())) => return group.end(0),
         Ok(Err(error)) => error,
         Err(payload) => anyhow::anyhow!(crate::base::tensor::panic_line(payload.as_ref())),
@@ -152,7 +153,7 @@ fn begun(words: Vec<OsString>) -> Cli {
     crate::machine::memory::keep_freed();
     let of_process = std::env::args_os().eq(words.iter().cloned());
     if let (true, Ok(program)) = (of_process, std::env::current_exe()) {
-        trial::try_with(program);
+        child::start_by(program);
     }
     let cli = parsed(words);
     crate::base::logging::start(cli.verbose);
@@ -166,7 +167,7 @@ fn begun(words: Vec<OsString>) -> Cli {
     if let Some(compute) = computing(&cli.command).filter(|_| of_process) {
         settle_waiting(compute);
     }
-    crate::machine::child::watch_parent();
+    child::watch_parent();
     report_file_sizes();
     end_on_signals();
     cli
@@ -278,7 +279,7 @@ const OFFLINE: &str = "HF_HUB_OFFLINE";
 /// The number of the error EPIPE on every Unix.
 const BROKEN_PIPE: i32 = 32;
 
-fn dispatch(command: Command, group: Rc<ProcessGroup>) -> Result<()> {
+fn dispatch(command: Command, words: &[OsString], group: Rc<ProcessGroup>) -> Result<()> {
     match command {
         Command::Train(args) => train::run(&args, group),
         Command::Sweep(args) => sweep::run(&args),
@@ -298,7 +299,7 @@ fn dispatch(command: Command, group: Rc<ProcessGroup>) -> Result<()> {
         Command::Landscape(args) => landscape::run(&args),
         Command::Images(args) => images::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Rehearse(args) => rehearse::run(&args),
+        Command::Rehearse(args) => rehearse::run(&args, words),
         Command::Init(args) => init::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Head(args) => head::run(&args),

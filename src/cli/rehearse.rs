@@ -1,8 +1,8 @@
 //! `bella rehearse`: runs a few steps of an experiment with stand-ins for its checkpoint and data, and estimates the
 //! cost of the real one.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -12,11 +12,12 @@ use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
 use crate::data::Medium;
 use crate::experiment::Experiment;
+use crate::machine::child::bella;
 use crate::rehearse::estimate::Estimate;
 use crate::rehearse::models::Shape;
 use crate::rehearse::plan::Plan;
 use crate::rehearse::report::Report;
-use crate::rehearse::stages::{self, program};
+use crate::rehearse::stages;
 use crate::rehearse::{Options, Scale, WeightsFrom, prepare};
 use crate::results::table::Surface;
 
@@ -90,7 +91,8 @@ fn shape(text: &str) -> Result<Shape> {
     Shape::of_key(text)
 }
 
-pub fn run(args: &RehearseArgs) -> Result<()> {
+/// `words` is the command line of bella, its program included.
+pub fn run(args: &RehearseArgs, words: &[OsString]) -> Result<()> {
     let configs: Vec<PathBuf> = args.files.iter().chain(&args.config.configs).cloned().collect();
     if configs.is_empty() {
         return Err(Usage("rehearse needs a config: bella rehearse configs/cifar10.toml".into()).into());
@@ -104,8 +106,8 @@ pub fn run(args: &RehearseArgs) -> Result<()> {
         return prepare::prepare(&plan, &experiment, device);
     }
     plan.folder.clear()?;
-    let mut preparation = Command::new(program()?);
-    preparation.args(std::env::args_os().skip(1)).arg("--prepare");
+    let mut preparation = bella()?;
+    preparation.args(words.iter().skip(1)).arg("--prepare");
     let rehearsed = stages::run(&plan, &options, preparation)?;
     let estimate = Estimate::new(&experiment, &plan, &rehearsed, options.scale);
     let report = Report { plan: &plan, options: &options, rehearsed: &rehearsed, estimate };

@@ -1,7 +1,7 @@
 //! Every key of a config. The readers run without a config, once for each entry of each registry, and every key that
 //! they ask for is recorded. So the list always agrees with what a config may contain.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::{Experiment, Images};
@@ -40,31 +40,42 @@ impl Key {
 /// Returns every key, table by table in the order in which they are read.
 pub fn all() -> Vec<Key> {
     let asked = survey();
-    let mut order: Vec<&str> = vec![];
-    asked.iter().for_each(|one| push_new(&mut order, one.key.as_str()));
-    let of = |key: &str| asked.iter().filter(|one| one.key == key).collect::<Vec<_>>();
-    let mut keys = share(order.into_iter().map(|key| joined(key, &of(key))).collect());
+    let (mut order, mut records) = (vec![], HashMap::<&str, Vec<&Asked>>::new());
+    for one in &asked {
+        let of_key = records.entry(&one.key).or_default();
+        if of_key.is_empty() {
+            order.push(one.key.as_str());
+        }
+        of_key.push(one);
+    }
+    let mut keys = share(order.into_iter().map(|key| joined(key, &records[key])).collect());
     let mut tables: Vec<String> = vec![];
     keys.iter().for_each(|key| push_new(&mut tables, key.table().to_owned()));
     let rank = |name: &str| REGISTRIES.iter().position(|(table, _)| *table == name.split('.').next().unwrap_or(name));
     tables.sort_by_key(|table| rank(table));
-    keys.sort_by_key(|key| tables.iter().position(|table| table == key.table()));
+    keys.sort_by_cached_key(|key| tables.iter().position(|table| table == key.table()));
     keys
 }
 
 /// Returns everything that the readers ask for, without repetitions.
 fn survey() -> Vec<Asked> {
     let sizes = [HEADS.len(), DATASETS.len(), registered().len(), OPTIMIZERS.len()];
-    let turns = sizes.into_iter().max().unwrap_or(1);
-    // The defaults of methods depend on the subspace.
+    let all = sizes.into_iter().max().unwrap_or(1);
     let cases = Given::ALL.into_iter().flat_map(|given| (0..SUBSPACES.len()).map(move |subspace| (given, subspace)));
-    let (mut seen, mut asked) = (BTreeSet::new(), vec![]);
+    let (mut seen, mut asked) = (HashSet::new(), vec![]);
     for (given, subspace) in cases {
+        // The defaults of methods depend on the subspace, and nothing else does.
+        let turns = if subspace == 0 { all } else { registered().len() };
         for turn in 0..turns {
             let survey = Survey::new(given, turn, ("subspace", subspace));
             // Reading always fails here because no key is given; only the recorded keys matter.
             let _ = Experiment::read_from(Reader::surveyed(&survey), Images::OfTraining);
-            asked.extend(survey.asked().into_iter().filter(|one| seen.insert(one.clone())));
+            for one in survey.take_asked() {
+                if !seen.contains(&one) {
+                    seen.insert(one.clone());
+                    asked.push(one);
+                }
+            }
         }
     }
     asked
@@ -84,20 +95,25 @@ pub(super) const REGISTRIES: &[(&str, &str)] = &[
 
 /// Merges the keys that every entry of `data` has into keys of `data.*`.
 fn share(keys: Vec<Key>) -> Vec<Key> {
-    let rest = |key: &Key| Some(key.path.strip_prefix("data.")?.split_once('.')?.1.to_owned());
-    let same = |a: &Key, b: &Key| (rest(a), &a.rule, &a.default, &a.about) == (rest(b), &b.rule, &b.default, &b.about);
-    let everywhere = |key: &Key| keys.iter().filter(|other| same(key, other)).count() == DATASETS.len();
-    let mut shared: Vec<Key> = vec![];
+    let (mut entries, mut paths, mut shared) = (HashMap::new(), HashSet::new(), vec![]);
+    keys.iter().for_each(|key| *entries.entry(within_entry(key)).or_insert(0) += 1);
     for key in &keys {
-        let path = match rest(key).filter(|_| everywhere(key)) {
+        let own = within_entry(key);
+        let path = match own.0.filter(|_| entries[&own] == DATASETS.len()) {
             Some(rest) => format!("data.*.{rest}"),
             None => key.path.clone(),
         };
-        if !shared.iter().any(|known| known.path == path) {
+        if paths.insert(path.clone()) {
             shared.push(Key { path, ..key.clone() });
         }
     }
     shared
+}
+
+/// Returns the path of a key within its entry of `data`, if it has one, and everything that is said of it.
+fn within_entry(key: &Key) -> (Option<&str>, [&str; 3]) {
+    let rest = key.path.strip_prefix("data.").and_then(|rest| rest.split_once('.'));
+    (rest.map(|(_, rest)| rest), [&key.rule, &key.default, &key.about])
 }
 
 /// Returns whether `path` is at or below `prefix`, where `*` stands for any entry.

@@ -1,13 +1,40 @@
 //! Processes that bella starts, which end with their parent and are asked to end by a signal; and the end of bella's own process.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use anyhow::{Context, Result};
 
 /// The variable that tells a bella process which parent it is to end with, on systems that do not see to that.
 const PARENT: &str = "BELLA_PARENT";
 
 /// The time between two looks at the parent.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the program that runs from now on where bella starts itself: one that calls [`crate::cli::run`] with its own command line.
+pub fn start_by(program: PathBuf) {
+    let _ = PROGRAM.set(program);
+}
+
+/// Returns the program that has been named by [`start_by`].
+pub fn named_program() -> Option<&'static Path> {
+    PROGRAM.get().map(PathBuf::as_path)
+}
+
+/// Returns a command that starts bella, without arguments: the named program, or else that of this process.
+///
+/// # Errors
+/// Fails if the system does not know the program of this process.
+pub fn bella() -> Result<Command> {
+    match named_program() {
+        Some(program) => Ok(Command::new(program)),
+        None => Ok(Command::new(std::env::current_exe().context("cannot tell where bella itself is")?)),
+    }
+}
 
 /// Makes the system send `signal` to the child if the thread that starts it dies, also if that has died before the child
 /// could ask for it.

@@ -278,8 +278,8 @@ fn smoothed(grid: &[f64], sigma: f64) -> f64 {
     for (from, gap) in grid.iter().enumerate().filter(|(_, gap)| **gap != 0.0) {
         let (before, behind) = sums.split_at_mut(from);
         let (near, around) = kernel.split_at(PERIOD - from);
-        for (sum, weight) in behind.iter_mut().zip(near).chain(before.iter_mut().zip(around)) {
-            *sum += gap * weight;
+        for (sums, weights) in [(behind, near), (before, around)] {
+            sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += gap * weight);
         }
     }
     // A point inside stands for a whole step and has the mass of its mirror image, too. An end, which is its own image, stands for half of

@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::child::{self, Ended, Ending, KILL};
 use super::plan::Plan;
 use super::{Options, Scale};
+use crate::machine::child::bella;
 use crate::run::{Record, RunFolder};
 use crate::schema::Choice;
 
@@ -108,7 +109,7 @@ pub fn run(plan: &Plan, options: &Options, prepare: Command) -> Result<Rehearsed
     }
     let title = Title::new(Kind::Report, "report");
     if evaluated {
-        let mut command = Command::new(program()?);
+        let mut command = bella()?;
         command.arg("report").arg(plan.folder.results()).arg("--out").arg(plan.folder.own.join("report"));
         runner.stage(title, command, &mut all.stages)?;
     } else {
@@ -150,11 +151,6 @@ impl Title {
     }
 }
 
-/// Returns the path of this program.
-pub fn program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot tell where bella itself is")
-}
-
 struct Runner<'a> {
     plan: &'a Plan,
     options: &'a Options,
@@ -167,7 +163,7 @@ impl Runner<'_> {
     }
 
     fn bella_into(&self, command: &str, results: &Path) -> Result<Command> {
-        let mut bella = Command::new(program()?);
+        let mut bella = bella()?;
         bella.arg(command).arg("--device").arg(self.options.device.to_string());
         bella.arg("--out").arg(results);
         let Options { threads, wait, workers, memory, trust, .. } = self.options;

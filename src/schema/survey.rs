@@ -2,13 +2,13 @@
 //! unchanged; its readers find no values and record each key with its rule, its default and its meaning.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use serde::Serialize;
 
 /// One key that a reader asked for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Asked {
     /// The dotted key.
     pub key: String,
@@ -20,7 +20,7 @@ pub struct Asked {
 }
 
 /// The meaning of an absent key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Absence {
     /// The key is required.
     Required,
@@ -53,13 +53,22 @@ pub struct Survey {
     /// A table whose variant has a number of its own, because defaults in other tables depend on it.
     leading: (&'static str, usize),
     asked: RefCell<Vec<Asked>>,
+    /// The place of each key in `asked`.
+    places: RefCell<HashMap<String, usize>>,
     /// The keys that were assumed as given. The survey learns nothing about their absence.
     assumed: RefCell<BTreeSet<String>>,
 }
 
 impl Survey {
     pub fn new(given: Given, turn: usize, leading: (&'static str, usize)) -> Rc<Survey> {
-        Rc::new(Survey { given, turn, leading, asked: RefCell::default(), assumed: RefCell::default() })
+        Rc::new(Survey {
+            given,
+            turn,
+            leading,
+            asked: RefCell::default(),
+            places: RefCell::default(),
+            assumed: RefCell::default(),
+        })
     }
 
     /// Returns the variant of the table `key` that is read, one of `known`.
@@ -77,9 +86,19 @@ impl Survey {
         given
     }
 
-    /// Returns all keys that were asked for, in order.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.borrow().clone()
+    /// Takes all keys that were asked for, in order.
+    pub fn take_asked(&self) -> Vec<Asked> {
+        self.places.take();
+        self.asked.take()
+    }
+
+    /// Returns the place of `key` among what was asked for, where a key that is new has this rule.
+    fn place(&self, key: String, rule: String) -> usize {
+        let mut asked = self.asked.borrow_mut();
+        *self.places.borrow_mut().entry(key).or_insert_with_key(|key| {
+            asked.push(Asked { key: key.clone(), rule, absence: Absence::Unset, about: String::new() });
+            asked.len() - 1
+        })
     }
 }
 
@@ -92,13 +111,7 @@ pub(super) struct Note {
 
 impl Note {
     pub fn new(survey: Rc<Survey>, key: String, rule: String) -> Note {
-        let mut asked = survey.asked.borrow_mut();
-        let known = asked.iter().position(|one| one.key == key);
-        let place = known.unwrap_or(asked.len());
-        if known.is_none() {
-            asked.push(Asked { key, rule, absence: Absence::Unset, about: String::new() });
-        }
-        drop(asked);
+        let place = survey.place(key, rule);
         Note { survey, place }
     }
 

@@ -243,7 +243,7 @@ impl Launcher<'_> {
 
     /// Returns the command that trains trials up to an epoch.
     fn command(&self, trials: &[&Trial], epochs: usize, device: usize) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe().context("cannot tell where bella itself is")?);
+        let mut command = child::bella()?;
         command.arg("train");
         for file in &self.base.configs {
             command.arg("--config").arg(file);

@@ -150,7 +150,7 @@ fn command(test: &mut UnixStream) -> Result<ExitCode> {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
     }
     bella::machine::child::skip_static_destructors();
-    bella::model::archive::trial::try_with(env!("CARGO_BIN_EXE_bella").into());
+    bella::machine::child::start_by(env!("CARGO_BIN_EXE_bella").into());
     Ok(bella::cli::run([OsString::from(env!("CARGO_BIN_EXE_bella"))].into_iter().chain(words)))
 }
 

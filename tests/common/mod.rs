@@ -7,6 +7,7 @@ mod program;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::LazyLock;
 
 use bella::data::Sizes;
 use bella::experiment::Experiment;
@@ -252,11 +253,34 @@ pub fn tensor_bytes(path: &Path, name: &str) -> Vec<u8> {
     tensors.tensor(name).unwrap().data().to_vec()
 }
 
-/// A run of three particles that learn fast enough to differ.
+/// A run of three particles that learn fast enough to differ. It is trained once in a process, and each test gets a copy of its own.
 pub fn trained() -> Place {
-    let place = Place::with_tiny();
-    done(place.train(&["method.svgd.particles=3", "optimizer.adamw.lr=2e-2"]));
+    static FILES: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
+        let place = Place::with_tiny();
+        done(place.train(&["method.svgd.particles=3", "optimizer.adamw.lr=2e-2"]));
+        files_below(&place.path(""))
+    });
+    let place = Place::new();
+    for (name, bytes) in FILES.iter() {
+        place.write(name.to_str().unwrap(), bytes);
+    }
     place
+}
+
+/// The files below a folder by their paths in it, the oldest first.
+fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let (mut folders, mut found) = (vec![folder.to_path_buf()], vec![]);
+    while let Some(next) = folders.pop() {
+        for path in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.metadata().unwrap().modified().unwrap(), path)),
+            }
+        }
+    }
+    found.sort();
+    let named = |path: PathBuf| (path.strip_prefix(folder).unwrap().to_path_buf(), std::fs::read(&path).unwrap());
+    found.into_iter().map(|(_, path)| named(path)).collect()
 }
 
 /// Standard output of a command that must succeed.

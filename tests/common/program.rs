@@ -9,9 +9,6 @@ use std::process::Output;
 
 use assert_cmd::assert::Assert;
 
-/// Commands that start bella again, as the program of their own process.
-const START_BELLA: [&str; 3] = ["bench", "rehearse", "sweep"];
-
 /// Variables that are read before `main`, by their beginnings.
 const READ_AT_START: [&str; 3] = ["OMP_", "GOMP_", "LD_"];
 
@@ -105,8 +102,7 @@ impl Bella {
             let is_usual = name == WAIT.0 && value.as_ref().is_some_and(|value| value == WAIT.1);
             !is_usual && READ_AT_START.iter().any(|start| name.to_string_lossy().starts_with(start))
         };
-        let starts_bella = |word: &OsString| START_BELLA.iter().any(|name| word == name) || word == "--wait";
-        !self.words.iter().any(starts_bella) && !self.changes.iter().any(is_early)
+        !self.words.iter().any(|word| word == "--wait") && !self.changes.iter().any(is_early)
     }
 
     fn environment(&self) -> Vec<(OsString, OsString)> {

@@ -30,16 +30,16 @@ fn everything_is_that_of_the_numbers_that_the_codes_mean() {
             let choices = choices("low-rank", svgd(), &[&sets[0], &sets[1]]);
             let (quantised, plain) = (Case::of(&choices), with_plain_numbers(Case::of(&choices)));
             assert!(quantised.model.base.has_quantised() && !plain.model.base.has_quantised());
-            let (theta, batch) = (quantised.theta(), quantised.batch(40));
+            let (theta, batch) = (quantised.theta(), quantised.batch(20));
             assert!(theta.equal(&plain.theta()), "lengths of rows are those of the numbers");
             let [[found, expected]] = with_threads([2], || {
                 [&quantised, &plain].map(|case| {
                     let step = case.likelihood(&batch, 1).losses(&theta).unwrap();
                     let members = Members::Rows { subspace: &*case.subspace, rows: &theta };
                     let predictor = Predictor::new(&case.model, members, Chunk::Auto);
-                    let cut = Chunker::fixed(ChunkSize { members: 3, images: 40 }, "test", "");
+                    let cut = Chunker::fixed(ChunkSize { members: 3, images: 20 }, "test", "");
                     let logits = predictor.logits(&cut, &Input::Stored(batch.samples.for_all())).unwrap();
-                    let work = Work { budgets: 1, images: 40, samples: 40, kept: 0 };
+                    let work = Work { budgets: 1, images: 20, samples: 20, kept: 0 };
                     let victim = Victim::new(&predictor, Target::MeanProbability, Resolution::Model, work).unwrap();
                     let pixels = victim.pixels(&batch.samples).unwrap();
                     [step.losses, step.gradients, logits, victim.loss(&pixels, &batch.labels).unwrap().gradient]

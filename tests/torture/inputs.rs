@@ -77,7 +77,7 @@ fn reads_damaged_inputs() {
     let home = Path::new(&home);
     tch::set_num_threads(1);
     // As in the program, an archive that passes all checks is tried before it is loaded.
-    bella::model::archive::trial::try_with(env!("CARGO_BIN_EXE_bella").into());
+    bella::machine::child::start_by(env!("CARGO_BIN_EXE_bella").into());
     std::panic::set_hook(Box::new(|_| ()));
     let place = Place::new();
     let mut targets = targets::all(&place);

@@ -11,7 +11,7 @@ use super::options::BenchArgs;
 use crate::bench::case::{Choices, Source};
 use crate::bench::measure::measure;
 use crate::bench::measured::Measured;
-use crate::machine::child::end_with_parent;
+use crate::machine::child::{bella, end_with_parent};
 use crate::machine::wait;
 use crate::schema::Choice;
 
@@ -39,8 +39,7 @@ enum Answer {
 
 /// Measures one case in its own process.
 pub fn child(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<Outcome> {
-    let program = std::env::current_exe().context("cannot tell where bella itself is")?;
-    let mut command = Command::new(program);
+    let mut command = bella()?;
     command.args(["bench", "--alone", "--subspaces", &choices.subspace, "--methods", choices.method.word()]);
     command.args(["--particles", &choices.particles.to_string(), "--precisions", choices.precision.word()]);
     match source {

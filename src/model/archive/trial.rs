@@ -3,13 +3,12 @@
 //! for ever. What came through is remembered by the hash of the archive in the user's cache folder.
 //!
 //! The process is this program again, so there is a trial only where this program runs [`crate::cli::run`] on its own command
-//! line, or where [`try_with`] names another program that does; and only on Linux, whose limits it needs.
+//! line, or where [`child::start_by`] names another program that does; and only on Linux, whose limits it needs.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -44,13 +43,6 @@ const NO_MEMORY: i32 = 4;
 /// The largest number of bytes that are read of what a trial says.
 const SAID: u64 = 1 << 16;
 
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-
-/// Names the program that tries unknown archives from now on: one that calls [`crate::cli::run`] with its own command line.
-pub fn try_with(program: PathBuf) {
-    let _ = PROGRAM.set(program);
-}
-
 /// What is tried of an archive.
 pub struct Call<'a> {
     /// The method that is called; `None` if the archive is only loaded.
@@ -79,7 +71,7 @@ impl Call<'_> {
 /// # Errors
 /// Fails if the trial was ended by a signal or by a limit. That libtorch refuses the call is no failure.
 pub fn run(file: &MemoryFile, call: &Call, known: &mut BTreeSet<String>) -> Result<()> {
-    let Some(program) = PROGRAM.get() else { return Ok(()) };
+    let Some(program) = child::named_program() else { return Ok(()) };
     let record = record(&clean::hash(file)?);
     let text = record.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     known.extend(text.lines().map(str::to_string));

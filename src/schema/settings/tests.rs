@@ -92,7 +92,7 @@ fn a_survey_learns_the_meaning_and_the_default() {
     let reader = Reader::surveyed(&survey);
     All::read(&reader, 3);
     reader.finish();
-    let asked = survey.asked();
+    let asked = survey.take_asked();
     let find = |key: &str| {
         let one = asked.iter().find(|one| one.key == key).unwrap();
         (one.absence.clone(), one.about.clone())
