@@ -2,6 +2,7 @@
 # Builds dist/bella-VERSION-py3-none-PLATFORM.whl: the program for any Python, with torch as its dependency. Its libraries are those of
 # that torch, of the builds with and without CUDA alike.
 set -euo pipefail
+(($# == 0)) || { echo "usage: scripts/build_wheel.sh" >&2 && exit 2; }
 # shellcheck source=scripts/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 [[ $(uname -s) == Linux ]] || die "wheels are built on Linux only"

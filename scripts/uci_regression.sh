@@ -6,6 +6,7 @@
 # BELLA names the program (bella by default), SPLITS the splits ("0 1 2 3 4"), PYTHON an interpreter with torch. scripts/uci_table.py prints
 # what came of it.
 set -euo pipefail
+(($# >= 3)) || { echo "usage: scripts/uci_regression.sh UCI_Datasets OUT SET…" >&2 && exit 2; }
 root=$1 out=$2
 shift 2
 here=$(cd "$(dirname "$0")/.." && pwd)

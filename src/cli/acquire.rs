@@ -74,7 +74,7 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
     if let Some(why) = pool.images.iter().find_map(|input| input.problem.clone()) {
         return Err(Usage(format!("{why}: name image files or folders with images")).into());
     }
-    let opened = Opened::run(Some(&args.run), &Overrides::default(), args.compute.computing())?;
+    let opened = Opened::run(Some(&args.run), &Overrides::default(), args.compute.reading())?;
     if opened.experiment.checkpoint.medium() != Medium::Images {
         return Err(Usage("bella acquire: this run does not take images alone: name a run that does".into()).into());
     }

@@ -171,7 +171,7 @@ impl TestArgs {
             foreign: Foreign { sets: self.ood.clone(), by: self.ood_by.clone(), fitted_on: self.ood_fit },
             calibrators: self.calibrate.clone(),
             batch_size: self.batch_size,
-            attack: self.attack.plan(|run| Source::open(run, overrides, compute.computing()))?,
+            attack: self.attack.plan(|run| Source::open(run, overrides, compute.reading()))?,
             save_images: self.attack.save_images.clone(),
             conformal,
         })

@@ -132,7 +132,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         }
         return Err(Usage("--to FORMAT and --output FOLDER say what to write, and where".into()).into());
     };
-    let opened = destination.open(args.run.as_deref(), &Overrides::default(), args.compute.computing())?;
+    let opened = destination.open(args.run.as_deref(), &Overrides::default(), args.compute.reading())?;
     if args.card {
         let classes = &opened.session.classes;
         destination.card = Some(card_of(&opened.run, &opened.experiment, classes, selection.part())?);

@@ -83,12 +83,12 @@ pub fn run(args: &InitArgs) -> Result<()> {
     let images = answer(question, "--data", args.data.clone(), |named| Images::look(named, SEED, &args.sets))?;
     let images = images.in_order_of(&checkpoint)?.shaped_for(&checkpoint)?;
     tracing::info!("images: {}, {}", images.key, images.about);
+    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", name_of(&images))));
+    check_free(&file, args.force)?;
     let recipe = match recipe {
         Some(recipe) => recipe,
         None => ask_for_method()?,
     };
-    let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.toml", name_of(&images))));
-    check_free(&file, args.force)?;
     let stem = file.file_stem().map_or_else(|| name_of(&images), |stem| usable(&stem.to_string_lossy()));
     let text = write(&checkpoint, &images, recipe, &stem, &file.to_string_lossy())?;
     let shown = file.display().to_string();

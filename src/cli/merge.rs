@@ -101,15 +101,15 @@ pub struct ModelArgs {
 impl ModelArgs {
     /// Evaluates the model that `make` makes of a run, or writes it into files under the name `written`.
     fn apply(&self, run: Option<&str>, written: &str, make: impl Fn(&Opened) -> Result<Merged>) -> Result<()> {
-        let (overrides, computing) = (self.overrides.overrides(), self.compute.computing());
+        let overrides = self.overrides.overrides();
         let suite = self.tests.suite(&overrides, &self.compute)?;
         if let Some(destination) = self.destination.destination()? {
-            let opened = destination.open(run, &overrides, computing)?;
+            let opened = destination.open(run, &overrides, self.compute.reading())?;
             let Merged { model, .. } = make(&opened)?;
             let written = vec![written.to_string()];
             return print_lines(destination.write(&opened, &*model.subspace, &model.theta, written)?);
         }
-        let opened = Opened::run(run, &overrides, computing)?;
+        let opened = Opened::run(run, &overrides, self.compute.computing())?;
         let Merged { model, predictive, cost } = make(&opened)?;
         let members = Members::Rows { subspace: &*model.subspace, rows: &model.theta };
         let tested = suite.test(&opened, Subject { members, predictive: &predictive, cost })?;
@@ -132,7 +132,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
             None => usual(opened)?,
         };
         let way = Merge { by, space: args.space, share: args.share, prior, images: args.images as usize };
-        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &others, compute.computing()))
+        way.runs(opened, &args.runs, |name| Opened::run(Some(name), &others, compute.reading()))
     })
 }
 

@@ -157,9 +157,14 @@ impl ComputeArgs {
         }
     }
 
-    /// Returns the settings for commands on a run.
+    /// Returns the settings for commands on a run that store results.
     pub fn computing(&self) -> Computing {
-        Computing { settings: self.settings(), names_out: self.out.is_some() }
+        Computing { settings: self.settings(), names_out: self.out.is_some(), stores: true }
+    }
+
+    /// Returns the settings for commands that only read a run.
+    pub fn reading(&self) -> Computing {
+        Computing { stores: false, ..self.computing() }
     }
 
     /// Returns the results folder for commands that name no run.

@@ -203,7 +203,7 @@ impl PredictArgs {
 pub fn run(args: &PredictArgs) -> Result<()> {
     args.check()?;
     let overrides = Overrides { precision: args.precision, ..Overrides::default() };
-    let opened = Opened::run(Some(&args.run), &overrides, args.compute.computing())?;
+    let opened = Opened::run(Some(&args.run), &overrides, args.compute.reading())?;
     let medium = opened.experiment.checkpoint.medium();
     args.check_medium(medium)?;
     if opened.session.model.head.gaussian.is_some() {

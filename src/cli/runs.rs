@@ -120,6 +120,9 @@ pub fn run(args: &RunsArgs) -> Result<()> {
 
 fn list(out: &Path, args: &ListArgs) -> Result<()> {
     let all = runs::all(out)?;
+    all.iter()
+        .filter_map(|run| run.problem.as_ref())
+        .for_each(|why| tracing::warn!("{why}; its settings are not known"));
     let selection =
         Selection { filters: args.filters.clone(), experiment: args.experiment.clone(), sort: args.sort.clone() };
     let chosen = |fit: &dyn Fn(&Summary) -> bool| {

@@ -27,13 +27,18 @@ use super::layouts::{Layout, expanded, recognised};
 const LOW_RANK: &str =
     "[subspace.low-rank]\nrank = 4\ntargets = [\"mlp.fc\", \"mlp.proj\"] # also attn.qkv, attn.proj\n";
 
-/// The low-rank subspace of a text encoder, as text.
+/// The low-rank subspace of a network of texts, as text.
 const LOW_RANK_OF_TEXTS: &str =
     "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.q\", \"attn.v\"] # also attn.k, attn.proj, mlp.fc, mlp.proj\n";
 
 /// The same of a network whose queries, keys and values are one layer.
 const LOW_RANK_OF_FUSED: &str =
     "[subspace.low-rank]\nrank = 4\ntargets = [\"attn.qkv\"] # also attn.proj and the layers of the MLP\n";
+
+/// Returns the low-rank subspace of a network of texts, whose queries, keys and values may be one layer.
+fn low_rank_of_texts(is_fused: bool) -> String {
+    if is_fused { LOW_RANK_OF_FUSED.into() } else { LOW_RANK_OF_TEXTS.into() }
+}
 
 /// The line of the precision of a network that bella computes itself.
 const FASTEST: &str = "precision = \"auto\" # bf16 where this machine computes it natively";
@@ -126,7 +131,7 @@ impl Checkpoint {
             image_size: None,
             lines: format!("max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"),
             precision: FASTEST,
-            low_rank: LOW_RANK_OF_TEXTS.into(),
+            low_rank: low_rank_of_texts(geometry.traits.is_fused),
             questions: None,
         })
     }
@@ -146,14 +151,14 @@ impl Checkpoint {
             image_size: None,
             lines: format!("max_tokens = {tokens} # longer texts are refused\n"),
             precision: FASTEST,
-            low_rank: if traits.is_qkv_fused { LOW_RANK_OF_FUSED.into() } else { LOW_RANK_OF_TEXTS.into() },
+            low_rank: low_rank_of_texts(traits.is_qkv_fused),
             questions: None,
         })
     }
 
     fn look_at_sighted(path: &Path) -> Result<Checkpoint> {
         let network = sighted::described(&config_of(path)?, None, Normalize::CLIP)?;
-        let (language::Geometry { width, blocks, family, .. }, eyes) =
+        let (language::Geometry { width, blocks, family, traits, .. }, eyes) =
             (&network.language.geometry, &network.sight.eyes);
         let (tokens, patches) = (network.language.tokens, network.sight.patches());
         Ok(Checkpoint {
@@ -168,7 +173,7 @@ impl Checkpoint {
             image_size: Some(eyes.image_size as usize),
             lines: format!("max_tokens = {tokens} # {patches} of the image, and those of the text\n"),
             precision: FASTEST,
-            low_rank: LOW_RANK_OF_TEXTS.into(),
+            low_rank: low_rank_of_texts(traits.is_qkv_fused),
             questions: Some(eyes.family.questions),
         })
     }

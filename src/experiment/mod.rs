@@ -49,6 +49,9 @@ pub struct Experiment {
     file_hashes: OnceCell<String>,
 }
 
+/// The longest name of an experiment in bytes: file systems take 255, and files of its results add to the name.
+const LONGEST_NAME: usize = 200;
+
 /// Returns why an experiment cannot have this name: its results would share a file of the results folder that bella
 /// writes for another purpose. On some systems, names that differ only in case are the same file.
 fn taken(name: &str) -> Option<String> {
@@ -156,8 +159,10 @@ impl Experiment {
     fn read_from(root: Reader, images: Images) -> Result<Experiment, Problems> {
         let name =
             root.string("name").about("Name of the experiment: runs of one name share a results file.").required();
-        if name.contains(['/', '\\']) || name.starts_with('.') {
-            root.problem("name", "must be usable as a file name: no slashes, no leading dot");
+        if name.contains(['/', '\\']) || name.starts_with('.') || name.len() > LONGEST_NAME {
+            let rule =
+                format!("must be usable as a file name: no slashes, no leading dot, at most {LONGEST_NAME} bytes");
+            root.problem("name", rule);
         }
         if let Some(why) = taken(&name) {
             root.problem("name", why);

@@ -163,13 +163,17 @@ fn replace_data(tree: &mut Tree, data: &str, sets: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Reads the config for `KEY=ROOT` or a file, with the overrides of `data.*`.
+/// Reads the config for `KEY=ROOT`, for the `KEY` of a data set without files, or for a file, with the overrides of `data.*`.
 ///
 /// # Errors
 /// Fails if the data set is unknown, or with every mistake in the file.
 pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     let Some((key, root)) = data.split_once('=') else {
-        return Ok(load_config(&[PathBuf::from(data)], &sets)?);
+        return if entry(data).is_ok() && !Path::new(data).exists() {
+            without_root(data, sets)
+        } else {
+            Ok(load_config(&[PathBuf::from(data)], &sets)?)
+        };
     };
     entry(key).map_err(|why| Usage(format!("{data}: {why}")))?;
     if root.is_empty() {
@@ -177,6 +181,18 @@ pub fn data_table(data: &str, mut sets: Vec<String>) -> Result<Tree> {
     }
     let root = absolute(root).map_err(|why| Usage(format!("{data}: {why}")))?;
     sets.insert(0, format!("data.{key}.root={}", toml::Value::from(root.to_string_lossy().into_owned())));
+    Ok(load_config(&[], &sets)?)
+}
+
+/// Reads the config for a data set that has no folder.
+///
+/// # Errors
+/// Fails as bad usage if it needs one.
+fn without_root(key: &str, mut sets: Vec<String>) -> Result<Tree> {
+    sets.insert(0, format!("data.{key}={{}}"));
+    if sets.len() == 1 && DataSpec::alone(load_config(&[], &sets)?).is_err() {
+        return Err(Usage(format!("{key}: the data set needs its folder: write {key}=ROOT")).into());
+    }
     Ok(load_config(&[], &sets)?)
 }
 
@@ -232,6 +248,14 @@ mod tests {
         std::fs::write(&config, format!("{TEXT}{data}")).unwrap();
         let overrides = Overrides { sets: sets.iter().map(|set| set.to_string()).collect(), ..Overrides::default() };
         overrides.read_run(config).unwrap().data
+    }
+
+    #[test]
+    fn a_data_set_without_its_folder_says_what_to_write() {
+        let table = |data: &str| data_table(data, vec![]).map_err(|why| why.to_string());
+        assert!(DataSpec::alone(table("digits").unwrap()).is_ok());
+        assert_eq!(table("cifar10").unwrap_err(), "cifar10: the data set needs its folder: write cifar10=ROOT");
+        assert!(table("cifra10").unwrap_err().contains("cifra10: cannot be read"));
     }
 
     // A short key means the table of the test set that is asked for, not that of the files.

@@ -29,6 +29,9 @@ const MOST_REDIRECTS: usize = 5;
 /// The largest list of a repository's files, in bytes.
 const LARGEST_LIST: u64 = 32 << 20;
 
+/// The ways in which content may be packed, as headers name them.
+const PACKINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
+
 /// The reason for which a request brought nothing.
 pub enum Fault {
     /// It may succeed if it is repeated, after the pause that the server asks for.
@@ -195,7 +198,8 @@ impl Client<'_> {
             let (parts, body) = response.into_parts();
             let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body };
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
-                return self.checked(&at, answer);
+                let answer = self.checked(&at, answer)?;
+                return self.unpacked(&at, answer, ask);
             }
             let next = answer.header("location").and_then(|to| resolved(&at, to)).ok_or_else(|| {
                 lasting(anyhow!("{}: {}: a redirect that leads nowhere", self.subject.name, plain(&at.to_string())))
@@ -270,6 +274,21 @@ impl Client<'_> {
             _ => format!("{name}: {host} answers {status}: is {} a mirror?", ways.mirror),
         };
         Err(lasting(Error::msg(why)))
+    }
+
+    /// Refuses content that a server or a proxy has packed, although plain bytes were asked for.
+    fn unpacked(&self, at: &Uri, answer: Answer, ask: Ask) -> Result<Answer, Fault> {
+        let packing = answer.header("content-encoding").filter(|packing| PACKINGS.contains(packing));
+        match packing {
+            Some(packing) if ask != Ask::Headers => Err(lasting(anyhow!(
+                "{}: {} sends packed content ({packing}), where plain bytes were asked for: go past the proxy that packs it, or set {} to another \
+                 mirror",
+                self.subject.name,
+                at.host().unwrap_or_default(),
+                self.subject.ways.mirror
+            ))),
+            _ => Ok(answer),
+        }
     }
 
     fn fault_of(&self, at: &Uri, error: &ureq::Error) -> Fault {

@@ -25,6 +25,9 @@ pub const PROCESSOR: &str = "processor_config.json";
 /// The files that describe a tokenizer: the tokenizer, and the settings with which its package wraps it.
 pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 
+/// The file in which transformers stores how a network writes texts, with the tokens that end them.
+pub const WRITING: &str = "generation_config.json";
+
 /// The small files that bella or the packages of Python read beside weights.
 pub const BESIDE: [&str; 18] = [
     "config.json",
@@ -32,7 +35,7 @@ pub const BESIDE: [&str; 18] = [
     ADAPTER,
     PREPARATION,
     PROCESSOR,
-    "generation_config.json",
+    WRITING,
     TOKENIZER[0],
     TOKENIZER[1],
     "special_tokens_map.json",
@@ -106,8 +109,8 @@ pub fn are_complete(folder: &Path) -> bool {
     !lead.ends_with(INDEX) || shards(&index).is_ok_and(|all| all.iter().all(|name| folder.join(name).is_file()))
 }
 
-/// Returns the small files that decide what the weights in a folder are and how samples are prepared for them; `None`
-/// where there is no config yet.
+/// Returns the small files that decide what the weights in a folder are, how samples are prepared for them and where written texts end;
+/// `None` where there is no config yet.
 pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     if folder.join(OPEN_CLIP).is_file() || (folder.join(ADAPTER).is_file() && !folder.join("config.json").is_file()) {
         return Some(Vec::new());
@@ -121,7 +124,8 @@ pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     let sees = has("vision_config") || has("image_size") || has("patch_size");
     let reads = has("text_config") || has("vocab_size") || !sees;
     let of_images = sees.then_some(PREPARATION).into_iter().chain((sees && reads).then_some(PROCESSOR));
-    Some(of_images.chain(TOKENIZER.into_iter().filter(|_| reads)).collect())
+    let of_texts = TOKENIZER.into_iter().chain([WRITING]).filter(|_| reads);
+    Some(of_images.chain(of_texts).collect())
 }
 
 /// The names in a repository's list.
@@ -188,16 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_images_and_texts_needs_its_processor_too() {
+    fn networks_need_what_prepares_their_samples_and_ends_their_texts() {
         let folder = tempfile::tempdir().unwrap();
         let of = |config: &str| {
             std::fs::write(folder.path().join("config.json"), config).unwrap();
             needed(folder.path()).unwrap()
         };
         assert_eq!(of(r#"{"image_size": 224}"#), [PREPARATION]);
-        assert_eq!(of(r#"{"vocab_size": 9}"#), TOKENIZER);
+        assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING]);
         let both = of(r#"{"vision_config": {}, "text_config": {}}"#);
-        assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1]]);
+        assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1], WRITING]);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Summary {
     pub state: State,
     /// The settings by key, such as `method.svgd.gamma`; empty if the config cannot be read.
     pub settings: Settings,
+    /// Why the config cannot be read, if it cannot.
+    pub problem: Option<String>,
     /// The accuracy of the averaged logits on the run's own clean test set, if it was evaluated there.
     pub accuracy: Option<f64>,
     pub bytes: u64,
@@ -75,12 +77,13 @@ impl Summary {
         let experiment = folder.path().parent().and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let (bytes, changed) = size(folder.path());
-        let config = folder.config_text().unwrap_or_default();
-        let settings = folder.settings_in(&config).unwrap_or_default();
+        let read = folder.config_text().and_then(|config| Ok((folder.settings_in(&config)?, config)));
+        let problem = read.as_ref().err().map(|error| format!("{error:#}"));
+        let (settings, config) = read.unwrap_or_default();
         let state = state(&folder, &settings);
         let accuracy = accuracy(&folder, &config);
         let (short, sweep) = (folder.id(), folder.trial());
-        Summary { folder, short, experiment, sweep, state, settings, accuracy, bytes, changed }
+        Summary { folder, short, experiment, sweep, state, settings, problem, accuracy, bytes, changed }
     }
 
     /// Returns the state in a word or two.
@@ -93,9 +96,10 @@ impl Summary {
         }
     }
 
-    /// Returns what is trained; `checkpoint` for predictions without training.
+    /// Returns what is trained; `checkpoint` for predictions without training, and `?` where the config cannot be read.
     pub fn method(&self) -> &str {
-        choice(&self.settings, "method").unwrap_or("checkpoint")
+        let untrained = if self.problem.is_some() { "?" } else { "checkpoint" };
+        choice(&self.settings, "method").unwrap_or(untrained)
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Value {
     Array(Vec<Node>),
     String(String),
     Integer(i64),
+    /// A whole number that does not fit into 64 bits.
+    Huge,
     Float(f64),
     Boolean(bool),
     Datetime,

@@ -38,38 +38,33 @@ impl<'a> Source<'a> {
         rest.and_then(|rest| rest.lines().next()).unwrap_or("")
     }
 
-    fn table(&self, table: &DeTable<'_>, problems: &mut Problems) -> Table {
+    fn table(&self, table: &DeTable<'_>) -> Table {
         let entries = table.iter().map(|(key, value)| {
-            let node = self.node(value.get_ref(), key.span().start, value.span(), problems);
+            let node = self.node(value.get_ref(), key.span().start, value.span());
             (key.get_ref().to_string(), node)
         });
         entries.collect()
     }
 
     /// Converts the value written at `span`. Its origin is the line of the byte at `at`.
-    fn node(&self, value: &DeValue<'_>, at: usize, span: std::ops::Range<usize>, problems: &mut Problems) -> Node {
+    fn node(&self, value: &DeValue<'_>, at: usize, span: std::ops::Range<usize>) -> Node {
         let origin = self.origin_at(at);
         let written = match value {
             DeValue::Table(_) => String::new(),
             _ => excerpt(self.text.get(span).unwrap_or("")),
         };
         let value = match value {
-            DeValue::Table(table) => Value::Table(self.table(table, problems)),
+            DeValue::Table(table) => Value::Table(self.table(table)),
             DeValue::Array(items) => Value::Array(
-                items.iter().map(|item| self.node(item.get_ref(), item.span().start, item.span(), problems)).collect(),
+                items.iter().map(|item| self.node(item.get_ref(), item.span().start, item.span())).collect(),
             ),
             DeValue::String(text) => Value::String(text.to_string()),
             DeValue::Boolean(flag) => Value::Boolean(*flag),
             DeValue::Datetime(_) => Value::Datetime,
             DeValue::Float(float) => Value::Float(float.as_str().parse().unwrap_or(f64::NAN)),
-            DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
-                Ok(integer) => Value::Integer(integer),
-                Err(_) => {
-                    let text = format!("{written} does not fit into 64 bits");
-                    problems.push(origin.clone(), text);
-                    Value::Integer(0)
-                }
-            },
+            DeValue::Integer(integer) => {
+                i64::from_str_radix(integer.as_str(), integer.radix()).map_or(Value::Huge, Value::Integer)
+            }
         };
         Node { value, written, origin }
     }
@@ -80,7 +75,7 @@ pub fn parse_file(text: &str, origin: &Origin, problems: &mut Problems) -> Optio
     let source = Source::new(text, origin);
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return Some(source.table(table.get_ref(), problems));
+        return Some(source.table(table.get_ref()));
     }
     let written = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let mut lines = text.lines().map(str::trim).filter(written);
@@ -127,7 +122,7 @@ pub fn parse_set(argument: &str, order: usize, problems: &mut Problems) -> Optio
         return None;
     }
     let value = match DeValue::parse(text) {
-        Ok(value) => Source::new(text, &origin).node(value.get_ref(), 0, 0..text.len(), problems),
+        Ok(value) => Source::new(text, &origin).node(value.get_ref(), 0, 0..text.len()),
         Err(error) if text.starts_with(['[', '{', '"', '\'']) => {
             let message = one_line(error.message());
             fail(&format!("the value is not valid TOML: {message}"));

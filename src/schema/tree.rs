@@ -228,14 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn a_number_beyond_64_bits_is_refused() {
-        assert_eq!(
-            messages(Tree::parse("x.toml", "a = 1\nb = 9223372036854775808")),
-            "x.toml:2: 9223372036854775808 does not fit into 64 bits"
-        );
-    }
-
-    #[test]
     fn unreadable_files_are_named() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let missing = folder.path().join("missing.toml");

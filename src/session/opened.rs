@@ -26,6 +26,8 @@ pub struct Computing {
     pub settings: Settings,
     /// Whether results go to that folder even if another one holds the run.
     pub names_out: bool,
+    /// Whether results are stored in the folder of the run and beside it, which others may have made, so that it can only be read.
+    pub stores: bool,
 }
 
 impl Computing {
@@ -73,8 +75,8 @@ impl Opened {
     /// Opens a finished run: the named one, or the latest.
     ///
     /// # Errors
-    /// Fails if there is no such run, if it is not finished, if the overrides change what it was trained with, or if it
-    /// cannot be read.
+    /// Fails if there is no such run, if it is not finished, if the overrides change what it was trained with, if it cannot be read, or
+    /// if results are to be stored and it cannot be written to.
     pub fn run(named: Option<&str>, overrides: &Overrides, computing: Computing) -> Result<Opened> {
         Opened::named(Named::find(named, overrides, &computing.settings.out)?, computing)
     }
@@ -82,13 +84,18 @@ impl Opened {
     /// Opens a run whose config was read before.
     ///
     /// # Errors
-    /// Fails if it cannot be read.
+    /// Fails if it cannot be read, or if results are to be stored and it cannot be written to.
     pub fn named(Named { run, experiment, overrides, by_folder }: Named, computing: Computing) -> Result<Opened> {
         run.remove_temporaries();
-        crate::base::logging::open_log(&run.log())?;
-        tracing::info!("run: {}", run.path().display());
+        let (logged, stores) = (crate::base::logging::open_log(&run.log()), computing.stores);
         let settings = Settings { precision: overrides.precision, ..computing.on(&run) };
-        crate::base::files::create_folder(&settings.out)?;
+        if stores {
+            logged.context("results are stored in the folder of the run and beside it: copy its results folder to a place of your own")?;
+            crate::base::files::create_folder(&settings.out)?;
+        } else if let Err(error) = logged {
+            tracing::debug!("{error:#}");
+        }
+        tracing::info!("run: {}", run.path().display());
         let device = settings.device.open()?;
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;

@@ -40,6 +40,18 @@ fn new_images_get_the_probabilities_of_eval_and_bad_ones_an_error() {
 }
 
 #[test]
+fn a_run_that_can_only_be_read_predicts_and_stores_nothing() {
+    let place = trained();
+    // A folder in the place of the log, which root cannot write to either.
+    let log = place.run().join("log.txt");
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    done(with(place.command("predict", &[]), &["latest", &text(&folder(&place, "images"))]));
+    let line = error_line(place.command("eval", &[]), 1);
+    assert_has(&line, &["log.txt", "copy its results folder to a place of your own"]);
+}
+
+#[test]
 fn predictions_come_with_the_sets_that_are_evaluated() {
     let place = trained();
     let images = text(&folder(&place, "images"));

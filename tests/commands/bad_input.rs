@@ -22,6 +22,8 @@ fn names_whose_files_hold_something_else() {
     );
     let line = error_line(Place::with_tiny().train(&["name=Bench"]), 2);
     assert_has(&line, &["name", "Bench", "bench.csv holds the measurements of `bella bench`"]);
+    let line = error_line(Place::with_tiny().train(&[&format!("name={}", "x".repeat(201))]), 2);
+    assert_has(&line, &["name", "must be usable as a file name", "at most 200 bytes"]);
 }
 
 #[test]

@@ -266,6 +266,10 @@ fn a_text_encoder_gets_a_config_that_trains() {
         .output()
         .unwrap();
     assert_eq!(trained.status.code(), Some(0), "{}", messages(&trained));
+    // ModernBERT has one layer for queries, keys and values.
+    let output = init(&fixture("encoder/folders/modernbert"), &data, &file, &["--force"]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&std::fs::read_to_string(&file).unwrap(), &["targets = [\"attn.qkv\"]"]);
     let other = place.path("other.toml").display().to_string();
     let refused = init(&repository("assets/vit-digits.pt"), &data, &other, &[]);
     assert_has(&messages(&refused), &["jsonl has texts, but the network of checkpoint.path takes images"]);

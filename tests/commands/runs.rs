@@ -73,6 +73,20 @@ fn runs_are_chosen_and_sorted() {
 }
 
 #[test]
+fn a_config_that_somebody_has_edited_is_named() {
+    let place = Place::with_tiny();
+    done(with(place.train(&[]), &["--no-eval", "--until-epoch", "1"]));
+    let config = place.run().join("config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("seed = 3", "seed = 5")).unwrap();
+    let output = runs(&place, &[]).output().unwrap();
+    let said = messages(&output);
+    assert_has(&said, &["config.toml: changed since bella wrote it", "its settings are not known"]);
+    assert_eq!(said.matches("config.toml").count(), 1, "{said}");
+    assert!(!printed(&output).contains("checkpoint"), "{}", printed(&output));
+}
+
+#[test]
 fn an_ambiguous_name_lists_the_runs_that_it_fits() {
     let place = two();
     let output = runs(&place, &["show", "low-rank"]).output().unwrap();

@@ -111,6 +111,15 @@ fn a_server_must_tell_size_and_hash() {
 }
 
 #[test]
+fn packed_content_is_refused_at_once() {
+    for path in ["/api/models/", "/cached/config.json", "/blob/"] {
+        let case = Case::new();
+        case.hub.fail("GET", path, 9, Fault::Header("content-encoding", "gzip".into()));
+        case.refused(&["sends packed content (gzip)", "HF_ENDPOINT"]);
+    }
+}
+
+#[test]
 fn a_mirror_may_keep_large_files_itself() {
     let case = Case::new();
     case.hub.fail("HEAD", "model.safetensors", 9, Fault::Header("location", "/direct/model.safetensors".into()));

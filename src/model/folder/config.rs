@@ -220,10 +220,14 @@ impl Config {
 /// The way out for networks of texts that bella does not compute.
 const OF_TEXTS: &str = "scripts/export_text_encoder.py exports other text encoders for checkpoint.kind = \"module\"";
 
-/// Returns why the network of a folder, or of a file of weights, is not read, by its model type; `None` where there is none that is unknown.
+/// Returns why the network of a folder, or of a file of weights, is not read: its config is damaged, or its model type unknown; `None` where
+/// it is neither.
 pub fn stranger(path: &Path) -> Option<String> {
     let path = file(&home(path))?;
-    let values = Values::new(&path, read_json(&path).ok()?);
+    let values = match read_json(&path) {
+        Ok(config) => Values::new(&path, config),
+        Err(error) => return Some(format!("{error:#}")),
+    };
     let model_type = values.text("model_type")?;
     let is_known = within(model_type).is_some() || model_types().contains(&model_type);
     (!is_known).then(|| unknown(&values, model_type))

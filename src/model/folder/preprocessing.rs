@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::processors;
-use super::wanted::{CROP, FILTER, Instead, NORMALIZE, Preprocessing, SHARE, SQUARE, is_share, normalize};
+use super::wanted::{CROP, FILTER, Instead, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize};
 use super::weights::{FILES, Place, has_weights, input_size};
 use crate::base::files::{is_there, read_json};
 use crate::data::{Centre, Interpolation, Resize};
@@ -50,11 +50,18 @@ pub fn usual_normalize(path: &Path) -> Option<(String, Normalize)> {
 }
 
 impl Preprocessing {
-    /// Reads the values beside weights, a folder or a file. A missing or damaged file gives no values here; it is reported
-    /// when the checkpoint is opened.
+    /// Reads the values beside weights, a folder or a file. A missing file gives no values here; it is reported when the checkpoint is
+    /// opened. A damaged one leaves the normalisation to the user.
     pub fn of(path: &Path) -> Preprocessing {
         let at = |name: &str, table: &Value| Values::new(&folder(path).unwrap_or_default().join(name), table.clone());
-        if let Some((name, table)) = folder(path).and_then(|folder| stated(&folder).ok().flatten()) {
+        let said = match folder(path).map_or(Ok(None), |folder| readable(&folder).and_then(|()| stated(&folder))) {
+            Ok(said) => said,
+            Err(error) => {
+                let why = format!("{error:#}: repair the file, or copy it from its publisher again");
+                return Preprocessing { refused: vec![Refused { key: "normalize", why }], ..Preprocessing::default() };
+            }
+        };
+        if let Some((name, table)) = said {
             let found = processors::read(&at(name, &table), model_type_of(path));
             return Preprocessing { file: Some(name), ..found };
         }
@@ -168,6 +175,18 @@ fn folder(path: &Path) -> Option<PathBuf> {
     has_weights(path).is_ok_and(|has| has).then(|| Place::of(path).ok()).flatten().map(|place| place.folder)
 }
 
+/// Checks that the configs in a folder can be read.
+///
+/// # Errors
+/// Fails if one is there and no JSON.
+fn readable(folder: &Path) -> Result<()> {
+    FILES
+        .iter()
+        .map(|name| folder.join(name))
+        .filter(|file| is_there(file))
+        .try_for_each(|file| read_json(&file).map(drop))
+}
+
 /// Returns those of the named files beside weights, a folder or a file, that can be read as JSON.
 pub(super) fn beside<const N: usize>(
     path: &Path,
@@ -186,6 +205,20 @@ mod tests {
 
     fn values(config: Value) -> Values {
         Values::new(Path::new("config.json"), config)
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_where_the_normalisation_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let refused = || Preprocessing::of(folder.path()).refused.first().map(|one| (one.key, one.why.clone()));
+        write("config.json", r#"{"model_type": "vit"}"#);
+        assert_eq!(refused(), None);
+        for name in [PREPARATION, "config.json"] {
+            write(name, "{\"model_type\": ");
+            let (key, why) = refused().expect("a damaged file is refused");
+            assert!(key == "normalize" && why.contains(&format!("{name}: no JSON")), "{name}: {why}");
+        }
     }
 
     /// `timm.data.resolve_data_config(pretrained_cfg={})`, timm 1.0.31; open_clip 3.3's `PreprocessCfg()`.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::base::files::{is_there, read_json};
 use crate::data::{Prompts, Tokens};
-use crate::hub::TOKENIZER;
+use crate::hub::{TOKENIZER, WRITING};
 use crate::model::chat::Chat;
 use crate::model::folder::config_file;
 use crate::model::folder::texts::{For, Known, StoredTokenizer};
@@ -141,9 +141,6 @@ impl Tokenizer {
         Ok(Tokens::new(&all))
     }
 }
-
-/// The settings of transformers for writing texts.
-const WRITING: &str = "generation_config.json";
 
 /// Returns the tokens at which transformers ends texts: those in `eos_token_id` of `generation_config.json`, or of the network's config where
 /// there is no such file.

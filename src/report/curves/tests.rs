@@ -22,6 +22,7 @@ fn watched(losses: &[f64], accuracies: bool) -> Watched {
         sweep: None,
         state: State::Training { epochs: losses.len() },
         settings: BTreeMap::from([("train.epochs".to_string(), "9".to_string())]),
+        problem: None,
         accuracy: None,
         bytes: 0,
         changed: SystemTime::UNIX_EPOCH,

@@ -52,7 +52,7 @@ fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<String>)
                     let (set, condition) = place(&row);
                     measured.push(Measured { series: at, set, condition, classes, scores });
                 }
-                Err(error) => problems.push(format!("{}: {error:#}; left out", path.display())),
+                Err(error) => problems.push(format!("{error:#}; left out")),
             }
         }
     }

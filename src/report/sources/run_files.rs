@@ -60,10 +60,9 @@ impl RunFiles {
 
     fn fill(&mut self) -> Vec<String> {
         let mut problems = vec![];
-        let mut left_out = |what: &Path, error: anyhow::Error| {
-            let why = one_line(&format!("{error:#}"));
-            problems.push(format!("{}: {why}; left out", what.display()));
-        };
+        // Each error names its file.
+        let mut left_out =
+            |error: anyhow::Error| problems.push(format!("{}; left out", one_line(&format!("{error:#}"))));
         let run = RunFolder::at(self.folder.clone());
         self.config = readable(&run.config(), run.read_config(), &mut left_out);
         self.record = readable(&run.record(), Record::read_entries(&run), &mut left_out);
@@ -72,7 +71,7 @@ impl RunFiles {
         for path in predictions.into_iter().filter(|path| path.extension().is_some_and(|e| e == "safetensors")) {
             match PredictionsFile::read(&path) {
                 Ok(file) => self.predictions.push(file),
-                Err(error) => left_out(&path, error),
+                Err(error) => left_out(error),
             }
         }
         problems
@@ -80,8 +79,8 @@ impl RunFiles {
 }
 
 /// Returns what was read. A file that is there and cannot be read is left out; one that is not there is no problem.
-fn readable<T>(path: &Path, read: Result<T>, left_out: &mut impl FnMut(&Path, anyhow::Error)) -> Option<T> {
-    read.map_err(|error| path.is_file().then(|| left_out(path, error))).ok()
+fn readable<T>(path: &Path, read: Result<T>, left_out: &mut impl FnMut(anyhow::Error)) -> Option<T> {
+    read.map_err(|error| path.is_file().then(|| left_out(error))).ok()
 }
 
 impl PredictionsFile {

@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
     /// Reads `key` with `check`, whose error states what the value must be. `rule` states the same for a missing value.
     fn field<T>(&self, key: &str, rule: String, check: impl FnOnce(&Value) -> Result<T, String>) -> Field<T> {
         let state = match (self.node(key), &self.source) {
-            (Some(node), _) => match check(&node.value) {
+            (Some(node), _) => match checked(&node.value, check) {
                 Ok(value) => State::Present(value),
                 Err(why) => {
                     self.complain(&self.dotted(key), node, &why);
@@ -256,6 +256,11 @@ impl<'a> Reader<'a> {
 /// Returns the rule for a value that must be a word of `E`.
 fn word_rule<E: Choice>() -> String {
     format!("one of {}", E::list())
+}
+
+/// Checks a value. The reason against a whole number of more than 64 bits begins with that.
+fn checked<T>(value: &Value, check: impl FnOnce(&Value) -> Result<T, String>) -> Result<T, String> {
+    check(value).map_err(|why| if *value == Value::Huge { format!("does not fit into 64 bits: {why}") } else { why })
 }
 
 /// Converts a value to the choice that it names.

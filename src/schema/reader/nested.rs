@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 
 use super::field::State;
-use super::{Field, Reader, Source, text, word, word_rule};
+use super::{Field, Reader, Source, checked, text, word, word_rule};
 use crate::base::small::for_shell;
 use crate::schema::bounds::Bounds;
 use crate::schema::choice::Choice;
@@ -256,7 +256,7 @@ impl Reader<'_> {
         };
         let mut values = Vec::with_capacity(items.len());
         for (i, item) in items.iter().enumerate() {
-            match check(&item.value) {
+            match checked(&item.value, &check) {
                 Ok(value) => values.push(value),
                 Err(why) => self.complain(&format!("{}[{i}]", self.dotted(key)), item, &why),
             }

@@ -99,6 +99,23 @@ x.toml:8: h = true: must be a number, above 0.5";
 }
 
 #[test]
+fn numbers_beyond_64_bits() {
+    let text =
+        "a = 9223372036854775808\nb = -9223372036854775809\nc = [1, 0xffffffffffffffffff]\nd = 99999999999999999999\n";
+    let expected = "\
+x.toml:1: a = 9223372036854775808: does not fit into 64 bits: must be a whole number, at least 0
+x.toml:2: b = -9223372036854775809: does not fit into 64 bits: must be a number
+x.toml:3: c[1] = 0xffffffffffffffffff: does not fit into 64 bits: must be a whole number
+x.toml:4: d = 99999999999999999999: unknown key; known: a, b, c";
+    let found = complaints(text, |r| {
+        r.count("a", 0..=usize::MAX).required();
+        r.float("b", limits::any()).required();
+        r.integers("c", i64::MIN..=i64::MAX).required();
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn other_types_and_words() {
     let text = "a = 'yes'\nb = 3\nc = ' '\nd = 2024-01-01\ne = 'onw'\nf = 1\n";
     let expected = "\
