@@ -128,11 +128,13 @@ fn panel(
     let curves = kinds.each_ref().map(|(_, values)| curve(values));
     let top = curves.iter().flatten().flatten().fold(0.0f64, |top, (_, height)| top.max(*height));
     let has_curves = curves.iter().any(Option::is_some);
-    let layer = |(rank, ((paint, values), curve)): (usize, (&(usize, Vec<f64>), Option<Vec<(f64, f64)>>))| match curve {
-        Some(points) => Layer::Area { paint: *paint, points },
-        None => Layer::Dots { paint: *paint, points: dots(values, rank, has_curves.then_some(top)) },
-    };
-    let layers = kinds.iter().zip(curves).enumerate().map(layer).collect();
+    let mut layers = vec![];
+    for (rank, ((paint, values), curve)) in kinds.iter().zip(curves).enumerate() {
+        layers.push(match curve {
+            Some(points) => Layer::Area { paint: *paint, points },
+            None => Layer::Dots { paint: *paint, points: dots(values, rank, has_curves.then_some(top)) },
+        });
+    }
     let [right, wrong] = kinds.map(|(_, values)| values.len());
     let (what, ticks) = match has_curves {
         true => ("density; ", Ticks::between(0.0, 1.05 * top)),
