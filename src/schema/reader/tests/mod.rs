@@ -106,7 +106,7 @@ fn numbers_beyond_64_bits() {
 x.toml:1: a = 9223372036854775808: does not fit into 64 bits: must be a whole number, at least 0
 x.toml:2: b = -9223372036854775809: does not fit into 64 bits: must be a number
 x.toml:3: c[1] = 0xffffffffffffffffff: does not fit into 64 bits: must be a whole number
-x.toml:4: d = 99999999999999999999: unknown key; known: a, b, c";
+x.toml:4: d = 99999999999999999999: unknown key; known: a, b, c; did you mean `a`?";
     let found = complaints(text, |r| {
         r.count("a", 0..=usize::MAX).required();
         r.float("b", limits::any()).required();
