@@ -126,7 +126,7 @@ impl Training {
             root.problem("train", why);
         }
         if let Some(why) = self.keeps_activations().filter(|_| self.train.recompute) {
-            root.problem("train", format!("recompute: {why}: leave it out"));
+            root.problem("train", format!("recompute: {why}: leave it out (--unset train.recompute)"));
         }
         self.check_gathering(root);
         self.check_loss(root);

@@ -191,7 +191,7 @@ fn inspect_refuses_with_one_line_and_exit_code_1() {
 
 #[test]
 fn wrong_arguments_have_exit_code_2() {
-    for arguments in [&["inspect"][..], &["inspect", "x.pt", "--activation", "relu"], &["frobnicate"]] {
+    for arguments in [&["inspect"][..], &["inspect", "x.pt", "--activation", "swish-2"], &["frobnicate"]] {
         let output = bella(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
