@@ -45,7 +45,7 @@ shared_tests() {
 # take_share LIST: runs the command line in LIST, a word a line, and prints what it prints when it has ended.
 take_share() {
     local failed=0
-    xargs env <"$1" >"$1.log" 2>&1 || failed=1
+    xargs -d "\n" env <"$1" >"$1.log" 2>&1 || failed=1
     cat "$1.log"
     return "$failed"
 }
@@ -54,6 +54,6 @@ cargo nextest run --locked --no-run
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
 mapfile -t programs < <(test_programs --lib --test library --test commands)
-((${#programs[@]} == 3))
+((${#programs[@]} == 3)) || { echo "scripts/test.sh: cargo test --no-run names ${#programs[@]} of 3 programs of tests" >&2 && exit 1; }
 shared_tests "${programs[@]}"
 cargo nextest run --locked -E 'not (kind(lib) | binary(library) | binary(commands))'

@@ -44,7 +44,7 @@ impl Ord for Number {
     }
 }
 
-/// Returns a text of at most `most` characters, the last of which says that something is cut off.
+/// Returns a text of at most `most` characters, at least 1; where something is cut off, the last one, `…`, says so.
 pub fn shortened(text: &str, most: usize) -> String {
     match text.chars().count() <= most {
         true => text.to_string(),

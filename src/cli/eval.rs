@@ -1,7 +1,7 @@
 //! `bella eval`: evaluates trained runs, or a checkpoint without training, on a clean, corrupted or attacked test set,
 //! or against sets of other classes.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::attack::AttackArgs;
@@ -132,11 +132,11 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     let predictive = |experiment: &Experiment| experiment.predictive_as(args.predictive, args.draws);
     for run in &runs {
         let predictive = predictive(&run.experiment);
-        args.check_draws(predictive)?;
+        args.check_draws(predictive).with_context(|| run.run.id())?;
         suite.check(run, predictive)?;
     }
     let mut rows = Vec::new();
-    for run in runs {
+    let ended = runs.into_iter().try_for_each(|run| -> Result<()> {
         let opened = Opened::named(run, args.compute.computing())?;
         let predictive = predictive(&opened.experiment);
         let prepared = opened.prepare(predictive)?;
@@ -145,8 +145,13 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         let tested = suite.test(&opened, subject)?;
         show(&opened, &tested, &args.tests)?;
         rows.extend(tested.rows);
+        Ok(())
+    });
+    // A run that fails takes no row of those before it.
+    if ended.is_ok() || !rows.is_empty() {
+        print_csv(&rows, &args.tests)?;
     }
-    print_csv(&rows, &args.tests)
+    ended
 }
 
 impl TestArgs {

@@ -148,7 +148,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     group.abort(fail(&error))
 }
 
-/// Reads the words of a command line, and prepares the process for it. As clap does, it ends the process at a mistake.
+/// Prepares the process for a command line, and returns what [`parsed`] reads in it.
 fn begun(words: Vec<OsString>) -> Cli {
     crate::machine::memory::keep_freed();
     let of_process = std::env::args_os().eq(words.iter().cloned());

@@ -67,8 +67,11 @@ pub fn of_domains(root: &Path) -> Result<Option<String>> {
 /// # Errors
 /// Fails if there is such a folder alone, or no folder.
 pub fn expect_classes(root: &Path) -> Result<()> {
-    let (classes, shown) = (folders(root, "<class>/<images>")?, root.display());
-    if let [only] = &classes[..] {
+    let (classes, splits, shown) = (folders(root, "<class>/<images>")?, usual_splits(root), root.display());
+    let has_train = splits.iter().any(|(split, _)| *split == SplitName::Train);
+    if let [only] = &classes[..]
+        && !has_train
+    {
         let inside = root.join(only);
         ensure!(
             !holds_classes(&inside),
@@ -76,7 +79,7 @@ pub fn expect_classes(root: &Path) -> Result<()> {
             inside.display()
         );
     }
-    if usual_splits(root).is_empty()
+    if splits.is_empty()
         && let [first, second, ..] = &common(root, &classes)[..]
     {
         tracing::warn!(
@@ -88,7 +91,7 @@ pub fn expect_classes(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the folders that each of `classes` below `root` holds; none if one of them holds images beside folders.
+/// Returns the names of the folders that each of `classes` below `root` holds; none if one of them holds images, or no folders.
 fn common(root: &Path, classes: &[String]) -> Vec<String> {
     let names = |class: &String| {
         let inside = root.join(class);
@@ -104,12 +107,13 @@ fn common(root: &Path, classes: &[String]) -> Vec<String> {
 pub fn of_class_folders(root: &Path) -> String {
     let found = usual_splits(root);
     let of = |split: SplitName| found.iter().find(|(of, _)| *of == split).map(|(_, name)| name.as_str());
-    let is_other = |(split, name): &(SplitName, &str)| of(SplitName::Train).is_some() && *name != split.word();
+    // A stray image beside the classes hides them from `usual_splits`, but not from a training.
+    let is_there =
+        |split: SplitName| of(split).is_some() || folders(&root.join(split.word()), "<class>/<images>").is_ok();
+    let is_other = |(split, name): &(SplitName, &str)| is_there(SplitName::Train) && *name != split.word();
     let others = SplitName::ALL.into_iter().filter_map(|split| Some((split, of(split)?))).filter(is_other);
     let lines: String = others.map(|(split, name)| format!("{split} = {}\n", quoted(name))).collect();
-    let has_test =
-        of(SplitName::Test).is_some() || folders(&root.join(SplitName::Test.word()), "<class>/<images>").is_ok();
-    if has_test { lines } else { lines + SHARE }
+    if is_there(SplitName::Test) { lines } else { lines + SHARE }
 }
 
 #[cfg(test)]
@@ -127,6 +131,8 @@ mod tests {
         };
         assert_eq!(lines("flat", &["ant/1.png", "bee/1.png"]), SHARE);
         assert_eq!(lines("own", &["train/ant/1.png", "val/ant/1.png", "test/ant/1.png"]), "");
+        let stray = ["train/ant/1.png", "train/logo.png", "valid/ant/1.png", "test/ant/1.png"];
+        assert_eq!(lines("logo", &stray), "val = \"valid\"\n");
         let valid = lines("roboflow", &["train/ant/1.png", "valid/ant/1.png", "test/ant/1.png"]);
         assert_eq!(valid, "val = \"valid\"\n");
         let tumours = lines("kaggle", &["Training/ant/1.png", "Testing/ant/1.png"]);
@@ -181,5 +187,8 @@ mod tests {
         expect_classes(&place.path().join("mine")).unwrap();
         put(&place.path().join("more/1.png"), "").unwrap();
         expect_classes(place.path()).unwrap();
+        let alone = tempfile::tempdir().unwrap();
+        put(&alone.path().join("train/ant/1.png"), "").unwrap();
+        expect_classes(alone.path()).unwrap();
     }
 }

@@ -66,7 +66,9 @@ impl AttackPlan {
     /// sees other images.
     pub(super) fn check(&self, of: &Evaluation) -> Result<()> {
         check_classes(self.entry, &self.settings, of.predictor.classes())?;
-        self.source.as_ref().map_or_else(|| self.target.check(of.predictor.members()), |source| source.check(of))
+        let Some(source) = &self.source else { return self.target.check(of.predictor.members()) };
+        source.check(of)?;
+        self.target.check(source.prepare()?.members().count())
     }
 
     fn condition(&self, attack: &dyn Attack, epsilon: f64) -> Condition {

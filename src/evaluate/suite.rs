@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::attacks::LINEARISED;
 use super::conformal::{Thresholds, check_options};
@@ -64,17 +64,18 @@ impl Suite {
     /// Checks what a run's config alone tells, so that a mistake in the last run is found before the first is tested.
     ///
     /// # Errors
-    /// Fails if a test does not fit what the run learns or the way in which it predicts, or if the run is a trial of a sweep.
+    /// Fails if a test does not fit what the run learns or the way in which it predicts, if the run is a trial of a sweep or the one that an
+    /// attack comes from, or if nothing is held out to calibrate on.
     pub fn check(&self, named: &Named, predictive: Predictive) -> Result<()> {
         named.check_trial(self.split)?;
-        self.check_classes(&named.experiment)?;
+        self.check_classes(&named.experiment).with_context(|| named.run.id())?;
         if let Some(source) = self.attack.iter().find_map(|plan| plan.source.as_ref()) {
             source.expect_other(&named.run.id())?;
         }
         if !self.calibrators.is_empty() || self.conformal.is_some() {
             named.expect_held_out()?;
         }
-        self.check_weights(matches!(predictive, Predictive::Linearised(..)))
+        self.check_weights(matches!(predictive, Predictive::Linearised(..))).with_context(|| named.run.id())
     }
 
     /// Evaluates a subject that was made of an opened run, stores the rows and returns them.

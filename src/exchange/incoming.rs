@@ -14,6 +14,7 @@ use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
 use crate::exchange::settings::{MERGE, Settings};
 use crate::exchange::{head, modules};
 use crate::model::Backbone;
+use crate::model::families::Layers;
 use crate::model::language::EMBEDDING;
 use crate::model::network::Slot;
 use crate::model::recognition::Package;
@@ -134,7 +135,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Checks that the package's model has a classifier, which a trained one replaces.
+    /// Checks that the package's model has a classifier, which a trained one replaces, or is a decoder, whose last token a new one reads.
     fn expect_classifier(&self) -> Result<()> {
         let targets = self.targets()?;
         ensure!(
@@ -193,6 +194,7 @@ impl Reading<'_> {
                     None => strangers.push(path.to_string()),
                 }
             } else if let Some((module, part)) = of_classifier(&inner) {
+                self.expect_last_token(&name, module, part)?;
                 let value = value.to_kind(Kind::Float);
                 if module == SCORE && part == "weight" && value.dim() == 2 {
                     stored.head.insert("bias", Tensor::zeros([value.size()[0]], tch::kind::FLOAT_CPU));
@@ -218,6 +220,19 @@ impl Reading<'_> {
             );
         }
         Ok(stored)
+    }
+
+    /// Checks that a part of a classifier of a decoder, by its module, is of one that reads the last token of a text.
+    fn expect_last_token(&self, name: &str, module: &str, part: &str) -> Result<()> {
+        ensure!(
+            module != SCORE || part != "bias",
+            "holds {name}: a `{SCORE}` with a bias classifies every token (…ForTokenClassification), and bella reads the last one"
+        );
+        ensure!(
+            module == SCORE || self.targets()?.iter().all(|target| target.decoder().is_none()),
+            "holds {name}, which is no classifier of a decoder's last token (`{SCORE}`): {MERGE}"
+        );
+        Ok(())
     }
 
     /// Checks that a B or a magnitude vector, by the end of its name, is not alone.
@@ -254,6 +269,13 @@ impl Reading<'_> {
     /// the tokens is adapted.
     fn expect_frozen(&self, name: &str, own: &str) -> Result<()> {
         let (theirs, ours) = (self.state.get(name)?, self.base.tower.base().get(own));
+        // GPT-2 stores some matrices transposed.
+        let targets = self.targets()?;
+        let is_turned = targets.iter().filter_map(|target| target.class).any(|class| match &class.layers {
+            Layers::Named(names) => names.is_turned(own),
+            Layers::Styles(_) => false,
+        });
+        let theirs = if is_turned && theirs.dim() == 2 { theirs.tr() } else { theirs };
         let equal = ours.is_some_and(|ours| ours.size() == theirs.size() && ours.equal(&theirs.to_kind(ours.kind())));
         ensure!(
             equal,

@@ -31,7 +31,8 @@ pub struct Loading {
 /// Fails if the checkpoint cannot be read.
 pub fn lines(outgoing: &Outgoing, target: &Target, loading: &Loading) -> Result<String> {
     if let Some(decoder) = target.decoder() {
-        return Ok(after_prompts(outgoing, decoder, loading));
+        let (class, last_token) = decoder;
+        return Ok(after_prompts(outgoing, class, last_token, loading));
     }
     let Loading { head, at, is_whole, import, wrap, .. } = loading;
     let classes = outgoing.session.model.head.classes();
@@ -138,12 +139,12 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
 }
 
 /// Returns the lines that load a decoder and compute its logits after each prompt.
-fn after_prompts(outgoing: &Outgoing, (class, last_token): (&Class, LastToken), loading: &Loading) -> String {
+fn after_prompts(outgoing: &Outgoing, class: &Class, last_token: LastToken, loading: &Loading) -> String {
     let Loading { head, at, from, import, wrap, .. } = loading;
     let texts = outgoing.session.model.preparation.texts();
     let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
     let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
-    // Classes that classify refuse batches without it.
+    // Classes that classify refuse batches where the config names no token of padding.
     let classifies = matches!(last_token, LastToken::Classes(_));
     let padding = if classifies { "model.config.pad_token_id = 0\n" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.

@@ -30,7 +30,7 @@ const MOST_REDIRECTS: usize = 5;
 const LARGEST_LIST: u64 = 32 << 20;
 
 /// The ways in which content may be packed, as headers name them.
-const PACKINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
+const PACKINGS: [&str; 5] = ["gzip", "x-gzip", "deflate", "br", "zstd"];
 
 /// The reason for which a request brought nothing.
 pub enum Fault {
@@ -278,7 +278,8 @@ impl Client<'_> {
 
     /// Refuses content that a server or a proxy has packed, although plain bytes were asked for.
     fn unpacked(&self, at: &Uri, answer: Answer, ask: Ask) -> Result<Answer, Fault> {
-        let packing = answer.header("content-encoding").filter(|packing| PACKINGS.contains(packing));
+        let is_known = |word: &str| PACKINGS.iter().any(|known| word.trim().eq_ignore_ascii_case(known));
+        let packing = answer.header("content-encoding").filter(|words| words.split(',').any(is_known));
         match packing {
             Some(packing) if ask != Ask::Headers => Err(lasting(anyhow!(
                 "{}: {} sends packed content ({packing}), where plain bytes were asked for: go past the proxy that packs it, or set {} to another \

@@ -14,7 +14,7 @@ use super::cache::with_lock_of;
 use super::client::{Client, Subject, Ways};
 use super::download::{Download, Hash, check_space, megabytes};
 use super::settings::DATA_MIRROR;
-use crate::base::files::{Staging, create_folder};
+use crate::base::files::{OF_MACOS, Staging, create_folder};
 use crate::base::hash::file_sha256;
 use crate::base::logging::bar_of_bytes;
 use crate::base::tar::{Kind, Source as Bytes, Tar, cut_off};
@@ -220,7 +220,7 @@ fn place(name: &str, kind: Kind, strip: usize) -> Result<Option<PathBuf>> {
             }
         }
     }
-    let is_foreign = parts.first().is_some_and(|first| *first == "__MACOSX");
+    let is_foreign = parts.first().is_some_and(|first| *first == OF_MACOS);
     let is_kept = kind == Kind::File && !is_foreign && parts.len() > strip;
     Ok(is_kept.then(|| parts[strip..].iter().collect()))
 }

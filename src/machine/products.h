@@ -9,10 +9,11 @@
 // x [M, K], weight [N, K], bias [N] -> [M, N], of f32 or bf16 numbers, without a graph.
 at::Tensor bella_product(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-// The same, to the bit, with a weight that nobody writes to but by libtorch's operations; in bf16 it is packed once.
+// The same with a weight that nobody writes to but by libtorch's operations: in bf16, where it is packed once, to the bit. Few rows of f32 are
+// left to bella_product_of_few, which differs by rounding.
 at::Tensor bella_frozen_product(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
-// The same of f32 numbers for few rows of x, of which oneDNN takes as long as of twice as many: each row of the weight, whose numbers follow
+// The same of f32 numbers for few rows of x, which oneDNN multiplies no faster than twice as many: each row of the weight, whose numbers follow
 // each other, is read from memory once.
 at::Tensor bella_product_of_few(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 

@@ -81,11 +81,12 @@ pub fn of_environment() -> Wait {
     if is_passive { Wait::Passive } else { Wait::Active }
 }
 
-/// The state of this process.
+/// How the threads of this process wait, and who decides it.
 #[derive(Clone, Copy)]
 struct Environment {
     /// Whether the user's environment decides how threads wait, which holds unless the command line does.
     set: bool,
+    /// The way in which they wait now.
     now: Wait,
 }
 

@@ -6,18 +6,20 @@ use super::Record;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     pub trainable_parameters: i64,
+    /// Seconds of the clock.
     pub wall_seconds: f64,
-    /// Absent where they are not known.
+    /// The seconds of all threads of the first process; absent where a record has none.
     pub processor_seconds: Option<f64>,
     /// The number of training images per second, counted once for each particle.
     pub images_per_second: f64,
-    /// Absent where it is not known.
+    /// The largest memory of the process, on a GPU of its tensors; absent where a record has none.
     pub peak_memory_bytes: Option<u64>,
     /// The epoch whose particles became the posterior; absent where those of several runs differ.
     pub selected_epoch: Option<usize>,
 }
 
 impl Cost {
+    /// Returns the cost in a run's record.
     pub fn of(record: &Record) -> Cost {
         Cost {
             trainable_parameters: record.trainable_parameters,

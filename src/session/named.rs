@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::base::small::Usage;
 use crate::data::SplitName;
-use crate::experiment::{Experiment, Overrides};
+use crate::experiment::{DataSpec, Experiment, Overrides, load_config};
 use crate::run::RunFolder;
 
 /// The refusal to fit on held-out images where there are none.
@@ -46,7 +46,7 @@ impl Named {
     /// # Errors
     /// Fails if there are none.
     pub fn expect_held_out(&self) -> Result<()> {
-        let data = self.run.data()?;
+        let data = DataSpec::alone(load_config(&[self.run.config()], &self.overrides.roots())?)?;
         // Where files tell the splits and cannot be read, what is missing is told when they are opened.
         let has_none = data.dataset.splits().is_ok_and(|splits| !splits.contains(&SplitName::Val));
         ensure!(!(data.validation.is_none() && has_none), "{}: {NOTHING_HELD_OUT}", self.run.id());

@@ -26,7 +26,8 @@ pub struct Computing {
     pub settings: Settings,
     /// Whether results go to that folder even if another one holds the run.
     pub names_out: bool,
-    /// Whether results are stored in the folder of the run and beside it, which others may have made, so that it can only be read.
+    /// Whether results are stored in the folder of the run and beside it. A command that stores none takes runs in folders that it may only
+    /// read.
     pub stores: bool,
 }
 
@@ -205,11 +206,11 @@ impl Opened {
     }
 }
 
-/// The training images that a run held out.
+/// Images on which calibrators are fitted: those that training held out, or a published validation split.
 struct HeldOut {
     /// The images, with the labels of their publisher.
     split: Split,
-    /// The labels that training saw, some of them replaced by `label_noise`, `[N]`.
+    /// The labels to fit by, `[N]`: of held-out images those that training saw, some of them replaced by `label_noise`.
     trained: Vec<u32>,
 }
 

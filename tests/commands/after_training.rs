@@ -46,7 +46,14 @@ fn a_run_that_can_only_be_read_predicts_and_stores_nothing() {
     let log = place.run().join("log.txt");
     std::fs::remove_file(&log).unwrap();
     std::fs::create_dir(&log).unwrap();
-    done(with(place.command("predict", &[]), &["latest", &text(&folder(&place, "images"))]));
+    let images = text(&folder(&place, "images"));
+    let stored = || {
+        let names = std::fs::read_dir(place.run()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = stored();
+    done(with(place.command("predict", &[]), &["latest", &images]));
+    assert_eq!(stored(), before);
     let line = error_line(place.command("eval", &[]), 1);
     assert_has(&line, &["log.txt", "copy its results folder to a place of your own"]);
 }

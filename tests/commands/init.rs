@@ -28,7 +28,8 @@ fn init(checkpoint: &Path, data: &str, file: &str, more: &[&str]) -> std::proces
     bella(&words).output().unwrap()
 }
 
-/// Folders of domains, each with the same classes, are taken for classes with a word, and splits by their usual names without one.
+/// Folders of domains, each with the same classes, become classes with a warning; folders that are called as splits become splits without
+/// one.
 #[test]
 fn folders_that_are_hardly_classes_are_doubted() {
     let place = Place::new();

@@ -455,6 +455,18 @@ fn a_classifier_without_a_bias_comes_in() {
     let head = place.path("again/head.safetensors");
     assert!(tensor(&head, "weight").equal(&weight));
     assert!(tensor(&head, "bias").equal(&Tensor::zeros([2], tch::kind::FLOAT_CPU)));
+    // Classifiers of every token have a bias, or another name.
+    for (name, why) in
+        [("score.bias", "classifies every token"), ("classifier.weight", "no classifier of a decoder's last token")]
+    {
+        let mut others = tensors(&adapter);
+        others.push((format!("base_model.model.{name}"), weight.shallow_clone()));
+        let path = place.path("other");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::copy(place.path("out/adapter_config.json"), path.join("adapter_config.json")).unwrap();
+        Tensor::write_safetensors(&others, path.join("adapter_model.safetensors")).unwrap();
+        assert_has(&error_line(importing(&place, &[path], &[]), 1), &[why]);
+    }
 }
 
 /// `peft.get_peft_model` of `RobertaForSequenceClassification` on a folder of `RobertaModel`, as of BERT's and DeBERTa's classes on folders of masked

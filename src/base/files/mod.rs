@@ -14,6 +14,9 @@ pub use target::behind_links;
 pub use target::{Staging, remove_leftovers, sync_folder};
 use target::{Temporary, folder_of};
 
+/// The folder that archives made by macOS leave beside the others.
+pub const OF_MACOS: &str = "__MACOSX";
+
 /// Replaces the file at `path` with the output of `write`, or leaves it unchanged.
 ///
 /// The bytes go to a temporary file in the same folder, which is flushed, synced and renamed over the file; then the

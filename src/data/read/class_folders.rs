@@ -8,7 +8,7 @@ use image::ImageFormat;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::base::files::put;
+use crate::base::files::{OF_MACOS, put};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::unread::images_among;
 use crate::data::small::{Pictures, Sizes};
@@ -188,10 +188,7 @@ pub fn label(key: &str, root: &Path, inside: &str) -> String {
     inside.fold(root, |label, part| format!("{label}/{}", part.as_os_str().to_string_lossy()))
 }
 
-/// The folder that archives made by macOS leave beside the others.
-const OF_MACOS: &str = "__MACOSX";
-
-/// Returns the names of the folders in `folder` without hidden ones and that of macOS's archives, sorted by code point. `expected` describes the
+/// Returns the names of the folders in `folder`, sorted by code point, without hidden ones and [`OF_MACOS`]. `expected` describes the
 /// layout in messages.
 pub fn folders(folder: &Path, expected: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();

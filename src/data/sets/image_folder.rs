@@ -117,13 +117,12 @@ impl ImageFolder {
     fn drawn(&self) -> Result<Option<(PathBuf, f64)>> {
         let Some(TestPart::Share(share)) = self.test else { return Ok(None) };
         let own = self.root.join(SplitName::Test.word());
-        ensure!(
-            class_folders::folders(&own, "<class>/<images>").is_err(),
-            "{}: is a test split already; leave data.image-folder.test = {share} out",
-            own.display()
-        );
         let train = self.root.join(self.train.as_deref().unwrap_or(SplitName::Train.word()));
-        if self.train.is_some() || train.is_dir() {
+        let has_train = self.train.is_some() || train.is_dir();
+        // Beside a folder of training images, images without class folders are no test split; beside classes, their folder would be one.
+        let has_test = if has_train { class_folders::folders(&own, "<class>/<images>").is_ok() } else { own.is_dir() };
+        ensure!(!has_test, "{}: is a test split already; leave data.image-folder.test = {share} out", own.display());
+        if has_train {
             return Ok(Some((self.folder(SplitName::Train)?, share)));
         }
         ensure!(self.root.is_dir(), "{}: no such folder; set data.image-folder.root", self.root.display());

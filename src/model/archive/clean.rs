@@ -31,7 +31,7 @@ const COPIED: [&str; 5] = ["version", ".data/version", "byteorder", "data.pkl", 
 /// The checked parts of an archive.
 pub struct Parts<'a> {
     pub container: &'a Container,
-    /// The files of code, each a name below `code/` and its text.
+    /// The files of code.
     pub code: &'a [Code],
     /// The entries that tensors in the pickles name.
     pub storages: &'a BTreeSet<String>,

@@ -57,7 +57,7 @@ pub struct Archive {
     listed: Listed,
     /// The names of the tensors that `forward` takes; empty if the code does not tell.
     inputs: Vec<String>,
-    /// The files of code, each a name below `code/` and its text.
+    /// The files of code.
     files: Vec<Code>,
     /// The calls that have been tried.
     tried: RefCell<BTreeSet<String>>,

@@ -86,7 +86,7 @@ struct Heads {
 }
 
 impl Heads {
-    /// Reads those of a network of a width.
+    /// Reads the heads of a network of width `width`, and checks that they divide it.
     fn read(values: &Values, family: &'static Decoder, width: i64) -> Result<Heads> {
         let (usual, keys, shown) = (family.usual, family.spelling, values.path.display());
         let heads = values.integer(keys.heads, usual.heads)?;

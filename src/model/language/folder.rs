@@ -86,12 +86,13 @@ fn weights(
         geometry.output = OutputMatrix::None;
     }
     let at = tensors.iter().position(|(name, _)| score == Some(name.as_str()));
-    let head = at.map(|at| classifier(geometry, values, tensors.remove(at))).transpose()?;
+    let head = at.map(|at| tensors.remove(at));
+    let head = head.map(|(stored, tensor)| classifier(geometry, values, stored, tensor)).transpose()?;
     Ok(Weights { base: placed(geometry, tensors, quantize)?, head, names })
 }
 
 /// Reads the classifier of the last token, which has no bias.
-fn classifier(geometry: &Geometry, values: &Values, (stored, tensor): (String, Unread)) -> Result<OwnHead> {
+fn classifier(geometry: &Geometry, values: &Values, stored: String, tensor: Unread) -> Result<OwnHead> {
     values.expect_classifier()?;
     let (_, classes) = values.classes()?;
     let (weight, shape) = (tensor.tensor()?.to_kind(Kind::Float), [classes, geometry.width]);

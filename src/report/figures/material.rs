@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::readings::distinct;
 use crate::metrics::Scores;
@@ -63,7 +63,8 @@ fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<String>)
 fn read(path: &Path) -> Result<(Vec<String>, Scores)> {
     let predictions = open_predictions(path)?;
     let name = |class: usize| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string());
-    Ok(((0..predictions.classes()).map(name).collect(), Scores::compute(&predictions)?))
+    let scores = Scores::compute(&predictions).with_context(|| path.display().to_string())?;
+    Ok(((0..predictions.classes()).map(name).collect(), scores))
 }
 
 fn place(row: &RowView) -> (String, String) {

@@ -179,6 +179,12 @@ fn a_test_split_is_not_drawn_beside_one() {
     // Images without class folders, as competitions hide their labels, are no test split.
     put(root.path(), "test/1.png", 6);
     assert_eq!(load(&*drawn, SplitName::Test, usize::MAX).unwrap().len(), 1);
+    // Beside classes, their folder would be one.
+    let root_of_classes = tempfile::tempdir().unwrap();
+    for (file, shade) in [("ant/1.png", 1), ("bee/1.png", 2), ("test/1.png", 3)] {
+        put(root_of_classes.path(), file, shade);
+    }
+    assert!(error(&*set(root_of_classes.path(), "test = 0.2"), SplitName::Test).contains("is a test split already"));
     let flat = set(&root.path().join("train"), "");
     assert!(error(&*flat, SplitName::Train).contains("set data.image-folder.test = 0.2"));
 }

@@ -145,8 +145,10 @@ impl Spec {
             reader.problem(key, "is for dynamics = \"smile\" and \"psmile\": leave it out, or set one of these");
         }
         if self.energy_variance != ENERGY_VARIANCE && (is_smile || self.tune_steps == 0) {
-            let why =
-                "is what tuning with dynamics = \"langevin\" wants, and there is none: leave it out, or set tune_steps";
+            let why = match is_smile {
+                true => "is for dynamics = \"langevin\", which alone is tuned by it: leave it out",
+                false => "is what tuning wants, and tune_steps = 0 tunes nothing: leave it out, or raise tune_steps",
+            };
             reader.problem("energy_variance", why);
         }
         if is_smile && self.length.is_some() {

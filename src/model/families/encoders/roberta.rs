@@ -1,5 +1,5 @@
-//! RoBERTa, and XLM-RoBERTa and CamemBERT, which are the same networks with vocabularies of their own. Its class for classification has a layer of its own on the first token, in the place of BERT's, and does not read the one
-//! that other classes store.
+//! RoBERTa, and XLM-RoBERTa and CamemBERT, which are the same networks with vocabularies of their own. Their classes for classification
+//! have a layer of their own on the first token, in the place of BERT's, and do not read the one that other classes store.
 
 use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain};
 use crate::model::families::class::{Class, Outer, Published};
@@ -56,7 +56,7 @@ pub static CAMEMBERT: Encoder = Encoder {
     ..PLAIN_ROBERTA
 };
 
-/// The sizes that absent keys mean in the other classes.
+/// The sizes that absent keys mean for XLM-RoBERTa and CamemBERT.
 const SIZES_OF_OTHERS: Sizes = Sizes { padding: 1, ..BASE };
 
 pub static ROBERTA: Encoder = PLAIN_ROBERTA;

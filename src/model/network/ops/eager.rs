@@ -91,7 +91,8 @@ fn composed([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, scoring: Sc
     scores.softmax(-1, wide(kind)).to_kind(kind).matmul(&shared(value))
 }
 
-/// Returns the same by libtorch's one operation; with `causal`, which stands in place of a mask, tokens look back.
+/// Returns what [`composed`] does by one operation of libtorch, in the shape of the query. With `causal`, which stands in place of a mask,
+/// tokens look back.
 fn at_once([query, key, value]: [Tensor; 3], mask: Option<&Tensor>, causal: bool, scale: Option<f64>) -> Tensor {
     let (all, groups) = (query.size(), query.size()[1] / key.size()[1]);
     // The heads of one token that share their keys read them as so many tokens do: libtorch would copy keys and values for each head.
