@@ -656,6 +656,26 @@ fn stored_embeddings_must_be_those_of_the_checkpoint() {
     assert_has(&line, &["holds another base_model.model.", "has also trained that"]);
 }
 
+/// GPT-2's matrices are stored as `[in, out]`, also beside an adapter.
+#[test]
+fn stored_matrices_of_gpt2_must_be_those_of_the_checkpoint() {
+    let place =
+        trained("gpt2", "head.linear = {}\nsubspace.low-rank = { rank = 2, targets = [\"mlp.fc\", \"attn.proj\"] }\n");
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let path = place.path("out/adapter_model.safetensors");
+    let matrix = tensor(&fixture("language/gpt2/model.safetensors"), "transformer.h.0.attn.c_proj.weight");
+    let own = tensors(&path);
+    let write = |matrix: Tensor| {
+        let name = "base_model.model.transformer.h.0.attn.c_proj.weight".to_string();
+        let all = own.iter().map(|(name, t)| (name.clone(), t.shallow_clone())).chain([(name, matrix.contiguous())]);
+        Tensor::write_safetensors(&all.collect::<Vec<_>>(), &path).unwrap();
+    };
+    write(matrix.shallow_clone());
+    import(&place, &[place.path("out")], &[]);
+    write(matrix.tr());
+    assert_has(&error_line(importing(&place, &[place.path("out")], &["--force"]), 1), &["has also trained that"]);
+}
+
 #[test]
 fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
     let place = trained("llama-3", &format!("{WORDS}{ALL}"));
