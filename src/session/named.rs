@@ -53,7 +53,7 @@ impl Named {
         Ok(())
     }
 
-    /// Refuses to test a trial of a sweep, as [`check_trial`] does; images of training and held-out ones are open to all.
+    /// Refuses to test a trial of a sweep that was not named by its folder; images of training and held-out ones are open to all.
     ///
     /// # Errors
     /// Fails if the run is a trial that was not named by its folder, and the split is one of test images.
