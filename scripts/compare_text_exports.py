@@ -197,6 +197,18 @@ def folders(place):
             yield f"{name} weights with its own classifier", printed(place.export("--to", "weights", "--particle", 0))
 
 
+def imported(place, model, network, data, to):
+    """What bella exports of an adapter and a classifier that PEFT has saved: inputs and logits."""
+    adapter, config = place.folder / "peft", place.folder / "x.toml"
+    shutil.rmtree(adapter, ignore_errors=True)
+    model.save_pretrained(adapter)
+    config.write_text(f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + "head.linear = {}\n")
+    shutil.rmtree(place.folder / "results", ignore_errors=True)
+    run = place.run("import", adapter, "--config", config).strip()
+    place.export(run, "--to", to)
+    return load_file(place.folder / "out" / "expected.safetensors")
+
+
 def classifying(place, network, data):
     """An adapter that PEFT makes of a network that classifies, with its trained classifier."""
     from peft import LoraConfig, get_peft_model
@@ -204,13 +216,8 @@ def classifying(place, network, data):
 
     settings = dict(r=2, lora_alpha=3, rank_pattern={"value": 4}, target_modules=["query", "value", "dense"], task_type="SEQ_CLS")
     model = get_peft_model(AutoModelForSequenceClassification.from_pretrained(network, dtype=torch.float32), LoraConfig(**settings))
-    model, adapter, config = randomised(model, 0), place.folder / "peft", place.folder / "x.toml"
-    model.save_pretrained(adapter)
-    config.write_text(f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + data.format(data=place.folder) + "head.linear = {}\n")
-    shutil.rmtree(place.folder / "results", ignore_errors=True)
-    run = place.run("import", adapter, "--config", config).strip()
-    place.export(run, "--to", "weights")
-    expected = load_file(place.folder / "out" / "expected.safetensors")
+    model = randomised(model, 0)
+    expected = imported(place, model, network, data, "weights")
     logits = expected.pop("logits")
     with torch.no_grad():
         found = model.eval()(**expected).logits
@@ -251,18 +258,12 @@ def scored_by_peft(place, name):
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForSequenceClassification
 
-    network, adapter, config = FIXTURES / "language" / name, place.folder / "peft", place.folder / "x.toml"
-    shutil.rmtree(adapter, ignore_errors=True)
+    network = FIXTURES / "language" / name
     model = AutoModelForSequenceClassification.from_pretrained(network, num_labels=2, ignore_mismatched_sizes=True, dtype=torch.float32)
     model.config.pad_token_id = 0
     ends = ["c_attn", "c_fc"] if "gpt2" in name else ["q_proj", "v_proj", "down_proj"]
     model = randomised(get_peft_model(model, LoraConfig(r=2, lora_alpha=3, target_modules=ends, task_type="SEQ_CLS", use_rslora=True)), 0)
-    model.save_pretrained(adapter)
-    config.write_text(f'name = "exports"\nseed = 1\ncheckpoint.path = "{network}"\n' + WORDS.format(data=place.folder) + "head.linear = {}\n")
-    shutil.rmtree(place.folder / "results", ignore_errors=True)
-    run = place.run("import", adapter, "--config", config).strip()
-    place.export(run, "--to", "onnx")
-    expected = load_file(place.folder / "out" / "expected.safetensors")
+    expected = imported(place, model, network, WORDS, "onnx")
     inputs = {key: expected[key] for key in ("input_ids", "attention_mask")}
     places = (torch.arange(len(inputs["input_ids"])), inputs["attention_mask"].sum(1) - 1)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-//! What the files and folders below a user's root say: which published set they are, or which splits of class folders.
+//! Recognises data by the files and folders below a user's root: a published set, or the splits of class folders.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -81,7 +81,7 @@ pub fn of_environment() -> Wait {
     if is_passive { Wait::Passive } else { Wait::Active }
 }
 
-/// How the threads of this process wait, and who decides it.
+/// The way in which the threads of this process wait, and whether the user has decided it.
 #[derive(Clone, Copy)]
 struct Environment {
     /// Whether the user's environment decides how threads wait, which holds unless the command line does.

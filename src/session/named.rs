@@ -58,9 +58,14 @@ impl Named {
     /// # Errors
     /// Fails if the run is a trial that was not named by its folder, and the split is one of test images.
     pub fn check_trial(&self, split: SplitName) -> Result<()> {
-        let is_of_training = self.overrides.keep_data() && split != SplitName::Test;
-        if is_of_training { Ok(()) } else { check_trial(&self.run, self.by_folder) }
+        if is_of_training(self.overrides.keep_data(), split) { Ok(()) } else { check_trial(&self.run, self.by_folder) }
     }
+}
+
+/// Returns whether the images of a split are among the calibration images, or among those that were trained on. `own_data`: the images are
+/// those of the run's own config.
+pub(super) fn is_of_training(own_data: bool, split: SplitName) -> bool {
+    own_data && split != SplitName::Test
 }
 
 /// Refuses to test a trial of a sweep unless its folder was named. Test images that choose among trials no longer

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use super::named::{NOTHING_HELD_OUT, Named, check_trial};
+use super::named::{NOTHING_HELD_OUT, Named, check_trial, is_of_training};
 use super::{Prepared, Session, Settings, prepare};
 use crate::data::batches::{SampleSet, TestImages};
 use crate::data::labels::Labels;
@@ -358,6 +358,6 @@ impl Opened {
 
     /// Returns whether the images of a split are among the calibration images, or among those that were trained on.
     pub fn is_of_training(&self, split: SplitName) -> bool {
-        self.own_data && split != SplitName::Test
+        is_of_training(self.own_data, split)
     }
 }

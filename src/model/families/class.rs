@@ -49,11 +49,11 @@ pub struct Class {
     pub around: &'static [Outer],
     /// A part with blocks of its own.
     pub inner: Option<&'static Inner>,
-    /// What the class of a decoder makes of the last token of a text; `None` for other networks.
+    /// The output that the class of a decoder gives for the last token of a text; `None` for other networks.
     pub last_token: Option<LastToken>,
 }
 
-/// What a class makes of the last token of a text.
+/// The output that a class gives for the last token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastToken {
     /// The logits of the token that may follow.

@@ -62,7 +62,7 @@ impl Preprocessing {
     }
 }
 
-/// What bella does in place of what a file asks for, and the way out.
+/// The answer to a file that asks for what bella does not do.
 #[derive(Clone, Copy)]
 pub(super) struct Instead {
     /// The key of `[checkpoint]` that settles it.

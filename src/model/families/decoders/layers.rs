@@ -60,11 +60,11 @@ pub const CLASS: Class = Class {
 /// The classes that networks of a family are loaded in.
 #[derive(Debug)]
 pub struct Classes {
-    /// That of a network with its output matrix.
+    /// The class of a network with its output matrix.
     pub writing: Class,
-    /// That of a network with a classifier of the last token in place of the matrix.
+    /// The class of a network that has a classifier of the last token in place of the matrix.
     pub classifying: Class,
-    /// That of a network with neither.
+    /// The class of a network that has neither.
     pub bare: Class,
 }
 

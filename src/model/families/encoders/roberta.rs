@@ -20,6 +20,43 @@ const CLASS: Class = Class {
     ..classifying("RobertaForSequenceClassification", "roberta.", &NAMES)
 };
 
+/// RoBERTa, whose facts the others share.
+const PLAIN_ROBERTA: Encoder = Encoder {
+    model_type: "roberta",
+    about: "RoBERTa",
+    names: &NAMES,
+    class: &CLASS,
+    bare: &bare("RobertaModel", &NAMES),
+    usual: Sizes { vocabulary: 50_265, padding: 1, ..BASE },
+    numbering: Numbering::BehindPadding,
+    spelling: PLAIN,
+    keys: &["position_embedding_type"],
+    harmless: &[],
+    refused: &["add_cross_attention", "is_decoder"],
+    traits: plain,
+    unread: &["embeddings.position_ids", "lm_head.", "pooler."],
+    published: &[
+        Published {
+            key: "roberta-base",
+            about: "RoBERTa base",
+            files: &["roberta-base"],
+            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}"#,
+        },
+        Published {
+            key: "roberta-large",
+            about: "RoBERTa large",
+            files: &["roberta-large"],
+            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+                "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}"#,
+        },
+    ],
+};
+
+pub static ROBERTA: Encoder = PLAIN_ROBERTA;
+
+/// The sizes that absent keys mean for XLM-RoBERTa and CamemBERT.
+const SIZES_OF_OTHERS: Sizes = Sizes { padding: 1, ..BASE };
+
 pub static XLM_ROBERTA: Encoder = Encoder {
     model_type: "xlm-roberta",
     about: "XLM-RoBERTa",
@@ -54,40 +91,4 @@ pub static CAMEMBERT: Encoder = Encoder {
     usual: SIZES_OF_OTHERS,
     published: &[],
     ..PLAIN_ROBERTA
-};
-
-/// The sizes that absent keys mean for XLM-RoBERTa and CamemBERT.
-const SIZES_OF_OTHERS: Sizes = Sizes { padding: 1, ..BASE };
-
-pub static ROBERTA: Encoder = PLAIN_ROBERTA;
-
-const PLAIN_ROBERTA: Encoder = Encoder {
-    model_type: "roberta",
-    about: "RoBERTa",
-    names: &NAMES,
-    class: &CLASS,
-    bare: &bare("RobertaModel", &NAMES),
-    usual: Sizes { vocabulary: 50_265, padding: 1, ..BASE },
-    numbering: Numbering::BehindPadding,
-    spelling: PLAIN,
-    keys: &["position_embedding_type"],
-    harmless: &[],
-    refused: &["add_cross_attention", "is_decoder"],
-    traits: plain,
-    unread: &["embeddings.position_ids", "lm_head.", "pooler."],
-    published: &[
-        Published {
-            key: "roberta-base",
-            about: "RoBERTa base",
-            files: &["roberta-base"],
-            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}"#,
-        },
-        Published {
-            key: "roberta-large",
-            about: "RoBERTa large",
-            files: &["roberta-large"],
-            config: r#"{"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
-                "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}"#,
-        },
-    ],
 };
