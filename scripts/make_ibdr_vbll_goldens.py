@@ -5,7 +5,7 @@ tests/fixtures/authors/{ibdr,vbll}.json, to which the tests beside the methods h
 | code | version | what is run |
 |---|---|---|
 | ngocquanofficial/DRO | src/model.py of 58efd5f0a7ab21aa440192887f18e64498e7c941, src/utils.py of 9026ccc95e80907cb952080d10253dddd8fdc538 | `training_step` once with its optimizer `DRO` around SGD, `euclid_distance`, `log_det` |
-| vbll | 0.4.9 | `DiscClassification`, `diagonal` and `dense`: loss, divergence, gradients, moments of the logits, three steps of Adam |
+| vbll | 0.4.9 | `DiscClassification`, `diagonal` and `dense`: loss, divergence, gradients, moments of the logits, three steps of Adam; `lowrank`: bound, divergence and gradients, the latter of one `LowRankNormal` over the weights of all classes, which share its factor here |
 
     pip install torch==2.11.0 vbll==0.4.9
     python scripts/make_ibdr_vbll_goldens.py DRO
@@ -100,13 +100,37 @@ def vbll(parameterization):
     return found | {"lr": 0.05, "after": {name: part.tolist() for name, part in parts.items()}}
 
 
+def vbll_of_shared_rank():
+    """The bound and the divergence of weights whose covariance has a factor that the classes share, each with its gradients."""
+    from vbll.layers.classification import DiscClassification, gaussian_kl
+    from vbll.utils.distributions import LowRankNormal
+
+    torch.manual_seed(5)
+    classes, width, rank, images = 4, 6, 2, 9
+    layer = DiscClassification(width, classes, regularization_weight=1.0, parameterization="lowrank", cov_rank=rank)
+    layer.W_offdiag.data.normal_(std=0.3)
+    parts = {"mean": layer.W_mean, "log_variance": layer.W_logdiag, "log_noise": layer.noise_logdiag, "factor": layer.W_offdiag}
+    x = torch.randn(images, width)
+    labels = torch.randint(classes, (images,))
+    # A logit has the weights of one class, whose part of the shared factor is the factor of that class.
+    bound = -layer.jensen_bound(x, labels).mean()
+    flat = [layer.W_mean.reshape(1, -1), layer.W_offdiag.reshape(1, -1, rank), layer.W_logdiag.exp().reshape(1, -1)]
+    kl = gaussian_kl(LowRankNormal(*flat), layer.prior_scale)
+    found = {name: part.tolist() for name, part in parts.items()} | {"x": x.tolist(), "labels": labels.tolist(), "bound": bound.item(), "kl": kl.item()}
+    for what, root in [("bound", bound), ("kl", kl)]:
+        gradients = torch.autograd.grad(root, list(parts.values()), allow_unused=True)
+        found |= {f"{what}_by_{name}": gradient.tolist() for name, gradient in zip(parts, gradients) if gradient is not None}
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("dro", type=Path, nargs="?", help="folder of ngocquanofficial/DRO; without it VBLL alone")
     torch.set_default_dtype(torch.float64)
     folder = parser.parse_args().dro
     goldens = [("ibdr", ibdr(folder))] if folder else []
-    for name, golden in [*goldens, ("vbll", {form: vbll(form) for form in ("diagonal", "dense")})]:
+    forms = {form: vbll(form) for form in ("diagonal", "dense")} | {"shared": vbll_of_shared_rank()}
+    for name, golden in [*goldens, ("vbll", forms)]:
         (OUT / f"{name}.json").write_text(json.dumps(golden) + "\n")
         print(OUT / f"{name}.json")
 

@@ -4,7 +4,7 @@ tests/fixtures/authors/scalabl.json, to which the tests of `[method.scalabl]` ho
 
 | repository | commit | what is run |
 |---|---|---|
-| SRI-CSL/BayesAdapt | 3843000 | `ScalablLoraWrapper`, three steps of `VITrainer.train_step`, `BLoBKLScheduler` |
+| SRI-CSL/BayesAdapt | 3843000 | `ScalablLoraWrapper`, three steps of `VITrainer.train_step`, `BLoBKLScheduler`; `ScalaBLLinear.kl_div` with posterior and prior exchanged |
 
     pip install torch==2.11.0
     python scripts/make_scalabl_goldens.py BAYESADAPT
@@ -78,6 +78,18 @@ def state(wrapped):
     return {name: value.detach().clone() for name, value in values.items()}
 
 
+def reverse(kl_div):
+    """Their divergence is KL(p ‖ q), so that q in the place of p, and p in that of q, gives KL(q ‖ p); with its gradients."""
+    log_mean = (torch.randn(5) * 0.5).requires_grad_()
+    log_std = (torch.randn(5) * 0.3 - 2.0).requires_grad_()
+    prior = 0.7
+    divergence = kl_div(types.SimpleNamespace(log_p_mu=log_mean, log_p_sigma=log_std, log_s=torch.full((5,), -math.inf),
+                                              log_s_sigma=torch.full((5,), math.log(prior))))
+    by_log_mean, by_log_std = torch.autograd.grad(divergence, [log_mean, log_std])
+    return {"log_mean": log_mean, "log_std": log_std, "prior": prior, "divergence": divergence.item(), "by_log_mean": by_log_mean,
+            "by_log_std": by_log_std}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bayesadapt", type=Path)
@@ -119,7 +131,7 @@ def main():
             log = trainer.train_step((x, labels, None))
         found["divergence"].append(log["train/kl_loss"])
         found["after"].append(state(wrapped))
-    golden = golden | found
+    golden = golden | found | {"reverse": reverse(type(own).kl_div.fget)}
 
     def numbers(value):
         if isinstance(value, torch.Tensor):

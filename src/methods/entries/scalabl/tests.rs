@@ -113,6 +113,20 @@ fn steps_are_those_of_the_authors_code() {
     }
 }
 
+/// The authors' divergence with posterior and prior exchanged, which is that of the bound, and its gradients.
+#[test]
+fn the_reverse_divergence_is_theirs_with_its_sides_exchanged() {
+    let golden = Golden::of_authors("scalabl");
+    let of = |name: &str| golden.tensor(&format!("reverse/{name}")).unsqueeze(0);
+    let spec = Spec { prior_std: golden.number("reverse/prior"), ..spec(Divergence::Reverse) };
+    let (mean, std) = (of("log_mean").exp(), of("log_std").exp());
+    let expected = Tensor::from_slice(&[golden.number("reverse/divergence")]);
+    near(&spec.divergence(&mean, &std), &expected, 1e-12);
+    let [by_log_mean, by_log_std] = spec.pull(&mean, &std);
+    near(&by_log_mean, &of("by_log_mean"), 1e-12);
+    near(&by_log_std, &of("by_log_std"), 1e-12);
+}
+
 /// Both divergences by autograd of their formulas.
 #[test]
 fn divergences_are_pulled_by_their_gradients() {

@@ -97,6 +97,49 @@ fn loss_and_gradients_are_those_of_the_authors_code() {
     }
 }
 
+/// Weights whose covariance has a factor U that all classes share. A logit has the marginal of its class, and the divergence is that of one
+/// Gaussian over the weights of all classes; both are `LowRankNormal`s of the authors' code.
+#[test]
+fn a_shared_factor_is_that_of_one_gaussian_of_the_authors() {
+    let golden = Golden::of_authors("vbll");
+    let at = |name: &str| golden.tensor(&format!("shared/{name}"));
+    let row = |t: &Tensor| t.reshape([1, -1]);
+    // Here U is [r, C, d], and ln s is half the logarithm of the variance.
+    let numbers = |what: &str| {
+        let factor = at(&format!("{what}factor")).permute([2, 0, 1]);
+        (at(&format!("{what}log_variance")), factor)
+    };
+    let [classes, width] = at("mean").size()[..] else { panic!("[C, d]") };
+    let bias = Tensor::zeros([1, classes], tch::kind::DOUBLE_CPU);
+    let theta = Tensor::cat(&[row(&at("mean")), bias], 1);
+    let inputs = Outputs { values: at("x").unsqueeze(0), labels: at("labels").to_kind(Kind::Int64).view([1, -1]) };
+    // The gradients of bound + KL / N: with a large N those of the bound, and with N = 1 those of the divergence beside them.
+    let look = |ess: f64| {
+        let own = Spec { particles: 1, prior_std: None, ..spec(2, ess) };
+        let (theta, mut method) = method(own, theta.copy(), [classes, width], 1.0);
+        let (log_variance, factor) = numbers("");
+        let all = [row(&(log_variance * 0.5)), row(&at("log_noise")), row(&factor)];
+        method.spread.as_mut().unwrap().0.copy_(&Tensor::cat(&all, 1));
+        method.look(&theta, &inputs).unwrap()
+    };
+    let (bound, both) = (look(1e300), look(1.0));
+    golden::near(&bound.losses.view([]), &Tensor::from(golden.number("shared/bound")), 1e-13);
+    let weights = classes * width;
+    golden::near(&(bound.kl.view([]) + weights as f64 / 2.0), &Tensor::from(golden.number("shared/kl")), 1e-12);
+    golden::near(&bound.by_spread.narrow(1, weights, classes), &row(&at("bound_by_log_noise")), 1e-13);
+    for (look, what) in [(&bound, "bound_by_"), (&both, "kl_by_")] {
+        // The prior of the noise has no part in these columns.
+        let own = |of: fn(&Look) -> &Tensor, start: i64, length: i64| {
+            let found = of(look).narrow(1, start, length);
+            if what == "kl_by_" { found - of(&bound).narrow(1, start, length) } else { found }
+        };
+        let (by_log_variance, by_factor) = numbers(what);
+        golden::near(&own(|look| &look.by_head, 0, weights), &row(&at(&format!("{what}mean"))), 1e-12);
+        golden::near(&own(|look| &look.by_spread, 0, weights), &row(&(by_log_variance * 2.0)), 1e-12);
+        golden::near(&own(|look| &look.by_spread, weights + classes, 2 * weights), &row(&by_factor), 1e-12);
+    }
+}
+
 #[test]
 fn steps_are_those_of_the_authors_code() {
     for form in ["diagonal", "dense"] {
