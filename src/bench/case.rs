@@ -158,7 +158,7 @@ impl BenchMethod {
         };
         sets.extend(self.variant.sets.iter().map(|set| format!("{method}.{set}")));
         match self.entry.update {
-            Update::Own => sets.push("optimizer.none={}".to_string()),
+            Update::Own | Update::OwnAfter(_) => sets.push("optimizer.none={}".to_string()),
             Update::Optimizer => {
                 sets.extend(["optimizer.adamw.lr=1e-3", "optimizer.adamw.weight_decay=0.1"].map(str::to_string));
             }

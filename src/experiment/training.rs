@@ -37,13 +37,16 @@ impl Training {
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        // What evaluates a posterior does not train it: the rules of training do not concern it.
+        let trains = images == Images::OfTraining;
+        let followed = (!trains).then(|| root.without_rules());
+        let asked = followed.as_ref().unwrap_or(root);
         let method =
-            choose(root, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
-        let optimizer = choose(root, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+            choose(asked, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
+        let optimizer = choose(asked, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };
-        let trains = images == Images::OfTraining;
         let gathers = method.as_ref().is_some_and(|method| method.spec.gathers_posterior());
         let select = if gathers || validation.is_none() { Selection::Last } else { Selection::Best };
         let train = root.table("train", |table| {
@@ -55,7 +58,6 @@ impl Training {
         });
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.check_chunk(root);
-        // What evaluates a posterior does not train it: the rules of training do not concern it.
         if trains {
             training.cross_check(root);
             training.check_post_hoc(root, validation);
@@ -197,29 +199,33 @@ impl Training {
 
     /// Checks that a method with its own update has no optimizer beside it and no option of one, and any other method has an optimizer.
     fn check_update(&self, root: &Reader) {
-        let (method, optimizer) = (&self.method.key, &self.optimizer);
-        let own_update = self.method_entry().is_some_and(|entry| entry.update == Update::Own);
-        match (own_update, optimizer.key == "none") {
-            (true, false) => {
-                let written = &optimizer.key;
-                let why =
-                    format!("method.{method} is its own optimizer: write [optimizer.none] for [optimizer.{written}]");
+        let (method, optimizer) = (&self.method, &self.optimizer.key);
+        let named = format!("method.{}", method.key);
+        let own = match self.method_entry().map(|entry| entry.update) {
+            Some(Update::Own) => Some(named.clone()),
+            Some(Update::OwnAfter(key)) if !method.spec.starts_by_optimizer() => {
+                Some(format!("{named} with {key} = 0"))
+            }
+            _ => None,
+        };
+        match &own {
+            Some(own) if optimizer != "none" => {
+                let why = format!("{own} is its own optimizer: write [optimizer.none] for [optimizer.{optimizer}]");
                 root.problem("optimizer", why);
             }
-            (false, true) => {
-                let why =
-                    format!("none: method.{method} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]");
+            None if optimizer == "none" => {
+                let why = format!("none: {named} needs an optimizer: write [optimizer.adamw] or [optimizer.sgd]");
                 root.problem("optimizer", why);
             }
             _ => {}
         }
-        if let Some(key) = self.train.changed_rate().filter(|_| own_update) {
-            let why =
-                format!("{key}: method.{method} is its own optimizer, with one rate for all columns: leave it out");
+        let Some(own) = own else { return };
+        if let Some(key) = self.train.changed_rate() {
+            let why = format!("{key}: {own} is its own optimizer, with one rate for all columns: leave it out");
             root.problem("train", why);
         }
-        if own_update && self.train.clip_norm.is_some() {
-            root.problem("train", format!("clip_norm: method.{method} has its own update; leave it out"));
+        if self.train.clip_norm.is_some() {
+            root.problem("train", format!("clip_norm: {own} has its own update; leave it out"));
         }
     }
 

@@ -69,6 +69,11 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns whether the first steps are the optimizer's, in a method whose other steps are its own ([`Update::OwnAfter`]).
+    fn starts_by_optimizer(&self) -> bool {
+        false
+    }
+
     /// Checks the settings against the number of classes, before the first step.
     ///
     /// # Errors
@@ -223,6 +228,8 @@ pub enum Update {
     Optimizer,
     /// The method's own rule; the config then has `[optimizer.none]`.
     Own,
+    /// The method's own rule, after as many steps of the optimizer as this key says; where it says 0, the config has `[optimizer.none]`.
+    OwnAfter(&'static str),
 }
 
 /// The meaning of a row of theta during training.
@@ -314,6 +321,16 @@ pub(super) fn doubling_weight(step: i64, cycle: i64) -> f64 {
     let i = step % cycle + 1;
     // Divided by 2^(m+1), so that nothing overflows.
     2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
+}
+
+/// Refuses keys of a divergence that is followed with the rate `kl_lr`, where this is 0.
+pub(super) fn check_divergence(reader: &Reader, kl_lr: f64, keys: &[&str]) {
+    for key in keys.iter().filter(|key| kl_lr == 0.0 && reader.sets(key)) {
+        reader.problem(
+            key,
+            "is of the divergence from the prior, which kl_lr = 0 leaves out: leave it out, or raise kl_lr",
+        );
+    }
 }
 
 /// Returns KL(N(m, s²) ‖ N(0, prior²)) of each row, `[n]` in f64, for means and standard deviations `[n, k]`.

@@ -214,7 +214,7 @@ fn methods_that_draw_nothing_need_particles_that_differ() {
         ),
         (
             "[method.mclmc]\ndynamics = \"smile\"\ness = 30\ntune_steps = 0\nstart = 0\nevery = 1\nparticles = 3",
-            sgd,
+            own,
             "method.mclmc.dynamics = \"langevin\"",
         ),
     ];

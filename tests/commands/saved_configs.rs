@@ -9,7 +9,7 @@ use bella::experiment::keys::{Key, all};
 use bella::experiment::{CHOICE_TABLES, Experiment, load_config, over};
 use bella::schema::{Problems, Tree, Value};
 
-use crate::common::{repository, tiny};
+use crate::common::{assert_has, repository, tiny};
 use crate::configs::{ANSWERS, EXPERIMENTS, NUMBERS, PARTS, all as files};
 
 /// Values of keys that take not just any text or list, as TOML, by the end of the key's path. Every other text is `"x"`.
@@ -296,4 +296,28 @@ fn what_a_run_saves_opens_it_again() {
     let untried = untried.map(|path| format!("{path}: no value of it was accepted: give this test one"));
     let wrong: Vec<String> = failures.into_iter().chain(untried).collect();
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Rules that connect settings of a training come and go. A run that followed its settings is read all the same.
+#[test]
+fn a_finished_run_may_break_rules_of_training() {
+    let (method, optimizer) = ("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "[optimizer.adamw]\nlr = 2e-3\n");
+    let smile = "[method.mclmc]\ndynamics = \"smile\"\ness = 30\nfit_steps = 1\nstart = 200\nevery = 1\n";
+    let cases = [
+        (optimizer, "[optimizer.sgd]\nlr = 0.1\nmomentum = 0.0\nnesterov = true\n".into(), "sgd.nesterov = true"),
+        (method, "[method.laplace]\nparameters = \"last-layer\"\ntokens = \"reduce\"\n".into(), "laplace.tokens"),
+        (method, format!("{smile}energy_variance = 1e-3\n"), "mclmc.energy_variance"),
+    ];
+    for (from, to, key) in cases {
+        let parsed = |text: &str| Tree::parse("tiny.toml", text).unwrap();
+        let text = tiny().replace(from, &to);
+        let refused = Experiment::read(&parsed(&text)).err().unwrap().to_string();
+        assert_has(&refused, &[key]);
+        let read = Experiment::read_to_evaluate(&parsed(&text)).unwrap_or_else(|why| panic!("{why}"));
+        let saved = toml::to_string(&read.resolved()).unwrap();
+        assert_eq!(Experiment::read_to_evaluate(&parsed(&saved)).unwrap().resolved(), read.resolved());
+        let wrong = tiny().replace(from, &format!("{to}unheard = 1\n"));
+        let refused = Experiment::read_to_evaluate(&parsed(&wrong)).err().unwrap().to_string();
+        assert_has(&refused, &["unheard = 1: unknown key"]);
+    }
 }

@@ -276,7 +276,7 @@ fn trains(rows: RowsAre) {
         let method = format!("method.{key}={settings}");
         let head = if ["laplace", "vbll"].contains(key) { "head={linear={}}" } else { "train.epochs=1" };
         let optimizer = match entry.update {
-            Update::Own => "optimizer={none={}}",
+            Update::Own | Update::OwnAfter(_) => "optimizer={none={}}",
             Update::Optimizer => "optimizer={adamw={lr=2e-3}}",
         };
         let more = [&method, head, optimizer, "subspace.low-rank.targets=[\"linear\",\"pointwise\"]", "train.epochs=1"];

@@ -29,9 +29,11 @@ pub struct Reader<'a> {
     path: String,
     source: Source<'a>,
     shared: Shared,
-    asked: RefCell<BTreeSet<String>>,
+    asked: Rc<RefCell<BTreeSet<String>>>,
     /// Records every key if the reader only surveys keys.
     survey: Option<Rc<Survey>>,
+    /// Whether it is a mistake to break a rule that connects keys ([`problem`](Self::problem)).
+    minds_rules: bool,
     finished: bool,
 }
 
@@ -72,12 +74,25 @@ impl<'a> Reader<'a> {
     }
 
     fn new(path: String, source: Source<'a>, shared: Shared, survey: Option<Rc<Survey>>) -> Reader<'a> {
-        Reader { path, source, shared, asked: RefCell::default(), survey, finished: false }
+        Reader { path, source, shared, asked: Rc::default(), survey, minds_rules: true, finished: false }
     }
 
     /// Creates a cursor on a table below this one.
     fn below(&self, path: String, source: Source<'a>) -> Reader<'a> {
-        Reader::new(path, source, self.shared.clone(), self.survey.clone())
+        let mut below = Reader::new(path, source, self.shared.clone(), self.survey.clone());
+        below.minds_rules = self.minds_rules;
+        below
+    }
+
+    /// Creates a second cursor on this table, for settings that a finished training has followed: rules that connect keys may be younger than
+    /// these settings, so that it is no mistake to break one. Keys, types and ranges are checked as ever.
+    pub fn without_rules(&self) -> Reader<'a> {
+        let mut same = self.below(self.path.clone(), self.source.clone());
+        same.asked = self.asked.clone();
+        same.minds_rules = false;
+        // The first cursor reports the keys that nobody asked for.
+        same.finished = true;
+        same
     }
 
     /// Reads a whole number within `range`.
@@ -155,10 +170,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Records a mistake at `key`, or at this table if the key is absent.
+    /// Records that `key`, or this table if the key is absent, breaks a rule that connects it with other keys.
     pub fn problem(&self, key: &str, why: impl AsRef<str>) {
         let why = why.as_ref();
         match self.node(key) {
+            _ if !self.minds_rules => {}
             Some(node) => self.complain(&self.dotted(key), node, why),
             None if matches!(self.source, Source::Bad(_)) => {}
             None => self.push(self.origin(), format!("{}: {why}", self.dotted(key))),

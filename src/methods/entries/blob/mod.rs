@@ -72,6 +72,7 @@ impl Spec {
         if context.is_not("low-rank") {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
+        spec::check_divergence(reader, self.kl_lr, &["prior_std"]);
     }
 }
 

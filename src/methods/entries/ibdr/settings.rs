@@ -91,6 +91,9 @@ impl Resolved for Rule {
 const OF_PAPER: [&str; 4] = ["ascent_lr", "ascent_steps", "radius", "kl_weight"];
 const OF_RELEASED: [&str; 4] = ["cost", "bound", "ascent_clip_norm", "damping"];
 
+/// The keys of the cost of moving, which has no gradient where the first ascent starts.
+const OF_LATER_ASCENTS: [&str; 3] = ["lambda", "lambda_lr", "radius"];
+
 /// Reads the standard deviation of the Gaussians, which only the released form has a default for.
 fn std(reader: &Reader, variant: Form) -> f64 {
     let std = reader
@@ -120,6 +123,13 @@ impl Rule {
         match own {
             Rule::Released(Released { cost: Cost::Fisher, damping: None, .. }) => {
                 reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
+            }
+            Rule::Paper(Paper { ascent_steps: 1, .. }) => {
+                for key in OF_LATER_ASCENTS.into_iter().filter(|key| reader.sets(key)) {
+                    let why =
+                        "moves no particle in the first ascent, and there is one: leave it out, or raise ascent_steps";
+                    reader.problem(key, why);
+                }
             }
             Rule::Released(Released { cost: Cost::Euclidean, damping: Some(_), .. }) => {
                 reader.problem("damping", "belongs to cost = \"fisher\": leave it out");

@@ -43,7 +43,7 @@ pub static ENTRY: Entry = Entry {
     key: "mclmc",
     about: "microcanonical Langevin dynamics: chains of constant speed from the members of an ensemble (MILE)",
     paper: "MCLMC, MILE, SMILE",
-    update: Update::Optimizer,
+    update: Update::OwnAfter("fit_steps"),
     rows: RowsAre::Samples,
     particles: Particles::Any,
     bench: &[
@@ -95,7 +95,7 @@ settings! {
         pub temperature: f64 = 1.0, in above(0.0);
         /// Weight decay: the prior's precision over the effective sample size.
         pub weight_decay: f64 = 1e-4, in at_least(0.0);
-        /// Training steps at the beginning in which the optimizer moves the chains.
+        /// Training steps at the beginning in which the optimizer moves the chains; with 0 there is none, [optimizer.none].
         pub fit_steps: i64 = 0, in 0..=1_000_000_000;
         /// Steps after those in which the size and the length of the steps are tuned; 0 for none. SMILE tunes its size in all steps, and only waits for so long.
         pub tune_steps: i64 = 100, in 0..=1_000_000_000;
@@ -193,8 +193,13 @@ impl MethodSpec for Spec {
         Ok(())
     }
 
+    fn starts_by_optimizer(&self) -> bool {
+        self.fit_steps > 0
+    }
+
     fn shortened(&self, _: usize) -> Vec<(&'static str, toml::Value)> {
-        let steps = ["fit_steps", "tune_steps", "start"].map(|key| (key, 0.into()));
+        let fit = i64::from(self.fit_steps > 0);
+        let steps = [("fit_steps", fit), ("tune_steps", 0), ("start", fit)].map(|(key, steps)| (key, steps.into()));
         let length = (self.dynamics == Dynamics::Langevin).then(|| ("length", self.length.unwrap_or(1.0).into()));
         steps.into_iter().chain([("every", 1.into())]).chain(length).collect()
     }

@@ -84,6 +84,7 @@ impl Spec {
         if context.is_not("low-rank") {
             reader.problem("particles", "singular values of low-rank updates are Gaussian: write [subspace.low-rank]");
         }
+        spec::check_divergence(reader, self.kl_lr, &["prior_std", "divergence"]);
     }
 
     /// Returns the gradients of the divergence by ln m and by ln σ, `[n, R]` each.
