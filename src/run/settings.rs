@@ -153,7 +153,7 @@ pub struct Record {
     pub validation_samples: usize,
     pub epochs: usize,
     pub steps: usize,
-    /// The seconds of training, over all interruptions.
+    /// The seconds of training, over all interruptions; of runs that were trained together, this one's share.
     pub wall_seconds: f64,
     /// The processor seconds of training of the process with all its threads, over all interruptions; absent where they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -170,9 +170,10 @@ impl Meter {
         self.bar.finish_and_clear();
     }
 
-    /// Returns the images per second in the current epoch, once a step has been timed.
-    pub fn images_per_second(&self) -> Option<f64> {
-        (self.epoch.images > 0).then(|| self.epoch.images as f64 / self.epoch.seconds.max(1e-9))
+    /// Returns the images per second of this training's share of the time in the current epoch, once a step has been timed.
+    pub fn images_per_second(&self, progress: &Progress) -> Option<f64> {
+        let Speed { images, seconds, .. } = self.epoch;
+        (images > 0).then(|| images as f64 / (seconds * progress.share()).max(1e-9))
     }
 
     /// Returns the mean losses over particles of the last steps, and forgets these losses.
@@ -206,7 +207,7 @@ impl Meter {
             loss,
             validation: last.and_then(|row| Some((row.validation_nll?, row.validation_accuracy?))),
             // An epoch's first step is not timed, so after it there is no rate yet.
-            images_per_second: self.images_per_second(),
+            images_per_second: self.images_per_second(progress),
             left: self.timing.left(left),
             held: self.timing.held(|| memory::held_bytes(device)),
             is_gpu: device != Device::Cpu,

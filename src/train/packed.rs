@@ -142,6 +142,8 @@ impl<'a> Pack<'a> {
             if self.members.is_empty() {
                 break;
             }
+            let together = self.members.len();
+            self.members.iter_mut().for_each(|member| member.training.particles.progress.share_time(together));
             self.advance(watch)?;
             stopped = watch.stop.load(Ordering::Relaxed);
         }

@@ -14,8 +14,8 @@ use crate::methods::Step;
 use crate::posterior::Posterior;
 
 /// The advice printed if a loss or a parameter is not finite.
-pub(super) const ADVICE: &str = "lower optimizer.*.lr, or method.*.lr where the method is its own optimizer, raise train.warmup_steps, \
-    set train.clip_norm = 1.0 beside an optimizer, or use train.precision = \"f32\"; the resume file holds finite particles only";
+pub(super) const ADVICE: &str = "lower optimizer.*.lr, or method.*.lr where the method is its own optimizer, or method.*.kl_lr, raise \
+    train.warmup_steps, set train.clip_norm = 1.0 beside an optimizer, or use train.precision = \"f32\"; the resume file holds finite particles only";
 
 /// The prefix of the names of the best epoch's tensors.
 const BEST: &str = "progress.best_";
@@ -96,12 +96,14 @@ pub struct Progress {
     skipped: usize,
     pub rows: Vec<EpochRow>,
     pub best: Option<Best>,
-    /// The seconds of training before this process started, and the time of its start.
+    /// The seconds of training before a time, which is that of the start of this process or of a change of the share.
     pub earlier_seconds: f64,
     started: Instant,
     /// The same of the processor, where the system tells.
     earlier_processor: f64,
     started_processor: Option<f64>,
+    /// This training's share of the seconds since then; below 1 where runs are trained together.
+    share: f64,
     /// The sum of the losses over the steps of the epoch, `[n]` in f64, on the device.
     loss_sum: Tensor,
     /// The sum of the diagnostics over the steps of the epoch, `[k]` in f64.
@@ -137,6 +139,7 @@ impl Progress {
             started: Instant::now(),
             earlier_processor: 0.0,
             started_processor: processor_seconds(),
+            share: 1.0,
             loss_sum: zeros(particles),
             diagnostic_sum: zeros(diagnostics as i64),
         }
@@ -210,14 +213,30 @@ impl Progress {
 
     /// Returns the seconds of training so far, over all interruptions.
     pub fn wall_seconds(&self) -> f64 {
-        self.earlier_seconds + self.started.elapsed().as_secs_f64()
+        self.earlier_seconds + self.started.elapsed().as_secs_f64() * self.share
     }
 
     /// Returns the processor seconds of training so far, over all interruptions; `None` where the system does not tell, or a process
     /// before this one did not note them.
     pub fn processor_seconds(&self) -> Option<f64> {
-        let own = processor_seconds()? - self.started_processor?;
-        Some(self.earlier_processor + own)
+        let since = processor_seconds()? - self.started_processor?;
+        Some(self.earlier_processor + since * self.share)
+    }
+
+    /// Divides the time from now on among so many trainings, so that the seconds of all of them add up to it.
+    pub fn share_time(&mut self, trainings: usize) {
+        self.earlier_seconds = self.wall_seconds();
+        self.started = Instant::now();
+        if let Some(seconds) = self.processor_seconds() {
+            self.earlier_processor = seconds;
+            self.started_processor = processor_seconds();
+        }
+        self.share = 1.0 / trainings as f64;
+    }
+
+    /// Returns the share of the present time that is this training's.
+    pub fn share(&self) -> f64 {
+        self.share
     }
 
     pub fn save(&self, state: &mut State) -> Result<()> {

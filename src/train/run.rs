@@ -272,7 +272,7 @@ impl<'a> Training<'a> {
         let Training { context, particles, validator, selector, saver, observers, meter, .. } = self;
         meter.end_steps(&particles.progress, observers)?;
         particles.align(context.group())?;
-        let row = validator.row(particles, meter.images_per_second())?;
+        let row = validator.row(particles, meter.images_per_second(&particles.progress))?;
         selector.offer(&row, particles);
         announce(&self.whose, &row, context.spec().epochs, &particles.warnings(&row));
         observers.epoch(&row);

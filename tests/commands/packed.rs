@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Place, assert_has, cells, done, error_line, messages, number, tiny, with};
 use bella::results::store::{Table, read};
@@ -45,6 +45,10 @@ fn near(found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() <= ROUNDING * expected.abs().max(1.0), "{what}: {found} and {expected}");
 }
 
+fn record(run: &Path) -> serde_json::Map<String, serde_json::Value> {
+    serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap()
+}
+
 /// Checks that two folders hold the same run: its files, config, history, record and posterior.
 #[track_caller]
 fn same_run(found: &Path, alone: &Path) {
@@ -64,9 +68,6 @@ fn same_run(found: &Path, alone: &Path) {
             }
         }
     }
-    let record = |run: &Path| -> serde_json::Map<String, serde_json::Value> {
-        serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap()
-    };
     let (written, own) = (record(found), record(alone));
     assert_eq!(written.keys().collect::<Vec<_>>(), own.keys().collect::<Vec<_>>());
     let of_this_process = ["peak_memory_bytes", "planned_memory_bytes", "content_hash"];
@@ -94,8 +95,11 @@ fn compared(config: &str, shared: &[&str], variants: &[&[&str]]) {
         done(with(alone.train(&[shared, own].concat()), &["--no-eval"]));
     }
     let file = packed.write("variants.json", serde_json::to_string(variants).unwrap().as_bytes());
+    let began = Instant::now();
     done(with(packed.train(shared), &["--no-eval", "--variants", file.to_str().unwrap()]));
-    let (together, own) = (packed.runs(), alone.runs());
+    let (together, own, took) = (packed.runs(), alone.runs(), began.elapsed().as_secs_f64());
+    let seconds: f64 = together.iter().map(|run| record(run)["wall_seconds"].as_f64().unwrap()).sum();
+    assert!(seconds > 0.0 && seconds < took, "the runs' seconds add up to {seconds}, and all took {took}");
     assert_eq!((names(&together), together.len()), (names(&own), variants.len()));
     together.iter().zip(&own).for_each(|(found, alone)| same_run(found, alone));
 }
