@@ -27,7 +27,7 @@ impl<'a> Draws<'a> {
     /// Fails if the posterior has nothing to draw from.
     pub fn new(posterior: &'a Posterior, each: usize, seed: u64) -> Result<Draws<'a>> {
         if !posterior.is_random() {
-            bail!("this run's particles are points: there is nothing to draw from");
+            bail!("this run's particles are points: there is nothing to draw from: leave --draws out");
         }
         Ok(Draws { posterior, each, seed })
     }

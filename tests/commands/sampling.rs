@@ -49,7 +49,7 @@ fn states_of_sgld_are_members() {
     assert!((ours - training).abs() < 1e-4, "{ours} and in training {training}");
     let mut draws = place.command("eval", &[]);
     draws.args(["--draws", "3"]);
-    assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from"]);
+    assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from: leave --draws out"]);
 }
 
 /// Masks are weights: what a run predicted with, `eval` makes again to the bit, and attacks and soups take it.

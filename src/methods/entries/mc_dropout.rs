@@ -9,7 +9,8 @@
 //!
 //! Dropout acts on the inputs of the trained linear layers: in `low-rank` on those of the update, W_0 x + s B A (z ∘ x) / (1 − p),
 //! in `full` on those of the layers in the blocks (queries, keys and values; attention output; MLP), and in both on the
-//! features that a trained head sees. Patches, norms, positions and biases are left alone.
+//! features that a trained head sees. Patches, norms, positions and biases are left alone. With `dora` a row is divided by its length in the
+//! mask, where PEFT divides by that without one, and drops the inputs of W_0 in what DoRA adds to W_0 x.
 //!
 //! Differs from dropout layers in other programs: a mask is the same for all images and tokens of a part of a batch
 //! (`train.accumulate`), and for all test images of a member. So a member is a set of weights, which evaluation, attacks and

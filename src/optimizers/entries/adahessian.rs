@@ -8,6 +8,8 @@
 //! | θ ← θ − η (δ θ + m̂ / (v̂^(k/2) + eps)) | the step, with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ) |
 //! | k, the Hessian power; δ | `hessian_power`, `weight_decay` |
 //!
+//! D has the rounding of a gradient over 2 h, so that sums in another order, such as those of parts of a batch, take other steps where D is near 0.
+//!
 //! Differs: H z is a central difference of gradients, where the authors' code differentiates twice. In bf16 the difference is lost (the
 //! relative error of D was above 1), so `precision = "auto"` is f32 here, and bf16 is refused.
 
