@@ -20,14 +20,26 @@ pub struct Line {
 /// take thirty times its memory.
 const LONGEST: usize = 4 << 20;
 
+/// Reads all lines of a file of a data set.
+///
+/// # Errors
+/// Fails as [`read_lines`] does; if the file is missing, the message names the command that says what to fetch.
+pub fn set_lines(path: &Path) -> Result<Vec<Line>> {
+    ensure!(
+        path.exists(),
+        "{}: cannot open: there is no such file; `bella data check` says what to fetch",
+        path.display()
+    );
+    read_lines(path)
+}
+
 /// Reads all lines of a file. Empty lines are skipped, and so is a byte order mark, which some programs put before the first one.
 ///
 /// # Errors
 /// Fails if the file cannot be read, if it has no line, or if a line is too long or no JSON table.
 pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let shown = path.display();
-    let bytes =
-        read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
+    let bytes = read_file(path).with_context(|| format!("{shown}: cannot open"))?;
     let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut lines = Vec::new();

@@ -10,6 +10,7 @@ use bella::data::fields::{Fields, IDS, MASK};
 use bella::machine::Chunk;
 use bella::machine::quantised::Scheme;
 use bella::model::chat::Chat;
+use bella::model::folder::content;
 use bella::model::head::{Head, Training};
 use bella::model::language::{Opened, Tokenizer, open};
 use bella::model::module::{Limit, Tokenizer as EncoderTokenizer};
@@ -423,10 +424,15 @@ fn texts_end_where_the_folder_says() {
     }
     let ends = || Tokenizer::open(place.path(), 100, 20).map(|tokenizer| tokenizer.ends().to_vec());
     let write = |file: &str, text: &str| std::fs::write(place.path().join(file), text).unwrap();
+    std::fs::copy(folder("llama").join("model.safetensors"), place.path().join("model.safetensors")).unwrap();
+    let is_content = || content(place.path()).unwrap().contains(&place.path().join("generation_config.json"));
     // The config's token is the tokenizer's own.
     assert_eq!(ends().unwrap(), [2, 2]);
+    assert!(!is_content());
     write("generation_config.json", r#"{"eos_token_id": [7, 8], "do_sample": true}"#);
     assert_eq!(ends().unwrap(), [2, 7, 8]);
+    // So the file counts in the checkpoint's hash, by which runs are known.
+    assert!(is_content());
     write("generation_config.json", r#"{"eos_token_id": 9}"#);
     assert_eq!(ends().unwrap(), [2, 9]);
     for nothing in ["{}", "[]"] {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::json_lines::{self, Portion, Sample};
 use super::splits::Wanted;
 use super::tables::Tables;
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, set_lines, write_lines};
 use crate::data::small::{Sizes, text};
 use crate::data::{Published, Split, SplitName, Subset};
 use crate::schema::{Reader, words};
@@ -159,7 +159,7 @@ impl Part<'_> {
         let name = PARTS.iter().find(|(known, _)| *known == self.name).map_or(self.name, |(_, name)| name);
         let lines = match Tables::open(self.root, Wanted::Published(self.config), name)? {
             Some(tables) => tables.all_lines()?,
-            None => read_lines(self.file)?,
+            None => set_lines(self.file)?,
         };
         let sample = |line| Question::read(line)?.sample(self.wording, self.heading, line);
         let samples = lines.iter().map(sample).collect::<Result<_>>()?;

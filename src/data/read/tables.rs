@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::image_files::{ImageFiles, Listing, some};
 use super::known::Known;
 use super::splits::{Wanted, splits};
-use crate::data::lines::{Line, read_lines};
+use crate::data::lines::{Line, set_lines};
 use crate::data::stored::{Member, Members};
 use crate::data::table::{Kind, Rows, Table};
 use crate::data::{Hub, Inputs, Request, Resize, Split, SplitName, Subset};
@@ -105,7 +105,7 @@ pub struct Columns<'a> {
 pub fn lines(root: &Path, columns: Columns, file: &Path) -> Result<Vec<Line>> {
     match Tables::open(root, Wanted::Published(columns.config), columns.split)? {
         Some(tables) => tables.lines(columns.names),
-        None => read_lines(file),
+        None => set_lines(file),
     }
 }
 

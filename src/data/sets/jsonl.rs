@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::base::files::is_there;
-use crate::data::lines::{Line, read_lines, write_lines};
+use crate::data::lines::{Line, set_lines, write_lines};
 use crate::data::read::class_folders::repeated;
 use crate::data::read::json_lines::{Label, Pairs, Portion};
 use crate::data::read::known::Known;
@@ -108,7 +108,7 @@ impl Jsonl {
     fn read_pairs(&self, split: SplitName) -> Result<Pairs> {
         let (template, second) = (self.template()?, self.second_template()?);
         let (mut samples, known) = (Pairs::default(), Known::new(self.words()));
-        for line in read_lines(&self.path(split))? {
+        for line in set_lines(&self.path(split))? {
             let label = self.learnt(&line, &known)?;
             let second = second.as_ref().map(|template| template.fill(&line)).transpose()?;
             samples.push(&template.fill(&line)?, second.as_deref(), label);

@@ -6,7 +6,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::ImageFormat;
@@ -221,7 +221,7 @@ impl List {
     fn check_once(&self, rows: &Rows) -> Result<()> {
         let mut seen = BTreeMap::new();
         for (path, split) in rows.paths.iter().zip(&rows.splits) {
-            if let Some(other) = seen.insert(path, split) {
+            if let Some(other) = seen.insert(without_turns(path), split) {
                 bail!(
                     "{}: `{}` is listed twice ({other}, {split}); list every image once",
                     self.root.join(&self.list).display(),
@@ -231,6 +231,19 @@ impl List {
         }
         Ok(())
     }
+}
+
+/// Returns the path without its `.`, and without each name that a `..` takes back.
+fn without_turns(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if plain.file_name().is_some() => _ = plain.pop(),
+            _ => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Returns the index of a column that must be there, whose name is that of `key` in `columns`.

@@ -26,7 +26,7 @@ use tch::{Kind, Tensor, no_grad};
 
 use crate::base::files::is_there;
 use crate::data::fields::{Fields, PIXELS};
-use crate::hub::{PREPARATION, TOKENIZER};
+use crate::hub::{PREPARATION, TOKENIZER, WRITING};
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
 use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
@@ -153,7 +153,8 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
     Ok(Some(difference))
 }
 
-/// Returns the files that a checkpoint consists of: the archive, or the configs, the tokenizer and the weights.
+/// Returns the files that a checkpoint consists of: the archive, or the configs (with that of how texts are written), the tokenizer and the
+/// weights.
 ///
 /// # Errors
 /// Fails if there are no weights.
@@ -163,7 +164,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let place = Place::of(path)?;
     let asked = stated(&place.folder)?.map(|(name, _)| name).filter(|name| *name != PREPARATION);
-    let named = asked.into_iter().chain([PREPARATION]).chain(TOKENIZER).map(|name| place.folder.join(name));
+    let named = asked.into_iter().chain([PREPARATION, WRITING]).chain(TOKENIZER).map(|name| place.folder.join(name));
     let beside = weights::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());

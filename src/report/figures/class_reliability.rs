@@ -21,7 +21,7 @@ pub fn draw(material: &Material) -> Result<Option<Drawing>> {
     for set in &sets {
         let here: Vec<&Measured> = clean.iter().copied().filter(|one| one.set == **set).collect();
         let place = if sets.len() > 1 { format!(", {set}") } else { String::new() };
-        panels.extend(worst(&here).into_iter().map(|class| panel(&here, class, &place)));
+        panels.extend(worst(&here).into_iter().filter_map(|class| panel(&here, class, &place)));
     }
     if panels.is_empty() {
         return Ok(None);
@@ -53,8 +53,10 @@ fn worst(runs: &[&Measured]) -> Vec<usize> {
     order.into_iter().map(|(class, _)| class).collect()
 }
 
-fn panel(runs: &[&Measured], class: usize, place: &str) -> Panel {
+/// Draws a class; `None` if no run has a point of it.
+fn panel(runs: &[&Measured], class: usize, place: &str) -> Option<Panel> {
     let mut layers = vec![Layer::Reference { from: (0.0, 0.0), to: (1.0, 1.0) }];
+    let lines = layers.len();
     for series in distinct(runs.iter().map(|run| run.series)) {
         let own: Vec<&&Measured> = runs.iter().filter(|run| run.series == series).collect();
         let point = |bin: usize| {
@@ -65,14 +67,16 @@ fn panel(runs: &[&Measured], class: usize, place: &str) -> Panel {
             (samples >= FEWEST).then(|| (sum / f64::from(samples), f64::from(hits) / f64::from(samples)))
         };
         let points: Vec<(f64, f64)> = (0..BINS).filter_map(point).collect();
-        layers.push(Layer::Dots { paint: series, points: points.clone() });
-        layers.push(Layer::Curve { paint: series, points });
+        if !points.is_empty() {
+            layers.push(Layer::Dots { paint: series, points: points.clone() });
+            layers.push(Layer::Curve { paint: series, points });
+        }
     }
-    Panel {
+    (layers.len() > lines).then(|| Panel {
         title: format!("class {}{place}", runs[0].classes[class]),
         x: Axis::new("probability given to the class", Ticks::between(0.0, 1.0)),
         y: Axis::new("share of the class among them", Ticks::between(0.0, 1.0)),
         layers,
         values: false,
-    }
+    })
 }

@@ -166,17 +166,20 @@ fn few_images_are_dots_and_many_are_curves() {
             scores,
         }
     };
-    let draw = |samples: usize| {
+    let draw = |figure: fn(&Material) -> Result<Option<material::Drawing>>, samples: usize| {
         let sources = Sources::default();
         let (series, shared, names) = (vec![], String::new(), vec!["x".to_string()]);
         let measured = vec![material(samples)];
         let material =
             Material { experiment: String::new(), sources: &sources, series, shared, names, measured, unread: vec![] };
-        densities::mutual_information(&material).unwrap().unwrap().picture.svg()
+        figure(&material).unwrap().map(|drawing| drawing.picture.svg())
     };
-    let (few, many) = (draw(20), draw(400));
+    let density = |samples: usize| draw(densities::mutual_information, samples).unwrap();
+    let (few, many) = (density(20), density(400));
     assert!(few.contains("single right predictions") && !few.contains("<polygon"), "{few}");
     assert!(many.contains(">right predictions<") && many.contains("<polygon") && !many.contains("single"), "{many}");
+    // No probability was given to ten images of eight.
+    assert!(draw(class_reliability::draw, 8).is_none() && draw(class_reliability::draw, 400).is_some());
 }
 
 #[test]

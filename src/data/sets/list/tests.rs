@@ -103,6 +103,10 @@ fn faults_are_named() {
     assert!(
         refused("path,label,split\nimg/0.png,a,train\nimg/0.png,a,test\n").contains("is listed twice (train, test)")
     );
+    for same in ["./img/0.png", "img/../img/0.png", "img/./0.png"] {
+        let text = refused(&format!("path,label\nimg/0.png,a\n{same},a\n"));
+        assert!(text.contains("is listed twice"), "{same}: {text}");
+    }
     assert!(refused("path,label,split\nimg/0.png,a,train\n").contains("no image of the split `test`"));
     let twice = refused("path,label,split,label\nimg/0.png,a,test,b\n");
     assert!(twice.contains("list.csv: has several columns `label`: rename all but one"), "{twice}");
