@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::mem::take;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -82,6 +82,8 @@ struct Queue<'a> {
     waiting: VecDeque<usize>,
     free: Vec<usize>,
     running: Vec<Running>,
+    /// The trials that were started once more, since a signal had ended their process.
+    restarted: Vec<usize>,
     /// The time of the next look at the trials that wait.
     next_look: Instant,
     /// Whether a stop was requested, so that no further trial is started.
@@ -110,6 +112,7 @@ impl Launcher<'_> {
             waiting: (0..tasks.len()).collect(),
             free: (0..self.share.devices.len()).rev().collect(),
             running: Vec::new(),
+            restarted: Vec::new(),
             next_look: Instant::now(),
             stopping: false,
         };
@@ -182,7 +185,7 @@ impl Launcher<'_> {
                     queue.free.push(one.device);
                     queue.next_look = Instant::now();
                     for Claimed { at, claim } in one.trials {
-                        self.settle(queue, at, status.success(), report)?;
+                        self.settle(queue, at, status, report)?;
                         drop(claim);
                     }
                 }
@@ -191,14 +194,23 @@ impl Launcher<'_> {
         Ok(())
     }
 
-    /// Reports a trial whose process has ended, or lets it wait again where another process trains it.
-    fn settle(&self, queue: &mut Queue, at: usize, success: bool, report: &mut Report) -> Result<()> {
+    /// Reports a trial whose process has ended. The trial waits again where another process trains it, and once where a signal, such as that
+    /// of a system without memory, ended its process, which says nothing of its settings.
+    fn settle(&self, queue: &mut Queue, at: usize, status: ExitStatus, report: &mut Report) -> Result<()> {
         let (trial, epochs) = queue.tasks[at];
         // A process of several trials fails if one of them does.
-        let is_trained = success || (self.packed && trial.has_trained(epochs));
-        match (!is_trained).then(|| last_words(&self.log(trial), &trial.run.id())) {
+        let is_trained = status.success() || (self.packed && trial.has_trained(epochs));
+        let signal = child::ending_signal(status);
+        let by_signal = || signal.as_ref().map(|signal| format!("its process was ended by {signal}"));
+        let why = || by_signal().unwrap_or_else(|| last_words(&self.log(trial), &trial.run.id()));
+        match (!is_trained).then(why) {
             // Trials that were asked to end have not failed.
             _ if queue.stopping => {}
+            Some(why) if signal.is_some() && !queue.restarted.contains(&at) => {
+                tracing::warn!("trial {}: {why}, so it goes on in another one", trial.number);
+                queue.restarted.push(at);
+                queue.waiting.push_back(at);
+            }
             // `bella train` was faster.
             Some(why) if why.ends_with(TRAINED_ELSEWHERE) => queue.waiting.push_back(at),
             failed => {

@@ -153,6 +153,43 @@ fn a_killed_search_goes_on() {
     assert_eq!(again(&place), again(&whole));
 }
 
+/// The process of a trial, once it trains.
+#[cfg(target_os = "linux")]
+fn trial_of(search: &mut std::process::Child) -> u32 {
+    loop {
+        assert!(search.try_wait().unwrap().is_none(), "the search ended before a trial was seen");
+        let parent = search.id();
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let is_trial = |child: &u32| {
+            std::fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|words| words.contains("--trial"))
+        };
+        match children.split_whitespace().map(|child| child.parse().unwrap()).find(is_trial) {
+            Some(child) => return child,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// A trial that is killed, as by a system without memory, is no trial of bad settings: it goes on.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_trial_goes_on() {
+    let place = Place::with_tiny();
+    let mut search_process = started(&place, &[RATES[0], RATES[1], "--halving", "1"]);
+    let killed = trial_of(&mut search_process);
+    // SAFETY: the search waits for its trial, so that the number belongs to no other process.
+    unsafe { libc::kill(killed as libc::pid_t, libc::SIGKILL) };
+    let output = search_process.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(
+        &messages(&output),
+        &["trial 1: its process was ended by signal 9 (SIGKILL), so it goes on in another one"],
+    );
+    assert_eq!(cells(&trials(&place), "trial"), ["1", "2"]);
+    assert_eq!(cells(&trials(&place), "state"), ["chosen", "finished"]);
+    assert_eq!(trained_in(&search(&place), 1).len(), 2);
+}
+
 /// The accuracy is better where it is higher, unlike the NLL, and the Brier score has a column of its own.
 #[test]
 fn trials_are_compared_by_the_metric_of_the_run() {
