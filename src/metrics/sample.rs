@@ -265,12 +265,11 @@ impl Scratch {
 
     fn guess(&self, average: Average) -> Guess {
         let (probabilities, order) = self.averaged(average);
-        let predicted = argmax(order);
         let log_odds = match (order, average) {
             ([first, second], Average::Logit) => Some(second - first),
-            ([first, second], Average::Probability) => Some(second.ln() - first.ln()),
-            _ => None,
+            _ => log_odds(probabilities),
         };
+        let predicted = argmax(order);
         Guess { predicted: predicted as u32, confidence: probabilities[predicted], log_odds }
     }
 
@@ -288,7 +287,38 @@ impl Scratch {
     }
 }
 
-fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outcome {
+impl Sample {
+    /// Returns the quantities of probabilities, `[C]`, that do not come from members; both averages are these.
+    pub fn of_probabilities(probabilities: &[f64]) -> Sample {
+        let entropy = probabilities.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
+        let predicted = argmax(probabilities);
+        let guess = |_| Guess {
+            predicted: predicted as u32,
+            confidence: probabilities[predicted],
+            log_odds: log_odds(probabilities),
+        };
+        Sample {
+            guess: PerAverage::each(guess),
+            predictive_entropy: entropy,
+            expected_entropy: entropy,
+            mutual_information: 0.0,
+            diversity_kl: 0.0,
+            pairwise_kl: 0.0,
+            disagreement: 0.0,
+            energy: 0.0,
+            expected_energy: 0.0,
+        }
+    }
+}
+
+/// Returns log p_1 − log p_0 of two classes; `None` for more.
+fn log_odds(probabilities: &[f64]) -> Option<f64> {
+    let [first, second] = probabilities else { return None };
+    Some(second.ln() - first.ln())
+}
+
+/// Returns the scores of probabilities, `[C]`, against the label. `order` has the values by which classes are ranked.
+pub(super) fn outcome(probabilities: &[f64], order: &[f64], label: usize, nll: f64) -> Outcome {
     let ahead = |(class, value): &(usize, &f64)| **value > order[label] || (**value == order[label] && *class < label);
     let squares: f64 = probabilities.iter().map(|p| p * p).sum();
     let off_label = squares - probabilities[label] * probabilities[label];

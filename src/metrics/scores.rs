@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::average::{Average, PerAverage, UNSCALED};
 use super::class_gaps::ClassGaps;
-use super::sample::{Outcome, Sample, Scratch, each_sample, with_sums};
+use super::sample::{Outcome, Sample, Scratch, each_sample, outcome, with_sums};
 use crate::predictions::{Predictions, Shape};
 
 /// The scores of one averaged prediction against the labels, each `[N]`.
@@ -61,8 +61,7 @@ impl Scores {
             gaps.probability.add(scratch.probabilities(Average::Probability), label);
             Ok((sample, scratch.outcome(predictions, i, label)))
         })?;
-        let has_top5 = predictions.classes() > 5;
-        let averaged = |average| Averaged::gather(has_top5, || rows.iter().map(|(_, outcome)| outcome.of(average)));
+        let averaged = |average| Averaged::gather(classes, || rows.iter().map(|(_, outcome)| outcome.of(average)));
         Ok(Self {
             uncertainty: Uncertainty::gather(predictions.shape(), &rows, |(sample, _)| sample),
             outcomes: PerAverage::each(averaged),
@@ -71,6 +70,28 @@ impl Scores {
             }),
             labels: labels.to_vec(),
         })
+    }
+
+    /// Computes the scores of probabilities, `[N, C]`, that do not come from members; both averages are these. They are not rounded, since
+    /// many of them may be one fraction, such as 3/5, which is the edge of a bin. In the NLL, a probability below 2.2e-16 counts as that,
+    /// as in scikit-learn's `log_loss`.
+    pub(super) fn of_probabilities(classes: usize, probabilities: &[Vec<f64>], labels: &[u32]) -> Self {
+        let mut gaps = ClassGaps::new(classes);
+        let mut row = |(probabilities, label): (&Vec<f64>, &u32)| {
+            let label = *label as usize;
+            gaps.add(probabilities, label);
+            let nll = -probabilities[label].max(f64::EPSILON).ln();
+            (Sample::of_probabilities(probabilities), outcome(probabilities, probabilities, label, nll))
+        };
+        let rows: Vec<(Sample, Outcome)> = probabilities.iter().zip(labels).map(&mut row).collect();
+        let shape = Shape { members: 1, samples: rows.len(), classes };
+        let averaged = |_| Averaged::gather(classes, || rows.iter().map(|(_, outcome)| outcome));
+        Self {
+            uncertainty: Uncertainty::gather(shape, &rows, |(sample, _)| sample),
+            outcomes: PerAverage::each(averaged),
+            class_gaps: PerAverage { logit: gaps.clone(), probability: gaps },
+            labels: labels.to_vec(),
+        }
     }
 
     pub fn averaged(&self, average: Average) -> &Averaged {
@@ -111,10 +132,10 @@ pub(super) fn labels(predictions: &Predictions) -> Result<&[u32]> {
 }
 
 impl Averaged {
-    fn gather<'a, I: Iterator<Item = &'a Outcome>>(has_top5: bool, outcomes: impl Fn() -> I) -> Self {
+    fn gather<'a, I: Iterator<Item = &'a Outcome>>(classes: usize, outcomes: impl Fn() -> I) -> Self {
         Self {
             correct: outcomes().map(|o| o.label_rank == 0).collect(),
-            in_top5: has_top5.then(|| outcomes().map(|o| o.label_rank < 5).collect()),
+            in_top5: (classes > 5).then(|| outcomes().map(|o| o.label_rank < 5).collect()),
             nll: outcomes().map(|o| o.nll).collect(),
             brier: outcomes().map(|o| o.brier).collect(),
         }

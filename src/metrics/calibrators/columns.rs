@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::entries::CALIBRATORS;
 use super::fitted::{Calibrated, Calibrator, Fit};
+use crate::metrics::scores::labels;
 use crate::metrics::temperature::{self, Scaling};
 use crate::metrics::{ACCURACY, Average, Column, Metric, PerAverage, Scores};
 use crate::predictions::{Predictions, Shape};
@@ -68,13 +69,15 @@ fn mapped(
     maps: &PerAverage<Calibrated>,
     test: &Predictions,
 ) -> Result<Vec<(String, Option<f64>)>> {
-    let of = |map: &Calibrated| -> Result<Scores> { Scores::compute(&map.predictions(test)?) };
+    let (classes, labels) = (test.classes(), labels(test)?);
+    let of = |map: &Calibrated| -> Result<Scores> {
+        Ok(Scores::of_probabilities(classes, &map.probabilities(test)?, labels))
+    };
     let scores = PerAverage { logit: of(&maps.logit)?, probability: of(&maps.probability)? };
     let mut columns = vec![];
     for metric in metrics() {
         for average in Average::ALL {
-            // Calibrated predictions are those of one member, of which both averages are the same.
-            let value = (metric.eval)(scores.of(average), Average::Logit);
+            let value = (metric.eval)(scores.of(average), average);
             columns.push((temperature::column_name(metric, calibrator.suffix, average), value));
         }
     }

@@ -6,7 +6,7 @@ use super::averaged::Averaged;
 use crate::metrics::scores::{distribution_at, labels};
 use crate::metrics::temperature;
 use crate::metrics::{Average, PerAverage, UNSCALED};
-use crate::predictions::{Predictions, Shape};
+use crate::predictions::Predictions;
 
 /// A map of averaged predictions to probabilities.
 pub trait Map: Send + Sync {
@@ -125,10 +125,6 @@ enum Fitted {
     Map(Box<dyn Map>),
 }
 
-/// The smallest probability whose logarithm is taken, which scikit-learn's `log_loss` has, too: isotonic curves and histograms give
-/// classes a probability of 0, and the label may be one of them.
-const SMALLEST: f64 = f64::EPSILON;
-
 impl Calibrated {
     /// Returns the calibrated probabilities of all samples, `[N, C]`.
     ///
@@ -150,20 +146,6 @@ impl Calibrated {
                 let averaged = Averaged::of(predictions, self.average)?;
                 Ok(averaged.rows().map(|row| map.probabilities(row)).collect())
             }
-        }
-    }
-
-    /// Returns the calibrated predictions as those of one member, with the labels that the others had.
-    ///
-    /// # Errors
-    /// Fails if [`probabilities`](Self::probabilities) fails.
-    pub fn predictions(&self, predictions: &Predictions) -> Result<Predictions> {
-        let probabilities = self.probabilities(predictions)?.concat();
-        let logits = probabilities.into_iter().map(|p| p.max(SMALLEST).ln() as f32).collect();
-        let shape = Shape { members: 1, ..predictions.shape() };
-        match predictions.labels() {
-            Some(labels) => Predictions::new(shape, logits, labels.to_vec()),
-            None => Predictions::unlabelled(shape, logits),
         }
     }
 }

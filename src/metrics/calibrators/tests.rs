@@ -66,6 +66,23 @@ fn isotonic_curves_of_saturated_predictions_are_those_of_scikit_learn() {
     }
 }
 
+/// By hand: of 5 held-out images with one prediction 3 are of the first class, and of 7 with another one 4. The shares 3/5 and 4/7 lie in one
+/// bin, which is closed above at 3/5, and the gaps of tested images there, 5 - 3 and 0 - 4, add up. A share that is rounded upwards has a bin
+/// of its own, and the error is 6/12.
+#[test]
+fn a_share_at_the_edge_of_a_bin_lies_below_it() {
+    let logits: Vec<f32> = (0..12).flat_map(|i| [if i < 5 { 1.0 } else { 0.5 }, 0.0]).collect();
+    let of = |labels: [u32; 12]| {
+        Predictions::new(Shape { members: 1, samples: 12, classes: 2 }, logits.clone(), labels.to_vec()).unwrap()
+    };
+    let fitted = Calibration::fit(&[find("isotonic").unwrap()], &of([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1])).unwrap();
+    let columns = fitted.columns(&of([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1])).unwrap();
+    for column in ["ece_iso_lm", "ece_iso_pm"] {
+        let found = columns.iter().find(|(name, _)| name == column).unwrap().1.unwrap();
+        assert!((found - 2.0 / 12.0).abs() < 1e-12, "{column}: {found}");
+    }
+}
+
 /// Where a class has no held-out image, or all images of one are told apart, some parameter grows for ever and the gradient vanishes on
 /// the way: no minimum, which users are warned of.
 #[test]
