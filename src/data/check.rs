@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::dataset::Dataset;
+use super::labels::check_forms;
 use super::read::class_folders::repeated;
 use super::request::Request;
 use super::split::{Medium, Split, SplitName};
@@ -94,6 +95,7 @@ impl Findings {
         if let Some(twice) = repeated(classes) {
             self.faults.push(format!("two classes are called `{twice}`: tell them apart"));
         }
+        self.faults.extend(check_forms(classes).err().map(|error| error.to_string()));
         if let Some(wanted) = self.published_classes.filter(|&count| count != classes.len())
             && scope.extent == Extent::Whole
         {

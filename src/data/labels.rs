@@ -1,9 +1,11 @@
 //! The meaning of a data set's labels, classes or a number; and the mapping of a test set's classes to those that a model knows: by name if
 //! the names match, otherwise by position.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use unicode_normalization::UnicodeNormalization;
 
 use super::dataset::Dataset;
 use super::numbers::Scale;
@@ -22,11 +24,36 @@ impl Labels {
     /// Returns the meaning of the labels of a data set.
     ///
     /// # Errors
-    /// Fails if they cannot be read, or if they are numbers that are all the same.
+    /// Fails if they cannot be read, if they are numbers that are all the same, or if [`check_forms`] refuses the classes.
     pub fn of(set: &dyn Dataset) -> Result<Labels> {
-        let scale = || Scale::of(&set.numbers()?).with_context(|| format!("data.{}", set.key()));
-        Ok(Labels { classes: set.classes()?, scale: set.has_numbers().then(scale).transpose()? })
+        let key = || format!("data.{}", set.key());
+        let scale = || Scale::of(&set.numbers()?).with_context(key);
+        let classes = set.classes()?;
+        check_forms(&classes).with_context(key)?;
+        Ok(Labels { classes, scale: set.has_numbers().then(scale).transpose()? })
     }
+}
+
+/// Refuses two classes whose names look the same and differ in their form of Unicode alone: a typed `é` is one letter, and that of a file
+/// from a Mac is `e` and an accent.
+///
+/// # Errors
+/// Fails if there are such names.
+pub fn check_forms(classes: &[String]) -> Result<()> {
+    let mut seen: HashMap<String, &String> = HashMap::new();
+    for name in classes {
+        if let Some(other) = seen.insert(name.nfc().collect(), name)
+            && other != name
+        {
+            let escaped = |name: &str| name.escape_default().to_string();
+            bail!(
+                "two classes are called `{name}`, in two forms of Unicode (`{}` and `{}`): write both in one form, say NFC",
+                escaped(other),
+                escaped(name)
+            );
+        }
+    }
+    Ok(())
 }
 
 impl From<Vec<String>> for Labels {
@@ -109,8 +136,8 @@ impl fmt::Display for Mapping {
     }
 }
 
-/// Matches the classes of a test set with those of a model. Case, spaces, `-` and `_` in names are ignored, and `car`
-/// equals `automobile`. An exact match is preferred.
+/// Matches the classes of a test set with those of a model. Case, spaces, `-` and `_` in names and their form of Unicode are ignored,
+/// and `car` equals `automobile`. An exact match is preferred.
 ///
 /// # Errors
 /// Fails if the model does not know some names, unless it knows none of them and the number of classes is the same; if
@@ -145,7 +172,7 @@ pub fn map_classes(trained: &[String], tested: &[String]) -> Result<Mapping> {
     for (i, class) in to.iter().enumerate() {
         if let Some(other) = to[..i].iter().position(|before| before == class) {
             let (a, b, class) = (&tested[other], &tested[i], &trained[*class as usize]);
-            anyhow::bail!("the test set's classes `{a}` and `{b}` are both the model's `{class}`: set data.*.classes");
+            bail!("the test set's classes `{a}` and `{b}` are both the model's `{class}`: set data.*.classes");
         }
     }
     let in_order = to.len() == count && to.iter().zip(0..).all(|(class, i)| *class == i);
@@ -180,7 +207,7 @@ fn places(names: &[String], fits: impl Fn(&str) -> bool) -> Vec<u32> {
 
 /// Returns a name reduced to the parts that distinguish classes.
 fn plain(name: &str) -> String {
-    let letters: String = name.chars().filter(|c| !matches!(c, '-' | '_') && !c.is_whitespace()).collect();
+    let letters: String = name.nfc().filter(|c| !matches!(c, '-' | '_') && !c.is_whitespace()).collect();
     let letters = letters.to_lowercase();
     ALIASES.iter().find(|(alias, _)| *alias == letters).map_or(letters, |(_, name)| name.to_string())
 }
@@ -208,9 +235,21 @@ mod tests {
     }
 
     #[test]
+    fn one_name_in_two_forms_is_refused() {
+        let check = |names: [&str; 3]| check_forms(&names.map(str::to_string)).map_err(|error| error.to_string());
+        let twice = check(["dog", "caf\u{e9}", "cafe\u{301}"]).unwrap_err();
+        assert!(twice.contains("(`caf\\u{e9}` and `cafe\\u{301}`): write both in one form"), "{twice}");
+        // Tables of ImageNet have two classes `crane`.
+        assert_eq!(check(["crane", "crane", "Crane"]), Ok(()));
+    }
+
+    #[test]
     fn equal_classes_stay() {
         assert_eq!(map(&CIFAR10, &CIFAR10).unwrap(), Mapping::Same);
         assert_eq!(map(&["fire truck", "tree_frog"], &["Fire-Truck", "treeFrog"]).unwrap(), Mapping::Same);
+        assert_eq!(map(&["caf\u{e9}", "th\u{e9}"], &["the\u{301}", "cafe\u{301}"]).unwrap(), {
+            Mapping::Mapped { to: vec![1, 0], trained: 2 }
+        });
         let mut labels = [1, 0];
         Mapping::Same.relabel(&mut labels).unwrap();
         assert_eq!(labels, [1, 0]);
