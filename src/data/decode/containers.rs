@@ -1,5 +1,5 @@
 //! The parts of which files consist, where they are read without a decoder: the segments of a JPEG, and the numbers of the first directory of
-//! a TIFF, which EXIF is, too.
+//! a TIFF, which EXIF is, too; and the length of a WebP.
 
 /// The tag of the meaning of further channels, and its value for an alpha by which the colours are multiplied.
 const EXTRA_SAMPLES: u16 = 338;
@@ -39,6 +39,13 @@ pub fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment<'_>> {
 pub fn has_end(bytes: &[u8]) -> bool {
     let scan = segments(bytes).find(|segment| segment.marker == 0xda);
     scan.is_some_and(|scan| scan.rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]))
+}
+
+/// Returns whether a WebP is longer than its bytes. Its last pixels would be decoded from what is left; Pillow's decoder refuses it.
+pub fn is_cut_off(bytes: &[u8]) -> bool {
+    // The length counts what follows it.
+    let length = bytes.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four));
+    (bytes.len() as u64) < 8 + u64::from(length)
 }
 
 /// Returns whether the colours of the first image of a TIFF with these bytes are multiplied by its alpha. Pillow divides them by it.

@@ -7,12 +7,12 @@
 use std::io::Cursor;
 use std::sync::Once;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
-use super::containers::{has_end, is_jpeg, is_premultiplied};
+use super::containers::{has_end, is_cut_off, is_jpeg, is_premultiplied};
 use super::gif::paint_around;
 use super::orientation;
 
@@ -31,6 +31,7 @@ const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
     let format = image::guess_format(bytes).ok();
+    ensure!(format != Some(ImageFormat::WebP) || !is_cut_off(bytes), "the WebP is cut off: it is shorter than it says");
     let (width, height, pixels) = if is_jpeg(bytes) { jpeg(bytes)? } else { other(bytes, format)? };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
@@ -106,7 +107,7 @@ fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
     let decoder = reader.into_decoder().map_err(told)?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into())?;
-    let high = |value: &u16| (value >> 8) as u8;
+    let high = |value: &u16| eight_bits(*value, format);
     let spread = |gray: Vec<u8>| gray.into_iter().flat_map(|value| [value; 3]).collect();
     let clipped = |value: &u16| (*value).min(255) as u8;
     // A transparent gray (`tRNS`) of a PNG makes pixels with alpha of gray ones, which Pillow clips all the same.
@@ -141,10 +142,16 @@ fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
     Ok((width, height, pixels))
 }
 
+/// Returns a value of 16 bits as one of 8 bits: rounded in a PPM and cut in other files, as in Pillow.
+fn eight_bits(value: u16, format: Option<ImageFormat>) -> u8 {
+    if format == Some(ImageFormat::Pnm) { ((u32::from(value) + 128) / 257) as u8 } else { (value >> 8) as u8 }
+}
+
 /// Says of a form that the decoder does not know what to do about it.
 fn told(error: ImageError) -> anyhow::Error {
     let is_unknown = matches!(error, ImageError::Unsupported(_));
-    let error = anyhow::Error::from(error);
+    // Its text has that of its sources.
+    let error = anyhow!("{error}");
     if is_unknown { error.context("bella does not decode this form of image: save it as PNG or JPEG") } else { error }
 }
 

@@ -108,6 +108,13 @@ fn grays_of_16_bits_are_clipped_whether_or_not_one_is_transparent() {
     }
 }
 
+/// The colours of `Image.open(file).convert("RGB")`, Pillow 13.0.0, which rounds those of a PPM and cuts those of a PNG.
+#[test]
+fn colours_of_16_bits_of_a_ppm_are_rounded() {
+    let ppm = [&b"P6 1 1 65535\n"[..], &[0, 200, 0x10, 0xff, 0xff, 0x7f]].concat();
+    assert_eq!(rgb_of(&ppm, Path::new("a.ppm"), false).unwrap().get_pixel(0, 0).0, [1, 17, 255]);
+}
+
 #[test]
 fn channels_become_planes() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,10 +29,12 @@ fn damaged_files_are_named() {
     let whole = std::fs::read(saved(folder.path(), "a.jpg", picture())).unwrap();
     assert!(stored().file(&folder.path().join("a.jpg")).is_ok());
     let png = std::fs::read(saved(folder.path(), "a.png", picture())).unwrap();
+    let webp = std::fs::read("tests/fixtures/images/lossy.webp").unwrap();
     for (name, bytes) in [
         ("cut.jpg", &whole[..whole.len() - 40]),
         ("head.jpg", &whole[..30]),
         ("cut.png", &png[..png.len() / 2]),
+        ("cut.webp", &webp[..webp.len() - 1]),
         ("text.jpg", b"not an image"),
         ("empty.jpg", b""),
         ("empty.png", b""),
@@ -42,6 +44,16 @@ fn damaged_files_are_named() {
         let error = stored().file(&path).unwrap_err();
         assert!(format!("{error:#}").contains(name), "{error:#}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_an_image_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut png = std::fs::read(saved(folder.path(), "a.png", picture())).unwrap();
+    let checksum = png.len() - 13;
+    png[checksum] ^= 1;
+    let error = format!("{:#}", rgb_of(&png, Path::new("a.png"), false).unwrap_err());
+    assert_eq!(error.matches("CRC error").count(), 1, "{error}");
 }
 
 #[test]
