@@ -50,7 +50,8 @@ fn untaken(stored: &str, path: &Path) -> String {
 pub fn trained(
     beside: &BTreeMap<String, Beside>,
     updates: &BTreeMap<String, Lora>,
-    (tower, path): (&dyn Backbone, &Path),
+    tower: &dyn Backbone,
+    path: &Path,
 ) -> Result<BTreeMap<String, Tensor>> {
     let network = tower.network();
     let slots = network.slots();

@@ -132,7 +132,7 @@ impl Reading<'_> {
                 updates.insert(layer, update);
             }
         }
-        let whole = beside::trained(&beside, &updates, (self.base.tower, self.base.path))?;
+        let whole = beside::trained(&beside, &updates, self.base.tower, self.base.path)?;
         match (head.remove("weight"), head.remove("bias")) {
             (Some(weight), Some(bias)) => {
                 self.expect_classifier()?;

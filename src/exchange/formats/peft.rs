@@ -97,9 +97,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
         }
         HeadPlace::Beside { .. } => outgoing.write_head(model, folder)?,
     }
-    for (layer, path) in &whole {
-        adapter.save_whole(outgoing, model, [layer, path], &mut state)?;
-    }
+    whole.iter().try_for_each(|(layer, path)| adapter.save_whole(outgoing, model, [layer, path], &mut state))?;
     for (path, Lora { a, b, magnitude, .. }) in &adapter.updates {
         state.put(&format!("{ROOT}{path}.lora_A.weight"), a);
         state.put(&format!("{ROOT}{path}.lora_B.weight"), b);

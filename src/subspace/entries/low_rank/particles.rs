@@ -282,9 +282,8 @@ impl Subspace for LowRankSubspace {
         }
         for layer in &self.whole {
             let start = layer.flat();
-            let count = start.size()[0];
-            parts.push(around(&start, &own_theta.narrow(1, column, count), own)?);
-            column += count;
+            parts.push(around(&start, &own_theta.narrow(1, column, start.size()[0]), own)?);
+            column += start.size()[0];
         }
         if self.head.is_some() {
             parts.push(own.matmul(&own_theta.narrow(1, column, self.layout.parameters() - column)));
