@@ -164,7 +164,8 @@ def folders(place):
         own = name.removesuffix("-model").removesuffix("-masked")
         tokenizer = network.parent / {"electra": "bert", "albert": "bert", "mpnet": "roberta"}.get(own, own)
         data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == own
-        layers = (MODERN if "modern" in name else ENCODER) + (["pooler"] if classifies else [])
+        # DistilBERT's layer leaves whole, with its update added, so that its logits are rounded otherwise when it has come back.
+        layers = (MODERN if "modern" in name else ENCODER) + (["pooler"] if classifies and name != "distilbert" else [])
         config = train(place, network, data, "linear", low_rank(layers))
         for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
             yield f"{name} {what} {more[0].strip('-')}", printed(place.export("--to", what, *more))
