@@ -158,12 +158,13 @@ def folders(place):
     """Text encoders that bella computes from their folders, with the layer on the first token and without it."""
     from transformers import AutoModelForSequenceClassification
 
-    for name in ("bert", "bert-masked", "roberta", "roberta-model", "xlm-roberta", "distilbert", "distilbert-masked", "deberta-v2", "deberta-v2-model",
-                 "modernbert", "modernbert-model"):
+    for name in ("bert", "bert-masked", "roberta", "roberta-model", "xlm-roberta", "distilbert", "distilbert-masked", "electra", "electra-model",
+                 "albert", "albert-masked", "mpnet", "mpnet-model", "deberta-v2", "deberta-v2-model", "modernbert", "modernbert-model"):
         network = FIXTURES / "encoder" / "folders" / name
-        tokenizer = network.parent / name.removesuffix("-model").removesuffix("-masked")
-        data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == tokenizer.name
-        # PEFT saves DistilBERT's layer in front of the classifier whole, so that an update of it does not come back.
+        own = name.removesuffix("-model").removesuffix("-masked")
+        tokenizer = network.parent / {"electra": "bert", "albert": "bert", "mpnet": "roberta"}.get(own, own)
+        data, classifies = f'checkpoint.tokenizer = "{tokenizer}"\n{WORDS}', name == own
+        # DistilBERT's layer leaves whole, with its update added, so that its logits are rounded otherwise when it has come back.
         layers = (MODERN if "modern" in name else ENCODER) + (["pooler"] if classifies and name != "distilbert" else [])
         config = train(place, network, data, "linear", low_rank(layers))
         for what, more in [("peft", ["--particle", 1]), ("peft", ["--soup"]), ("weights", ["--particle", 0]), ("weights", ["--soup"])]:
@@ -191,8 +192,9 @@ def folders(place):
             yield f"{name} {what} with all particles", worst
         train(place, network, data, "linear", "full = {}")
         yield f"{name} weights full", printed(place.export("--to", "weights", "--particle", 1))
+        if name in ADAPTED_BY_PEFT:
+            yield from classifying(place, network, data, ADAPTED_BY_PEFT[name])
         if name == "bert":
-            yield from classifying(place, network, data)
             train(place, network, data, "checkpoint", low_rank(ENCODER))
             yield f"{name} peft of its own classifier", printed(place.export("--to", "peft", "--particle", 0))
             yield f"{name} weights with its own classifier", printed(place.export("--to", "weights", "--particle", 0))
@@ -210,19 +212,25 @@ def imported(place, model, network, data, to):
     return load_file(place.folder / "out" / "expected.safetensors")
 
 
-def classifying(place, network, data):
+# Of these, PEFT trains a classifier and what a class has in front of it.
+ADAPTED_BY_PEFT = {"bert": ["query", "value", "dense"], "roberta": ["query", "value", "dense"], "distilbert": ["q_lin", "lin1"],
+                   "electra": ["value", "embeddings_project"], "albert": ["query", "ffn"], "mpnet": ["v", "dense"]}
+
+
+def classifying(place, network, data, ends):
     """An adapter that PEFT makes of a network that classifies, with its trained classifier."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForSequenceClassification
 
-    settings = dict(r=2, lora_alpha=3, rank_pattern={"value": 4}, target_modules=["query", "value", "dense"], task_type="SEQ_CLS")
-    model = get_peft_model(AutoModelForSequenceClassification.from_pretrained(network, dtype=torch.float32), LoraConfig(**settings))
+    settings = dict(r=2, lora_alpha=3, rank_pattern={"value": 4}, target_modules=ends, task_type="SEQ_CLS")
+    network_of_two = AutoModelForSequenceClassification.from_pretrained(network, num_labels=2, ignore_mismatched_sizes=True, dtype=torch.float32)
+    model = get_peft_model(network_of_two, LoraConfig(**settings))
     model = randomised(model, 0)
     expected = imported(place, model, network, data, "weights")
     logits = expected.pop("logits")
     with torch.no_grad():
         found = model.eval()(**expected).logits
-    yield "import of PEFT's classifier", ((found - logits).abs().max() / found.abs().max()).item()
+    yield f"import of PEFT's classifier on {network.name}", ((found - logits).abs().max() / found.abs().max()).item()
 
 
 def without_output(place):

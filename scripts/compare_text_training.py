@@ -38,6 +38,7 @@ train = {{ epochs = {steps}, batch_size = 40, schedule = "constant" }}
 head.{head} = {{}}
 subspace.low-rank = {{ rank = 2, alpha = 3.0, targets = {targets}{more} }}
 """
+WHOLE = ', whole = ["pooler"]'
 # A folder, the layers, the head, and further keys of the updates.
 CASES = [
     ("llama", BLOCKS, "label-words", ""), ("llama", BLOCKS[:-1], "label-words", ", rslora = true"),
@@ -50,6 +51,7 @@ CASES = [
     ("llama-classifier", BLOCKS[:-1], "linear", ""), ("bert", [*ENCODER, "pooler"], "linear", ""),
     ("bert", ENCODER, "checkpoint", ", dora = true"), ("roberta", [*ENCODER, "pooler"], "linear", ""),
     ("xlm-roberta", ENCODER, "linear", ""), ("distilbert", ENCODER, "linear", ", dora = true"),
+    ("roberta", ENCODER, "linear", WHOLE), ("distilbert", ENCODER, "linear", WHOLE), ("llama", BLOCKS[:-1], "label-words", ', whole = ["lm_head"]'),
     ("deberta-v2", [*ENCODER, "pooler"], "linear", ""), ("modernbert", [*MODERN, "pooler"], "linear", ", dora = true"),
 ]
 WRITERS = [("llama", BLOCKS, [5, 9, 13, 20, 30]), ("llama-3", BLOCKS, [2, 11]), ("mistral-window", BLOCKS, None), ("gemma2", BLOCKS, 7),
@@ -81,12 +83,12 @@ def opened(network, adapter, classes=None, kind=torch.float32):
     return PeftModel.from_pretrained(auto.from_pretrained(network, dtype=kind, **more), adapter, is_trainable=True).to(kind)
 
 
-def trained_names(tensors):
-    """What is trained of an adapter: PEFT saves DistilBERT's layer on the first token as well, which stays as it is."""
-    return {name for name in tensors if "pre_classifier" not in name}
+def trained_names(tensors, more):
+    """What is trained of an adapter: PEFT saves DistilBERT's layer on the first token as well, which stays as it is unless it is trained whole."""
+    return {name for name in tensors if more == WHOLE or "pre_classifier" not in name}
 
 
-def stepped(place, network, head, adapter, kind):
+def stepped(place, network, more, adapter, kind):
     """What torch makes of the factors of an adapter, and of a classifier beside it, by their names in the files."""
     texts, labels = prompts(place, "train")
     tokenizer = hf.AutoTokenizer.from_pretrained(network)
@@ -100,7 +102,7 @@ def stepped(place, network, head, adapter, kind):
     beside = load_file(adapter / "head.safetensors") if (adapter / "head.safetensors").exists() else {}
     beside = {key: value.to(kind).requires_grad_() for key, value in beside.items()}
     own = {name.replace(".default", "").replace(".modules_to_save", ""): value for name, value in model.named_parameters()}
-    names = trained_names(load_file(adapter / "adapter_model.safetensors"))
+    names = trained_names(load_file(adapter / "adapter_model.safetensors"), more)
     factors = {name: own.get(name, own.get(f"{name}.weight")) for name in names} | beside
     words = ["n", "y"] if "gpt2" in network.name else ["no", "yes"]
     optimizer = torch.optim.AdamW(factors.values(), lr=LR, weight_decay=DECAY)
@@ -132,10 +134,10 @@ def steps(place, only):
         found = load_file(out / "adapter_model.safetensors")
         if (out / "head.safetensors").exists():
             found |= load_file(out / "head.safetensors")
-        expected = stepped(place, network, head, start, torch.float64)
-        assert trained_names(found) == expected.keys()
+        expected = stepped(place, network, more, start, torch.float64)
+        assert trained_names(found, more) == expected.keys()
         apart = lambda own: max(((own[key] - value).norm() / value.norm()).item() for key, value in expected.items())
-        own = apart(stepped(place, network, head, start, torch.float32))
+        own = apart(stepped(place, network, more, start, torch.float32))
         yield f"{name} {head}{more}", apart(found), max(BOUND, 5 * own)
 
 

@@ -3,12 +3,14 @@
 transformers saves them, with their tokenizers, and what transformers computes from them (texts.json: texts, pairs and their token
 ids and kinds; reference.safetensors: the outputs of all texts and of all pairs, alone in their batch, and gradients by some weights).
 Then tests/fixtures/encoder/folders: such encoders as transformers saves them, with what it computes from batches of texts and of pairs,
-padded on either side, and the gradients of low-rank updates (reference.safetensors).
+padded on either side, and the gradients of low-rank updates (reference.safetensors). Then tests/fixtures/encoder/peft: adapters that PEFT makes of
+some of these folders for classification, with the layers that it trains whole, and its logits (expected.safetensors).
 
-    pip install torch transformers tokenizers safetensors
-    python scripts/make_encoder_fixtures.py [folders [NAME ...]]     # folders: those alone, or some of them
+    pip install torch transformers tokenizers safetensors peft
+    python scripts/make_encoder_fixtures.py [folders [NAME ...] | peft]     # folders: those alone, or some of them; peft: the adapters alone
 
-The archives were written with transformers 5.23.0, the folders with transformers 5.24.0 and torch 2.11.0.
+The archives were written with transformers 5.23.0, the folders with transformers 5.24.0 and torch 2.11.0, the adapters
+with peft 0.21.2.
 """
 
 import functools
@@ -21,7 +23,7 @@ from pathlib import Path
 import tokenizers as tk
 import torch
 import transformers as hf
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch.func import functional_call
 
@@ -176,6 +178,18 @@ FOLDERS = {
                                   max_relative_positions=-1, max_position_embeddings=96)),
     "deberta-v2-model": (hf.DebertaV2Model, pieces_of_sentences, lambda v, **more: hf.DebertaV2Config(vocab_size=v, **more),
                          DEBERTA | dict(pos_att_type=["p2c"], share_att_key=True, type_vocab_size=2, max_position_embeddings=96)),
+    "electra": (hf.ElectraForSequenceClassification, pieces_of_words, lambda v, **more: hf.ElectraConfig(vocab_size=v, **more),
+                SMALL | dict(embedding_size=10, max_position_embeddings=40, num_labels=3)),
+    "electra-model": (hf.ElectraForPreTraining, pieces_of_words, lambda v, **more: hf.ElectraConfig(vocab_size=v, **more),
+                      SMALL | dict(embedding_size=16, max_position_embeddings=40)),
+    "albert": (hf.AlbertForSequenceClassification, pieces_of_words, lambda v, **more: hf.AlbertConfig(vocab_size=v, **more),
+               SMALL | dict(embedding_size=10, max_position_embeddings=40, num_hidden_layers=5, num_hidden_groups=2)),
+    "albert-masked": (hf.AlbertForMaskedLM, pieces_of_words, lambda v, **more: hf.AlbertConfig(vocab_size=v, **more),
+                      SMALL | dict(embedding_size=10, max_position_embeddings=40)),
+    "mpnet": (hf.MPNetForSequenceClassification, pairs_of_bytes, lambda v, **more: hf.MPNetConfig(vocab_size=v, **more),
+              SMALL | dict(max_position_embeddings=98, num_labels=3)),
+    "mpnet-model": (hf.MPNetModel, pairs_of_bytes, lambda v, **more: hf.MPNetConfig(vocab_size=v, **more),
+                    SMALL | dict(max_position_embeddings=98, relative_attention_num_buckets=40)),
     "modernbert": (hf.ModernBertForSequenceClassification, bytes_between_marks, lambda v, **more: hf.ModernBertConfig(vocab_size=v, **more),
                    MODERN | dict(classifier_pooling="mean")),
     "modernbert-model": (hf.ModernBertModel, bytes_between_marks, lambda v, **more: hf.ModernBertConfig(vocab_size=v, **more),
@@ -192,16 +206,25 @@ ADAPTED_DISTILLED = {"blocks.0.attn.q": "layer.0.attention.q_lin", "blocks.1.att
 ADAPTED = {"blocks.0.attn.q": "encoder.layer.0.attention.self.query", "blocks.1.attn.k": "encoder.layer.1.attention.self.key",
            "blocks.1.attn.v": "encoder.layer.1.attention.self.value", "blocks.0.attn.proj": "encoder.layer.0.attention.output.dense",
            "blocks.1.mlp.fc": "encoder.layer.1.intermediate.dense", "blocks.0.mlp.proj": "encoder.layer.0.output.dense"}
+ADAPTED_ALBERT = {"embed_proj": "encoder.embedding_hidden_mapping_in"} | {
+    f"blocks.{group}.{ours}": f"albert_layer_groups.{group}.albert_layers.0.{theirs}"
+    for group, ours, theirs in ((0, "attn.q", "attention.query"), (0, "attn.v", "attention.value"), (0, "attn.proj", "attention.dense"),
+                                (0, "mlp.fc", "ffn"), (0, "mlp.proj", "ffn_output"))}
+ADAPTED_MPNET = {"blocks.0.attn.q": "encoder.layer.0.attention.attn.q", "blocks.1.attn.k": "encoder.layer.1.attention.attn.k",
+                 "blocks.1.attn.v": "encoder.layer.1.attention.attn.v", "blocks.0.attn.proj": "encoder.layer.0.attention.attn.o",
+                 "blocks.1.mlp.fc": "encoder.layer.1.intermediate.dense", "blocks.0.mlp.proj": "encoder.layer.0.output.dense"}
+ADAPTED_OF = {"deberta-v2": ADAPTED_DEBERTA, "modernbert": ADAPTED_MODERN, "distilbert": ADAPTED_DISTILLED, "albert": ADAPTED_ALBERT,
+              "mpnet": ADAPTED_MPNET}
 RANK, SCALE = 2, 0.5
 # Those that read padding in front of a text in the place of its first token, as bella does.
-BOTH_SIDES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert")
+BOTH_SIDES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "albert", "mpnet")
 
 
 def outputs(model, call, inputs):
     """The logits of a classifier, what BERT pools, or the hidden state of the first token."""
     if type(model) is hf.BertModel:
         return call(**inputs).pooler_output
-    if "MaskedLM" in type(model).__name__:
+    if any(kind in type(model).__name__ for kind in ("MaskedLM", "PreTraining")):
         return call(**inputs, output_hidden_states=True).hidden_states[-1][:, 0]
     output = call(**inputs)
     return output.logits if "logits" in output else output.last_hidden_state[:, 0]
@@ -211,8 +234,7 @@ def low_rank(model, inputs):
     """Gradients of sum(coefficients * outputs) by A and B, where a layer's weight is W + SCALE B A."""
     generator = torch.Generator().manual_seed(7)
     weights, found = {}, {}
-    adapted = {"deberta-v2": ADAPTED_DEBERTA, "modernbert": ADAPTED_MODERN, "distilbert": ADAPTED_DISTILLED}.get(model.config.model_type, ADAPTED)
-    for ours, theirs in adapted.items():
+    for ours, theirs in ADAPTED_OF.get(model.config.model_type, ADAPTED).items():
         name = next(name for name, _ in model.named_modules() if name.endswith(theirs))
         weight = model.get_submodule(name).weight.detach()
         a = (torch.randn(RANK, weight.shape[1], generator=generator) * 0.3).requires_grad_()
@@ -231,7 +253,8 @@ def list_keys():
     """The fields of every class of configs."""
     from dataclasses import fields
 
-    classes = [hf.BertConfig, hf.RobertaConfig, hf.XLMRobertaConfig, hf.CamembertConfig, hf.DistilBertConfig, hf.DebertaV2Config, hf.ModernBertConfig]
+    classes = [hf.BertConfig, hf.RobertaConfig, hf.XLMRobertaConfig, hf.CamembertConfig, hf.DistilBertConfig, hf.DebertaV2Config, hf.ModernBertConfig,
+               hf.ElectraConfig, hf.AlbertConfig, hf.MPNetConfig]
     told = {kind.model_type: sorted(field.name for field in fields(kind)) for kind in classes}
     (OUT / "keys.json").write_text(json.dumps(told, indent=1) + "\n")
 
@@ -268,9 +291,38 @@ def write_reference(model, tokenizer, folder):
     save_file({key: tensor.detach().contiguous() for key, tensor in tensors.items()}, folder / "reference.safetensors")
 
 
+def adapters():
+    from peft import LoraConfig, get_peft_model
+
+    for name, ends in (("distilbert", ["q_lin", "lin2"]), ("roberta", ["query", "dense"]), ("electra", ["value", "embeddings_project"]),
+                       ("mpnet", ["q", "o"]), ("albert", ["query", "ffn"])):
+        network, folder = OUT / "folders" / name, OUT / "peft" / name
+        model = hf.AutoModelForSequenceClassification.from_pretrained(network, num_labels=2, ignore_mismatched_sizes=True)
+        # More directions than ELECTRA's embeddings have channels.
+        rank = 12 if name == "electra" else 2
+        model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=3, target_modules=ends, task_type="SEQ_CLS")).eval()
+        generator = torch.Generator().manual_seed(11)
+        with torch.no_grad():
+            for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        shutil.rmtree(folder, ignore_errors=True)
+        model.save_pretrained(folder)
+        (folder / "README.md").unlink()
+        # PEFT names the path of the network.
+        settings = folder / "adapter_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": name}, indent=2) + "\n")
+        stored = load_file(network / "reference.safetensors")
+        inputs = {key.removeprefix("pairs.right."): value for key, value in stored.items() if key.startswith("pairs.right.")}
+        with torch.no_grad():
+            save_file(inputs | {"logits": model(**inputs).logits}, folder / "expected.safetensors")
+
+
 def main():
-    folders()
-    if sys.argv[1:2] == ["folders"]:
+    if sys.argv[1:2] != ["peft"]:
+        folders()
+    if sys.argv[1:2] != ["folders"]:
+        adapters()
+    if sys.argv[1:]:
         return
     for name, (kind, tokenizer, features, config) in NETWORKS.items():
         folder, tokenizer = OUT / name, tokenizer()

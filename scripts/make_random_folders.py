@@ -210,6 +210,14 @@ def encoder(kind, seed):
         tokenizer = encoders.pieces_of_words()
     else:
         known |= dict(hidden_act=act, layer_norm_eps=draw.choice([1e-12, 1e-5, 1e-3]))
+    if name in ("electra", "albert"):
+        known |= dict(embedding_size=draw.choice([known["hidden_size"], 6, 20]), type_vocab_size=draw.choice([1, 2, 3]))
+        tokenizer = encoders.pieces_of_words()
+    if name == "albert":
+        known["num_hidden_layers"] = draw.choice([2, 3, 4, 5])
+        known["num_hidden_groups"] = draw.randint(1, known["num_hidden_layers"])
+    if name == "mpnet":
+        known["relative_attention_num_buckets"], tokenizer = draw.choice([32, 33, 50]), encoders.pairs_of_bytes()
     if name in ("xlm-roberta", "camembert"):
         known["type_vocab_size"], tokenizer = draw.choice([1, 2]), encoders.unigrams()
     if name == "bert":
@@ -232,7 +240,9 @@ def encoder(kind, seed):
 ENCODERS = [hf.BertForSequenceClassification, hf.BertModel, hf.BertForMaskedLM, hf.RobertaForSequenceClassification, hf.RobertaModel,
             hf.XLMRobertaForSequenceClassification, hf.XLMRobertaForMaskedLM, hf.CamembertForSequenceClassification, hf.CamembertForMaskedLM,
             hf.DistilBertForSequenceClassification, hf.DistilBertModel, hf.DistilBertForMaskedLM,
-            hf.DebertaV2ForSequenceClassification, hf.DebertaV2Model, hf.ModernBertForSequenceClassification, hf.ModernBertModel]
+            hf.DebertaV2ForSequenceClassification, hf.DebertaV2Model, hf.ModernBertForSequenceClassification, hf.ModernBertModel,
+            hf.ElectraForSequenceClassification, hf.ElectraForPreTraining, hf.AlbertForSequenceClassification, hf.AlbertForMaskedLM,
+            hf.MPNetForSequenceClassification, hf.MPNetModel]
 
 
 def write_encoder(folder, kind, seed):

@@ -63,8 +63,8 @@ pub fn sensitivities(
     model.check_classes()?;
     ensure!(
         model.network.records_layers() || subspace.layout().blocks.iter().all(|block| block.name == "head"),
-        "sensitivities need what enters and leaves the trained layers, which a module (checkpoint.kind = \"module\") does \
-         not show: train [subspace.last-layer]"
+        "sensitivities need what enters and leaves the trained layers, which neither a module (checkpoint.kind = \"module\") \
+         nor a network whose blocks share layers (ALBERT) shows: train [subspace.last-layer]"
     );
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let gaussians = Gaussians { model, subspace, maps, mean, std };

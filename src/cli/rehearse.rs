@@ -58,13 +58,8 @@ pub struct RehearseArgs {
     #[arg(long)]
     tiny: bool,
 
-    /// Shape of the stand-in, if the name of the checkpoint does not tell it: vit-b-32, vit-b-16, vit-l-14, vit-l-14-336,
-    /// clip-mini, plain-vit-s-16, plain-vit-b-16; of language networks llama-7b, llama-13b, llama-3-8b, mistral-7b,
-    /// qwen2.5-7b, qwen3-8b, qwen3-0.6b, gemma-2b, gemma-7b, gemma-2-2b, gemma-2-9b, gemma-3-1b, gemma-3-270m,
-    /// phi-3-mini-4k, phi-4, olmo-2-1b, olmo-2-7b, smollm3-3b, gpt2-xl, gpt2, tinyllama-1.1b; of those that see images
-    /// llava-1.5-7b, llava-1.5-13b, paligemma-3b-224, paligemma2-3b-224; of text encoders bert-base, bert-large, roberta-base, roberta-large,
-    /// xlm-roberta-base, xlm-roberta-large, distilbert-base.
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
+    #[arg(help = format!("Shape of the stand-in, if the name of the checkpoint does not tell it: {}", Shape::keys().join(", ")))]
     shape: Option<Shape>,
 
     /// Use the config's own checkpoint, a file or a folder, if it exists.

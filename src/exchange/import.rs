@@ -180,14 +180,32 @@ fn is_particle(path: &Path) -> bool {
     is_adapter(path) || config_file(path).is_some()
 }
 
+/// Refuses a TorchScript archive or an ONNX graph, a folder with one, and what is no folder.
+fn refuse_programs(path: &Path) -> Result<()> {
+    let is_program =
+        |path: &PathBuf| path.is_file() && path.extension().is_some_and(|end| end == "pt" || end == "onnx");
+    let inside = || std::fs::read_dir(path).ok()?.flatten().map(|entry| entry.path()).find(is_program);
+    if let Some(program) = Some(path.to_path_buf()).filter(is_program).or_else(inside) {
+        bail!(
+            "{}: is a program with merged weights, whose particles do not come in: import the folders that bella export --to peft or \
+             --to weights writes of a publisher's folder, or open the archive itself as checkpoint.path",
+            program.display()
+        );
+    }
+    ensure!(path.is_dir(), "{}: no such folder", path.display());
+    Ok(())
+}
+
 /// Returns the given folders, with the folders of adapters or models in them in the order of their numbers and names.
 fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in given {
-        ensure!(path.is_dir(), "{}: no such folder", path.display());
-        if is_particle(path) {
+        if path.is_dir() && is_particle(path) {
             all.push(path.clone());
             continue;
+        }
+        if !path.is_dir() {
+            refuse_programs(path)?;
         }
         let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
         let (mut inner, others): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -198,6 +216,9 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
                  elsewhere",
                 lacking.display()
             );
+        }
+        if inner.is_empty() {
+            refuse_programs(path)?;
         }
         ensure!(
             !inner.is_empty(),

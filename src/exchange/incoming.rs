@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::tensor_file::State;
+use crate::exchange::beside::{self, Beside};
 use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, LENGTHS, ROOT, WEIGHTS};
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
@@ -42,6 +43,8 @@ pub struct Base<'a> {
 pub struct Adapter {
     /// The updates by the canonical names of their layers.
     pub updates: BTreeMap<String, Lora>,
+    /// The parameters of layers that were trained whole, by their canonical names, f32 on the CPU.
+    pub whole: BTreeMap<String, Tensor>,
     /// The trained classifier, in the adapter or beside it: weight `[C, d]` and bias `[C]`, f32.
     pub head: Option<[Tensor; 2]>,
     /// The SHA-256 of the folder's files.
@@ -86,22 +89,29 @@ pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
     let files = [folder.join(CONFIG), path].into_iter().chain(head::beside(folder));
     let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
     let reading = Reading { config: &config, state: &state, base };
-    let (updates, own) = reading.all().with_context(|| shown.clone())?;
+    let Trained { updates, whole, head } = reading.all().with_context(|| shown.clone())?;
     // A classifier of the adapter's own is the trained one.
-    let head = if own.is_some() { own } else { head::read(folder)? };
-    Ok(Adapter { updates, head, sha256: text_sha256(&hashes.concat()) })
+    let head = if head.is_some() { head } else { head::read(folder)? };
+    Ok(Adapter { updates, whole, head, sha256: text_sha256(&hashes.concat()) })
 }
 
 /// The tensors of an adapter, before the parts of each layer are joined.
 #[derive(Default)]
 struct Stored {
     parts: Parts,
+    /// The parameters that lie whole beside the factors, by their canonical names.
+    beside: BTreeMap<String, Beside>,
     /// The classifier's `weight` and `bias`, as far as the adapter has them.
     head: BTreeMap<&'static str, Tensor>,
 }
 
-/// The updates of the layers by name, and the weight `[C, D]` and bias `[C]` of a classifier, if there is one.
-type Updates = (BTreeMap<String, Lora>, Option<[Tensor; 2]>);
+/// What an adapter has trained: updates by the names of their layers, whole parameters by theirs, and the weight `[C, D]` and bias `[C]`
+/// of a classifier, if there is one.
+struct Trained {
+    updates: BTreeMap<String, Lora>,
+    whole: BTreeMap<String, Tensor>,
+    head: Option<[Tensor; 2]>,
+}
 
 struct Reading<'a> {
     config: &'a Settings,
@@ -110,24 +120,25 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn all(&self) -> Result<Updates> {
+    fn all(&self) -> Result<Trained> {
         let slots = self.slots();
-        let Stored { parts, mut head } = self.stored(&self.places(&slots)?)?;
+        let Stored { parts, beside, mut head } = self.stored(&self.places(&slots)?)?;
         let mut updates = BTreeMap::new();
         for (layer, mut parts) in parts {
             parts.sort_by_key(|(row, _)| *row);
             let outputs = slots.iter().find(|slot| slot.name == layer).map_or(0, |slot| slot.outputs);
-            let update = Lora::joined(&parts, outputs)?;
+            let update = Lora::joined(&parts, outputs)?.reduced();
             if !update.is_zero() {
                 updates.insert(layer, update);
             }
         }
+        let whole = beside::trained(&beside, &updates, self.base.tower, self.base.path)?;
         match (head.remove("weight"), head.remove("bias")) {
             (Some(weight), Some(bias)) => {
                 self.expect_classifier()?;
-                Ok((updates, Some([weight, bias])))
+                Ok(Trained { updates, whole, head: Some([weight, bias]) })
             }
-            (None, None) => Ok((updates, None)),
+            (None, None) => Ok(Trained { updates, whole, head: None }),
             (weight, _) => {
                 let (has, lacks) = if weight.is_some() { ("weight", "bias") } else { ("bias", "weight") };
                 bail!("has the {has} of a classifier without its {lacks}: store both, or remove it")
@@ -199,10 +210,13 @@ impl Reading<'_> {
                 if module == SCORE && part == "weight" && value.dim() == 2 {
                     stored.head.insert("bias", Tensor::zeros([value.size()[0]], tch::kind::FLOAT_CPU));
                 }
-                let former = stored.head.insert(part, value);
-                ensure!(former.is_none(), "{name} is a second {part} of a classifier: keep the trained one");
-            } else if let Some(own) = frozen(places, &inner) {
-                self.expect_frozen(&name, &own)?;
+                let former = stored.head.insert(part, value.shallow_clone());
+                // With bias = "all", PEFT stores the trained one twice.
+                let is_one = former.is_none_or(|former| former.size() == value.size() && former.equal(&value));
+                ensure!(is_one, "{name} is a second {part} of a classifier: keep the trained one");
+            } else if let Some(own) = canonical(places, &inner) {
+                let beside = self.beside(name, &own)?;
+                stored.beside.insert(own, beside);
             } else if let Some(end) = [".lora_B.weight", LENGTHS].into_iter().find(|end| inner.ends_with(end)) {
                 self.expect_a(&name, end)?;
             } else {
@@ -265,24 +279,17 @@ impl Reading<'_> {
         Ok(places)
     }
 
-    /// Checks that a tensor of the adapter is the checkpoint's own parameter `own`, which PEFT stores as well where the layer of
-    /// the tokens is adapted.
-    fn expect_frozen(&self, name: &str, own: &str) -> Result<()> {
-        let (theirs, ours) = (self.state.get(name)?, self.base.tower.base().get(own));
+    /// Reads a tensor of the adapter that takes the place of the checkpoint's parameter `own`.
+    fn beside(&self, stored: String, own: &str) -> Result<Beside> {
         // GPT-2 stores some matrices transposed.
         let targets = self.targets()?;
         let is_turned = targets.iter().filter_map(|target| target.class).any(|class| match &class.layers {
             Layers::Named(names) => names.is_turned(own),
             Layers::Styles(_) => false,
         });
-        let theirs = if is_turned && theirs.dim() == 2 { theirs.tr() } else { theirs };
-        let equal = ours.is_some_and(|ours| ours.size() == theirs.size() && ours.equal(&theirs.to_kind(ours.kind())));
-        ensure!(
-            equal,
-            "holds another {name} than {}: the adapter has also trained that, which is no low-rank update: {MERGE}",
-            self.base.path.display()
-        );
-        Ok(())
+        let value = self.state.get(&stored)?;
+        let value = if is_turned && value.dim() == 2 { value.tr() } else { value };
+        Beside::of(stored, &value, self.base.tower.base().get(own), self.base.path)
     }
 
     /// Returns the magnitude vector `[outputs]` of the module `path`, whose A is called `name`; `None` for plain LoRA.
@@ -363,8 +370,8 @@ fn of_classifier(name: &str) -> Option<(&str, &'static str)> {
     CLASSIFIERS.contains(&module).then_some((module, part))
 }
 
-/// Returns the canonical name of a parameter of the checkpoint that PEFT may store beside an adapter: the embeddings, or a layer.
-fn frozen(places: &[Place], name: &str) -> Option<String> {
+/// Returns the canonical name of a parameter of the checkpoint that PEFT may store whole beside factors: the embeddings, or a layer.
+fn canonical(places: &[Place], name: &str) -> Option<String> {
     let (path, part) = name.rsplit_once('.').filter(|(_, part)| ["weight", "bias"].contains(part))?;
     let path = path.strip_suffix(".base_layer").unwrap_or(path);
     if path.rsplit('.').next() == Some("embed_tokens") {

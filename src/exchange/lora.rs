@@ -64,6 +64,19 @@ impl Lora {
         Lora { b, scale, ..self.again() }
     }
 
+    /// Returns the same update in no more directions than the layer has inputs or outputs.
+    pub fn reduced(self) -> Lora {
+        let [outputs, inputs] = [self.b.size()[0], self.a.size()[1]];
+        if self.rank() <= inputs.min(outputs) {
+            return self;
+        }
+        let double = |t: &Tensor| t.to_kind(Kind::Double);
+        let product = double(&self.b).matmul(&double(&self.a)).to_kind(Kind::Float);
+        let unit = Tensor::eye(inputs.min(outputs), (Kind::Float, self.a.device()));
+        let (a, b) = if inputs <= outputs { (unit, product) } else { (product, unit) };
+        Lora { a, b, ..self }
+    }
+
     /// Returns the update divided by a number, by which B is divided.
     pub fn divided(&self, by: f64) -> Lora {
         let b = if by == 1.0 { self.b.shallow_clone() } else { &self.b / by };
@@ -167,6 +180,19 @@ mod tests {
         let zeros = Tensor::zeros([4, 5], (Kind::Float, tch::Device::Cpu));
         let expected = Tensor::cat(&[product(&q), zeros, product(&v)], 0);
         assert!(product(&joined).allclose(&expected, 1e-5, 1e-6, false));
+    }
+
+    #[test]
+    fn ranks_above_those_of_a_layer_are_reduced_exactly() {
+        tch::manual_seed(4);
+        for (inputs, outputs) in [(3, 5), (5, 3)] {
+            let own = lora(7, inputs, outputs, 2.0);
+            let reduced = own.again().reduced();
+            assert_eq!(reduced.rank(), 3);
+            assert!(product(&reduced).allclose(&product(&own), 1e-6, 1e-6, false));
+        }
+        let small = lora(2, 5, 4, 1.0);
+        assert!(small.again().reduced().a.equal(&small.a));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Models that leave bella for other programs, and adapters that come in from them.
 
+mod beside;
 mod config;
 mod destination;
 pub mod expected;

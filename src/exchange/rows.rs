@@ -34,6 +34,11 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
     }
     let mut table =
         format!("[subspace.low-rank]\nrank = {rank}\nalpha = {:?}\ntargets = {targets:?}\n", alpha(rank, scale));
+    let is_chosen = |slot: &Slot| {
+        targets.contains(&slot.target) && network.block_of(slot).is_none_or(|block| blocks.contains(&block))
+    };
+    let chosen = network.slots().into_iter().filter(is_chosen);
+    table += &list("rank_pattern", chosen.filter_map(|slot| narrow(&slot, rank)).collect());
     let with_lengths = all().filter(|update| update.magnitude.is_some()).count();
     ensure!(
         with_lengths == 0 || with_lengths == all().count(),
@@ -42,11 +47,25 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
     if with_lengths > 0 {
         table += "dora = true\n";
     }
+    let is_whole = |slot: &&Slot| adapters.iter().any(|one| one.whole.contains_key(&format!("{}.weight", slot.name)));
+    let whole = network.slots().iter().filter(is_whole).map(|slot| slot.target.clone()).collect();
+    table += &list("whole", whole);
     if !blocks.is_empty() && blocks.len() < network.blocks() {
-        let list: Vec<String> = blocks.iter().map(usize::to_string).collect();
-        table += &format!("blocks = \"{}\"\n", list.join(","));
+        let numbers: Vec<String> = blocks.iter().map(usize::to_string).collect();
+        table += &format!("blocks = \"{}\"\n", numbers.join(","));
     }
     Ok(table)
+}
+
+/// Returns the rank of a layer that has fewer inputs or outputs than `rank`, as a pattern.
+fn narrow(slot: &Slot, rank: i64) -> Option<String> {
+    let most = slot.inputs.min(slot.outputs);
+    (most < rank).then(|| format!("{}={most}", slot.name))
+}
+
+/// Returns a line that sets a list, or nothing for an empty one.
+fn list(key: &str, all: Vec<String>) -> String {
+    if all.is_empty() { String::new() } else { format!("{key} = {all:?}\n") }
 }
 
 /// Returns the particles `[n, P]` of adapters in a low-rank subspace. Smaller ranks are filled up with zeros, another factor
@@ -75,6 +94,11 @@ pub fn low_rank_rows(adapters: &[Adapter], subspace: &dyn Subspace) -> Result<Te
             let own = origin.narrow(0, *start, shape[0]);
             let trained = adapter.updates.get(name.trim_end_matches(MAGNITUDE)).and_then(|one| one.magnitude.as_ref());
             put(*start, &trained.map_or_else(|| own.shallow_clone(), |m| own.where_self(&m.isnan(), m)));
+        }
+        let is_whole = |column: &&Column| adapters.iter().any(|one| one.whole.contains_key(&column.name));
+        for column in layout.columns.iter().filter(is_whole) {
+            let own = origin.narrow(0, column.start, column.count());
+            put(column.start, adapter.whole.get(&column.name).unwrap_or(&own));
         }
         let missing = adapter.updates.keys().find(|layer| layout.blocks.iter().all(|block| block.name != **layer));
         ensure!(missing.is_none(), "the layout has no columns for {}", missing.map_or("", |name| name.as_str()));

@@ -107,6 +107,6 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
         updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None });
     }
     let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
-    let adapter = Adapter { updates, head, sha256: tuned.sha256 };
+    let adapter = Adapter { updates, whole: BTreeMap::new(), head, sha256: tuned.sha256 };
     Ok(Compressed { adapter, lost: 1.0 - kept / total, elsewhere: 1.0 - in_layers / total })
 }

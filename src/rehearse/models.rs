@@ -207,6 +207,11 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// Returns the keys of all shapes.
+    pub fn keys() -> Vec<&'static str> {
+        MODELS.iter().map(|model| model.key).chain(Published::keys()).collect()
+    }
+
     /// Returns the shape with this key.
     ///
     /// # Errors
@@ -215,7 +220,7 @@ impl Shape {
         if let Some(published) = Published::of_key(key) {
             return Ok(Shape::Folder(published));
         }
-        let known = || format!("unknown shape `{key}`; known: {}, {}", known(), Published::keys().join(", "));
+        let known = || format!("unknown shape `{key}`; known: {}", Shape::keys().join(", "));
         of_key(key).map(Shape::Archive).ok_or_else(|| anyhow!(known()))
     }
 

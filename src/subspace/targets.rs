@@ -19,6 +19,7 @@ words! {
         Proj = "mlp.proj",
         Output = "lm_head",
         Pooler = "pooler",
+        EmbeddingProj = "embed_proj",
         Projector = "projector.linear",
         FirstProjector = "projector.linear_1",
         SecondProjector = "projector.linear_2",
@@ -35,6 +36,8 @@ words! {
 pub struct Chosen<'a> {
     /// The key of the subspace, for messages.
     pub subspace: &'static str,
+    /// The setting that names the layers.
+    pub key: &'static str,
     pub targets: &'a [Target],
     /// The blocks whose layers are adapted, such as `"6-11"`; all without it.
     pub blocks: Option<&'a str>,
@@ -44,7 +47,7 @@ impl Chosen<'_> {
     /// Adds a problem to the reader's for each setting that can choose no layer of any network.
     pub fn check(&self, reader: &Reader) {
         if self.targets.is_empty() {
-            reader.problem("targets", "must name at least one layer");
+            reader.problem(self.key, "must name at least one layer");
         }
         if let Some(Err(error)) = self.blocks.map(|text| parse_blocks(text, usize::MAX)) {
             reader.problem("blocks", format!("{error}"));
@@ -61,8 +64,9 @@ impl Chosen<'_> {
             let known = slots.iter().any(|slot| slot.target == target.word() && slot.kind != SlotKind::Other);
             ensure!(
                 known,
-                "subspace.{}.targets: the checkpoint has no linear layer `{target}`{}",
+                "subspace.{}.{}: the checkpoint has no linear layer `{target}`{}",
                 self.subspace,
+                self.key,
                 others(&slots)
             );
         }

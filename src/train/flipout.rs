@@ -17,8 +17,8 @@ use crate::model::network::low_rank::Flipped;
 use crate::predict::in_parts;
 use crate::subspace::Shape;
 
-const UNFLIPPED: &str = "low-rank updates are needed within a network that bella runs layer by layer, which a module (checkpoint.kind = \
-    \"module\") is not";
+const UNFLIPPED: &str = "low-rank updates are needed within a network that bella runs layer by layer, which neither a module (checkpoint.kind = \
+    \"module\") nor one whose blocks share layers (ALBERT) is";
 
 /// A layer whose factor A has noise.
 struct Layer<'a> {

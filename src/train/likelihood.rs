@@ -19,8 +19,8 @@ use crate::predict::in_parts;
 use crate::subspace::Subspace;
 use crate::tasks::{Classes, Loss};
 
-const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and a module (checkpoint.kind = \"module\") \
-    does not show it";
+const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and neither a module (checkpoint.kind = \"module\") \
+    nor a network whose blocks share layers (ALBERT) shows it";
 
 const MAGNIFIED: &str =
     "train.precision = \"f16\" scales losses, which only gradients of theta are divided by: use \"bf16\" or \"f32\"";

@@ -179,7 +179,7 @@ fn linear_layers_are_told_from_tables() {
 }
 
 /// The folders of networks that bella computes itself, with those of their tokenizers.
-const FOLDERS: [(&str, &str); 13] = [
+const FOLDERS: [(&str, &str); 19] = [
     ("bert", "bert"),
     ("bert-masked", "bert"),
     ("roberta", "roberta"),
@@ -187,6 +187,12 @@ const FOLDERS: [(&str, &str); 13] = [
     ("xlm-roberta", "xlm-roberta"),
     ("distilbert", "distilbert"),
     ("distilbert-masked", "distilbert"),
+    ("electra", "bert"),
+    ("electra-model", "bert"),
+    ("albert", "bert"),
+    ("albert-masked", "bert"),
+    ("mpnet", "roberta"),
+    ("mpnet-model", "roberta"),
     ("deberta-v2", "deberta-v2"),
     ("deberta-v2-model", "deberta-v2"),
     ("modernbert", "modernbert"),

@@ -403,7 +403,7 @@ fn refusals_name_what_would_be_read() {
         &line,
         &[
             "model_type = \"gemma9\" is no network of texts that bella reads; known: llama, mistral, qwen2, qwen3, gemma, gemma2",
-            "bert, roberta, xlm-roberta, camembert, distilbert, deberta-v2, modernbert",
+            "bert, roberta, xlm-roberta, camembert, distilbert, electra, albert, mpnet, deberta-v2, modernbert",
             "scripts/export_text_encoder.py exports other text encoders",
         ],
     );

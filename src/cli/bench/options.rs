@@ -25,12 +25,7 @@ use crate::model::families::shapes;
     bella bench --estimate configs/camelyon17.toml --rate 6e13 --image-rate 3000 --memory 40\n  \
     bella bench --estimate --shapes llama-7b,llava-1.5-7b --particles 1,2,5 --rate 4e14 --memory 80")]
 pub struct BenchArgs {
-    /// Published shapes with random weights: vit-b-32, vit-b-16, vit-l-14, clip-mini; for --estimate alone also llama-7b,
-    /// llama-13b, llama-3-8b, mistral-7b, qwen2.5-7b, qwen3-8b, qwen3-0.6b, gemma-2b, gemma-7b, gemma-2-2b, gemma-2-9b,
-    /// gemma-3-1b, gemma-3-270m, phi-3-mini-4k, phi-4, olmo-2-1b, olmo-2-7b, smollm3-3b, gpt2-xl, gpt2, tinyllama-1.1b,
-    /// llava-1.5-7b, llava-1.5-13b, paligemma-3b-224, paligemma2-3b-224, bert-base, bert-large, roberta-base, roberta-large,
-    /// xlm-roberta-base, xlm-roberta-large, distilbert-base [default: vit-b-32].
-    #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape)]
+    #[arg(long, value_delimiter = ',', conflicts_with = "checkpoint", value_parser = shape, help = shapes_help())]
     pub shapes: Vec<Source<'static>>,
 
     /// Folder, file of weights or TorchScript archive of a network of images to measure instead of a shape; a module that
@@ -133,12 +128,23 @@ fn positive(text: &str) -> Result<f64> {
     Ok(value)
 }
 
+/// Returns the keys of the shapes of networks of images, which can be measured.
+fn measured() -> String {
+    shapes().map(|shape| shape.key).collect::<Vec<_>>().join(", ")
+}
+
+fn shapes_help() -> String {
+    let others = Published::keys().join(", ");
+    format!(
+        "Published shapes with random weights: {}; for --estimate alone also {others} [default: vit-b-32]",
+        measured()
+    )
+}
+
 fn shape(text: &str) -> Result<Source<'static>> {
-    let keys = shapes().map(|shape| shape.key).chain(Published::keys());
-    let known = keys.collect::<Vec<_>>().join(", ");
-    let measured = shapes().find(|shape| shape.key == text).map(Source::Shape);
-    let found = measured.or_else(|| Published::of_key(text).map(Source::Published));
-    found.with_context(|| format!("unknown shape `{text}`; known: {known}"))
+    let found = shapes().find(|shape| shape.key == text).map(Source::Shape);
+    let found = found.or_else(|| Published::of_key(text).map(Source::Published));
+    found.with_context(|| format!("unknown shape `{text}`; known: {}, {}", measured(), Published::keys().join(", ")))
 }
 
 impl BenchArgs {

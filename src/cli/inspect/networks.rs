@@ -83,7 +83,9 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
         geometry;
     println!("file          {}", path.display());
     println!("network       {} ({}), a text encoder", family.model_type, family.about);
-    println!("transformer   width {width}, {blocks} blocks, MLP {mlp} ({})", activation.word());
+    let distinct = geometry.distinct();
+    let shared = if distinct == *blocks { String::new() } else { format!(" that share the weights of {distinct}") };
+    println!("transformer   width {width}, {blocks} blocks{shared}, MLP {mlp} ({})", activation.word());
     println!("heads         {heads} of width {}", width / heads);
     let place = if geometry.traits.norms_first { "before" } else { "behind" };
     println!("norm          {place} each sublayer, eps {eps:e}");

@@ -17,6 +17,7 @@ use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, modules};
 use crate::model::families::{Class, LastToken, Outer};
+use crate::model::network::Slot;
 use crate::posterior::description::alpha;
 
 pub static FORMAT: Format = Format {
@@ -82,17 +83,21 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     );
     let mut adapter = Adapter::of(outgoing, target, model)?;
     let (mut state, mut saved) = (State::default(), Vec::new());
+    let mut whole = whole_layers(outgoing, target)?;
+    saved.extend(whole.values().cloned());
     match head_place(outgoing, target, model)? {
         HeadPlace::Own => {}
         HeadPlace::Saved(module, HeadOf { weight, bias, .. }) => {
             state.put(&format!("{ROOT}{module}.weight"), &weight.contiguous());
             state.put(&format!("{ROOT}{module}.bias"), &bias);
-            saved.push(module);
-            saved_beside(target, module)
-                .try_for_each(|outer| adapter.save_whole(outgoing, model, outer, &mut state))?;
+            let beside = saved_beside(target, module);
+            whole.extend(beside.map(|outer| (outer.layer.to_string(), format!("{}{}", outer.prefix, outer.end))));
+            saved.retain(|path| !path.ends_with(module));
+            saved.push(module.to_string());
         }
         HeadPlace::Beside { .. } => outgoing.write_head(model, folder)?,
     }
+    whole.iter().try_for_each(|(layer, path)| adapter.save_whole(outgoing, model, [layer, path], &mut state))?;
     for (path, Lora { a, b, magnitude, .. }) in &adapter.updates {
         state.put(&format!("{ROOT}{path}.lora_A.weight"), a);
         state.put(&format!("{ROOT}{path}.lora_B.weight"), b);
@@ -109,6 +114,18 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     }
     values["fan_in_fan_out"] = json!(target.class.is_some_and(Class::has_turned_layers));
     config::write(&folder.join(CONFIG), &values)
+}
+
+/// Returns the paths of the layers that particles train whole, by their canonical names.
+fn whole_layers(outgoing: &Outgoing, target: &Target) -> Result<BTreeMap<String, String>> {
+    let layout = outgoing.subspace.layout();
+    let is_whole = |slot: &Slot| layout.columns.iter().any(|column| column.name == format!("{}.weight", slot.name));
+    let slots = outgoing.session.model.network.slots().into_iter().filter(is_whole);
+    let path = |slot: Slot| {
+        let modules = modules::of(&slot, target, &outgoing.session.names, outgoing.is_gated())?;
+        Ok(modules.into_iter().map(|module| (slot.name.clone(), module.path)).collect::<Vec<_>>())
+    };
+    Ok(slots.map(path).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// Returns the layers that PEFT saves whole beside a classifier, since their names end in its name.
@@ -178,19 +195,24 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// Puts a layer into a file whole, with its update if it has one.
-    fn save_whole(&mut self, outgoing: &Outgoing, model: usize, outer: &Outer, state: &mut State) -> Result<()> {
-        let path = format!("{}{}", outer.prefix, outer.end);
+    /// Puts a layer, by its canonical name and its path, into a file whole, with its update if it has one.
+    fn save_whole(
+        &mut self,
+        outgoing: &Outgoing,
+        model: usize,
+        [layer, path]: [&String; 2],
+        state: &mut State,
+    ) -> Result<()> {
         for part in ["weight", "bias"] {
-            let name = format!("{}.{part}", outer.layer);
+            let name = format!("{layer}.{part}");
             let frozen = || outgoing.session.model.base.value(&name);
             if let Some(value) = outgoing.value(model, &name).or_else(frozen) {
                 let value = value.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
                 state.put(&format!("{ROOT}{path}.{part}"), &value);
             }
         }
-        self.updates.remove(&path);
-        self.targets.retain(|target| *target != path);
+        self.updates.remove(path);
+        self.targets.retain(|target| target != path);
         ensure!(
             !self.updates.is_empty(),
             "PEFT saves {path} whole beside a trained classifier, so no low-rank update is left: export it by --to weights"
@@ -220,7 +242,7 @@ impl Adapter {
     }
 
     /// Returns the content of `adapter_config.json`.
-    fn config(&self, base: &str, saved: &[&str]) -> Value {
+    fn config(&self, base: &str, saved: &[String]) -> Value {
         let own = |update: &Lora| (update.rank(), alpha(update.rank(), update.scale));
         let all: Vec<(i64, f64)> = self.updates.values().map(own).collect();
         let count = |one: &(i64, f64)| all.iter().filter(|other| *other == one).count();

@@ -141,8 +141,8 @@ impl PostHoc for Spec {
     fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
         ensure!(
             self.parameters == Parameters::LastLayer || model.network.records_layers(),
-            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which a module (checkpoint.kind = \
-             \"module\") does not show: set method.laplace.parameters = \"last-layer\", with a head \
+            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which neither a module (checkpoint.kind = \
+             \"module\") nor a network whose blocks share layers (ALBERT) shows: set method.laplace.parameters = \"last-layer\", with a head \
              that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
         );
         ensure!(

@@ -81,8 +81,8 @@ impl Geometry {
             kinds: values.count("type_vocab_size", usual.kinds)?,
             padding: values.count("pad_token_id", usual.padding)?,
             eps: keys.eps.map_or(Ok(usual.eps), |key| values.number(key, usual.eps))?,
-            activation: values.activation_of(keys.activation, "gelu")?,
-            traits: (family.traits)(values, Shape { blocks, channels: width / heads, positions })?,
+            activation: values.activation_of(keys.activation, usual.activation)?,
+            traits: (family.traits)(values, Shape { width, blocks, channels: width / heads, positions })?,
             pooled,
             family,
         };
@@ -104,7 +104,29 @@ impl Geometry {
 
     /// Returns whether a table of positions is added to the embeddings.
     pub fn has_positions(&self) -> bool {
-        matches!(self.traits.places, Places::Learned | Places::Disentangled { learned: true, .. })
+        matches!(
+            self.traits.places,
+            Places::Learned | Places::Relative { .. } | Places::Disentangled { learned: true, .. }
+        )
+    }
+
+    /// Returns the number of blocks with weights of their own.
+    pub fn distinct(&self) -> usize {
+        self.traits.groups.unwrap_or(self.blocks)
+    }
+
+    /// Returns the number of the weights that a block computes with.
+    pub fn weights_of(&self, block: usize) -> usize {
+        match self.traits.groups {
+            // In the numbers in which transformers divides.
+            Some(groups) => (block as f64 / (self.blocks as f64 / groups as f64)) as usize,
+            None => block,
+        }
+    }
+
+    /// Returns the first block that computes with the weights of a number.
+    pub fn first_with(&self, weights: usize) -> usize {
+        (0..self.blocks).find(|block| self.weights_of(*block) == weights).unwrap_or(self.blocks)
     }
 
     /// Returns whether features are read from the mean of all tokens.
@@ -173,6 +195,16 @@ mod tests {
         assert!(!distances.from_queries && !distances.from_keys);
     }
 
+    /// The group of a block is `int(i / (num_hidden_layers / num_hidden_groups))` in `modeling_albert.py`.
+    #[test]
+    fn blocks_of_albert_share_weights_by_groups() {
+        let albert = read("albert", json!({ "num_hidden_layers": 5, "num_hidden_groups": 2 })).unwrap();
+        let weights: Vec<usize> = (0..5).map(|block| albert.weights_of(block)).collect();
+        assert_eq!((weights, albert.distinct()), (vec![0, 0, 0, 1, 1], 2));
+        assert_eq!([0, 1].map(|weights| albert.first_with(weights)), [0, 3]);
+        assert_eq!((albert.width, albert.activation, albert.traits.embedded), (4096, Activation::GeluTanh, Some(128)));
+    }
+
     /// Keys of published configs that no class of transformers 5.24 reads (`grep -rw KEY` in the package finds none of them): those of
     /// `bert-base-chinese`, `nlptown/bert-base-multilingual-uncased-sentiment`, `roberta-large-mnli` and of cross-encoders.
     #[test]
@@ -207,6 +239,18 @@ mod tests {
             ("deberta-v2", disentangled("position_buckets", json!(i64::MAX)), "must be at most 16777216"),
             ("deberta-v2", disentangled("pos_att_type", json!(5)), "pos_att_type = 5: must be a text"),
             ("bert", json!({ "position_embedding_type": 5 }), "known: absolute"),
+            ("albert", json!({ "inner_group_num": 2 }), "inner_group_num = 2: bella computes groups of one block"),
+            (
+                "albert",
+                json!({ "num_hidden_groups": 13 }),
+                "num_hidden_groups = 13: must not exceed num_hidden_layers = 12",
+            ),
+            (
+                "mpnet",
+                json!({ "pad_token_id": 0 }),
+                "pad_token_id = 0: transformers counts the positions of MPNet behind",
+            ),
+            ("mpnet", json!({ "relative_attention_num_buckets": 8 }), "it must be at least 32"),
             ("modernbert", json!({ "classifier_pooling": "max" }), "must be \"cls\" or \"mean\""),
             ("modernbert", json!({ "classifier_pooling": 5 }), "must be \"cls\" or \"mean\""),
             (

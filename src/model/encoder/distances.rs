@@ -1,9 +1,10 @@
-//! What the distances of tokens add to the scores of attention (He et al. 2021, arXiv 2006.03654, equation 4): query t reads the row of
-//! its distance t − s to key s, and key s that of the same distance.
+//! What the distances of tokens add to the scores of attention. Disentangled ones (He et al. 2021, arXiv 2006.03654, equation 4): query t
+//! reads the row of its distance t − s to key s, and key s that of the same distance. Learnt numbers (Raffel et al. 2020, arXiv
+//! 1910.10683): one for each head and bucket of distances.
 
 use tch::{Device, Kind, Tensor};
 
-use crate::model::families::encoders::Distances;
+use crate::model::families::encoders::{Distances, RELATIVE};
 use crate::model::network::ops::{Constant, Ops};
 
 /// The rows of distances, and the factor of scores.
@@ -66,6 +67,47 @@ impl Disentangled {
         };
         let span = self.distances.span();
         (apart + span).clamp(0, 2 * span - 1)
+    }
+}
+
+/// The buckets of distances that have a learnt number for each head.
+#[derive(Debug)]
+pub struct Buckets {
+    /// The number of buckets, of which half are for keys behind their queries.
+    buckets: i64,
+    /// The distance from which on all share a bucket.
+    most: i64,
+    rows: Constant,
+}
+
+impl Buckets {
+    pub fn new(buckets: i64, most: i64) -> Buckets {
+        Buckets { buckets, most, rows: Constant::new("text.buckets") }
+    }
+
+    /// Returns what is added to the scores of the first `queries` of tokens `[p, B, T, d]`, `[p, 1, heads, queries, T]`.
+    pub fn scores<O: Ops>(&self, ops: &O, tokens: &O::Value, queries: i64) -> Option<O::Value> {
+        let length = ops.length(tokens, 2);
+        let rows = ops.constant(&self.rows, &[length], tokens, |(_, device)| self.rows(length, device));
+        let scores = ops.picked(&[format!("{RELATIVE}.weight")], &rows)?;
+        let heads = ops.length(&scores, 3);
+        let scores = ops.permute(&ops.reshape(&scores, &[length, length, heads]), &[0, 1, 4, 2, 3]);
+        Some(ops.slice(&scores, 3, 0, queries))
+    }
+
+    /// Returns the row of the table for each query and key, `[T · T]`. Near distances have rows of their own, and farther ones share rows
+    /// by their logarithms, in f32 as in transformers.
+    fn rows(&self, tokens: i64, device: Device) -> Tensor {
+        let places = Tensor::arange(tokens, (Kind::Int64, device));
+        let apart = places.unsqueeze(1) - places.unsqueeze(0);
+        let half = self.buckets / 2;
+        let exact = half / 2;
+        let far = apart.abs();
+        let widest = (self.most as f64 / exact as f64).ln();
+        let shared = (far.to_kind(Kind::Float) / exact).log() / widest * (half - exact);
+        let shared = (shared.to_kind(Kind::Int64) + exact).clamp_max(half - 1);
+        let bucket = far.where_self(&far.lt(exact), &shared) + apart.lt(0).to_kind(Kind::Int64) * half;
+        bucket.view([-1])
     }
 }
 

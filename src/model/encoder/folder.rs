@@ -13,12 +13,12 @@ use crate::model::Alike;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Numbering, Places, Traits, encoder};
+use crate::model::families::encoders::{Numbering, Places, RELATIVE, Traits, encoder};
 use crate::model::folder::quantised::tensors_of;
 use crate::model::folder::{Place, Unread, config_file, home};
 use crate::model::language::{Sorted, Stored, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
-use crate::model::network::{Network, Parameters, Slot, Weight};
+use crate::model::network::{Network, Parameters, Slot, Weight, block_of};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
 use crate::model::vit::OwnHead;
@@ -132,17 +132,21 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass; those of a classifier of `classes` come last.
 pub fn sizes(geometry: &Geometry, classes: Option<i64>) -> Vec<(String, Vec<i64>)> {
-    let &Geometry { vocabulary, width, positions, kinds, pooled, ref traits, .. } = geometry;
+    let &Geometry { vocabulary, width, heads, positions, kinds, pooled, ref traits, .. } = geometry;
+    let embedded = traits.embedded.unwrap_or(width);
     let biases = traits.biases;
     let mut all = Listed::default();
-    all.put(EMBEDDING, &[vocabulary, width], false);
+    all.put(EMBEDDING, &[vocabulary, embedded], false);
     if geometry.has_positions() {
-        all.put("position", &[positions, width], false);
+        all.put("position", &[positions, embedded], false);
     }
     if kinds > 0 {
-        all.put("kind", &[kinds, width], false);
+        all.put("kind", &[kinds, embedded], false);
     }
-    all.put("ln_pre", &[width], biases.norms);
+    all.put("ln_pre", &[embedded], biases.norms);
+    if let Places::Relative { rows, .. } = traits.places {
+        all.put(RELATIVE, &[rows, heads], false);
+    }
     if let Places::Disentangled { distances, .. } = traits.places {
         all.put(DISTANCE, &[2 * distances.span(), width], false);
         if distances.normed {
@@ -177,9 +181,10 @@ impl Listed {
     /// Adds a linear layer, and the norms of `width` that stand beside it.
     fn put_layer(&mut self, slot: &Slot, width: i64, traits: &Traits) {
         let biases = traits.biases;
-        let (target, norm) = (slot.target.as_str(), |number: u8| format!("blocks.{}.ln_{number}", slot.stage));
+        let (target, block) = (slot.target.as_str(), block_of(&slot.name).unwrap_or_default());
+        let norm = |number: u8| format!("blocks.{block}.ln_{number}");
         let before = match target {
-            "attn.qkv" if slot.stage > 0 => Some(norm(1)),
+            "attn.qkv" if block > 0 => Some(norm(1)),
             "mlp.gate_fc" => Some(norm(2)),
             "pooler" => Some("ln_post".to_string()),
             _ => None,

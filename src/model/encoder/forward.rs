@@ -7,12 +7,12 @@
 use tch::{Kind, Tensor};
 
 use super::config::Geometry;
-use super::distances::{Disentangled, Heads};
+use super::distances::{Buckets, Disentangled, Heads};
 use crate::data::Fields;
 use crate::data::fields::{IDS, KINDS, MASK};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Numbering, Places};
+use crate::model::families::encoders::{EMBEDDING_PROJ, Numbering, Places, RELATIVE};
 use crate::model::language::rope::{Angles, Rope, Scaling};
 use crate::model::language::{Pass, Texts};
 use crate::model::network::ops::{Constant, Forward, Layer, Mask, Ops, Scoring};
@@ -39,6 +39,8 @@ pub struct Encoder {
     zero: Constant,
     /// The distances of disentangled attention.
     disentangled: Option<Disentangled>,
+    /// The distances that have learnt numbers.
+    buckets: Option<Buckets>,
     /// The rotary positions of blocks whose attention is global, and of those whose attention is local.
     angles: Vec<Angles>,
     near: Constant,
@@ -59,16 +61,17 @@ impl Encoder {
         let [columns, first_kind, zero, near] =
             ["text.columns", "text.first_kind", "text.zero", "text.near"].map(Constant::new);
         let channels = geometry.width / geometry.heads;
-        let (mut disentangled, mut angles) = (None, Vec::new());
+        let (mut disentangled, mut buckets, mut angles) = (None, None, Vec::new());
         match &geometry.traits.places {
             Places::Learned => {}
+            Places::Relative { buckets: count, most, .. } => buckets = Some(Buckets::new(*count, *most)),
             Places::Disentangled { distances, .. } => disentangled = Some(Disentangled::new(*distances, channels)),
             Places::Turned { bases, .. } => {
                 let rope = |theta: f64| Rope { theta, scaling: Scaling::None, channels };
                 angles.extend(bases.iter().enumerate().map(|(at, theta)| Angles::new(rope(*theta), at)));
             }
         }
-        Encoder { geometry, tokens, columns, first_kind, zero, disentangled, angles, near }
+        Encoder { geometry, tokens, columns, first_kind, zero, disentangled, buckets, angles, near }
     }
 
     /// Returns the number of values of a token in a sample: its id, its place in the mask, and its kind where there are several.
@@ -110,8 +113,9 @@ impl Encoder {
     }
 
     /// Runs a block on texts, of which the last one may compute the first token alone.
-    fn block<O: Ops>(&self, ops: &O, index: usize, Texts { hidden, mask, .. }: Texts<O::Value>) -> Texts<O::Value> {
-        let first = |x: &O::Value| if self.reads_first(index) { ops.slice(x, 2, 0, 1) } else { ops.again(x) };
+    fn block<O: Ops>(&self, ops: &O, stage: usize, Texts { hidden, mask, .. }: Texts<O::Value>) -> Texts<O::Value> {
+        let index = self.geometry.weights_of(stage);
+        let first = |x: &O::Value| if self.reads_first(stage) { ops.slice(x, 2, 0, 1) } else { ops.again(x) };
         let name = |layer: &str| format!("blocks.{index}.{layer}");
         // The first block of those whose norms stand first reads what a norm has left.
         let normed = match self.geometry.traits.norms_first && index > 0 {
@@ -183,6 +187,11 @@ impl Encoder {
             let scoring = Scoring { scale: Some(disentangled.scale), cap: None };
             return ops.attend([&own.query, &own.key, &value], mask, scoring);
         }
+        if let Some(buckets) = &self.buckets {
+            let scores = buckets.scores(ops, all, ops.length(some, 2));
+            let mask = scores.map_or_else(|| Mask::Seen(ops.again(mask)), |scores| Mask::SeenScores { seen, scores });
+            return ops.attention([&query, &key, &value], mask);
+        }
         let Places::Turned { local, reach, .. } = &self.geometry.traits.places else {
             return ops.attention([&query, &key, &value], Mask::Seen(seen));
         };
@@ -238,6 +247,7 @@ impl Forward for Encoder {
             x = ops.add(x, ops.embedding("position", &self.positions(ops, &mask)));
         }
         let hidden = self.norm(ops, "ln_pre", &x);
+        let hidden = if self.geometry.traits.embedded.is_some() { ops.linear(EMBEDDING_PROJ, &hidden) } else { hidden };
         let mask = ops.column(&mask, &hidden);
         Texts { hidden, mask, prompt: None }.fields()
     }
@@ -265,6 +275,10 @@ impl Forward for Encoder {
 impl Network for Encoder {
     fn slots(&self) -> Vec<Slot> {
         let Geometry { width, mlp, blocks, pooled, ref traits, .. } = self.geometry;
+        let beside = |name: &str, inputs: i64, stage: usize| {
+            let (name, target, kind) = (name.to_string(), name.to_string(), SlotKind::Linear);
+            Slot { name, target, kind, inputs, outputs: width, stage }
+        };
         let layers = match traits.is_fused {
             true => vec![
                 ("attn.qkv", width, 3 * width),
@@ -281,10 +295,10 @@ impl Network for Encoder {
                 ("mlp.proj", mlp, width),
             ],
         };
-        let mut all = Slot::of_blocks(blocks, &layers);
-        let (name, target, kind) = (POOLER.to_string(), POOLER.to_string(), SlotKind::Linear);
-        all.extend(pooled.then_some(Slot { name, target, kind, inputs: width, outputs: width, stage: blocks }));
-        all
+        let own = Slot::of_blocks(self.geometry.distinct(), &layers).into_iter();
+        let own = own.map(|slot| Slot { stage: self.geometry.first_with(slot.stage), ..slot });
+        let projection = traits.embedded.map(|embedded| beside(EMBEDDING_PROJ, embedded, 0));
+        projection.into_iter().chain(own).chain(pooled.then(|| beside(POOLER, width, blocks))).collect()
     }
 
     /// Returns the number of blocks; each block is a stage.
@@ -292,9 +306,22 @@ impl Network for Encoder {
         self.geometry.blocks
     }
 
+    fn blocks(&self) -> usize {
+        self.geometry.distinct()
+    }
+
+    fn block_of(&self, slot: &Slot) -> Option<usize> {
+        block_of(&slot.name)
+    }
+
+    /// Returns whether each layer computes once in a pass.
+    fn records_layers(&self) -> bool {
+        self.geometry.distinct() == self.geometry.blocks
+    }
+
     fn stage_of(&self, name: &str) -> usize {
         match block_of(name) {
-            Some(block) => block,
+            Some(block) => self.geometry.first_with(block),
             None if [POOLER, POOLER_NORM, "ln_post"].iter().any(|layer| name.starts_with(layer)) => {
                 self.geometry.blocks
             }
@@ -317,7 +344,7 @@ impl Network for Encoder {
 
     fn need(&self, base: &Parameters, graph: Graph, kind: Kind) -> MemoryEstimate {
         let Geometry { width, blocks, .. } = self.geometry;
-        let embeds = [EMBEDDING, "position", "kind", "ln_pre", DISTANCE, DISTANCE_NORM];
+        let embeds = [EMBEDDING, "position", "kind", "ln_pre", EMBEDDING_PROJ, RELATIVE, DISTANCE, DISTANCE_NORM];
         let (tokens, attended) = (self.tokens, width);
         Pass {
             network: self,

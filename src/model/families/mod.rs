@@ -70,6 +70,12 @@ pub fn architecture(model_type: &str) -> Option<&'static str> {
     sighted.or_else(decoder).or_else(|| encoders::encoder(model_type).map(|family| family.class.name))
 }
 
+/// Returns the class by which transformers reads the tokenizer of a network of texts where its folder names none.
+pub fn tokenizer_class(model_type: &str) -> Option<&'static str> {
+    let encoder = encoders::encoder(model_type).map(|family| family.tokenizer);
+    encoder.or_else(|| decoders::decoder(model_type).map(|family| family.tokenizer)).flatten()
+}
+
 impl Published {
     /// Returns the keys of all networks.
     pub fn keys() -> Vec<&'static str> {

@@ -9,6 +9,7 @@ use tokenizers::Tokenizer;
 
 use crate::base::files::{is_there, read_json};
 use crate::hub::TOKENIZER;
+use crate::model::families::tokenizer_class;
 use crate::model::folder::preprocessing::beside;
 use crate::model::folder::weights::{FILES, home};
 
@@ -158,32 +159,25 @@ const TWICE: [(&str, &str, &str); 4] = [
 const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
 
 /// The values that classes of transformers take where a setting is absent, by the class and the key.
-const USUAL: [(&str, &str, bool); 7] = [
+const USUAL: [(&str, &str, bool); 11] = [
     ("BertTokenizer", "do_lower_case", true),
     ("BertTokenizer", "tokenize_chinese_chars", true),
     ("DistilBertTokenizer", "do_lower_case", true),
     ("DistilBertTokenizer", "tokenize_chinese_chars", true),
+    ("ElectraTokenizer", "do_lower_case", true),
+    ("ElectraTokenizer", "tokenize_chinese_chars", true),
+    ("MPNetTokenizer", "do_lower_case", true),
+    ("MPNetTokenizer", "tokenize_chinese_chars", true),
     ("RobertaTokenizer", "add_prefix_space", false),
     ("GPT2Tokenizer", "add_prefix_space", false),
     ("Qwen2Tokenizer", "add_prefix_space", false),
-];
-
-/// The classes by which transformers reads folders that name none, by the model type of the network.
-const CLASSES: [(&str, &str); 6] = [
-    ("bert", "BertTokenizer"),
-    ("distilbert", "BertTokenizer"),
-    ("roberta", "RobertaTokenizer"),
-    ("gpt2", "GPT2Tokenizer"),
-    ("qwen2", "Qwen2Tokenizer"),
-    ("qwen3", "Qwen2Tokenizer"),
 ];
 
 /// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
 /// tells.
 fn class_of(settings: &Value, config: &Value) -> String {
     let named = [settings, config].into_iter().find_map(|table| table["tokenizer_class"].as_str());
-    let of_type =
-        || CLASSES.iter().find(|(model_type, _)| config["model_type"] == *model_type).map(|(_, class)| *class);
+    let of_type = || config["model_type"].as_str().and_then(tokenizer_class);
     named.or_else(of_type).unwrap_or_default().to_string()
 }
 

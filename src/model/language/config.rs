@@ -167,9 +167,12 @@ impl Geometry {
 /// Returns the output matrix of the class that has saved a network.
 fn output_matrix(values: &Values, family: &Decoder) -> Result<OutputMatrix> {
     let tied = values.flag("tie_word_embeddings", family.tied)?;
+    // Such as `MistralModel`, where `GPT2LMHeadModel` has a matrix.
+    let is_bare = values.architectures().any(|class| class.ends_with("Model") && !class.contains("Head"));
     Ok(match (values.classifies_texts(), tied) {
         (true, _) => OutputMatrix::None,
         (false, true) => OutputMatrix::Embeddings,
+        (false, false) if is_bare => OutputMatrix::None,
         (false, false) => OutputMatrix::Own,
     })
 }
@@ -257,6 +260,20 @@ mod tests {
         assert_eq!(read("qwen2", all).unwrap().traits.biases, Biases { qkv: true, ..Biases::default() });
         let three = read("qwen3", json!({ "attention_bias": true })).unwrap().traits.biases;
         assert_eq!(three, Biases { qkv: true, attention_proj: true, mlp: false });
+    }
+
+    /// The class says what a config alone does not: `transformers.MistralModel` has no output matrix of its own.
+    #[test]
+    fn the_class_of_a_config_says_whether_there_is_an_output_matrix() {
+        let output = |model_type: &str, class: &str, tied: bool| {
+            read(model_type, json!({ "architectures": [class], "tie_word_embeddings": tied })).unwrap().output
+        };
+        assert_eq!(output("mistral", "MistralModel", false), OutputMatrix::None);
+        assert_eq!(output("mistral", "MistralModel", true), OutputMatrix::Embeddings);
+        assert_eq!(output("mistral", "MistralForCausalLM", false), OutputMatrix::Own);
+        assert_eq!(output("llama", "LLaMAForCausalLM", false), OutputMatrix::Own);
+        assert_eq!(output("gpt2", "GPT2Model", false), OutputMatrix::None);
+        assert_eq!(output("gpt2", "GPT2LMHeadModel", false), OutputMatrix::Own);
     }
 
     #[test]

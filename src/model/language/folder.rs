@@ -85,6 +85,9 @@ fn weights(
     if score.is_some() || geometry.output == OutputMatrix::Own && output.is_none() && !writes() {
         geometry.output = OutputMatrix::None;
     }
+    if score.is_none() && output.is_some() && geometry.output == OutputMatrix::None && !values.classifies_texts() {
+        geometry.output = OutputMatrix::Own;
+    }
     let at = tensors.iter().position(|(name, _)| score == Some(name.as_str()));
     let head = at.map(|at| tensors.remove(at));
     let head = head.map(|(stored, tensor)| classifier(geometry, values, stored, tensor)).transpose()?;

@@ -64,7 +64,7 @@ impl Spec {
     }
 
     fn chosen(&self) -> Chosen<'_> {
-        Chosen { subspace: ENTRY.key, targets: &self.targets, blocks: self.blocks.as_deref() }
+        Chosen { subspace: ENTRY.key, key: "targets", targets: &self.targets, blocks: self.blocks.as_deref() }
     }
 
     /// Returns the standard deviation of factors around 1; `None` for signs.

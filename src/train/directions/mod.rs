@@ -31,7 +31,7 @@ pub(super) fn start(context: &Context) -> Result<Tensor> {
     }
     ensure!(
         context.model().network.records_layers(),
-        "subspace.low-rank.init = \"eva\": a module (checkpoint.kind = \"module\") does not show the inputs of its layers: use \
+        "subspace.low-rank.init = \"eva\": neither a module (checkpoint.kind = \"module\") nor a network whose blocks share layers (ALBERT) shows the inputs of each: use \
          \"uniform\" or \"pissa\""
     );
     let directions = directions(context, &layers)?;

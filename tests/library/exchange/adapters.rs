@@ -226,7 +226,8 @@ fn ranks_and_factors_of_single_layers_are_kept() {
     let root = "base_model.model.vit";
     let modules = [
         ("encoder.layer.0.attention.attention.query", 2, 16, 16),
-        ("encoder.layer.0.attention.attention.value", 3, 16, 16),
+        // Together with those of queries more than the layer has inputs.
+        ("encoder.layer.0.attention.attention.value", 20, 16, 16),
         ("layers.1.mlp.fc1", 4, 16, 32),
     ];
     let mut all = vec![
@@ -239,13 +240,13 @@ fn ranks_and_factors_of_single_layers_are_kept() {
     }
     Tensor::write_safetensors(&all, folder.join("adapter_model.safetensors")).unwrap();
     let text = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_rslora": true, "target_modules": ["query"],
-        "rank_pattern": {"attention.value": 3, "mlp.fc1": 4}, "alpha_pattern": {"fc1": 8}}"#;
+        "rank_pattern": {"attention.value": 20, "mlp.fc1": 4}, "alpha_pattern": {"fc1": 8}}"#;
     std::fs::write(folder.join("adapter_config.json"), text).unwrap();
     let imported = import(&place, std::slice::from_ref(&folder), &[]);
     done(export(&place, &imported, "out", &["--to", "weights"]));
     let stored = |folder: &Path, name: &str| tensor(&folder.join("model.safetensors"), name);
     let factors =
-        [("attention.attention.query", 0, 4.0 / 2f64.sqrt()), ("attention.attention.value", 1, 4.0 / 3f64.sqrt())];
+        [("attention.attention.query", 0, 4.0 / 2f64.sqrt()), ("attention.attention.value", 1, 4.0 / 20f64.sqrt())];
     for (layer, index, scale) in factors {
         let name = format!("vit.encoder.layer.0.{layer}.weight");
         let update = all[3 + 2 * index].1.matmul(&all[2 + 2 * index].1) * scale;

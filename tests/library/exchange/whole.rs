@@ -146,6 +146,12 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
     std::fs::create_dir(place.path("empty")).unwrap();
     let empty = error_line(importing(&place, &[place.path("empty")], &[]), 1);
     assert_has(&empty, &["empty: holds neither an adapter (adapter_config.json) nor a model (model.safetensors)"]);
+    std::fs::create_dir(place.path("exported")).unwrap();
+    place.write("exported/posterior.onnx", b"");
+    for path in ["exported", "exported/posterior.onnx"] {
+        let program = error_line(importing(&place, &[place.path(path)], &[]), 1);
+        assert_has(&program, &["posterior.onnx: is a program with merged weights, whose particles do not come in"]);
+    }
     let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
     assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
     let compressed = PathBuf::from(printed(&output).trim());

@@ -56,6 +56,8 @@ pub struct Decoder {
     pub architecture: &'static str,
     /// The classes that exported networks are loaded in.
     pub classes: &'static Classes,
+    /// The class by which transformers reads tokenizers of folders that name none, where it takes settings that `tokenizer.json` states, too.
+    pub tokenizer: Option<&'static str>,
     pub names: &'static Names,
     /// The keys of sizes.
     pub spelling: Spelling,
@@ -185,6 +187,7 @@ pub(super) const USUAL: Decoder = Decoder {
     architecture: "",
     classes: &Classes::beside(CLASS),
     names: &NAMES,
+    tokenizer: None,
     spelling: LLAMA,
     usual: Sizes {
         vocabulary: 32_000,

@@ -33,6 +33,7 @@ pub static GPT2: Decoder = Decoder {
     architecture: "GPT2LMHeadModel",
     classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
+    tokenizer: Some("GPT2Tokenizer"),
     spelling: Spelling {
         width: "n_embd",
         mlp: "n_inner",

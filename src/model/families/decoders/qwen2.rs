@@ -8,6 +8,7 @@ pub static QWEN2: Decoder = Decoder {
     model_type: "qwen2",
     about: "Qwen 2 and 2.5",
     architecture: "Qwen2ForCausalLM",
+    tokenizer: Some("Qwen2Tokenizer"),
     usual: Sizes { vocabulary: 151_936, mlp: Some(22_016), key_heads: Some(32), context: 32_768, ..USUAL.usual },
     keys: &["layer_types", "max_window_layers", "sliding_window", "use_sliding_window"],
     // Those of Llama, which the class does not read.

@@ -18,6 +18,7 @@ pub static QWEN3: Decoder = Decoder {
     architecture: "Qwen3ForCausalLM",
     classes: &Classes::beside(OWN_CLASS),
     names: &OWN,
+    tokenizer: Some("Qwen2Tokenizer"),
     usual: Sizes {
         vocabulary: 151_936,
         mlp: Some(22_016),

@@ -21,6 +21,7 @@ pub static BERT: Encoder = Encoder {
     class: &CLASS,
     bare: &BARE,
     usual: BASE,
+    tokenizer: Some("BertTokenizer"),
     numbering: Numbering::Columns,
     spelling: PLAIN,
     keys: &["position_embedding_type"],

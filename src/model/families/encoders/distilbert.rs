@@ -47,6 +47,7 @@ pub static DISTILBERT: Encoder = Encoder {
     class: &CLASS,
     bare: &BARE,
     usual: Sizes { blocks: 6, kinds: 0, ..BASE },
+    tokenizer: Some("BertTokenizer"),
     numbering: Numbering::Columns,
     spelling: Spelling {
         width: "dim",

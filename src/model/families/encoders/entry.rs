@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::model::families::class::{Class, Layers, Published, TOWER, reading};
+use crate::model::families::class::{Class, Layers, Outer, Published, TOWER, reading};
 use crate::model::families::names::{EMBEDDING, Names, Pair};
 use crate::model::network::ops::Activation;
 use crate::model::stored::StoredNames;
@@ -21,6 +21,8 @@ pub struct Encoder {
     pub bare: &'static Class,
     /// The sizes that absent keys mean.
     pub usual: Sizes,
+    /// The class by which transformers reads tokenizers of folders that name none, where it takes settings that `tokenizer.json` states, too.
+    pub tokenizer: Option<&'static str>,
     pub numbering: Numbering,
     pub spelling: Spelling,
     /// The keys that are read besides those of every family.
@@ -37,7 +39,7 @@ pub struct Encoder {
     pub published: &'static [Published],
 }
 
-/// The sizes of a network.
+/// The sizes of a network, and its activation.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub vocabulary: i64,
@@ -53,6 +55,7 @@ pub struct Sizes {
     /// The token of padding.
     pub padding: i64,
     pub eps: f64,
+    pub activation: &'static str,
 }
 
 /// The keys that families spell in their own ways.
@@ -78,6 +81,7 @@ impl Spelling {
 /// The numbers of a network that its parts depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    pub width: i64,
     pub blocks: usize,
     /// The channels of a head.
     pub channels: i64,
@@ -91,6 +95,10 @@ pub struct Traits {
     /// Whether norms stand before attention and MLP, and behind the last block. They follow both otherwise.
     pub norms_first: bool,
     pub biases: Biases,
+    /// The width of the embeddings, where a layer brings them to that of hidden states.
+    pub embedded: Option<i64>,
+    /// The number of groups of consecutive blocks, where the blocks of a group share their weights.
+    pub groups: Option<usize>,
     /// Whether queries, keys and values are one layer, and the activated half of the MLP and its factor another one.
     pub is_fused: bool,
     pub places: Places,
@@ -112,6 +120,9 @@ pub struct Biases {
 pub enum Places {
     /// A table of embeddings that is added to those of tokens.
     Learned,
+    /// A table of embeddings as in [`Places::Learned`], and a learnt number for each head and bucket of distances, which is added to scores
+    /// (Raffel et al. 2020, arXiv 1910.10683). The table has so many rows, and distances from `most` on share the last bucket.
+    Relative { rows: i64, buckets: i64, most: i64 },
     /// Scores of distances (He et al. 2021, arXiv 2006.03654), with a table of positions beside them if `learned` is true.
     Disentangled { distances: Distances, learned: bool },
     /// Queries and keys are turned. The blocks in `local` read the tokens at a distance of at most `reach`, and have a base of their own.
@@ -156,6 +167,8 @@ impl Traits {
         Traits {
             norms_first: false,
             biases: Biases { norms: true, attention: true, mlp: true, readout: true },
+            embedded: None,
+            groups: None,
             is_fused: false,
             places: Places::Learned,
             readout: Readout { activation: Activation::Tanh, normed: false, mean: false },
@@ -184,6 +197,7 @@ pub(super) const BASE: Sizes = Sizes {
     kinds: 2,
     padding: 0,
     eps: 1e-12,
+    activation: "gelu",
 };
 
 /// Returns the traits of BERT, whose positions are absolute.
@@ -225,6 +239,15 @@ pub(super) const EMBEDDINGS: [Pair; 4] = [
     ("embeddings.token_type_embeddings", "kind"),
     ("embeddings.LayerNorm", "ln_pre"),
 ];
+
+/// The layer that brings embeddings to the width of hidden states.
+pub const EMBEDDING_PROJ: &str = "embed_proj";
+
+/// The table of a learnt number for each head and bucket of distances.
+pub const RELATIVE: &str = "relative";
+
+/// The layer on the first token of classes whose classifier is a module of two layers. It lies outside of the network.
+pub(super) static CLASSIFIER_DENSE: [Outer; 1] = [Outer { layer: "pooler", prefix: "", end: "classifier.dense" }];
 
 /// Returns the names of a family whose tensors begin with the first of `prefixes`, or with nothing.
 pub(super) const fn names(prefixes: &'static [&'static str], around: &'static [Pair]) -> Names {

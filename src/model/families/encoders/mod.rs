@@ -3,16 +3,19 @@
 //!
 //! A new family needs its file, a `mod` line and its line in [`ENCODERS`].
 
+mod albert;
 mod bert;
 mod deberta;
 mod distilbert;
+mod electra;
 mod entry;
 mod modernbert;
+mod mpnet;
 mod roberta;
 
 use crate::model::families::class::Published;
 
-pub use entry::{Distances, Encoder, Numbering, Places, Shape, Sizes, Traits};
+pub use entry::{Distances, EMBEDDING_PROJ, Encoder, Numbering, Places, RELATIVE, Shape, Sizes, Traits};
 
 /// Every known family.
 pub static ENCODERS: &[&Encoder] = &[
@@ -21,6 +24,9 @@ pub static ENCODERS: &[&Encoder] = &[
     &roberta::XLM_ROBERTA,
     &roberta::CAMEMBERT,
     &distilbert::DISTILBERT,
+    &electra::ELECTRA,
+    &albert::ALBERT,
+    &mpnet::MPNET,
     &deberta::DEBERTA,
     &modernbert::MODERNBERT,
 ];

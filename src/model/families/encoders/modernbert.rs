@@ -60,6 +60,7 @@ pub static MODERNBERT: Encoder = Encoder {
         eps: 1e-5,
         ..BASE
     },
+    tokenizer: None,
     numbering: Numbering::Columns,
     spelling: Spelling { eps: Some("norm_eps"), activation: "hidden_activation", ..PLAIN },
     keys: &[
@@ -124,6 +125,7 @@ fn traits(values: &Values, shape: Shape) -> Result<Traits> {
             reach: values.integer("local_attention", 128)? / 2,
         },
         readout: Readout { activation, normed: true, mean },
+        ..Traits::plain()
     })
 }
 

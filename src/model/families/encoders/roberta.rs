@@ -1,8 +1,10 @@
 //! RoBERTa, and XLM-RoBERTa and CamemBERT, which are the same networks with vocabularies of their own. Their classes for classification
 //! have a layer of their own on the first token, in the place of BERT's, and do not read the one that other classes store.
 
-use super::entry::{BASE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain};
-use crate::model::families::class::{Class, Outer, Published};
+use super::entry::{
+    BASE, CLASSIFIER_DENSE, EMBEDDINGS, Encoder, Numbering, PLAIN, Sizes, bare, classifying, names, plain,
+};
+use crate::model::families::class::{Class, Published};
 use crate::model::families::names::{Names, Pair};
 
 static AROUND: [Pair; 6] = {
@@ -10,13 +12,10 @@ static AROUND: [Pair; 6] = {
     [words, positions, kinds, norm, ("classifier.dense", "pooler"), ("classifier.out_proj", "head")]
 };
 
-/// The layer on the first token, which lies outside of the network in its class.
-static POOLER: [Outer; 1] = [Outer { layer: "pooler", prefix: "", end: "classifier.dense" }];
-
 static NAMES: Names = names(&["roberta.", ""], &AROUND);
 const CLASS: Class = Class {
     classifier: Some("classifier.out_proj"),
-    around: &POOLER,
+    around: &CLASSIFIER_DENSE,
     ..classifying("RobertaForSequenceClassification", "roberta.", &NAMES)
 };
 
@@ -28,6 +27,7 @@ const PLAIN_ROBERTA: Encoder = Encoder {
     class: &CLASS,
     bare: &bare("RobertaModel", &NAMES),
     usual: Sizes { vocabulary: 50_265, padding: 1, ..BASE },
+    tokenizer: Some("RobertaTokenizer"),
     numbering: Numbering::BehindPadding,
     spelling: PLAIN,
     keys: &["position_embedding_type"],
@@ -63,6 +63,7 @@ pub static XLM_ROBERTA: Encoder = Encoder {
     class: &Class { name: "XLMRobertaForSequenceClassification", ..CLASS },
     bare: &bare("XLMRobertaModel", &NAMES),
     usual: SIZES_OF_OTHERS,
+    tokenizer: None,
     published: &[
         Published {
             key: "xlm-roberta-base",
@@ -89,6 +90,7 @@ pub static CAMEMBERT: Encoder = Encoder {
     class: &Class { name: "CamembertForSequenceClassification", ..CLASS },
     bare: &bare("CamembertModel", &NAMES),
     usual: SIZES_OF_OTHERS,
+    tokenizer: None,
     published: &[],
     ..PLAIN_ROBERTA
 };

@@ -52,8 +52,8 @@ impl Format {
             }
             "gptq" => Format::Gptq { offset: offset_of(&own)?, group: group_of(&own)? },
             "awq" => {
-                let version = own.text("version").unwrap_or("gemm").to_lowercase();
-                ensure!(version == "gemm", "{shown}: {KEY}.version = \"{version}\": bella reads gemm of AWQ");
+                let (key, version) = layout(&own, "version", "gemm");
+                ensure!(version == "gemm", "{shown}: {KEY}.{key} = \"{version}\": bella reads gemm of AWQ");
                 Format::Awq { group: group_of(&own)? }
             }
             other => bail!(
@@ -77,13 +77,19 @@ impl Format {
 
 /// Returns what is added to the zeros that GPTQ stores.
 fn offset_of(own: &Values) -> Result<i64> {
-    match own.text("checkpoint_format").unwrap_or("gptq") {
+    let (key, format) = layout(own, "checkpoint_format", "gptq");
+    match format.as_str() {
         "gptq" => Ok(1),
         "gptq_v2" => Ok(0),
-        other => {
-            bail!("{}: {KEY}.checkpoint_format = \"{other}\": bella reads gptq and gptq_v2", own.path.display())
-        }
+        other => bail!("{}: {KEY}.{key} = \"{other}\": bella reads gptq and gptq_v2", own.path.display()),
     }
+}
+
+/// Returns the key and the word of the layout of a method's files: the key of its own package counts before `format`, as in transformers.
+fn layout(own: &Values, key: &'static str, usual: &str) -> (&'static str, String) {
+    let keys = [key, "format"].into_iter();
+    let mut said = keys.filter_map(|key| Some((key, own.text(key)?.to_lowercase())));
+    said.next().unwrap_or((key, usual.to_string()))
 }
 
 fn expect_4_bits(own: &Values, method: &str) -> Result<()> {
@@ -130,6 +136,10 @@ mod tests {
         assert_eq!(gptq(json!({})), Some(Format::Gptq { offset: 1, group: None }));
         let newer = json!({ "checkpoint_format": "gptq_v2", "group_size": 64 });
         assert_eq!(gptq(newer), Some(Format::Gptq { offset: 0, group: Some(64) }));
+        // `GPTQConfig` of transformers 5.24 calls the key `format`, and lets `checkpoint_format` count before it.
+        assert_eq!(gptq(json!({ "format": "gptq_v2" })), Some(Format::Gptq { offset: 0, group: None }));
+        let both = json!({ "format": "gptq_v2", "checkpoint_format": "GPTQ" });
+        assert_eq!(gptq(both), Some(Format::Gptq { offset: 1, group: None }));
         assert_eq!(of(json!({ "quant_method": "awq", "bits": 4 })).unwrap(), Some(Format::Awq { group: Some(128) }));
     }
 
@@ -143,6 +153,7 @@ mod tests {
             (json!({ "quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin" }), "\"marlin\""),
             (json!({ "quant_method": "gptq", "bits": 4, "group_size": 0 }), "group_size = 0"),
             (json!({ "quant_method": "awq", "bits": 4, "version": "gemv" }), "version = \"gemv\""),
+            (json!({ "quant_method": "awq", "bits": 4, "format": "llm-awq" }), "format = \"llm-awq\""),
             (json!({ "quant_method": "bitsandbytes", "load_in_4bit": true }), "\"fp4\": bella reads nf4"),
         ] {
             let error = of(table).unwrap_err().to_string();

@@ -2,11 +2,12 @@
 //! `quantization_config` names the format; any other is refused by its name. Their codes are kept as they are, in the order of bits that
 //! bella's products read, so nothing is rounded anew.
 //!
-//! Sources: bitsandbytes' `QuantState.from_dict`; AutoGPTQ's `nn_modules/qlinear`, whose files store each zero less one unless
-//! `checkpoint_format` is `gptq_v2` (`QuantLinear` of `qlinear_cuda.py`, where a stored 15 means 16); AutoAWQ's
+//! Sources: bitsandbytes' `QuantState.from_dict`; GPTQModel's `utils/model.py`, whose files store zeros less one unless `checkpoint_format` is
+//! `gptq_v2` (`convert_gptq_v1_to_v2_format_module`, which adds the ones to eight zeros in one number of 32 bits); AutoAWQ's
 //! `utils/packing_utils.py`, whose files store eight columns of a number of 32 bits in the order 0, 2, 4, 6, 1, 3, 5, 7.
 //!
-//! Differs: these packages compute scales and zeros in f16, and bella in f32.
+//! Differs: these packages compute scales and zeros in f16, and bella in f32. AutoGPTQ packs a zero of 0 in such a way that its neighbours are
+//! lost, and its programs do not agree on what it means (0 in CUDA, 16 in Python); GPTQModel's reading counts.
 
 mod format;
 mod parts;
@@ -175,5 +176,21 @@ mod tests {
         assert!(error.contains("its columns name groups up to 1, but it has 1"), "{error}");
         let error = format!("{:#}", gptq(&[2, 8]).err().unwrap());
         assert!(error.contains("its codes, scales and zeros do not fit each other"), "{error}");
+    }
+
+    /// `qzeros -= 0b0001…0001` of GPTQModel f4c327a1 (`utils/model.py`, `convert_gptq_v2_to_v1_format_module`) on the zeros 0, 5, 0, 15, 7, 1, 0, 3:
+    /// eight in 0x3017F050. Codes of 0 with the scale 1 are the zeros, negated.
+    #[test]
+    fn zeros_that_have_borrowed_come_back() {
+        let one = |name: &str, tensor: Tensor| (name.to_string(), Unread::of(tensor));
+        let stored = 0x3017_F050_i64 - 0x1111_1111;
+        let all = vec![
+            one("a.qweight", Tensor::zeros([1, 8], (Kind::Int, Device::Cpu))),
+            one("a.qzeros", Tensor::from_slice(&[stored as i32]).view([1, 1])),
+            one("a.scales", Tensor::ones([1, 8], tch::kind::FLOAT_CPU)),
+        ];
+        let found = Format::Gptq { offset: 1, group: None }.joined(all).unwrap().remove(0).1.tensor().unwrap();
+        let zeros: Vec<f32> = (-found.to_kind(Kind::Float).select(1, 0)).try_into().unwrap();
+        assert_eq!(zeros, [0.0, 5.0, 0.0, 15.0, 7.0, 1.0, 0.0, 3.0]);
     }
 }

@@ -125,7 +125,8 @@ impl Parts {
             "its tensors have not two axes, or no number"
         );
         let (codes, zeros, group) = match format {
-            Format::Gptq { offset, group } => (spread(&codes, 0), spread(&zeros, 1) + offset, group),
+            // The package takes 1 from each eight zeros in one number of 32 bits, which a zero of 0 borrows from the next one.
+            Format::Gptq { offset, group } => (spread(&codes, 0), spread(&(zeros + offset * EIGHT_ONES), 1), group),
             Format::Awq { group } => (in_order(&spread(&codes, 1)), in_order(&spread(&zeros, 1)), group),
             Format::Bitsandbytes => bail!("bitsandbytes has no groups"),
         };
@@ -153,6 +154,9 @@ fn finite(name: &str, scales: Tensor) -> Result<Tensor> {
     ensure!(scales.isfinite().all().int64_value(&[]) == 1, "`{name}` has a number that is NaN or infinite");
     Ok(scales)
 }
+
+/// The number of 32 bits that holds eight ones of 4 bits.
+const EIGHT_ONES: i64 = 0x1111_1111;
 
 /// Returns the eight numbers of 4 bits in each number of 32, lowest bits first, along an axis.
 fn spread(packed: &Tensor, axis: i64) -> Tensor {

@@ -57,7 +57,7 @@ impl Setting {
             magnitude: dora.then(|| row_norms(&weight)),
         };
         let start = if pissa { Start::Given } else { Start::Uniform { gain: None } };
-        Setting { subspace: LowRankSubspace::new(vec![layer], start, None), base: Parameters::new(base) }
+        Setting { subspace: LowRankSubspace::new(vec![layer], Vec::new(), start, None), base: Parameters::new(base) }
     }
 
     /// Starts of two particles.
@@ -176,7 +176,7 @@ fn the_gain_scales_the_start_of_a_alone() {
     let start = |gain: Option<f64>| {
         let (rank, inputs, outputs, scale) = (2, 50, 30, 1.0);
         let layer = Layer { name: "layer".into(), rank, inputs, outputs, scale, given: None, magnitude: None };
-        let subspace = LowRankSubspace::new(vec![layer], Start::Uniform { gain }, None);
+        let subspace = LowRankSubspace::new(vec![layer], Vec::new(), Start::Uniform { gain }, None);
         let theta = subspace.initial(3, 1).unwrap();
         assert_eq!(theta.narrow(0, 100, 60).abs().max().double_value(&[]), 0.0, "B starts at 0");
         theta.narrow(0, 0, 100)
@@ -203,7 +203,7 @@ fn starts_have_the_statistics_of_lora_ensemble() {
     for (name, start) in ways {
         let (rank, inputs, outputs, scale) = (8, 768, 1, 1.0);
         let layer = Layer { name: "layer".into(), rank, inputs, outputs, scale, given: None, magnitude: None };
-        let subspace = LowRankSubspace::new(vec![layer], start, None);
+        let subspace = LowRankSubspace::new(vec![layer], Vec::new(), start, None);
         let draws: Vec<Tensor> =
             (0..40).map(|particle| subspace.initial(3, particle).unwrap().narrow(0, 0, rank * inputs)).collect();
         let all = Tensor::stack(&draws, 0).to_kind(Kind::Double);

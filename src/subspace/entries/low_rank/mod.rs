@@ -12,7 +12,7 @@ mod start;
 use anyhow::{Context, Result, ensure};
 use tch::Kind;
 
-use self::particles::{Layer, LowRankSubspace};
+use self::particles::{Layer, LowRankSubspace, Whole};
 use self::start::{Factors, Start, row_norms};
 use crate::model::head::{Head, Training};
 use crate::model::network::{Network, Parameters, Slot, SlotKind};
@@ -52,9 +52,12 @@ settings! {
         /// Alphas of some layers, likewise.
         alpha_pattern: Vec<String>, unset Vec::new(), omit Vec::<String>::new();
         /// Linear layers of each block that get an update; of a language network also its output matrix, `lm_head`; of
-        /// one that sees images, `projector.*` and `vision.*`; of a text encoder, `pooler`; of a module, `linear` and
+        /// one that sees images, `projector.*` and `vision.*`; of a text encoder, `pooler` and `embed_proj`; of a module, `linear` and
         /// `pointwise` (1 × 1 convolutions).
         targets: Vec<Target> = vec![Target::Fc, Target::Proj];
+        /// Layers outside of the blocks that are trained whole beside the updates, as PEFT trains its `modules_to_save`: `pooler` of a text
+        /// encoder, `lm_head` of a language network.
+        whole: Vec<Target>, unset Vec::new(), omit Vec::<Target>::new();
         /// Blocks that get updates, such as `"6-11"`; all by default.
         blocks: Option<String>;
         /// Gain g of Xavier's start of A, U(±g √(6 / (rank + in))), for more diverse particles; without it U(±1/√in).
@@ -76,6 +79,12 @@ const STD: f64 = 0.02;
 impl Spec {
     fn check(&self, reader: &Reader) {
         self.chosen().check(reader);
+        if let Some(both) = self.whole.iter().find(|target| self.targets.contains(target)) {
+            reader.problem(
+                "whole",
+                format!("`{both}` is among targets, too: a layer is trained whole, or gets an update"),
+            );
+        }
         if self.init != Init::Uniform && self.gain.is_some() {
             reader
                 .problem("gain", format!("is of the uniform start of A, which init = \"{}\" is not", self.init.word()));
@@ -139,6 +148,24 @@ impl Spec {
         Ok(Layer { name, rank, inputs, outputs, scale, given, magnitude })
     }
 
+    /// Returns a layer that is trained whole.
+    fn whole_layer(&self, slot: &Slot, network: &dyn Network, base: &Parameters) -> Result<Whole> {
+        let name = &slot.name;
+        ensure!(
+            network.block_of(slot).is_none(),
+            "subspace.low-rank.whole: {name} is a layer of a block: train it by an update (targets), or all weights ([subspace.full])"
+        );
+        ensure!(
+            !base.is_quantised(&format!("{name}.weight")),
+            "subspace.low-rank.whole: {name} is quantised: train it by an update (targets)"
+        );
+        let of = |part: &str| {
+            let name = format!("{name}.{part}");
+            base.get(&name).map(|value| (name, value.shallow_clone()))
+        };
+        Ok(Whole { name: name.clone(), parameters: ["weight", "bias"].into_iter().filter_map(of).collect() })
+    }
+
     /// Checks that every pattern fits a layer that gets an update.
     fn check_patterns(&self, layers: &[String]) -> Result<()> {
         for (key, all) in [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)] {
@@ -157,7 +184,7 @@ impl Spec {
 
     /// Returns the choice of layers that get an update.
     fn chosen(&self) -> Chosen<'_> {
-        Chosen { subspace: ENTRY.key, targets: &self.targets, blocks: self.blocks.as_deref() }
+        Chosen { subspace: ENTRY.key, key: "targets", targets: &self.targets, blocks: self.blocks.as_deref() }
     }
 }
 
@@ -177,6 +204,8 @@ impl SubspaceSpec for Spec {
     fn build(&self, network: &dyn Network, base: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         let slots = self.chosen().slots(network)?;
         let layers = slots.iter().map(|slot| self.layer(slot, base)).collect::<Result<Vec<_>>>()?;
+        let whole = Chosen { key: "whole", targets: &self.whole, ..self.chosen() }.slots(network)?;
+        let whole = whole.iter().map(|slot| self.whole_layer(slot, network, base)).collect::<Result<Vec<_>>>()?;
         self.check_patterns(&layers.iter().map(|layer| layer.name.clone()).collect::<Vec<_>>())?;
         let trained_head = head.training == Training::Always;
         let head = trained_head.then(|| head.to(tch::Device::Cpu, Kind::Float));
@@ -186,7 +215,7 @@ impl SubspaceSpec for Spec {
             Init::Pissa => Start::Given,
             Init::Eva => Start::Inputs,
         };
-        Ok(Box::new(LowRankSubspace::new(layers, start, head)))
+        Ok(Box::new(LowRankSubspace::new(layers, whole, start, head)))
     }
 }
 
@@ -222,6 +251,7 @@ mod tests {
                 rank_pattern: given(&["1.mlp.fc=2", "mlp.fc=6"]),
                 alpha_pattern: given(&["mlp.proj = 5"]),
                 targets: vec![Target::Fc, Target::Proj],
+                whole: Vec::new(),
                 blocks: None,
                 gain: None,
                 init: Init::Uniform,

@@ -9,6 +9,7 @@ use super::start::{Drawn, Factors, Start, normal_factors, uniform_factors};
 use crate::model::head::Head;
 use crate::model::network::low_rank::LowRank;
 use crate::model::network::{Parameters, Weights};
+use crate::subspace::updates::{around, check};
 use crate::subspace::{Combined, Directed, Layout, Shape, Subspace, initial_head, push_head};
 
 /// An adapted layer.
@@ -53,6 +54,38 @@ impl Layer {
     }
 }
 
+/// A layer that is trained whole beside the updates.
+pub struct Whole {
+    pub name: String,
+    /// Its parameters by name, with the checkpoint's values, from which particles start.
+    pub parameters: Vec<(String, Tensor)>,
+}
+
+impl Whole {
+    fn again(&self) -> Whole {
+        let parameters = self.parameters.iter().map(|(name, value)| (name.clone(), value.shallow_clone())).collect();
+        Whole { name: self.name.clone(), parameters }
+    }
+
+    /// Appends the columns to a layout.
+    fn push(&self, layout: &mut Layout) {
+        let start = layout.parameters();
+        for (name, value) in &self.parameters {
+            match value.size()[..] {
+                [outputs, inputs] => layout.push_linear(name, [outputs, inputs]),
+                ref shape => layout.push(name, shape),
+            }
+        }
+        layout.close_block(&self.name, start, Shape::Dense);
+    }
+
+    /// Returns the checkpoint's values as they follow each other in the columns.
+    fn flat(&self) -> Tensor {
+        let row = |value: &Tensor| value.to_device(Device::Cpu).to_kind(Kind::Float).reshape([-1]);
+        Tensor::cat(&self.parameters.iter().map(|(_, value)| row(value)).collect::<Vec<_>>(), 0)
+    }
+}
+
 /// The end of the names of magnitudes.
 pub const MAGNITUDE: &str = ".magnitude";
 
@@ -79,6 +112,7 @@ impl Residual {
 pub struct LowRankSubspace {
     layout: Layout,
     layers: Vec<Layer>,
+    whole: Vec<Whole>,
     start: Start,
     /// The head whose shape particles train, if they train their own.
     head: Option<Head>,
@@ -86,14 +120,15 @@ pub struct LowRankSubspace {
 }
 
 impl LowRankSubspace {
-    pub fn new(layers: Vec<Layer>, start: Start, head: Option<Head>) -> LowRankSubspace {
+    pub fn new(layers: Vec<Layer>, whole: Vec<Whole>, start: Start, head: Option<Head>) -> LowRankSubspace {
         let mut layout = Layout::default();
         layers.iter().for_each(|layer| layer.push(&mut layout));
+        whole.iter().for_each(|layer| layer.push(&mut layout));
         if let Some(head) = &head {
             push_head(&mut layout, head);
         }
         let residuals = Mutex::new(layers.iter().map(|_| None).collect());
-        LowRankSubspace { layout, layers, start, head, residuals }
+        LowRankSubspace { layout, layers, whole, start, head, residuals }
     }
 
     /// Returns the frozen weight of a layer without its principal part; `None` if nothing is taken out.
@@ -120,8 +155,13 @@ impl LowRankSubspace {
             parts.push(of(index, layer));
             parts.extend(layer.magnitude.as_ref().map(Tensor::shallow_clone));
         }
+        parts.extend(self.whole.iter().map(Whole::flat));
         parts.extend(self.head.as_ref().map(head));
         Tensor::cat(&parts, 0)
+    }
+
+    fn whole_again(&self) -> Vec<Whole> {
+        self.whole.iter().map(Whole::again).collect()
     }
 
     /// Returns particles with their coefficients, and with those of what the frozen weights lack, if they lack it.
@@ -188,14 +228,19 @@ impl Subspace for LowRankSubspace {
                 weights.share(&format!("{}.weight", layer.name), residual);
             }
         }
+        for ((name, _), leaf) in self.whole.iter().flat_map(|layer| &layer.parameters).zip(rest) {
+            weights.replace(name, leaf.shallow_clone());
+        }
         if self.head.is_some() {
+            let rest = &rest[rest.len() - 2..];
             weights.replace("head.weight", rest[0].shallow_clone());
             weights.replace("head.bias", rest[1].shallow_clone());
         }
         weights
     }
 
-    /// Returns the factors that the frozen weights lack, the norms of the rows of W_0, and zeros for all other columns.
+    /// Returns the factors that the frozen weights lack, the norms of the rows of W_0, the checkpoint's values of layers that are trained
+    /// whole, and zeros for all other columns.
     fn origin(&self) -> Tensor {
         let zeros = |count: i64| Tensor::zeros([count], (Kind::Float, Device::Cpu));
         let of = |_: usize, layer: &Layer| match &layer.given {
@@ -209,7 +254,7 @@ impl Subspace for LowRankSubspace {
     /// horizontally, each times its coefficient. Where the frozen weights lack s B_0 A_0, that is one more particle, which
     /// counts −Σ_j c_kj, and the points are updates of the checkpoint itself.
     fn combine(&self, theta: &Tensor, coefficients: &Tensor) -> Result<Combined> {
-        crate::subspace::updates::check(theta, coefficients)?;
+        check(theta, coefficients)?;
         ensure!(
             self.layers.iter().all(|layer| layer.magnitude.is_none()) || coefficients.size()[1] == 1,
             "subspace.low-rank.dora: the mean of such particles in weight space is no low-rank update: average the factors (--space \
@@ -235,12 +280,17 @@ impl Subspace for LowRankSubspace {
             }
             layers.push(Layer { rank: joint, given: None, ..layer.again() });
         }
+        for layer in &self.whole {
+            let start = layer.flat();
+            parts.push(around(&start, &own_theta.narrow(1, column, start.size()[0]), own)?);
+            column += start.size()[0];
+        }
         if self.head.is_some() {
             parts.push(own.matmul(&own_theta.narrow(1, column, self.layout.parameters() - column)));
         }
         let head = self.head.as_ref().map(Head::again);
         let start = if self.moves_base() { Start::Given } else { self.start };
-        let subspace = Box::new(LowRankSubspace::new(layers, start, head));
+        let subspace = Box::new(LowRankSubspace::new(layers, self.whole_again(), start, head));
         Ok(Combined { subspace, theta: Tensor::cat(&parts, 1) })
     }
 
@@ -265,7 +315,7 @@ impl Subspace for LowRankSubspace {
 
     fn again(&self) -> Box<dyn Subspace> {
         let layers = self.layers.iter().map(Layer::again).collect();
-        Box::new(LowRankSubspace::new(layers, self.start, self.head.as_ref().map(Head::again)))
+        Box::new(LowRankSubspace::new(layers, self.whole_again(), self.start, self.head.as_ref().map(Head::again)))
     }
 }
 
@@ -281,7 +331,7 @@ mod tests {
         let part = given.b.matmul(&given.a) * 0.5;
         let (name, given) = ("layer".to_string(), Some(given));
         let layer = Layer { name, rank: 2, inputs: 5, outputs: 6, scale: 0.5, given, magnitude: None };
-        let subspace = LowRankSubspace::new(vec![layer], Start::Given, None);
+        let subspace = LowRankSubspace::new(vec![layer], Vec::new(), Start::Given, None);
         for number in 0..50 {
             let base = Parameters::new(vec![("layer.weight".to_string(), weight(number))]);
             let rest = subspace.residual(0, &base).unwrap();
