@@ -16,7 +16,7 @@ const UNDONE: f64 = 10.0;
 /// The number of draws around each particle.
 const DRAWS: usize = 4;
 
-/// The factor from which the noise is doubtful.
+/// The factor of the loss of a draw over that of the mean from which the noise is doubtful, if the draw knows no more than a guess.
 const DOUBTFUL: f64 = 2.0;
 
 /// Prepares the method, and compares draws with means.

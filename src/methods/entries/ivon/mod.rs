@@ -10,7 +10,7 @@
 //! | g, β_1, β_2 | `momentum`, `beta1`, `beta2` |
 //! | ξ | `clip_radius` |
 //! | σ = 1 / √(λ (h + δ)) | `Ivon::deviations` |
-//! | h_0 with `tune_hess_init` | the smallest power of two at which draws hardly raise the loss of the first batch |
+//! | h_0 with `tune_hess_init` | the smallest power of two at which draws hardly change the loss of the first batch |
 //! | f = λ (h + δ) mean(ĝ ∘ (θ − m)), or λ mean(ĝ²) | `estimator = "price"`, `"gradsq"` |
 //!
 //! As in the authors' own code, there are three differences from Algorithm 1: several samples of θ can be averaged in a
@@ -86,8 +86,9 @@ const TUNING: i64 = -2;
 /// The exponents of the smallest and the largest h_0 that are tried.
 const EXPONENTS: (f64, f64) = (-30.0, 20.0);
 
-/// Returns how far draws may raise losses: by 2 %, or by 0.02 nats.
-fn rise(losses: &Tensor) -> Tensor {
+/// Returns how far draws may change losses: by 2 %, or by 0.02 nats. A lower loss is a change, too: noise that undoes a network which is
+/// surely wrong of many images, as of wrong labels, lowers its loss to that of a guess.
+fn tolerance(losses: &Tensor) -> Tensor {
     (losses * 0.02).clamp_min(0.02)
 }
 
@@ -115,6 +116,12 @@ struct Averages {
     product: Tensor,
 }
 
+/// The means `theta: [n, P]` around which draws are tried, with their losses `[n]` in f64.
+struct Means<'a> {
+    theta: &'a Tensor,
+    losses: &'a Tensor,
+}
+
 impl Ivon {
     /// Creates the method with starting means `theta: [n, P]`.
     pub fn new(spec: Spec, theta: &Tensor, noise: Noise) -> Ivon {
@@ -134,38 +141,41 @@ impl Ivon {
         self.start = start;
     }
 
-    /// Returns the largest losses `[n]` in f64 of some draws with this h, `[n, 1]`; a loss that is no number is the largest.
-    fn losses_at(&self, theta: &Tensor, hessian: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
+    /// Returns how far some draws with this h, `[n, 1]`, are at most from the losses `own: [n]` of the means, `[n]` in f64; a loss that is no
+    /// number is the farthest.
+    fn changes_at(&self, means: &Means, hessian: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
+        let Means { theta, losses: own } = means;
         let deviations = ((hessian + self.spec.weight_decay) * self.spec.ess).rsqrt();
         let mut largest = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
         for sample in 0..TUNING_DRAWS {
             let noise = self.noise.draw(At { step: TUNING, sample, part: 0 }, theta);
             let losses = objective.losses(&(theta + noise * &deviations))?.losses.to_kind(Kind::Double);
-            largest = largest.maximum(&losses);
+            largest = largest.maximum(&(losses - own).abs());
         }
         Ok(largest)
     }
 
-    /// Returns the smallest powers of two, `[n, 1]`, at which draws raise the loss of a batch by no more than [`rise`].
+    /// Returns the smallest powers of two, `[n, 1]`, at which draws change the loss of a batch by no more than the [`tolerance`].
     ///
     /// # Errors
     /// Fails if the largest is too small, or if the objective fails.
     fn tuned(&self, theta: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
         let own = objective.losses(theta)?.losses.to_kind(Kind::Double);
-        let most = &own + rise(&own);
+        let most = tolerance(&own);
+        let means = Means { theta, losses: &own };
         let of = |exponents: &Tensor| exponents.exp2().to_kind(theta.kind()).unsqueeze(1);
         let (mut low, mut high) = (own.full_like(EXPONENTS.0), own.full_like(EXPONENTS.1));
-        let fits = self.losses_at(theta, &of(&high), objective)?.le_tensor(&most);
+        let fits = self.changes_at(&means, &of(&high), objective)?.le_tensor(&most);
         ensure!(
             fits.all().int64_value(&[]) == 1,
-            "method.ivon.tune_hess_init: even a Hessian of 2^{} leaves draws that raise the loss of the first batch: raise method.ivon.ess = {}",
+            "method.ivon.tune_hess_init: even a Hessian of 2^{} leaves draws that change the loss of the first batch: raise method.ivon.ess = {}",
             EXPONENTS.1,
             self.spec.ess
         );
         // `high` always fits, and `low` counts as too small.
         while (&high - &low).max().double_value(&[]) > 1.0 {
             let middle = ((&low + &high) / 2.0).floor();
-            let fits = self.losses_at(theta, &of(&middle), objective)?.le_tensor(&most);
+            let fits = self.changes_at(&means, &of(&middle), objective)?.le_tensor(&most);
             high = middle.where_self(&fits, &high);
             low = low.where_self(&fits, &middle);
         }
@@ -337,7 +347,7 @@ settings! {
             because "the effective sample size λ: the number of training images, or more for a cold posterior";
         /// Initial value of the Hessian.
         pub hess_init: f64 = 1.0, in above(0.0);
-        /// Whether the Hessian starts, instead, at the smallest power of two at which no draw raises the loss of the first batch by more
+        /// Whether the Hessian starts, instead, at the smallest power of two at which no draw changes the loss of the first batch by more
         /// than 2 %.
         pub tune_hess_init: bool = false, omit false;
         pub beta1: f64, by beta1;

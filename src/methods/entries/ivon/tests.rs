@@ -198,7 +198,7 @@ impl Objective for Bowl {
 }
 
 #[test]
-fn a_tuned_start_is_the_smallest_at_which_draws_hardly_raise_the_loss() {
+fn a_tuned_start_is_the_smallest_at_which_draws_hardly_change_the_loss() {
     let options = (Kind::Double, tch::Device::Cpu);
     let curvature = Tensor::from_slice(&[0.7, 70.0]).view([2, 1]);
     let theta = Tensor::zeros([2, 4000], options);
@@ -220,4 +220,25 @@ fn a_tuned_start_is_the_smallest_at_which_draws_hardly_raise_the_loss() {
     let steep = Bowl { curvature: Tensor::from_slice(&[1.0, 1e12]).view([2, 1]) };
     let error = fresh().prepare(&theta, &mut { steep }).unwrap_err().to_string();
     assert!(error.contains("method.ivon.tune_hess_init") && error.contains("raise method.ivon.ess = 100"), "{error}");
+}
+
+/// L = 2 + 3 exp(−Σ θ²): noise around 0 lowers it, to 2 at worst.
+struct Peak;
+
+impl Objective for Peak {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let theta = request.plain()?;
+        let losses = (-theta.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Double)).exp() * 3.0 + 2.0;
+        Ok(Evaluation { losses, gradients: theta.zeros_like() }.into())
+    }
+}
+
+#[test]
+fn noise_that_lowers_the_loss_of_a_network_that_is_surely_wrong_is_noise() {
+    let theta = Tensor::zeros([1, 4000], (Kind::Double, tch::Device::Cpu));
+    let mut ivon =
+        Ivon::new(Spec { tune_hess_init: true, ..spec() }, &theta, Noise::new(3, Purpose::Noise));
+    ivon.prepare(&theta, &mut Peak).unwrap();
+    // 3 (1 − exp(−4000 / (100 h))) ≤ 0.1 asks for h ≥ 1180, and of powers of two 2048.
+    assert!((ivon.start.double_value(&[0, 0]) / 2048.0 - 1.0).abs() < 1e-12, "{}", ivon.start);
 }
