@@ -1,6 +1,6 @@
 """Reference numbers for `[method.vbll]` (Harrison et al., ICLR 2024): the objective and its gradients by autograd, the expected
 log-likelihood by Gauss-Hermite quadrature, and on a problem with two weights the optimum of the objective beside the true
-posterior on a grid. src/methods/entries/vbll/tests.rs has what this prints. Needs torch and numpy.
+posterior on a grid. src/methods/entries/vbll/tests/mod.rs has what this prints. Needs torch and numpy.
 
     python scripts/vbll_reference.py
 """

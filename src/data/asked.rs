@@ -6,9 +6,8 @@ use anyhow::{Result, anyhow, bail};
 use tch::{Device, Kind, Tensor};
 
 use super::fields::{Fields, PIXELS, of_texts};
-use super::questions::{Learnt, Questions};
 use super::stream::{Pick, Source, View};
-use super::texts::Tokens;
+use super::texts::{Learnt, Questions, Tokens};
 use crate::base::tensor::{first_line, upload};
 
 /// The part of a text that a batch has.

@@ -40,8 +40,6 @@ pub struct TestImages {
 /// The properties of a split besides its pixels.
 pub struct SplitFacts {
     pub labels: Vec<u32>,
-    /// The numbers that are learnt in place of classes, `[N]`.
-    pub numbers: Option<Vec<f32>>,
     pub groups: Option<crate::data::Groups>,
     /// The answers that people gave, one entry per question; empty if the samples are no questions.
     pub answers: Vec<crate::data::Answers>,
@@ -97,7 +95,7 @@ impl SampleSet {
         SampleSet {
             store: Store::Resident(samples.map(|values| values.to_device(device))),
             labels: Tensor::from_slice(&numbers).to_device(device),
-            split: SplitFacts { labels, numbers: None, groups: None, answers: Vec::new() },
+            split: SplitFacts { labels, groups: None, answers: Vec::new() },
             device,
             workers: 1,
         }
@@ -124,7 +122,7 @@ impl SampleSet {
             Inputs::Questions(questions) => {
                 let answers = questions.answers.clone();
                 let (asked, targets) = Asked::new(questions, &split.name, &split.labels, device)?;
-                let facts = SplitFacts { labels: split.labels, numbers: None, groups: split.groups, answers };
+                let facts = SplitFacts { labels: split.labels, groups: split.groups, answers };
                 return Ok(SampleSet {
                     store: Store::Questions(asked),
                     labels: targets,
@@ -136,8 +134,7 @@ impl SampleSet {
             images => Store::Streamed(Arc::new(Source { images, views })),
         };
         let labels = targets.to_device(device);
-        let Split { groups, numbers, .. } = split;
-        let facts = SplitFacts { labels: split.labels, numbers, groups, answers: Vec::new() };
+        let facts = SplitFacts { labels: split.labels, groups: split.groups, answers: Vec::new() };
         Ok(SampleSet { store, labels, split: facts, device, workers })
     }
 

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::dataset::Dataset;
+use super::inputs::Medium;
 use super::labels::check_forms;
 use super::read::class_folders::repeated;
 use super::request::Request;
-use super::split::{Medium, Split, SplitName};
+use super::split::{Split, SplitName};
 
 /// The parts to check, and how strictly.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 use super::decode::Resize;
+use super::inputs::Medium;
 use super::lines::Line;
 use super::request::Request;
 use super::small::SmallSet;
-use super::split::{Medium, Split, SplitName};
+use super::split::{Split, SplitName};
 use super::versions::Version;
 use crate::hub::originals::Originals;
 use crate::schema::{Reader, Resolved, Tree, limits};
@@ -26,6 +27,8 @@ pub struct Entry {
     pub fetch: &'static str,
     /// The form in which the Hub has the set, if bella reads that, too.
     pub hub: Option<Hub>,
+    /// Files and folders that the published archives leave behind, by which `bella init` knows them in the root or in a folder around it.
+    pub marks: &'static [&'static str],
     /// The files that `bella data fetch` downloads, or why it does not.
     pub originals: Originals,
     /// Reads the table. Mistakes are recorded in the reader, and no file is opened.

@@ -14,7 +14,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::fingerprint::content_of;
 use super::images::{Files, Packed};
-use super::split::{Inputs, Split};
+use super::inputs::Inputs;
+use super::split::Split;
 use crate::base::small::counted;
 
 /// The largest number of training files that are opened.

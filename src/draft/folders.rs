@@ -1,35 +1,14 @@
 //! Recognises data by the files and folders below a user's root: a published set, or the splits of class folders.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 
 use super::tables::{SHARE, quoted};
-use crate::data::SplitName;
 use crate::data::read::class_folders::{entries, folders};
-use crate::data::read::split_folders::{holds_classes, usual_splits};
+use crate::data::sets::image_folder::{holds_classes, usual_splits};
+use crate::data::{DATASETS, Entry, SplitName};
 use crate::schema::Choice;
-
-/// Files and folders that published archives leave behind, each with the set that has them.
-const MARKS: [(&str, &str); 16] = [
-    ("cifar-10-batches-bin", "cifar10"),
-    ("cifar-10-batches-py", "cifar10"),
-    ("data_batch_1.bin", "cifar10"),
-    ("data_batch_1", "cifar10"),
-    ("cifar-100-binary", "cifar100"),
-    ("cifar-100-python", "cifar100"),
-    ("stl10_binary", "stl10"),
-    ("train_32x32.mat", "svhn"),
-    ("flowers-102", "flowers102"),
-    ("imagelabels.mat", "flowers102"),
-    ("camelyon17_v1.0", "camelyon17"),
-    ("iwildcam_v2.0", "iwildcam"),
-    ("tiny-imagenet-200", "tiny-imagenet"),
-    ("wnids.txt", "tiny-imagenet"),
-    ("v2_OpenEnded_mscoco_train2014_questions.json", "vqa-v2"),
-    ("OpenEnded_mscoco_train2014_questions.json", "ok-vqa"),
-];
 
 /// The end of the name of DomainNet's list of training images, behind the domain.
 const TRAIN_LIST: &str = "_train.txt";
@@ -39,8 +18,9 @@ const TRAIN_LIST: &str = "_train.txt";
 /// # Errors
 /// Fails if there are several.
 pub fn published(folder: &Path) -> Result<Option<&'static str>> {
-    let there = MARKS.iter().filter(|(mark, _)| folder.join(mark).exists());
-    let keys: Vec<&str> = there.map(|(_, key)| *key).collect::<BTreeSet<_>>().into_iter().collect();
+    let is_there = |entry: &&&Entry| entry.marks.iter().any(|mark| folder.join(mark).exists());
+    let mut keys: Vec<&str> = DATASETS.iter().filter(is_there).map(|entry| entry.key).collect();
+    keys.sort_unstable();
     let shown = folder.display();
     ensure!(keys.len() < 2, "{shown}: has the files of {}: name one of them by KEY={shown}", keys.join(", "));
     Ok(keys.first().copied())
@@ -68,7 +48,7 @@ pub fn of_domains(root: &Path) -> Result<Option<String>> {
 /// Fails if there is such a folder alone, or no folder.
 pub fn expect_classes(root: &Path) -> Result<()> {
     let (classes, splits, shown) = (folders(root, "<class>/<images>")?, usual_splits(root), root.display());
-    let has_train = splits.iter().any(|(split, _)| *split == SplitName::Train);
+    let has_train = splits.iter().any(|folder| folder.split == SplitName::Train);
     if let [only] = &classes[..]
         && !has_train
     {
@@ -106,7 +86,7 @@ fn common(root: &Path, classes: &[String]) -> Vec<String> {
 /// that draws a test split where there is none.
 pub fn of_class_folders(root: &Path) -> String {
     let found = usual_splits(root);
-    let of = |split: SplitName| found.iter().find(|(of, _)| *of == split).map(|(_, name)| name.as_str());
+    let of = |split: SplitName| found.iter().find(|folder| folder.split == split).map(|folder| folder.name.as_str());
     // A stray image beside the classes hides them from `usual_splits`, but not from a training.
     let is_there =
         |split: SplitName| of(split).is_some() || folders(&root.join(split.word()), "<class>/<images>").is_ok();

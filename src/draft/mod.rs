@@ -1,8 +1,9 @@
 //! A first config for a user's own checkpoint and samples, images or texts: both are looked at, the settings of a method are fitted to the
 //! number of samples, and everything is written down with comments.
 
+mod checkpoint;
 mod folders;
-mod inputs;
+mod images;
 mod layouts;
 mod methods;
 mod tables;
@@ -14,7 +15,8 @@ use anyhow::Result;
 use crate::base::small::for_shell;
 use methods::Sizes;
 
-pub use inputs::{Checkpoint, Images, Suggested};
+pub use checkpoint::{Checkpoint, Suggested};
+pub use images::Images;
 pub use methods::{METHODS, Recipe};
 
 /// The seed of a first config.

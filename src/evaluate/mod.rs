@@ -44,7 +44,6 @@ pub use condition::Condition;
 pub use conformal::Conformal;
 pub use matched::Matched;
 pub use row::IMAGES;
-pub use row::shown;
 pub use stored::stored_rows;
 pub use suite::{Subject, Suite, Tested};
 pub use transfer::Source;

@@ -99,14 +99,6 @@ impl Evaluation<'_> {
     }
 }
 
-/// Formats a setting as a cell.
-pub fn shown(value: &toml::Value) -> String {
-    match value {
-        toml::Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// The metadata keys that identify what was predicted.
 const IDENTITY: &[&str] = &["set", "condition", "predictive"];
 

@@ -7,8 +7,8 @@ use tch::Tensor;
 
 use super::formats::peft::CONFIG as ADAPTER_CONFIG;
 use super::incoming::{self, Adapter, Base};
+use super::rows::{self, Compressed, Tuned};
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
-use super::tuned::{self, Compressed, Tuned};
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
@@ -259,12 +259,12 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
             adapters.into_iter().map(|path| incoming::read(path, base)).collect::<Result<_>>()?,
         ));
     }
-    let tuned = models.iter().map(|path| tuned::read(path, base)).collect::<Result<Vec<_>>>()?;
+    let tuned = models.iter().map(|path| rows::read_tuned(path, base)).collect::<Result<Vec<_>>>()?;
     let Some(rank) = rank else { return Ok(Particles::Models(tuned)) };
     let compress = |(path, tuned): (&&PathBuf, Tuned)| {
         let shown = path.display();
         let Compressed { adapter, lost, elsewhere } =
-            tuned::compress(tuned, base, rank).with_context(|| shown.to_string())?;
+            rows::compress(tuned, base, rank).with_context(|| shown.to_string())?;
         tracing::info!(
             "{shown}: rank {rank} leaves out {:.2} % of the squared difference to the checkpoint; {:.2} % is in parameters \
              that are no linear layers",

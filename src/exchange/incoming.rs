@@ -13,7 +13,7 @@ use crate::exchange::formats::peft::{CHECKPOINT, CONFIG, LENGTHS, ROOT, WEIGHTS}
 use crate::exchange::lora::Lora;
 use crate::exchange::modules::{OUT_PROJ, Part, Target, packages};
 use crate::exchange::settings::{MERGE, Settings};
-use crate::exchange::{head, modules};
+use crate::exchange::{expected, modules};
 use crate::model::Backbone;
 use crate::model::families::Layers;
 use crate::model::language::EMBEDDING;
@@ -86,12 +86,12 @@ pub fn read(folder: &Path, base: &Base) -> Result<Adapter> {
             base.path.display()
         );
     }
-    let files = [folder.join(CONFIG), path].into_iter().chain(head::beside(folder));
+    let files = [folder.join(CONFIG), path].into_iter().chain(expected::head_beside(folder));
     let hashes = files.map(|file| file_sha256(&file, "import")).collect::<Result<Vec<_>>>()?;
     let reading = Reading { config: &config, state: &state, base };
     let Trained { updates, whole, head } = reading.all().with_context(|| shown.clone())?;
     // A classifier of the adapter's own is the trained one.
-    let head = if head.is_some() { head } else { head::read(folder)? };
+    let head = if head.is_some() { head } else { expected::read_head(folder)? };
     Ok(Adapter { updates, whole, head, sha256: text_sha256(&hashes.concat()) })
 }
 
@@ -224,16 +224,19 @@ impl Reading<'_> {
             }
         }
         ensure!(layers > 0, "holds no low-rank factors (`….lora_A.weight`)");
-        if let Some(first) = strangers.first() {
-            let like = places.first().map_or("", |place| place.path.as_str());
-            let (count, known) = (strangers.len(), format!("like {like}"));
-            bail!(
-                "{count} of its {layers} layers match none of {}: {first}; they are called {known}: if the adapter is of this \
-                 network, {MERGE}",
-                self.base.path.display()
-            );
-        }
+        self.expect_known(&strangers, layers, places)?;
         Ok(stored)
+    }
+
+    /// Refuses layers of the adapter that the checkpoint does not have, among all of its `layers`.
+    fn expect_known(&self, strangers: &[String], layers: usize, places: &[Place]) -> Result<()> {
+        let Some(first) = strangers.first() else { return Ok(()) };
+        let like = places.first().map_or("", |place| place.path.as_str());
+        bail!(
+            "{} of its {layers} layers match none of {}: {first}; they are called like {like}: if the adapter is of this network, {MERGE}",
+            strangers.len(),
+            self.base.path.display()
+        );
     }
 
     /// Checks that a part of a classifier of a decoder, by its module, is of one that reads the last token of a text.

@@ -9,7 +9,6 @@ mod folder_config;
 pub mod format;
 pub mod formats;
 pub mod graph;
-mod head;
 mod import;
 pub mod incoming;
 mod lora;
@@ -17,9 +16,8 @@ pub mod module;
 mod modules;
 pub mod outgoing;
 mod python;
-mod rows;
+pub mod rows;
 mod settings;
-pub mod tuned;
 pub mod whole;
 
 use folder::{Written, check, write as write_folder};

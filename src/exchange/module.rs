@@ -5,8 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
-use super::expected::Expected;
-use super::head;
+use super::expected::{self, Expected};
 use super::outgoing::{ARCHIVE, HeadOf, Outgoing};
 use crate::hub::TOKENIZER;
 use crate::model::archive::Archive;
@@ -110,7 +109,7 @@ pub fn lines(outgoing: &Outgoing, expected: &Expected, folder: &Path) -> Result<
         arguments.join(", ")
     );
     if !inside {
-        text += &head::lines(&at.to_string(), outgoing.session.model.head.normalised);
+        text += &expected::head_lines(&at.to_string(), outgoing.session.model.head.normalised);
     }
     text += "    print((output - expected[\"logits\"]).abs().max() / expected[\"logits\"].abs().max())\n";
     Ok(text)

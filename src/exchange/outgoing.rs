@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::expected::Expected;
 use super::lora::updates;
-use super::{config, head};
+use super::{config, expected};
 use crate::experiment::Experiment;
 use crate::machine::Chunk;
 use crate::model::folder::{has_weights, home};
@@ -199,7 +199,7 @@ impl Outgoing<'_> {
     /// Fails if it cannot be written.
     pub fn write_head(&self, model: usize, folder: &Path) -> Result<()> {
         let HeadOf { weight, bias, .. } = self.head(model);
-        head::write(&weight, &bias, folder)
+        expected::write_head(&weight, &bias, folder)
     }
 
     /// Checks that the particles are low-rank updates.

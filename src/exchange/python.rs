@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::Kind;
 
-use crate::exchange::head::lines as through_head;
+use crate::exchange::expected::head_lines as through_head;
 use crate::exchange::modules::{HeadPlace, Target};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::model::archive::Archive;

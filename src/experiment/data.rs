@@ -105,7 +105,7 @@ impl DataSpec {
     }
 
     /// Lists the samples that are trained on and, where they are a split of their own, validated on, and returns their hash; `None` if they
-    /// are not the user's own. A training that reads them anyway has the same hash from what it read.
+    /// are not the user's own. A training that reads the files anyway computes the same hash from them.
     ///
     /// # Errors
     /// Fails if the files cannot be read.
@@ -124,7 +124,7 @@ impl DataSpec {
         sets.map(|(name, set)| (format!("{}-{name}", self.label), set)).collect()
     }
 
-    /// Returns what `read` makes of every test set: of each of several ones, or else of the only one. It receives the label in
+    /// Returns the result of `read` for every test set: for each of several ones, or else for the only one. It receives the label in
     /// results.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::data::DATASETS;
 use crate::methods::registered;
 use crate::model::head::HEADS;
 use crate::optimizers::OPTIMIZERS;
-use crate::schema::{Absence, Asked, Given, Reader, Survey};
+use crate::schema::{Absence, Asked, Given, Leading, Reader, Survey};
 use crate::subspace::SUBSPACES;
 
 /// A key with its type, range, default and meaning.
@@ -67,7 +67,7 @@ fn survey() -> Vec<Asked> {
         // The defaults of methods depend on the subspace, and nothing else does.
         let turns = if subspace == 0 { all } else { registered().len() };
         for turn in 0..turns {
-            let survey = Survey::new(given, turn, ("subspace", subspace));
+            let survey = Survey::new(given, turn, Leading { table: "subspace", variant: subspace });
             // Reading always fails here because no key is given; only the recorded keys matter.
             let _ = Experiment::read_from(Reader::surveyed(&survey), Images::OfTraining);
             for one in survey.take_asked() {

@@ -70,7 +70,7 @@ fn taken(name: &str) -> Option<String> {
     ))
 }
 
-/// Checks that the data set has what the network takes, and returns whether it does.
+/// Checks that the samples of the data set are of the kind that the network takes, and returns whether they are.
 fn check_medium(root: &Reader, checkpoint: &CheckpointSpec, data: &DataSpec) -> bool {
     let (taken, there) = (checkpoint.medium(), data.dataset.medium());
     if taken != there && checkpoint.is_decided() {
@@ -141,7 +141,7 @@ impl Experiment {
         }
     }
 
-    /// Returns what is fitted around the particles, if anything is.
+    /// Returns the post-hoc method that is fitted around the particles, if there is one.
     pub fn post_hoc(&self) -> Option<&dyn PostHoc> {
         self.training.as_ref()?.method.spec.post_hoc()
     }
@@ -265,7 +265,7 @@ fn as_number(value: &toml::Value) -> Option<f64> {
     value.as_float().or(value.as_integer().map(|whole| whole as f64))
 }
 
-/// Checks that the head learns what the labels are, and that training does without classes where there are none. `training` is that
+/// Checks that the head learns labels of this kind, and that training does without classes where there are none. `training` is that
 /// of a config that trains.
 fn check_learnt(root: &Reader, head: &Selected<dyn HeadSpec>, data: &DataSpec, training: Option<&Training>) {
     let Some(what) = without_classes(root, head, data) else { return };

@@ -80,7 +80,7 @@ settings! {
 pub enum Accumulate {
     /// One part for the method. The images go through the network in as many passes as memory requires.
     Auto,
-    /// This many parts. Methods that draw noise draw it again for each part.
+    /// A number of parts. Methods that draw noise draw it again for each part.
     Parts(usize),
 }
 
@@ -254,7 +254,7 @@ impl TrainSpec {
         warnings
     }
 
-    /// Reports what is wrong with several keys together, in a config that trains.
+    /// Reports mistakes of several keys together, in a config that trains.
     pub(super) fn check(&self, reader: &Reader, validation: Validation) {
         if self.select == Selection::Best && validation.is_none() {
             reader.problem("select", "best-epoch needs validation images: set data.*.validation, say to 0.2");

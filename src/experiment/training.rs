@@ -112,7 +112,7 @@ impl Training {
         of_method.or_else(|| (self.subspace.key == "last-layer").then(of_head))
     }
 
-    /// Returns what makes room for a training step.
+    /// Returns the advice on how to make room for a training step.
     pub fn room(&self) -> &'static str {
         if self.train.recompute || self.keeps_activations().is_some() { ROOM_WITH_FEWER } else { ROOM_TO_TRAIN }
     }

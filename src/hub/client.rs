@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 use ureq::http::{HeaderMap, Request, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Proxy};
 
+use super::fault::{Fault, Subject, Told, lasting, passing, plain};
 use super::settings::Settings;
 use crate::base::files::read_file;
 
@@ -31,37 +32,6 @@ const LARGEST_LIST: u64 = 32 << 20;
 
 /// The ways in which content may be packed, as headers name them.
 const PACKINGS: [&str; 5] = ["gzip", "x-gzip", "deflate", "br", "zstd"];
-
-/// The reason for which a request brought nothing.
-pub enum Fault {
-    /// It may succeed if it is repeated, after the pause that the server asks for.
-    Passing {
-        why: String,
-        pause: Option<Duration>,
-    },
-    Lasting(Error),
-}
-
-/// The thing that is downloaded, as messages name it, and the page that states its terms.
-pub struct Subject {
-    pub name: String,
-    pub page: String,
-    pub ways: &'static Ways,
-}
-
-/// The ways out that messages name.
-#[derive(Debug, PartialEq)]
-pub struct Ways {
-    /// The variable that names a mirror.
-    pub mirror: &'static str,
-    /// The words by which a user names another folder.
-    pub folder: &'static str,
-    /// Whether a token opens what is closed.
-    pub takes_token: bool,
-}
-
-/// The ways out of the Hub's checkpoints and of OpenAI's archives.
-pub static OF_HUB: Ways = Ways { mirror: "HF_ENDPOINT", folder: "set HF_HOME to a folder", takes_token: true };
 
 /// The answer to a request: its status is 200, 206, 416 or, where it leads to another host and is not followed, 302.
 pub struct Answer {
@@ -194,12 +164,12 @@ impl Client<'_> {
         let mut at: Uri = url.parse().map_err(|error| lasting(anyhow!("{}: no address: {error}", plain(url))))?;
         for _ in 0..=MOST_REDIRECTS {
             self.check_scheme(&at)?;
-            let response = self.agent.run(self.request(&at, ask)?).map_err(|error| self.fault_of(&at, &error))?;
+            let response =
+                self.agent.run(self.request(&at, ask)?).map_err(|error| self.subject.fault_of(&at, &error))?;
             let (parts, body) = response.into_parts();
             let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body };
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
-                let answer = self.checked(&at, answer)?;
-                return self.unpacked(&at, answer, ask);
+                return self.unpacked(&at, self.checked(&at, answer)?, ask);
             }
             let next = answer.header("location").and_then(|to| resolved(&at, to)).ok_or_else(|| {
                 lasting(anyhow!("{}: {}: a redirect that leads nowhere", self.subject.name, plain(&at.to_string())))
@@ -243,37 +213,12 @@ impl Client<'_> {
 
     /// Returns an answer with content, and the fault that any other status is.
     fn checked(&self, at: &Uri, answer: Answer) -> Result<Answer, Fault> {
-        let (Subject { name, page, ways }, host) = (&self.subject, at.host().unwrap_or_default());
-        let (status, code) = (answer.status, answer.header("x-error-code").unwrap_or_default());
-        let token =
-            if self.settings.token.is_some() { "the token that was sent may not read it" } else { "no token was sent" };
-        let why = match (status, code) {
-            (200 | 206 | 416, _) => return Ok(answer),
-            (_, "GatedRepo") => format!(
-                "{name}: is gated, and {token} ({status}): accept its terms at {page}, and set HF_TOKEN to a token of that account"
-            ),
-            (_, "RevisionNotFound") => format!("{name}: has no such revision: see the branches and tags at {page}"),
-            (400..=407 | 409..=424 | 426..=428, _) if !ways.takes_token => format!(
-                "{name}: {host} answers {status} for {}: get it as {page} says, or name a mirror by {}",
-                at.path(),
-                ways.mirror
-            ),
-            (401, _) => format!(
-                "{name}: {host} answers 401, and {token}: there is no repository of this name, or it is private: check the name, \
-                 or set HF_TOKEN to a token that may read it"
-            ),
-            (403, _) => format!(
-                "{name}: {host} answers 403, and {token}: set HF_TOKEN to a token that may read it, or accept its terms at {page}"
-            ),
-            (404, _) => format!("{name}: {host} has no {}: check the name at {page}", at.path()),
-            (408 | 425 | 429 | 500..=599, _) => {
-                let pause =
-                    answer.header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-                return Err(Fault::Passing { why: format!("answers {status}"), pause });
-            }
-            _ => format!("{name}: {host} answers {status}: is {} a mirror?", ways.mirror),
+        let told = Told {
+            code: answer.header("x-error-code").unwrap_or_default(),
+            pause: answer.header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs),
+            had_token: self.settings.token.is_some(),
         };
-        Err(lasting(Error::msg(why)))
+        self.subject.fault_of_status(at, answer.status, &told).map_or(Ok(answer), Err)
     }
 
     /// Refuses content that a server or a proxy has packed, although plain bytes were asked for.
@@ -291,40 +236,6 @@ impl Client<'_> {
             _ => Ok(answer),
         }
     }
-
-    fn fault_of(&self, at: &Uri, error: &ureq::Error) -> Fault {
-        let (shown, host) = (&self.subject.name, at.host().unwrap_or_default());
-        // The system's resolver has no kind of error of its own.
-        let is_lookup = |error: &std::io::Error| error.to_string().contains("lookup address");
-        match error {
-            ureq::Error::HostNotFound => self.no_way_to(host),
-            ureq::Error::Io(error) if is_lookup(error) => self.no_way_to(host),
-            ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::InvalidProxyUrl | ureq::Error::BadUri(_) => {
-                lasting(anyhow!(
-                    "{shown}: {host}: {error}: SSL_CERT_FILE names certificates to trust, HTTPS_PROXY a proxy"
-                ))
-            }
-            ureq::Error::Timeout(_) => passing("does not answer"),
-            _ => passing(&format!("cannot be reached ({error})")),
-        }
-    }
-
-    fn no_way_to(&self, host: &str) -> Fault {
-        lasting(anyhow!(
-            "{}: there is no way to {host}: connect to the network, set HTTPS_PROXY or {}{}",
-            self.subject.name,
-            self.subject.ways.mirror,
-            if self.subject.ways.takes_token { ", or work with what is in the cache by --offline" } else { "" }
-        ))
-    }
-}
-
-fn passing(why: &str) -> Fault {
-    Fault::Passing { why: why.to_string(), pause: None }
-}
-
-fn lasting(error: Error) -> Fault {
-    Fault::Lasting(error)
 }
 
 /// Returns the certificates of authorities: those of the file that the environment names, else Mozilla's.
@@ -337,11 +248,6 @@ fn certificates() -> Result<RootCerts> {
     let items = parse_pem(&bytes).collect::<Result<Vec<PemItem>, _>>().with_context(shown)?;
     let all = items.into_iter().filter_map(|item| if let PemItem::Certificate(one) = item { Some(one) } else { None });
     Ok(RootCerts::Specific(Arc::new(all.collect())))
-}
-
-/// Returns an address without what follows `?`, which may be a signature.
-fn plain(url: &str) -> &str {
-    url.split(['?', '#']).next().unwrap_or(url)
 }
 
 /// Returns the address that a redirect at `from` leads to.

@@ -9,7 +9,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::ProgressBar;
 use sha1::{Digest, Sha1};
 
-use super::client::{Answer, Ask, Client, Fault, Ways};
+use super::client::{Answer, Ask, Client};
+use super::fault::{Fault, Ways};
 use crate::base::files::{behind_links, sync_folder};
 use crate::base::hash::{file_sha256, hex};
 

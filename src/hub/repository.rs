@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::cache::Folder;
-use super::client::{Ask, Client, OF_HUB, Subject};
+use super::client::{Ask, Client};
 use super::download::{Download, Hash, check_space, megabytes};
+use super::fault::{OF_HUB, Subject};
 use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, needed, no_weights, shards};
 use super::name::{HubName, is_commit, is_safe_path};
 use super::settings::Settings;

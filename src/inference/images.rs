@@ -1,15 +1,16 @@
-//! The predictions of a run for new images.
+//! The predictions of a run for new images, and for each sample of its own test sets.
 
 use std::io::Write;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tch::Tensor;
 
 use super::extremes::{Extremes, Offered};
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::fields::{Fields, PIXELS};
-use crate::data::{Decode, Resize};
-use crate::evaluate::labelled;
+use crate::data::{Decode, Resize, SplitName};
+use crate::evaluate::{Matched, labelled};
 use crate::machine::memory::Chunker;
 use crate::metrics::calibrators::{self, Calibrator};
 use crate::metrics::conformal::{Calibrated, Plan};
@@ -55,33 +56,32 @@ pub fn predict(
 ) -> Result<Predicted> {
     let prepared = opened.prepare(opened.experiment.predictive())?;
     let model = &Predicting::new(wanted, opened, prepared.members(), inputs.len())?;
-    let Predicting { predictor, batch_size, .. } = model;
     let mut extremes = Extremes::default();
     let side = opened.session.model.images()?.size() as usize;
     let how = preparation(wanted, opened, side)?;
-    let chunker = predictor.plan(*batch_size, *batch_size)?;
+    let chunker = model.predictor.plan(model.batch_size, model.batch_size)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(opened.session.settings.workers).build()?;
     let bar = crate::base::logging::bar(inputs.len() as u64, "predicting");
     let (mut failed, mut done) = (0, 0);
-    for batch in inputs.chunks(*batch_size) {
+    for batch in inputs.chunks(model.batch_size) {
         let decoded = pool.install(|| decode(batch, how));
         let pixels: Vec<&[u8]> = decoded.iter().flatten().map(Vec::as_slice).collect();
         let mut predicted = predict_batch(model, &chunker, &pixels, side, done)?.into_iter();
         done += pixels.len();
         for (input, decoded) in batch.iter().zip(decoded) {
-            let record = match decoded {
+            let (outcome, set) = match decoded {
                 Ok(pixels) => {
                     let (prediction, set) = predicted.next().context("an image has no prediction")?;
                     if wanted.keeps_extremes {
                         let offered = Offered { path: &input.path, label: None, size: (side, side) };
                         extremes.offer(offered, &prediction, || Ok(pixels))?;
                     }
-                    Record { path: input.path.clone(), label: None, outcome: Ok(prediction), set }
+                    (Ok(prediction), set)
                 }
-                Err(why) => Record { path: input.path.clone(), label: None, outcome: Err(why), set: Vec::new() },
+                Err(why) => (Err(why), Vec::new()),
             };
-            failed += usize::from(record.outcome.is_err());
-            writer.write(&record)?;
+            failed += usize::from(outcome.is_err());
+            writer.write(&Record { path: input.path.clone(), label: None, outcome, set })?;
         }
         bar.inc(batch.len() as u64);
     }
@@ -164,4 +164,50 @@ fn predict_batch(
         found = pairs.map(|(one, probabilities)| one.calibrated(probabilities, names)).collect::<Result<_>>()?;
     }
     Ok(found.into_iter().zip(classes.iter().map(named)).collect())
+}
+
+/// Writes one record per sample of a split: of the test split, those of every test set of the run. Returns their number.
+/// `extremes` are offered the images.
+///
+/// # Errors
+/// Fails if the split cannot be read, if the run answers in words or is a trial that was not named by its folder, if memory runs out, or if a record cannot be written.
+pub fn predict_set(
+    opened: &Opened,
+    split: SplitName,
+    batch_size: Option<u32>,
+    writer: &mut Writer<Box<dyn Write>>,
+    mut extremes: Option<&mut Extremes>,
+) -> Result<usize> {
+    let Opened { experiment, session, .. } = opened;
+    if experiment.task.written().is_some() {
+        bail!(
+            "--set {split}: this run answers in words; its answers on the test set are in {}",
+            opened.run.path().display()
+        );
+    }
+    let splits = opened.splits(split)?;
+    let prepared = opened.prepare(experiment.predictive())?;
+    let matched = Matched::of(opened)?;
+    let predictor = matched.predictor(Predictor::new(&session.model, prepared.members(), opened.chunk()));
+    let (classes, mut done) = (&matched.names(opened), 0);
+    for split in splits {
+        let (paths, images) = (
+            (0..split.len()).map(|at| split.sample_name(at)).collect::<Vec<PathBuf>>(),
+            extremes.as_ref().map(|_| split.inputs.clone()),
+        );
+        let set = matched.samples(opened, split)?;
+        let predictions = labelled(session, &predictor, &set, opened.batch_size(batch_size))?;
+        let uncertainty = Uncertainty::compute(&predictions)?;
+        for (at, path) in paths.into_iter().enumerate() {
+            let prediction = Prediction::of(&predictions, &uncertainty, at, classes)?;
+            let label = classes.get(set.split.labels[at] as usize).cloned();
+            if let (Some(extremes), Some(images)) = (&mut extremes, &images) {
+                let offered = Offered { path: &path, label: label.as_deref(), size: images.size() };
+                extremes.offer(offered, &prediction, || images.image(at))?;
+            }
+            writer.write(&Record { path, label, outcome: Ok(prediction), set: Vec::new() })?;
+            done += 1;
+        }
+    }
+    Ok(done)
 }

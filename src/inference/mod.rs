@@ -4,12 +4,10 @@ pub mod acquire;
 mod extremes;
 mod images;
 mod numbers;
-mod sets;
 mod texts;
 mod written;
 
 pub use extremes::{Extremes, Offered};
-pub use images::{Predicted, Wanted, predict as predict_images};
+pub use images::{Predicted, Wanted, predict as predict_images, predict_set};
 pub use numbers::{Estimates, predict_images as predict_numbers, predict_set as predict_numbers_of_set};
-pub use sets::run as predict_set;
 pub use texts::{Asked, predict_questions, predict_texts};

@@ -1,15 +1,33 @@
 //! Fits Gaussians to trained particles on their training images: first the curvature, then the prior precision.
+//!
+//! The curvature is the generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, with Λ = diag(p) − p pᵀ, in three
+//! structures.
+//!
+//! For numbers with a Gaussian noise of deviation σ, Λ = 1 / σ². The expectation over the labels is exact or by draws ([`Labels`]): Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and
+//! each takes one backward pass.
+//!
+//! | structure | H is approximated by | what is left out |
+//! |---|---|---|
+//! | `kron` | G ⊗ X per map (Martens & Grosse 2015, arXiv 1503.05671) | between maps; Kronecker |
+//! | `diag` | diag(H) | everything off the diagonal |
+//! | `full` | H | nothing |
+//!
+//! In `kron`, X is the mean of x xᵀ and G = Σ g gᵀ. Tokens enter in one of two ways (Eschenhagen et al. 2023, arXiv
+//! 2311.00636). `expand` counts each token as one sample: X is a mean over images and tokens, and G a sum over both.
+//! `reduce` counts each image as one sample: x is its mean over tokens, and g its sum. Sides of at least `wide`
+//! dimensions are kept at low rank. In the directions left out the curvature is 0, so the posterior there is the prior.
 
-use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use anyhow::{Context, Result, ensure};
+use tch::{Device, Kind, Tensor};
 
-use super::curvature::Fit;
+use super::factor::{Sum, check};
 use super::memory::images_at_once;
-use super::pass::{Maps, Pass};
-use super::{Approximation, Curvature, Evidence, Fitted, Labels, Settings, Tuning};
+use super::pass::{Map, Maps, Pass, weight_gradient};
+use super::{Approximation, Evidence, Fitted, Labels, Settings, Shape, Structure, Tokens, Tuning};
 use crate::base::tensor::{guarded, host_f64, label_log_probabilities};
 use crate::data::batches::{Batch, Samples, in_order};
 use crate::model::Model;
+use crate::posterior::curvature::{Curvature, Factor, Pair};
 use crate::subspace::Subspace;
 
 /// Advice printed when the fit runs out of memory.
@@ -111,4 +129,142 @@ impl Fitter<'_, Settings> {
         let chunker = self.model.plan("laplace", graph, sizes, ROOM_TO_FIT)?;
         Ok(set.batches(in_order(indices, chunker.cut().images)))
     }
+}
+
+impl Curvature {
+    /// Returns whether this curvature belongs to maps of these shapes.
+    pub fn fits(&self, maps: &Maps) -> bool {
+        match self {
+            Curvature::Diag(diagonal) => diagonal.size() == [maps.parameters()],
+            Curvature::Full(factor) => factor.size() == maps.parameters(),
+            Curvature::Kron(pairs) => {
+                let sizes = |pair: &Pair| (pair.input.size(), pair.gradient.size());
+                let own: Vec<_> = maps.maps.iter().map(|map| (map.inputs, map.outputs)).collect();
+                pairs.iter().map(sizes).collect::<Vec<_>>() == own
+            }
+        }
+    }
+}
+
+/// The curvature while it is accumulated over batches of images.
+pub struct Fit<'a> {
+    maps: &'a Maps,
+    tokens: Tokens,
+    labels: Labels,
+    sums: Sums,
+    /// The number of images added so far.
+    images: i64,
+    /// The number of tokens per image, one entry per map.
+    lengths: Vec<i64>,
+}
+
+enum Sums {
+    /// The sums over inputs and over gradients, one pair per map.
+    Kron(Vec<(Sum, Sum)>),
+    Diag(Tensor),
+    Full(Tensor),
+}
+
+impl Fit<'_> {
+    pub fn new(maps: &Maps, shape: Shape, labels: Labels, device: Device) -> Fit<'_> {
+        let parameters = maps.parameters();
+        let options = (Kind::Double, device);
+        let side = |size: i64| Sum::new(size, shape.wide, shape.kept, device);
+        let sums = match shape.structure {
+            Structure::Kron => {
+                // A head keeps all directions of G: the variance of a head is computed in the eigenbasis of G.
+                let gradient = |map: &Map| {
+                    if map.role.is_head() { Sum::new(map.outputs, i64::MAX, 0, device) } else { side(map.outputs) }
+                };
+                Sums::Kron(maps.maps.iter().map(|map| (side(map.inputs), gradient(map))).collect())
+            }
+            Structure::Diag => Sums::Diag(Tensor::zeros([parameters], options)),
+            Structure::Full => Sums::Full(Tensor::zeros([parameters, parameters], options)),
+        };
+        Fit { maps, tokens: shape.tokens, labels, sums, images: 0, lengths: vec![1; maps.maps.len()] }
+    }
+
+    /// Adds the images of one forward pass, which follow those of the passes before.
+    pub fn add(&mut self, pass: &Pass) -> Result<()> {
+        let logits = pass.logits.detach();
+        let directions = self.labels.directions(&logits, self.images);
+        self.images += logits.size()[0];
+        if let Sums::Kron(sums) = &mut self.sums {
+            for (at, (site, (inputs, _))) in pass.sites.iter().zip(sums).enumerate() {
+                self.lengths[at] = site.input.size()[1];
+                inputs.add(&data(&site.input, self.tokens, Over::Mean));
+            }
+        }
+        for direction in 0..directions.size()[2] {
+            let gradients = pass.gradients(&directions.select(2, direction))?;
+            match &mut self.sums {
+                Sums::Kron(sums) => {
+                    for ((_, sum), gradient) in sums.iter_mut().zip(&gradients) {
+                        sum.add(&data(gradient, self.tokens, Over::Sum));
+                    }
+                }
+                Sums::Diag(sum) => {
+                    *sum += rows(pass, &gradients).square().sum_dim_intlist([0i64].as_slice(), false, Kind::Double)
+                }
+                Sums::Full(sum) => {
+                    let rows = rows(pass, &gradients).to_kind(Kind::Double);
+                    *sum += rows.tr().matmul(&rows);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the curvature of all images added.
+    ///
+    /// # Errors
+    /// Fails if no image was added, or if the curvature is not finite.
+    pub fn finish(self) -> Result<Curvature> {
+        ensure!(self.images > 0, "laplace: no image to take the curvature of");
+        Ok(match self.sums {
+            Sums::Kron(sums) => {
+                let pair = |((input, gradient), length): ((Sum, Sum), i64)| {
+                    let data = match self.tokens {
+                        Tokens::Expand => self.images * length,
+                        Tokens::Reduce => self.images,
+                    };
+                    Ok(Pair { input: input.finish(data as f64)?, gradient: gradient.finish(1.0)? })
+                };
+                Curvature::Kron(sums.into_iter().zip(self.lengths).map(pair).collect::<Result<_>>()?)
+            }
+            Sums::Diag(sum) => {
+                check(&sum)?;
+                Curvature::Diag(sum)
+            }
+            Sums::Full(sum) => Curvature::Full(
+                Factor::of(&sum)
+                    .with_context(|| format!("laplace: eigenvalues of {} x {0} curvature", self.maps.parameters()))?,
+            ),
+        })
+    }
+}
+
+/// The way in which `reduce` combines the tokens of an image.
+#[derive(Clone, Copy)]
+enum Over {
+    Mean,
+    Sum,
+}
+
+/// Returns the samples in `values: [B, T, d]` as rows `[M, d]`: one per token for `expand`, one per image for `reduce`.
+fn data(values: &Tensor, tokens: Tokens, over: Over) -> Tensor {
+    let dim = [1i64];
+    match (tokens, over) {
+        (Tokens::Expand, _) => values.reshape([-1, values.size()[2]]),
+        (Tokens::Reduce, Over::Mean) => values.mean_dim(dim.as_slice(), false, Kind::Double),
+        (Tokens::Reduce, Over::Sum) => values.sum_dim_intlist(dim.as_slice(), false, Kind::Double),
+    }
+}
+
+/// Returns the gradient of each image with respect to the weights of all maps, `[B, P]`.
+fn rows(pass: &Pass, gradients: &[Tensor]) -> Tensor {
+    let batch = pass.logits.size()[0];
+    let row =
+        |(site, gradient): (&super::pass::Site, &Tensor)| weight_gradient(&site.input, gradient).reshape([batch, -1]);
+    Tensor::cat(&pass.sites.iter().zip(gradients).map(row).collect::<Vec<_>>(), 1)
 }

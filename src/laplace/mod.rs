@@ -15,7 +15,6 @@
 //! its own tuned τ.
 
 pub mod cosine;
-pub mod curvature;
 pub mod evidence;
 pub mod factor;
 pub mod fit;

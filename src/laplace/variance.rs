@@ -145,7 +145,7 @@ impl Part {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::laplace::curvature::Fit;
+    use crate::laplace::fit::Fit;
     use crate::laplace::labels::Labels;
     use crate::laplace::pass::Site;
     use crate::laplace::{Shape, Structure, Tokens};

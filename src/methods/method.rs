@@ -1,4 +1,4 @@
-//! An inference method at work: its steps, its posterior, and what it is built from; and the method in which every particle
+//! An inference method at work: its steps, its posterior, and the parts that it is built from; and the method in which every particle
 //! follows its own gradient.
 
 use anyhow::Result;
@@ -23,7 +23,7 @@ pub trait Method {
     /// Updates `theta: [n, P]` once; `factor` is the schedule's share of the learning rate.
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step>;
 
-    /// Prepares the first step by the objective of its batch, before it: what is found once from data.
+    /// Prepares the first step by the objective of its batch, before that step, for values that are found once from data.
     ///
     /// # Errors
     /// Fails if the objective fails, or if nothing is found.

@@ -8,7 +8,7 @@ use tch::Tensor;
 /// The batch of a step, which a method may ask any number of times within the step. What a method needs of it is a field of
 /// [`Request`], so that an objective around another one changes the requests that it knows and passes on the others.
 pub trait Objective {
-    /// Returns what is requested.
+    /// Returns the answer to a request.
     ///
     /// # Errors
     /// Fails if the request cannot be answered ([`Request::refused`]), or if the computation fails.
@@ -233,7 +233,7 @@ impl Answer {
         if let Answer::Losses(found) = self { Ok(found) } else { Err(anyhow!(OTHER)) }
     }
 
-    /// Returns the losses and gradients with what an [`Extra`] has asked for.
+    /// Returns the losses and gradients, with the values that an [`Extra`] has asked for.
     pub fn extended(self) -> Result<Extended> {
         if let Answer::Extended(found) = self { Ok(found) } else { Err(anyhow!(OTHER)) }
     }

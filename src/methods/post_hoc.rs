@@ -1,4 +1,4 @@
-//! Post-hoc methods: what is fitted around particles that are there already, be they trained, another run's or the checkpoint
+//! Post-hoc methods: posteriors that are fitted around particles that are there already, be they trained, another run's or the checkpoint
 //! itself. Such a method is one file below `entries`, whose settings are a [`MethodSpec`](super::MethodSpec) and a [`PostHoc`].
 
 use anyhow::{Result, bail};
@@ -14,9 +14,9 @@ use crate::subspace::Subspace;
 /// The source of the particles that a method starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin<'a> {
-    /// They are trained.
+    /// Training gives the particles.
     Training,
-    /// They are those of this finished run: its folder, the start of its id, or settings.
+    /// The particles are those of this finished run: its folder, the start of its id, or settings.
     Run(&'a str),
     /// The particle is the checkpoint itself.
     Checkpoint,
@@ -34,7 +34,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Returns what fits Gaussians with these settings.
+    /// Returns the method that fits Gaussians with these settings.
     pub fn fitter<S>(&self, settings: S) -> Fitter<'a, S> {
         let Context { model, subspace, train, validation, batch_size, seed } = *self;
         Fitter { model, subspace, settings, train, held_out: validation, batch_size, seed }
@@ -53,13 +53,13 @@ pub struct Predicted<'a> {
 
 /// A method that is fitted around particles.
 pub trait PostHoc {
-    /// Returns what is wrong with the settings where images are held out, or are not.
+    /// Returns the mistake in the settings where images are held out, or are not; `None` if there is none.
     fn check(&self, holds_out: bool) -> Option<&'static str> {
         let _ = holds_out;
         None
     }
 
-    /// Plans the fit before anything is trained, and logs what it will take.
+    /// Plans the fit before anything is trained, and logs the memory that it will take.
     ///
     /// # Errors
     /// Fails if the method cannot be fitted to this model, or needs more memory than allowed.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | ρ, the radius | `rho` of `[method.sam]`, `sharpness` of the methods that take the step if it is given |
 //! | e = ρ g / ‖g‖ | the perturbation; with `adaptive` or `adaptive_sharpness`, e = ρ θ² g / ‖θ g‖, column by column |
-//! | ∇L(θ + e) | what the method is given as the gradient at θ |
+//! | ∇L(θ + e) | the gradient that the method gets as that at θ |
 //! | ‖·‖ | the norm over all columns of a particle; with `sharpness_norm = "tensor"` over those of each parameter by itself |
 //!
 //! The step is an [`Objective`] around another one, so that any method takes it without knowing. No norm goes over several

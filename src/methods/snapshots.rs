@@ -81,7 +81,7 @@ impl Last {
         }
     }
 
-    /// Reads what [`save`](Self::save) added, where the whole sequence had `length` tensors.
+    /// Reads the snapshots that [`save`](Self::save) added, where the whole sequence had `length` tensors.
     ///
     /// # Errors
     /// Fails if a tensor is missing or has another shape.

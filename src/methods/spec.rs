@@ -29,11 +29,11 @@ impl MethodContext {
 /// Numbers of a particle that are in no matrix `[n, P]`.
 #[derive(Clone, Copy, Default)]
 pub struct HeadNumbers {
-    /// Those kept from step to step.
+    /// The numbers that are kept from step to step.
     pub kept: u64,
-    /// Those that a step creates and drops.
+    /// The numbers that a step creates and drops.
     pub step: u64,
-    /// Those in the posterior.
+    /// The numbers in the posterior.
     pub posterior: u64,
 }
 
@@ -142,7 +142,7 @@ pub trait MethodSpec: Resolved {
         Origin::Training
     }
 
-    /// Returns what is fitted around the particles, if anything is.
+    /// Returns the post-hoc method that is fitted around the particles, if there is one.
     fn post_hoc(&self) -> Option<&dyn PostHoc> {
         None
     }
@@ -160,7 +160,7 @@ pub trait MethodSpec: Resolved {
         1
     }
 
-    /// Returns what the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
+    /// Returns the bytes that the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
     fn head_numbers(&self, head: Inputs, images: usize) -> HeadNumbers {
         let _ = (head, images);
         HeadNumbers::default()

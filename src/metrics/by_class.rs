@@ -1,6 +1,6 @@
 //! The confusion matrix, which counts how often each class is taken for another, and the numbers of each class that follow from it.
 
-use super::tally::f1;
+use super::metric::f1;
 use super::{Average, Better, Column, Scores, Unit};
 
 /// The number of samples of each true class (rows) that are predicted to be of each class (columns), `[C][C]`.

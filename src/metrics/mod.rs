@@ -4,7 +4,7 @@
 pub mod accuracy;
 mod agreement;
 pub mod answers;
-mod auroc;
+pub mod auroc;
 mod average;
 mod bins;
 pub mod bootstrap;
@@ -12,7 +12,6 @@ mod brier;
 pub mod by_class;
 pub mod calibration;
 pub mod calibrators;
-mod class_gaps;
 pub mod conformal;
 mod diversity;
 mod entropy;
@@ -22,11 +21,9 @@ pub mod multiple;
 mod nll;
 pub mod numbers;
 pub mod ood;
-pub mod ranking;
 mod sample;
 pub mod scores;
 pub mod selective;
-mod tally;
 pub mod temperature;
 #[cfg(test)]
 mod tests;
@@ -34,11 +31,10 @@ mod tests;
 pub use accuracy::ACCURACY;
 pub use average::{Average, PerAverage, UNSCALED};
 pub use list::{METRICS, evaluate, value};
-pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Unit};
+pub use metric::{Better, Column, Metric, Resampled, Scope, Shown, Tally, Unit};
 pub use nll::NLL;
 pub use sample::{argmax, softmax_in_place};
 pub use scores::{Averaged, Guesses, Scores, Spread, Uncertainty};
-pub use tally::Tally;
 
 /// Returns the columns of all metrics for which `chosen` names an average, those of averaged logits first.
 pub fn columns_where(chosen: fn(&Shown) -> &'static [Average]) -> Vec<String> {

@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::average::{Average, PerAverage, UNSCALED};
-use super::class_gaps::ClassGaps;
+use super::bins::ClassGaps;
 use super::sample::{Outcome, Sample, Scratch, each_sample, outcome, with_sums};
 use crate::predictions::{Predictions, Shape};
 

@@ -1,4 +1,4 @@
-//! A checkpoint of any kind as it is opened: what is asked for, the network that has been read, and what a model takes over of it. Each
+//! A checkpoint of any kind as it is opened: the request, the network that has been read, and the parts of it that a model takes over. Each
 //! kind implements [`Backbone`] in its own file and says in its [entry](crate::model::kind::KindEntry) how it is opened.
 
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::model::recognition::identify::{Fixed, IdentifiedText};
 use crate::model::stored::StoredNames;
 use crate::model::vit::OwnHead;
 
-/// What a config says of a checkpoint that is to be opened.
+/// The settings of a checkpoint that is to be opened.
 pub struct Opening<'a> {
     /// The place of the checkpoint on this machine.
     pub path: &'a Path,
-    /// What the config says of a vision transformer that its file does not tell.
+    /// The traits of a vision transformer that its file does not tell, as the config gives them.
     pub fixed: &'a Fixed,
     /// The preparation of images that a folder asks for.
     pub usual: &'a Preprocessing,
@@ -55,7 +55,7 @@ impl Opened<'_> {
     }
 }
 
-/// What a language network knows of words.
+/// The words of a language network, as a head sees them.
 #[derive(Clone, Copy)]
 pub struct Words<'a> {
     pub tokenizer: &'a dyn Wording,
@@ -64,7 +64,7 @@ pub struct Words<'a> {
     pub logit_cap: Option<f64>,
 }
 
-/// What every checkpoint consists of.
+/// The parts of every checkpoint.
 pub struct Held<'a> {
     pub network: &'a dyn Network,
     pub base: &'a Parameters,
@@ -139,7 +139,7 @@ pub trait Backbone {
     /// Fails if it cannot be read, and for a module.
     fn read_like(&self, path: &Path) -> Result<Alike>;
 
-    /// Logs what the checkpoint is; returns the difference of its self-check, if there was one.
+    /// Logs a description of the checkpoint; returns the difference of its self-check, if there was one.
     fn announce(&self) -> Option<f64>;
 
     /// Returns the network with the preparation of its samples. `images` prepares images of so many pixels per side.

@@ -19,7 +19,7 @@ impl Chat {
     /// Reads a text with `{prompt}` in the prompt's place.
     ///
     /// # Errors
-    /// Fails with what is wrong with a text that does not have it once.
+    /// Fails with the reason if a text does not have it exactly once.
     pub fn parse(text: &str) -> Result<Chat, String> {
         match text.split(PROMPT).collect::<Vec<_>>()[..] {
             [before, after] => Ok(Chat { before: before.into(), after: after.into() }),

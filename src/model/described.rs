@@ -22,7 +22,7 @@ impl Published {
     /// Returns the network for prompts of at most `tokens` tokens.
     ///
     /// # Errors
-    /// Fails if `tokens` exceeds what the network reads.
+    /// Fails if `tokens` exceeds the tokens that the network reads.
     pub fn described(&self, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
         Described::new(format!("the shape of {}", self.about), &self.values()?, self.kind(), tokens, normalize)
     }
@@ -63,7 +63,7 @@ impl Described {
     /// `tokens` tokens.
     ///
     /// # Errors
-    /// Fails if there is neither, or if the config asks for what bella does not compute.
+    /// Fails if there is neither, or if the config asks for an operation that bella does not compute.
     pub fn of(path: &Path, kind: CheckpointKind, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
         if let Some(file) = config_file(&home(path)).filter(|_| path.exists()) {
             let (name, values) = (path.display().to_string(), Values::new(&file, read_json(&file)?));
@@ -84,7 +84,7 @@ impl Described {
     /// Returns the network that the values of a `config.json` describe, for prompts of at most `tokens` tokens.
     ///
     /// # Errors
-    /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds what the network reads.
+    /// Fails if the config asks for an operation that bella does not compute, or if `tokens` exceeds the tokens that the network reads.
     pub fn new(
         name: String,
         values: &Values,

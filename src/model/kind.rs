@@ -28,7 +28,7 @@ pub struct KindEntry {
     /// Returns the network that a config describes; a reason why its operations are not estimated where no config does.
     pub outline: Result<Described, &'static str>,
     pub stand_in: StandIn,
-    /// Returns what the network takes, if the config names a tokenizer or not.
+    /// Returns the kind of samples that the network takes, where the config names a tokenizer or does not.
     pub medium: fn(bool) -> Medium,
     pub tokenizer: TokenizerAt,
     /// Returns the keys of `[checkpoint]` that mean nothing to a network that takes this.
@@ -54,13 +54,13 @@ pub struct Foreign {
     pub why: &'static str,
 }
 
-/// Those of texts, to a network of images.
+/// The keys of texts, which are foreign to a network of images.
 pub const OF_TEXTS: Foreign = Foreign {
     keys: &["max_tokens", "truncate"],
     why: "is for networks of texts: leave it out, or set kind = \"language\" or \"encoder\", or tokenizer with kind = \"module\"",
 };
 
-/// Those of images and of their towers, to a network of texts whose config says everything.
+/// The keys of images and of their towers, which are foreign to a network of texts whose config says everything.
 pub const OF_IMAGES: &[&str] =
     &["image_size", "normalize", "interpolation", "architecture", "heads", "activation", "eps"];
 
@@ -117,7 +117,7 @@ pub trait Outline: Network {
     fn reading(self: Box<Self>, rows: Rows) -> Box<dyn Network>;
 }
 
-/// The sizes in which a stand-in of a network of texts differs from what is published.
+/// The sizes in which a stand-in of a network of texts differs from the published network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextSizes {
     /// The number of tokens that the network knows.

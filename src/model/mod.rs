@@ -97,7 +97,7 @@ impl Loaded {
         Ok(Loaded { tower, head, normalize, interpolation })
     }
 
-    /// Reads a checkpoint and gives it a head for so many features, which does not depend on what the checkpoint knows.
+    /// Reads a checkpoint and gives it a head for so many features, which takes nothing from the checkpoint.
     ///
     /// # Errors
     /// Fails if it cannot be read.
@@ -165,7 +165,7 @@ impl Input {
         }
     }
 
-    /// Makes one of several inputs of the same kind: `join` gets what stands at the same place in each of them.
+    /// Makes one of several inputs of the same kind: `join` gets the tensors at the same place in each of them.
     pub fn joined(all: &[Input], join: impl Fn(Vec<Tensor>) -> Tensor) -> Input {
         let place = Cell::new(0);
         all[0].map(|_| {
@@ -237,7 +237,7 @@ impl Model {
         self.preparation.images().context("this network takes no images, which this command needs")
     }
 
-    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
+    /// Returns the number of pixels per side of the images that the network sees; 0 where it sees none.
     pub fn image_side(&self) -> i64 {
         self.preparation.image_side()
     }

@@ -47,7 +47,7 @@ pub struct Whole {
     pub gradients: usize,
 }
 
-/// What one sample is between two stages.
+/// The size of one sample between two stages.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     tokens: usize,
@@ -62,7 +62,8 @@ impl Model {
         (self.device == Device::Cpu && self.network.divides()).then(|| divided(self.shape(), whole)).flatten()
     }
 
-    /// Returns what is in memory at the same time of a pass over some members and samples; `None` where that is not divided.
+    /// Returns how many members, and samples of members, are in memory at the same time in a pass over these; `None` where such a pass is not
+    /// divided.
     pub fn at_most(&self, whole: Whole) -> Option<AtMost> {
         let pieces = self.pieces(whole)?;
         let at_once = Load { pieces: pieces.len(), particles: whole.members }.at_once();
@@ -71,7 +72,7 @@ impl Model {
         Some(AtMost { members, pairs: largest(|piece| piece.members.len() * piece.samples.len()) })
     }
 
-    /// Returns the numbers of what enters a stage, for one sample.
+    /// Returns how many numbers enter a stage, for one sample.
     pub fn entering(&self) -> u64 {
         let Shape { tokens, width, .. } = self.shape();
         (tokens * width) as u64

@@ -1,4 +1,4 @@
-//! The preparation of samples: what happens between a data set and the network. That of images is here; each kind of texts has its
+//! The preparation of samples between a data set and the network. That of images is here; each kind of texts has its
 //! own, in the file of its tokenizer.
 
 use std::fmt;
@@ -39,7 +39,7 @@ pub trait Preparation {
         Ok(None)
     }
 
-    /// Returns the number of pixels per side of what the network sees; 0 where it sees no images.
+    /// Returns the number of pixels per side of the images that the network sees; 0 where it sees none.
     fn image_side(&self) -> i64 {
         0
     }

@@ -56,7 +56,7 @@ impl Kind {
         self == Kind::Module
     }
 
-    /// Returns the entry, in which the file of each kind says what depends on it.
+    /// Returns the entry, in which the file of each kind states all that depends on the kind.
     pub fn entry(self) -> &'static KindEntry {
         match self {
             Kind::Native => &native::KIND,
@@ -130,12 +130,12 @@ impl CheckpointSpec {
         check_preparation(reader, medium, &self.usual);
     }
 
-    /// Returns what the network takes.
+    /// Returns the kind of samples that the network takes.
     pub fn medium(&self) -> Medium {
         medium_of(self.kind, self.inputs, self.tokenizer.is_some())
     }
 
-    /// Returns whether the config says what the network takes; where it does not, that is a mistake of its own.
+    /// Returns whether the config tells the kind of samples that the network takes; a config that does not has a mistake of its own.
     pub fn is_decided(&self) -> bool {
         !self.kind.runs_own_code() || self.tokenizer.is_some() || self.image_size.is_some() || self.inputs.is_some()
     }
@@ -257,7 +257,7 @@ fn read_normalize(
     medium: Medium,
     usual: &Preprocessing,
 ) -> Option<Normalize> {
-    // What a file does not say because it is not there is not asked of the user.
+    // A file that is not there leaves settings open, for which the user is not asked.
     let is_missing = !path.as_os_str().is_empty() && !reader.is_surveyed() && path.is_missing();
     match medium {
         Medium::Images | Medium::Questions if path.is_refused() && !reader.has("normalize") => None,
@@ -274,7 +274,7 @@ fn read_normalize(
     }
 }
 
-/// Returns what a network takes.
+/// Returns the kind of samples that a network takes.
 fn medium_of(kind: Kind, inputs: Option<i64>, has_tokenizer: bool) -> Medium {
     if kind.runs_own_code() && inputs.is_some() { Medium::Rows } else { (kind.entry().medium)(has_tokenizer) }
 }
@@ -322,7 +322,7 @@ fn check_module(reader: &Reader, kind: Kind, medium: Medium, path: &Path) {
     }
 }
 
-/// Reports keys that mean nothing to what the network takes.
+/// Reports keys that mean nothing to samples of the kind that the network takes.
 fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     let Foreign { keys, why } = (kind.entry().foreign)(medium);
     keys.iter().filter(|key| reader.sets(key)).for_each(|key| reader.problem(key, why));

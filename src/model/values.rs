@@ -39,7 +39,7 @@ const MOST_OF_OTHERS: i64 = 1 << 24;
 /// The end of the names of classes of transformers that classify texts.
 const CLASSIFYING: &str = "ForSequenceClassification";
 
-/// The text that a value which is no text is read as, so that no rule takes it for a word that it knows.
+/// The text as which a value of another type is read, so that no rule takes the value for a word that it knows.
 const NO_TEXT: &str = "(a value that is no text)";
 
 /// Returns whether the value of a key says something: it is not null, false or empty.
@@ -98,7 +98,7 @@ impl Values {
         self.table.get(key).filter(|value| !value.is_null())
     }
 
-    /// Returns the table of a key; one without keys if it is absent. [`expect_keys`](Self::expect_keys) refuses a value that is no table.
+    /// Returns the table of a key; one without keys if it is absent. [`expect_keys`](Self::expect_keys) refuses a value of another type.
     pub fn within(&self, key: &str) -> Values {
         Values::new(&self.path, self.get(key).cloned().unwrap_or(Value::Null))
     }
@@ -122,7 +122,7 @@ impl Values {
         self.table.get(key).is_some()
     }
 
-    /// Returns the text of a key; one that no rule knows for a value that is no text.
+    /// Returns the text of a key; for a value of another type, one that no rule knows.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).map(|value| value.as_str().unwrap_or(NO_TEXT))
     }
@@ -249,7 +249,7 @@ impl Values {
         }
     }
 
-    /// Returns a number above 0, or `None` for null, which switches off what it bounds; an absent key means the default.
+    /// Returns a number above 0, or `None` for null, which switches the bound off; an absent key means the default.
     ///
     /// # Errors
     /// Fails if the value is something else.

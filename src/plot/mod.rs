@@ -10,7 +10,6 @@ mod frame;
 mod layers;
 mod panel;
 pub mod raster;
-mod svg;
 pub mod terminal;
 pub mod text;
 

@@ -123,7 +123,7 @@ impl Curvature {
         }
     }
 
-    /// Reads what [`save`](Self::save) stored.
+    /// Reads the curvature that [`save`](Self::save) stored.
     pub fn load(prefix: &str, state: &State, device: Device) -> Result<Curvature> {
         let get = |name: &str| Ok::<_, anyhow::Error>(state.get(&format!("{prefix}.{name}"))?.to_device(device));
         let factor = |name: &str| {
@@ -182,7 +182,7 @@ impl Fitted {
         }
     }
 
-    /// Reads what [`save`](Self::save) stored around the modes `theta: [n, P]`; `None` if there is nothing.
+    /// Reads the Gaussians that [`save`](Self::save) stored around the modes `theta: [n, P]`; `None` if there is nothing.
     ///
     /// # Errors
     /// Fails if the Gaussians belong to other particles, or if tensors are damaged.

@@ -55,7 +55,7 @@ impl Posterior {
         }
     }
 
-    /// Reads what [`save`](Self::save) added. The tensors in the file determine the variant.
+    /// Reads the posterior that [`save`](Self::save) added. The tensors in the file determine the variant.
     ///
     /// # Errors
     /// Fails if tensors are missing, damaged, or of shapes that do not fit each other.

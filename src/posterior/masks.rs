@@ -19,7 +19,7 @@ pub struct Masks {
     pub rate: f64,
 }
 
-/// The place of a mask: what it is for, and which one.
+/// The place of a mask: its purpose, and its number.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub seed: u64,
@@ -56,7 +56,7 @@ impl Masks {
         state.put(&format!("{prefix}dropout.rate"), &Tensor::from_slice(&[self.rate]));
     }
 
-    /// Reads what [`save`](Self::save) added; `None` if there is nothing.
+    /// Reads the masks that [`save`](Self::save) added; `None` if there are none.
     ///
     /// # Errors
     /// Fails if the masks are not of particles with `parameters` columns.

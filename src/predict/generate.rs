@@ -37,7 +37,7 @@ const TOP: i64 = 5;
 pub struct Stop<'a> {
     /// The most tokens that are written.
     pub tokens: usize,
-    /// The tokens at which a text ends; they are not part of what is returned.
+    /// The tokens at which a text ends; they are not part of the returned text.
     pub ends: &'a [u32],
 }
 
@@ -48,7 +48,7 @@ struct Part<'a> {
 }
 
 impl Predictor<'_> {
-    /// Continues prompts `[B, …]`, and returns what was written after each of them.
+    /// Continues prompts `[B, …]`, and returns the text that was written after each of them.
     ///
     /// # Errors
     /// Fails if the network writes no texts, if a text would be longer than its context, if the members have no weights, or

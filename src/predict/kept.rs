@@ -25,7 +25,7 @@ impl<T> Kept<T> {
         self.keeps_all.get()
     }
 
-    /// Decides what is kept from now on.
+    /// Decides whether the values of all members are kept from now on.
     pub fn keep_all(&self, all: bool) {
         self.keeps_all.set(all);
     }

@@ -1,7 +1,6 @@
 //! Predictions of m members on an image set. Layer weights are computed when needed, and kept if those of all members
 //! fit in memory.
 
-mod features;
 pub mod generate;
 pub mod inputs;
 mod kept;

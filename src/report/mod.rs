@@ -8,7 +8,6 @@ pub mod curves;
 pub mod export;
 pub mod figures;
 pub mod html;
-mod model_index;
 pub mod notebook;
 pub mod paper;
 pub mod picture;

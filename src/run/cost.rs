@@ -1,4 +1,4 @@
-//! What training costs: that of one run, or of several whose models became one.
+//! The cost of training: that of one run, or of several whose models became one.
 
 use super::Record;
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(one.and(other), both);
         let unlike = one.and(Cost { processor_seconds: None, selected_epoch: Some(3), ..other });
         assert_eq!(unlike, Cost { processor_seconds: None, selected_epoch: None, ..both });
-        // What was imported took no time here.
+        // Imported particles took no time here.
         let imported = Cost { wall_seconds: 0.0, images_per_second: 0.0, ..one };
         assert_eq!(imported.and(imported).images_per_second, 0.0);
     }

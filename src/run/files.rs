@@ -171,7 +171,7 @@ pub fn open_predictions(path: &Path) -> Result<Predictions> {
     Ok(predictions)
 }
 
-/// Opens a file of what a task has predicted, as [`open_predictions`] does one of predictions.
+/// Opens a file of the outcome of a task, as [`open_predictions`] opens one of predictions.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if it belongs to another run.

@@ -24,7 +24,7 @@ const MOST_LISTED: usize = 20;
 #[derive(Debug)]
 pub struct Ambiguous {
     text: String,
-    /// The runs that the name fits, with what distinguishes them, one line each.
+    /// The runs that the name fits, with the settings that distinguish them, one line each.
     pub runs: Vec<String>,
 }
 

@@ -19,5 +19,5 @@ pub use node::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};
 #[doc(hidden)]
 pub use settings::{Resolved, Setting, outside, put, read_by, settings, table};
-pub use survey::{Absence, Asked, Given, Survey};
+pub use survey::{Absence, Asked, Given, Leading, Survey};
 pub use tree::Tree;

@@ -50,8 +50,7 @@ impl Given {
 pub struct Survey {
     pub given: Given,
     turn: usize,
-    /// A table whose variant has a number of its own, because defaults in other tables depend on it.
-    leading: (&'static str, usize),
+    leading: Leading,
     asked: RefCell<Vec<Asked>>,
     /// The place of each key in `asked`.
     places: RefCell<HashMap<String, usize>>,
@@ -59,8 +58,16 @@ pub struct Survey {
     assumed: RefCell<BTreeSet<String>>,
 }
 
+/// A table whose variant has a number of its own, because defaults in other tables depend on it.
+#[derive(Debug)]
+pub struct Leading {
+    pub table: &'static str,
+    /// The place of the variant among those of the table.
+    pub variant: usize,
+}
+
 impl Survey {
-    pub fn new(given: Given, turn: usize, leading: (&'static str, usize)) -> Rc<Survey> {
+    pub fn new(given: Given, turn: usize, leading: Leading) -> Rc<Survey> {
         Rc::new(Survey {
             given,
             turn,
@@ -73,8 +80,7 @@ impl Survey {
 
     /// Returns the variant of the table `key` that is read, one of `known`.
     pub(super) fn variant<'k>(&self, key: &str, known: &[&'k str]) -> Option<&'k str> {
-        let (table, number) = self.leading;
-        let turn = if key == table { number } else { self.turn };
+        let turn = if key == self.leading.table { self.leading.variant } else { self.turn };
         known.get(turn % known.len().max(1)).copied()
     }
 

@@ -92,7 +92,7 @@ pub struct Session {
     pub self_check_difference: Option<f64>,
 }
 
-/// The training split of an experiment, and what it is known by.
+/// The training split of an experiment, with the hashes by which it is known.
 pub struct TrainingImages {
     pub images: SampleSet,
     /// The hash of the samples as the user's own files list them (see [`Split::listing`]); `None` of other sets.
@@ -107,7 +107,7 @@ pub struct TrainingImages {
 pub struct TestSets {
     /// Each with its label in results.
     pub tests: Vec<(String, TestImages)>,
-    /// Those that are among the training images.
+    /// The test images that are among the training images.
     pub overlap: Vec<Overlap>,
 }
 

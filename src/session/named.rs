@@ -1,6 +1,6 @@
 //! A finished run that a command names, with its config, before its weights are read.
 //!
-//! What a config tells is checked for all runs of a command before the first of them is opened.
+//! The configs of all runs of a command are checked before the first of the runs is opened.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A run, or a checkpoint without training, opened for what follows training.
+//! A run, or a checkpoint without training, opened for the commands that follow training.
 //!
 //! Among it are the training images that a run held out, for evaluation or for fitting temperatures.
 
@@ -49,7 +49,7 @@ fn below_here(path: PathBuf) -> PathBuf {
     }
 }
 
-/// What a training left behind.
+/// The result of a training.
 struct Trained {
     stored: Stored,
     record: Record,

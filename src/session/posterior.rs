@@ -16,7 +16,7 @@ use crate::run::RunFolder;
 use crate::subspace::Subspace;
 
 impl Session {
-    /// Returns a posterior with what its file says of it.
+    /// Returns a posterior with the facts that its file states.
     ///
     /// # Errors
     /// Fails if the checkpoint cannot be read, or if nothing is trained.
@@ -53,7 +53,7 @@ impl Session {
         self.subspace()?.layout().check(&run.posterior(), stored.layout.as_deref())
     }
 
-    /// Returns what a file says of the run's posterior; `None` where nothing is trained.
+    /// Returns the facts that the file of the run's posterior states; `None` where nothing is trained.
     fn description(&self, experiment: &Experiment) -> Result<Option<Description>> {
         let Some(training) = &experiment.training else { return Ok(None) };
         let checkpoint = &experiment.checkpoint;

@@ -2,7 +2,6 @@
 //! [`SUBSPACES`]. A [`Layout`] says which columns of a row are which parameter, and which columns form one block; among them those of a
 //! head that particles train.
 
-pub mod dense;
 mod entries;
 pub mod geometry;
 mod targets;

@@ -101,7 +101,7 @@ impl Task for Answers {
     }
 }
 
-/// Returns what was written after a question, whose answer is of the type `kind`.
+/// Returns the texts that were written after a question, whose answer is of the type `kind`.
 fn reply(set: &SampleSet, index: usize, kind: String, written: &[Written], words: &dyn Wording) -> Result<Reply> {
     let answers = &set.split.answers[index];
     let ids: Vec<u32> = written.iter().map(|one| one.id).collect();

@@ -1,4 +1,5 @@
-//! Tasks: what a model learns of the labels of samples, how well it has learnt it, and what is kept of its predictions. [`of`]
+//! Tasks: the loss by which a model learns the labels of samples, the measures of how well it has learnt them, and the part of its
+//! predictions that is kept. [`of`]
 //! gives the task of a head. Training, evaluation, exports and estimates know the trait [`Task`], and no task by name.
 
 mod answers;

@@ -31,13 +31,13 @@ pub trait Loss {
 
 /// The thing that a model learns from labels.
 pub trait Task: Loss {
-    /// Returns what is learnt, in words, where there are this many classes.
+    /// Returns the words for the labels that are learnt, where there are this many classes.
     fn learnt(&self, classes: usize) -> String;
 
-    /// Returns the names of what is predicted, in words, given those of the classes.
+    /// Returns the names of the predicted values, in words, given those of the classes.
     fn names(&self, classes: &[String]) -> String;
 
-    /// Returns the name of what is done with such samples, as model cards of the Hugging Face hub have it.
+    /// Returns the name of the pipeline for such samples, as model cards of the Hugging Face hub have it.
     fn pipeline(&self, medium: Medium) -> &'static str {
         medium.pipeline()
     }
@@ -60,7 +60,7 @@ pub trait Task: Loss {
     /// Fails if the samples cannot be predicted.
     fn logits(&self, predictor: &Predictor, input: &Input) -> Result<Tensor>;
 
-    /// Returns the ending of the files of what is predicted.
+    /// Returns the ending of the files of predictions.
     fn ending(&self) -> &'static str;
 
     /// Returns the most tokens that are written after a sample; `None` where nothing is written.
@@ -113,7 +113,7 @@ pub trait Outcome {
 
     fn samples(&self) -> usize;
 
-    /// Returns the facts that say of what they are.
+    /// Returns the facts that say to which samples the predictions belong.
     fn metadata(&self) -> &BTreeMap<String, String>;
 
     /// Returns the columns of the metrics and their values. Undefined values are `None`.

@@ -28,7 +28,7 @@ pub struct Step<'a> {
     pub layout: &'a Layout,
     pub method: &'a dyn MethodSpec,
     pub optimizer: &'a dyn OptimizerSpec,
-    /// What makes room for the step.
+    /// The advice on how to make room for the step.
     pub room: &'static str,
     /// The number of training images.
     pub images: usize,
@@ -44,7 +44,7 @@ pub struct Step<'a> {
     pub coming: u64,
 }
 
-/// Returns the bytes of theta `[n, P]`, and of what method and optimizer keep from step to step.
+/// Returns the bytes of theta `[n, P]`, and of the matrices that method and optimizer keep from step to step.
 pub fn state_bytes(training: &Training, layout: &Layout) -> u64 {
     let spec = &*training.method.spec;
     let rates = u64::from(training.train.changed_rate().is_some());
@@ -90,7 +90,7 @@ pub(super) fn plan_packed(contexts: &[Context]) -> Result<Rc<Chunker>> {
     Step { trainings, own: step.particles * trainings, coming: coming(contexts), ..step }.plan()
 }
 
-/// Returns the bytes of theta and of what method and optimizer keep in all trainings.
+/// Returns the bytes of theta and of the matrices that method and optimizer keep, in all trainings.
 pub(super) fn coming(contexts: &[Context]) -> u64 {
     contexts.iter().map(|context| state_bytes(context.training, context.subspace.layout())).sum()
 }
@@ -141,7 +141,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns the memory of a step besides theta, and besides what method and optimizer keep from step to step.
+    /// Returns the memory of a step besides theta and the matrices that method and optimizer keep from step to step.
     fn need(&self) -> MemoryEstimate {
         let Step { spec, model, layout, .. } = self;
         let parameters = layout.parameters() as u64;
@@ -172,7 +172,7 @@ impl<'a> Step<'a> {
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
         let beside = particles * numbers * Kind::Float.elt_size_in_bytes() as u64;
-        // What enters the first trained stage is there once for all particles.
+        // The input of the first trained stage is there once for all particles.
         let entering = if own_samples { 0 } else { model.entering() * model.kind.elt_size_in_bytes() as u64 };
         let fixed = pass.fixed + matrices * matrix + beside + copies + pairs;
         MemoryEstimate { fixed, member, image: pass.image + entering, ..pass }

@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
         spec.check_classes(head.classes())
     }
 
-    /// Returns what a fit around particles is given.
+    /// Returns the inputs of a fit around particles.
     pub fn post_hoc(&self) -> post_hoc::Context<'a> {
         let Material { train, holdout, .. } = self.material;
         post_hoc::Context {
@@ -144,7 +144,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Logs what is trained, where, by how many processes, and what is doubtful about it.
+    /// Logs the trained parameters, the device and the number of processes, and warns about doubtful settings.
     pub fn announce(&self, sharding: &Sharding) {
         let (particles, parameters) = (self.particles(), self.subspace.layout().parameters());
         let holdout = &self.material.holdout;
@@ -190,7 +190,8 @@ pub struct Material {
 }
 
 impl Material {
-    /// Reads the splits and holds out what the config asks for. Returns the training images, too, with which test images are compared.
+    /// Reads the splits and holds out the images that the config asks for. Returns the training images, too, with which test images are
+    /// compared.
     ///
     /// # Errors
     /// Fails if images cannot be read, or if a held-out share leaves no image for training or for validation.

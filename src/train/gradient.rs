@@ -146,7 +146,7 @@ impl Passes {
     }
 }
 
-/// Some particles on some samples of a batch: what goes through the network at once.
+/// The part of a batch that goes through the network at once: some particles on some samples.
 #[derive(Clone, Copy)]
 pub(super) struct Slice {
     /// The number of the first particle.

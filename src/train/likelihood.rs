@@ -34,7 +34,7 @@ pub struct Learner<'a> {
 }
 
 impl<'a> Learner<'a> {
-    /// Returns what learns classes.
+    /// Returns the task that learns classes.
     pub fn of_classes(model: &'a Model, subspace: &'a dyn Subspace) -> Learner<'a> {
         Learner { model, subspace, loss: &Classes }
     }

@@ -114,7 +114,7 @@ impl Meter {
                 self.unread.push(step.losses.shallow_clone());
                 self.last = progress.steps;
             }
-            // What is unread is of steps that follow each other.
+            // The unread losses are of steps that follow each other.
             None => self.read(progress, observers)?,
         }
         let every = if self.device == Device::Cpu { 1 } else { READ_EVERY };
@@ -194,7 +194,7 @@ impl Meter {
         Ok(values.chunks(self.particles).map(mean).collect())
     }
 
-    /// Returns what is known at this moment, with the mean loss of the last step.
+    /// Returns the reading of this moment, with the mean loss of the last step.
     fn reading(&mut self, loss: f64, progress: &Progress) -> Reading {
         self.timing.steps(self.epoch.steps, self.epoch.seconds);
         let left = Left {

@@ -41,7 +41,7 @@ pub struct PackedRun<'a> {
 /// ended, in their order. [`Experiment::check_packed`] says which runs can be trained so; `watch.trained` is not called.
 ///
 /// # Errors
-/// Fails if the runs do not fit together, if memory runs out, or if images cannot be read. What fails in one run alone is its outcome.
+/// Fails if the runs do not fit together, if memory runs out, or if images cannot be read. A failure of one run alone is that run's outcome.
 pub fn run_packed(session: &Session, runs: Vec<PackedRun>, watch: &Watch) -> Result<Vec<Result<Outcome>>> {
     let contexts: Vec<Context> = runs.iter().map(|run| context(run, session)).collect::<Result<_>>()?;
     let Some(first) = contexts.first() else { return Ok(Vec::new()) };

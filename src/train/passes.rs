@@ -146,7 +146,7 @@ impl Likelihood<'_> {
         Ok(Outputs { values: values?, labels })
     }
 
-    /// Returns what `forward` gives for each slice, `[k, b, columns]` for rows of theta and all samples of this process.
+    /// Returns the outputs of `forward` for each slice, `[k, b, columns]` for rows of theta and all samples of this process.
     fn without_graph(
         &self,
         theta: &Tensor,
@@ -216,7 +216,7 @@ impl Own<'_> {
 }
 
 impl Likelihood<'_> {
-    /// Passes a slice in pieces where that pays. `add` gets what `pass` returns, for pieces of the same particles in the order of
+    /// Passes a slice in pieces where that pays. `add` gets the results of `pass`, for pieces of the same particles in the order of
     /// their samples; for others it may be called by several threads at once. `gradients` is the number of gradients that a pass
     /// writes for a particle.
     ///

@@ -22,7 +22,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Returns the reading as a line of at most `width` characters. What matters least is left out first.
+    /// Returns the reading as a line of at most `width` characters. The least important part is left out first.
     pub fn line(&self, width: usize) -> String {
         let mut parts = vec![Part { rank: 0, text: format!("loss {:.4}", self.loss) }];
         if let Some((nll, accuracy)) = self.validation {
@@ -77,7 +77,7 @@ pub(super) struct Left {
     pub steps_per_epoch: usize,
 }
 
-/// Measures how long steps and the ends of epochs take, and what the process holds.
+/// Measures how long steps and the ends of epochs take, and how many bytes the process holds.
 #[derive(Default)]
 pub(super) struct Timing {
     seconds_per_step: Option<f64>,

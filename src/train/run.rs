@@ -88,7 +88,7 @@ pub fn run(run: Run, watch: &Watch) -> Result<Outcome> {
     Ok(Outcome::Finished(Box::new(store(&context, folder, finished, watch.began)?)))
 }
 
-/// Writes what training has left, with what is fitted around it. Sets `began` when only writing is left.
+/// Writes the result of training, with the posterior that is fitted around it. Sets `began` when only writing is left.
 ///
 /// # Errors
 /// Fails if the fit does, or if a file cannot be written.
@@ -283,13 +283,13 @@ impl<'a> Training<'a> {
         Ok(())
     }
 
-    /// Ends what shows and tells of the training.
+    /// Ends the progress meter and the observers.
     pub fn close(&mut self) {
         self.meter.finish();
         self.observers.finish();
     }
 
-    /// Returns what the training leaves.
+    /// Returns the result of the training.
     ///
     /// # Errors
     /// Fails if reading from the device fails.

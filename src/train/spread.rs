@@ -42,7 +42,7 @@ pub(super) fn begin(context: &Context, particles: &mut Particles, objective: &mu
     for draw in 0..DRAWS {
         let of = |particle: usize| draws.rows(particle * DRAWS + draw..particle * DRAWS + draw + 1);
         let rows = (0..theta.size()[0] as usize).map(of).collect::<Result<Vec<_>>>()?;
-        // A loss that is no number is the largest.
+        // A loss of NaN counts as the largest.
         largest = largest.maximum(&losses(&Tensor::cat(&rows, 0).to_kind(theta.kind()))?);
     }
     let compared = Compared {

@@ -7,13 +7,13 @@ use bella::analysis::merge::squared_gradients;
 use bella::data::batches::{Batch, SampleSet, Samples, in_order};
 use bella::data::fields::{Fields, PIXELS};
 use bella::data::{Inputs, Packed, Split};
-use bella::laplace::curvature::Fit;
+use bella::laplace::fit::Fit;
 use bella::laplace::pass::{Maps, Pass};
 use bella::laplace::{Curvature, Labels, Shape, Structure, Tokens};
 use bella::model::Model;
 use bella::results::store::read;
 use bella::subspace::Subspace;
-use bella::subspace::dense::Dense;
+use bella::subspace::updates::Dense;
 use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor};
 

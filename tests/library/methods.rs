@@ -295,7 +295,7 @@ fn check_claims(chosen: impl Fn(&Finds) -> bool) {
 
 /// The methods that work on all columns alike, in each variant that the bench measures. Those of low-rank factors or of a head have
 /// tests of their own beside them:
-/// `src/methods/entries/vbll/tests.rs` states the bias of VBLL's mean and variances.
+/// `src/methods/entries/vbll/tests/mod.rs` states the bias of VBLL's mean and variances.
 fn of_any_columns() -> impl Iterator<Item = BenchMethod> {
     const WITH_TESTS_OF_THEIR_OWN: [&str; 6] = ["tfb", "blob", "scalabl", "imported", "vbll", "bayesvlm"];
     let entries = METHODS.iter().copied().filter(|entry| !WITH_TESTS_OF_THEIR_OWN.contains(&entry.key));

@@ -19,7 +19,7 @@ use tch::{Kind, Tensor};
 
 use crate::posterior::Posterior;
 use crate::schema::words;
-use crate::subspace::dense::Dense;
+use crate::subspace::updates::Dense;
 use crate::subspace::{Combined, Space, Subspace};
 
 pub use runs::{Merge, Merged, squared_gradients};

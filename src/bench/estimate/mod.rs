@@ -107,11 +107,6 @@ impl Expected {
             disk_bytes: case.stored_bytes() + predictions,
         }
     }
-
-    /// Returns the seconds of the training with its validation.
-    pub fn training_seconds(&self, machine: &Machine) -> f64 {
-        self.training.seconds(machine) + self.validation.seconds(machine)
-    }
 }
 
 /// The expected cost of a training step and of a prediction, for a network of a published shape.

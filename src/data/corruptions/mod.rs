@@ -2,32 +2,28 @@
 //! definitions of Hendrycks and Dietterich (2019) with similar constants. Results on them are not results on
 //! CIFAR-10-C.
 
-mod blur;
-mod color;
-mod digital;
-mod noise;
-mod picture;
+mod kinds;
 
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::base::random::{Purpose, stream};
-pub use picture::Corruption;
-use picture::Picture;
+pub use kinds::Corruption;
+use kinds::Picture;
 
 /// All corruptions in the order in which they are listed.
 pub static CORRUPTIONS: &[&Corruption] = &[
-    &noise::GAUSSIAN,
-    &noise::SHOT,
-    &noise::IMPULSE,
-    &noise::SPECKLE,
-    &blur::GAUSSIAN,
-    &color::CONTRAST,
-    &color::BRIGHTNESS,
-    &color::SATURATE,
-    &digital::PIXELATE,
-    &digital::JPEG,
+    &kinds::GAUSSIAN_NOISE,
+    &kinds::SHOT,
+    &kinds::IMPULSE,
+    &kinds::SPECKLE,
+    &kinds::GAUSSIAN_BLUR,
+    &kinds::CONTRAST,
+    &kinds::BRIGHTNESS,
+    &kinds::SATURATE,
+    &kinds::PIXELATE,
+    &kinds::JPEG,
 ];
 
 /// A corruption with its severity and seed, which together determine its result.
@@ -142,7 +138,7 @@ mod tests {
             corruption.at(3, 7).unwrap().apply(&mut alone, SIDE, SIDE, 2).unwrap();
             assert_eq!(whole.image(2), alone, "{}", corruption.key);
         }
-        assert_ne!(corrupt(&noise::GAUSSIAN, 3, 7), corrupt(&noise::GAUSSIAN, 3, 8));
+        assert_ne!(corrupt(&kinds::GAUSSIAN_NOISE, 3, 7), corrupt(&kinds::GAUSSIAN_NOISE, 3, 8));
     }
 
     #[test]
@@ -154,9 +150,12 @@ mod tests {
             (squared_difference(&Packed { pixels, ..gray }, &gray)).sqrt() / 255.0
         };
         // With x = 128 / 255, the expected deviations are 0.08; sqrt(x / 100); 0.12 x; sqrt(0.03 / 2 (x^2 + (1 - x)^2)).
-        for (corruption, expected) in
-            [(&noise::GAUSSIAN, 0.08), (&noise::SHOT, 0.07085), (&noise::SPECKLE, 0.06024), (&noise::IMPULSE, 0.08660)]
-        {
+        for (corruption, expected) in [
+            (&kinds::GAUSSIAN_NOISE, 0.08),
+            (&kinds::SHOT, 0.07085),
+            (&kinds::SPECKLE, 0.06024),
+            (&kinds::IMPULSE, 0.08660),
+        ] {
             let found = deviation(corruption);
             assert!((found / expected - 1.0).abs() < 0.08, "{}: {found} {expected}", corruption.key);
         }

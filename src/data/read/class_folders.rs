@@ -9,8 +9,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::base::files::{OF_MACOS, put};
-use crate::data::read::image_files::{ImageFiles, Listing};
-use crate::data::read::unread::images_among;
+use crate::data::read::image_files::{ImageFiles, Listing, images_among};
 use crate::data::small::{Pictures, Sizes};
 use crate::data::{Request, Resize, Split, SplitName};
 use crate::hub::last_part;

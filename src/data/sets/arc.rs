@@ -17,6 +17,7 @@ pub static ENTRY: Entry = Entry {
     about: "ARC: science questions of up to five choices; easy (2,251 to train on) or challenge (1,119)",
     fetch: "ARC-V1-Feb2018.zip of the Allen Institute for AI: ROOT/ARC-Easy/ARC-Easy-Train.jsonl, ARC-Easy-Dev.jsonl, \
             ARC-Easy-Test.jsonl, and the same for ARC-Challenge",
+    marks: &[],
     originals: Originals::Files {
         files: &[Original::new(
             "https://ai2-datasets.s3-us-west-2.amazonaws.com/arc/ARC-V1-Feb2018.zip",

@@ -19,6 +19,7 @@ pub static ENTRY: Entry = Entry {
     key: "boolq",
     about: "BoolQ: yes/no questions about a passage; 9,427 to train on, 3,270 to test on",
     fetch: "the files of google-research-datasets/boolean-questions: ROOT/train.jsonl and ROOT/dev.jsonl",
+    marks: &[],
     originals: Originals::Files {
         files: &[
             Original::new(

@@ -27,6 +27,7 @@ pub static ENTRY: Entry = Entry {
     about: "CAMELYON17-WILDS: tumour in 96x96 patches; train centers 0, 3, 4, val center 1, test center 2",
     fetch: "camelyon17_v1.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/camelyon17_v1.0/metadata.csv and ROOT/camelyon17_v1.0/patches/patient_…_node_…/…png",
+    marks: &["camelyon17_v1.0"],
     originals: Originals::ByHand(
         "its server has been slow or down for long, and no hash of its archive is published: get it with the package wilds, or from a copy",
     ),

@@ -17,6 +17,7 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-10, binary or Python version: 10 classes, 32x32, official train and test",
     fetch: "cifar-10-binary.tar.gz or cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-10-batches-bin/data_batch_1.bin, … or ROOT/cifar-10-batches-py/data_batch_1, …",
+    marks: &["cifar-10-batches-bin", "cifar-10-batches-py", "data_batch_1.bin", "data_batch_1"],
     originals: Originals::Files {
         files: &[Original::new(
             "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",

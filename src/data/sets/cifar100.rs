@@ -18,6 +18,7 @@ pub static ENTRY: Entry = Entry {
     about: "CIFAR-100, binary or Python version: 100 classes (or 20 coarse), 32x32, official train and test",
     fetch: "cifar-100-binary.tar.gz or cifar-100-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpacked: \
             ROOT/cifar-100-binary/train.bin, test.bin or ROOT/cifar-100-python/train, test",
+    marks: &["cifar-100-binary", "cifar-100-python"],
     originals: Originals::Files {
         files: &[Original::new(
             "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",

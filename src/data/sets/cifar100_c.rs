@@ -10,6 +10,7 @@ pub static ENTRY: Entry = Entry {
     key: "cifar100-c",
     about: "CIFAR-100-C, the published .npy files: 19 corruptions of the CIFAR-100 test images at 5 severities",
     fetch: "CIFAR-100-C.tar from https://zenodo.org/records/3555552, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
+    marks: &[],
     originals: Originals::Files {
         files: &[Original::new(
             "https://zenodo.org/record/3555552/files/CIFAR-100-C.tar",

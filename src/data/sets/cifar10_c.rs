@@ -10,6 +10,7 @@ pub static ENTRY: Entry = Entry {
     key: "cifar10-c",
     about: "CIFAR-10-C, the published .npy files: 19 corruptions of the CIFAR-10 test images at 5 severities",
     fetch: "CIFAR-10-C.tar from https://zenodo.org/records/2535967, unpacked: ROOT/gaussian_noise.npy, …, ROOT/labels.npy",
+    marks: &[],
     originals: Originals::Files {
         files: &[Original::new(
             "https://zenodo.org/record/2535967/files/CIFAR-10-C.tar",

@@ -14,6 +14,7 @@ pub static ENTRY: Entry = Entry {
     key: "digits",
     about: "UCI handwritten digits, embedded: 10 classes, 8x8, 1000 train and 797 test",
     fetch: "nothing: the images are in the binary",
+    marks: &[],
     originals: Originals::ByHand("its images are in the binary, and it needs no files"),
     hub: None,
     read: |reader| Box::new(Digits::read(reader)),

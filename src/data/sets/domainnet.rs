@@ -23,6 +23,7 @@ pub static ENTRY: Entry = Entry {
     about: "DomainNet's lists: 345 classes; train on one domain, test on any, each a test set of its own",
     fetch: "the cleaned version from https://ai.bu.edu/M3SDA/: of each domain the .zip, unpacked, and both lists: \
             ROOT/real/<class>/<images>, ROOT/real_train.txt, ROOT/real_test.txt, …",
+    marks: &[],
     originals: Originals::ByHand("no hashes of its archives are published"),
     hub: Some(Hub {
         repository: "wltjr1007/DomainNet",

@@ -22,6 +22,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "102flowers.tgz (unpacked), imagelabels.mat and setid.mat from \
             https://www.robots.ox.ac.uk/~vgg/data/flowers/102/: ROOT/jpg/image_00001.jpg, …, ROOT/imagelabels.mat, \
             ROOT/setid.mat",
+    marks: &["flowers-102", "imagelabels.mat"],
     originals: Originals::Files {
         files: &[
             Original::new(

@@ -18,6 +18,7 @@ pub static ENTRY: Entry = Entry {
     about: "corrupted image files as in ImageNet-C: one folder a corruption, severity and class",
     fetch: "ImageNet-C's archives from https://zenodo.org/records/2235448 in one folder, or images laid out so: \
             ROOT/<corruption>/<severity>/<class>/<images>",
+    marks: &[],
     originals: Originals::ByHand("these are your own files, or ImageNet-C's, whose images are under ImageNet's terms"),
     hub: None,
     read: |reader| Box::new(ImageFolderC::read(reader)),

@@ -9,6 +9,7 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet-A: 7,500 photos of 200 classes that ResNet-50 got wrong; test images alone",
     fetch: "imagenet-a.tar from https://people.eecs.berkeley.edu/~hendrycks/imagenet-a.tar, unpacked: \
             ROOT/imagenet-a/<wnid>/<images>",
+    marks: &[],
     originals: Originals::ByHand("its terms are ImageNet's, and no SHA-256 of its archive is published"),
     hub: None,
     read: |reader| Box::new(ImageNetPart::read(reader, &PART)),

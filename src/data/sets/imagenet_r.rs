@@ -9,6 +9,7 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet-R: 30,000 renditions (art, toys, ...) of 200 classes; test images alone",
     fetch: "imagenet-r.tar from https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar, unpacked: \
             ROOT/imagenet-r/<wnid>/<images>",
+    marks: &[],
     originals: Originals::ByHand("its terms are ImageNet's, and no SHA-256 of its archive is published"),
     hub: None,
     read: |reader| Box::new(ImageNetPart::read(reader, &PART)),

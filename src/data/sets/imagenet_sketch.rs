@@ -20,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet-Sketch: 50,889 sketches of ImageNet's 1000 classes; test images alone",
     fetch: "ImageNet-Sketch.zip, to which https://github.com/HaohanWang/ImageNet-Sketch links, unpacked: \
             ROOT/sketch/<wnid>/<images>",
+    marks: &[],
     originals: Originals::ByHand("its archive is offered by file services alone, without a published hash"),
     hub: None,
     read: |reader| Box::new(Sketch::read(reader)),

@@ -23,6 +23,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "imagenetv2-matched-frequency.tar.gz (or -threshold0.7, -top-images), to which \
             https://github.com/modestyachts/ImageNetV2 links, unpacked: \
             ROOT/imagenetv2-matched-frequency-format-val/<0 to 999>/<images>",
+    marks: &[],
     originals: Originals::ByHand("no SHA-256 of its archives is published"),
     hub: None,
     read: |reader| Box::new(V2::read(reader)),

@@ -25,6 +25,7 @@ pub static ENTRY: Entry = Entry {
     about: "iWildCam2020-WILDS v2.0: 182 species in photos of camera traps; test traps are not those of training",
     fetch: "iwildcam_v2.0.tar.gz of WILDS from https://wilds.stanford.edu/datasets/, unpacked: \
             ROOT/iwildcam_v2.0/metadata.csv and ROOT/iwildcam_v2.0/train/<images>",
+    marks: &["iwildcam_v2.0"],
     originals: Originals::ByHand("no hash of its archive is published: get it with the package wilds, or from a copy"),
     hub: None,
     read: |reader| Box::new(IWildCam::read(reader)),

@@ -21,6 +21,7 @@ pub static ENTRY: Entry = Entry {
     key: "jsonl",
     about: "any texts in files of JSON lines, with a prompt template, perhaps for pairs, and label words or a number",
     fetch: "your own files: ROOT/train.jsonl and ROOT/test.jsonl (ROOT/val.jsonl if you like), with one JSON table a line",
+    marks: &[],
     originals: Originals::ByHand("these are your own files"),
     hub: None,
     read: |reader| Box::new(Jsonl::read(reader)),

@@ -12,7 +12,7 @@ mod digits;
 mod domainnet;
 mod flowers102;
 mod glue;
-mod image_folder;
+pub mod image_folder;
 mod image_folder_c;
 mod imagenet;
 mod imagenet_a;

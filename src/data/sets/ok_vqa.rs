@@ -14,6 +14,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "questions, annotations and images of https://okvqa.allenai.org: \
             ROOT/OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
+    marks: &["OpenEnded_mscoco_train2014_questions.json"],
     originals: Originals::ByHand("its images are those of COCO, 20 GB in several archives"),
     hub: None,
     read: |reader| Box::new(Vqa::read(reader, &SOURCE)),

@@ -16,6 +16,7 @@ pub static ENTRY: Entry = Entry {
     key: "openbookqa",
     about: "OpenBookQA: questions of four choices; 4,957 to train on, 500 to test on",
     fetch: "OpenBookQA-V1-Sep2018.zip of the Allen Institute for AI: ROOT/Data/Main/train.jsonl, dev.jsonl and test.jsonl",
+    marks: &[],
     originals: Originals::Files {
         files: &[Original::new(
             "https://s3-us-west-2.amazonaws.com/ai2-website/data/OpenBookQA-V1-Sep2018.zip",

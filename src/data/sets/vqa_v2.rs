@@ -26,6 +26,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "questions, annotations and images of https://visualqa.org/download.html: \
             ROOT/v2_OpenEnded_mscoco_{train2014,val2014}_questions.json, ROOT/v2_mscoco_{train2014,val2014}_annotations.json, \
             ROOT/train2014/COCO_train2014_*.jpg, ROOT/val2014/COCO_val2014_*.jpg",
+    marks: &["v2_OpenEnded_mscoco_train2014_questions.json"],
     originals: Originals::ByHand("its images are those of COCO, 20 GB in several archives"),
     hub: SOURCE.hub,
     read: |reader| Box::new(Vqa::read(reader, &SOURCE)),

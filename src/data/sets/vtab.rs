@@ -20,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "VTAB-1K, one of its 19 tasks, as image lists: 800 train, 200 val (or all 1000 train), the full test set",
     fetch: "VTAB-1K as image lists (the vtab-1k archive that NOAH, SSF and others link to), unpacked: \
             ROOT/cifar/train800val200.txt, ROOT/cifar/test.txt, ROOT/cifar/images/…, one folder per task",
+    marks: &[],
     originals: Originals::ByHand("its copies lie where a browser must confirm the download"),
     hub: None,
     read: |reader| Box::new(Vtab::read(reader)),

@@ -151,6 +151,19 @@ struct Parts {
     of_rows: Vec<(i64, Lora)>,
 }
 
+impl Parts {
+    /// Returns the update of the whole layer `path`.
+    fn joined(self, path: &str) -> Result<Lora> {
+        let update = Lora::joined(&self.of_rows, self.outputs)?;
+        let whole = update.magnitude.as_ref().is_none_or(|m| m.isfinite().all().int64_value(&[]) == 1);
+        ensure!(
+            whole,
+            "{path}: only a part of its rows has trained lengths (DoRA): export whole models by --to weights"
+        );
+        Ok(update)
+    }
+}
+
 impl Adapter {
     fn of(outgoing: &Outgoing, target: &Target, model: usize) -> Result<Adapter> {
         outgoing.expect_low_rank()?;
@@ -182,13 +195,8 @@ impl Adapter {
             }
         }
         ensure!(!parts.is_empty(), "the updates of this model are all zero: there is nothing to export");
-        for (path, Parts { outputs, of_rows }) in parts {
-            let update = Lora::joined(&of_rows, outputs)?;
-            let whole = update.magnitude.as_ref().is_none_or(|m| m.isfinite().all().int64_value(&[]) == 1);
-            ensure!(
-                whole,
-                "{path}: only a part of its rows has trained lengths (DoRA): export whole models by --to weights"
-            );
+        for (path, parts) in parts {
+            let update = parts.joined(&path)?;
             adapter.updates.insert(path, update);
         }
         adapter.complete_attentions(outgoing);

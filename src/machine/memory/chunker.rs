@@ -156,7 +156,7 @@ pub struct MemoryEstimate {
     pub pair: u64,
 }
 
-/// What is in memory at the same time where a pass is divided into pieces of members and images.
+/// The numbers of members, and of images of members, in memory at the same time where a pass is divided into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtMost {
     pub members: usize,

@@ -35,7 +35,7 @@ pub struct Task<'a> {
     pub need: MemoryEstimate,
     /// The number of all members, and of the images of a batch.
     pub whole: ChunkSize,
-    /// What is there at the same time where passes are divided on this machine; `None` where they are not.
+    /// The members and images in memory at the same time where passes are divided on this machine; `None` where they are not.
     pub at_most: Option<AtMost>,
     /// The number of members at once that the user asks for; 0 for all.
     pub members: Option<usize>,

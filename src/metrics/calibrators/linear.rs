@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use rayon::prelude::*;
 
-use super::averaged::{Averaged, softmax};
-use super::fitted::Map;
+use super::fitted::{Averaged, Map, softmax};
 
 /// The parts into which samples are cut; sums over them are added in order, so that they do not vary with the threads.
 const PARTS: usize = 16;
@@ -113,7 +112,7 @@ impl Problem<'_> {
     fn add_sample(&self, sample: usize, parameters: &[f64], gradient: &mut [f64]) -> f64 {
         let (z, label) = (self.samples.row(sample), self.labels[sample] as usize);
         let logits = apply(self.weight, parameters, z);
-        let log_p = super::averaged::log_softmax(&logits);
+        let log_p = super::fitted::log_softmax(&logits);
         let (of_weight, of_intercept) = gradient.split_at_mut(parameters.len() - z.len());
         for (class, log_p) in log_p.iter().enumerate() {
             let slope = log_p.exp() - f64::from(u8::from(class == label));
@@ -162,7 +161,7 @@ impl Linear {
     /// Returns the mean cross-entropy of labels.
     pub fn nll(&self, samples: &Averaged, labels: &[u32]) -> f64 {
         let one = |(row, label): (&[f64], &u32)| {
-            -super::averaged::log_softmax(&apply(self.weight, &self.parameters, row))[*label as usize]
+            -super::fitted::log_softmax(&apply(self.weight, &self.parameters, row))[*label as usize]
         };
         samples.rows().zip(labels).map(one).sum::<f64>() / labels.len() as f64
     }
@@ -171,7 +170,7 @@ impl Linear {
 impl Map for Linear {
     fn probabilities(&self, logits: &[f64]) -> Vec<f64> {
         let apply = |z: &[f64]| softmax(&apply(self.weight, &self.parameters, z));
-        if self.normalises { apply(&super::averaged::log_softmax(logits)) } else { apply(logits) }
+        if self.normalises { apply(&super::fitted::log_softmax(logits)) } else { apply(logits) }
     }
 }
 

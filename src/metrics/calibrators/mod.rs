@@ -2,16 +2,14 @@
 //! registered in [`CALIBRATORS`]. `--calibrate=KEY,…` fits them; a row has the columns `<metric>_<suffix>_<average>` of each, so that it
 //! says which calibrator a number comes from.
 
-mod averaged;
 mod columns;
 pub mod entries;
 mod fitted;
 mod linear;
 
-pub use averaged::Averaged;
 pub use columns::{Calibration, is_column, metrics, of_column, word};
 pub use entries::{CALIBRATORS, find, keys};
-pub use fitted::{Calibrated, Calibrator, Fit, Map, Size};
+pub use fitted::{Averaged, Calibrated, Calibrator, Fit, Map, Size};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ pub mod features;
 
 use anyhow::{Result, ensure};
 
-use super::ranking::Ranking;
+use super::auroc::Ranking;
 use super::{Average, Better, Column, Scope, Uncertainty, Unit};
 
 /// A score that should be higher for samples from outside. One of [`OOD_SCORES`].

@@ -89,8 +89,6 @@ pub struct Outer {
 pub struct Inner {
     /// The start of the canonical names of its layers.
     pub part: &'static str,
-    /// The component that is in every path of its layers, and in none of other layers.
-    pub component: &'static str,
     /// The prefix of its paths in versions 4 and 5.
     pub prefix: [&'static str; 2],
     pub styles: &'static [Style; 2],

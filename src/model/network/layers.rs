@@ -263,7 +263,7 @@ impl Linear {
 /// A norm by the root mean square of n particles (Zhang & Sennrich 2019, arXiv 1910.07467).
 pub struct RmsNorm {
     pub(super) weight: Param,
-    /// What is added to the weight.
+    /// The number that is added to the weight.
     pub(super) more: f64,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! A forward pass runs through stages: [`Network::enter`] turns prepared samples into the input of stage 0, each
 //! [`Network::stage`] turns its input into the input of the next stage, and [`Network::features`] computes the features
-//! from the output of the last stage. Samples, and what travels between stages, are tensors by name ([`Fields`]), `[p, B, …]`
+//! from the output of the last stage. Samples, and the values between stages, are tensors by name ([`Fields`]), `[p, B, …]`
 //! with p = 1 before the first layer in which particles differ and p = n after it. Gradients flow through the first of them; the
 //! others follow from the samples alone, such as a mask. The input of a stage can be cached (if nothing below it is trained) or
 //! kept for recomputation.
@@ -29,7 +29,7 @@ pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
 pub use parameters::{Parameters, Weight, expect_finite};
 pub use weights::Weights;
 
-/// The name of what travels between the stages of a network that has one value there.
+/// The name of the value between the stages of a network that has one value there.
 pub const HIDDEN: &str = "hidden";
 
 /// The prefix of the head's parameters, which belong to no network.
@@ -72,9 +72,9 @@ pub fn quantisable(network: &dyn Network) -> Vec<String> {
     network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
-/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside what computes it.
+/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside the operation that computes the tensor.
 pub fn has_large_blocks(base: &Parameters, blocks: usize) -> bool {
-    /// Those of a block of width 4096 are about 200 million.
+    /// The weights from which a block is large; a block of width 4096 has about 200 million.
     const LARGE: usize = 100_000_000;
     base.count() / blocks.max(1) >= LARGE
 }
@@ -166,7 +166,7 @@ pub trait Trained {
 pub struct Shared<'a> {
     /// The parameters of the network that are trained.
     pub trained: &'a dyn Trained,
-    /// The number of samples for which it is in memory at the same time.
+    /// The number of samples for which the shared part is in memory at the same time.
     pub samples: i64,
 }
 

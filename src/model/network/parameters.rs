@@ -176,7 +176,7 @@ impl Parameters {
         }
     }
 
-    /// Returns what a layer reads under `name`.
+    /// Returns the tensor that a layer reads under `name`.
     pub(super) fn param(&self, name: &str) -> Option<Param> {
         match self.quantised.get(self.first_name(name)) {
             Some(quantised) => Some(Param::Quantised(quantised.again())),

@@ -27,7 +27,7 @@ pub struct Weights<'a> {
     watched: Option<&'static str>,
     /// Whether gradients of a pass are differentiated again.
     twice: bool,
-    /// What stands in front of every name that is asked for: that of a part of the network, or nothing.
+    /// The prefix of every name that is asked for: the name of a part of the network, or nothing.
     part: &'static str,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Weights<'a> {
         self.twice
     }
 
-    /// Returns the whole name of what a part asks for.
+    /// Returns the whole name of a parameter, of which a part knows the end.
     fn whole<'n>(&self, name: &'n str) -> Cow<'n, str> {
         if self.part.is_empty() { Cow::Borrowed(name) } else { Cow::Owned(format!("{}{name}", self.part)) }
     }

@@ -25,6 +25,10 @@ pub use crate::model::recognition::infer::{Difference, Evidence, Fixed, Source, 
 /// Advice for an archive that the native forward pass does not serve.
 const AS_MODULE: &str = "set checkpoint.kind = \"module\" to train it by its own forward";
 
+/// Advice for an archive whose output no traits reproduce.
+const OTHERWISE: &str = "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation \
+                         and checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"";
+
 /// The number of images, or texts, in the random batch of the self-check.
 const CHECK_BATCH: i64 = 2;
 
@@ -58,11 +62,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
     }
     check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
-    fixed.heads = fixed.heads.or(table_heads(&base));
-    if let Some(heads) = fixed.heads {
-        let width = geometry.width;
-        ensure!(heads_fit(heads, width), "{shown}: {heads} heads do not divide the width {width}: set another number");
-    }
+    fixed.heads = heads_of(&fixed, &base, geometry.width).map_err(|why| anyhow!("{shown}: {why:#}"))?;
     let images = check_images(geometry.image_size());
     // Only a recognised archive is loaded.
     archive.try_images(&images)?;
@@ -82,8 +82,7 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         base: &base,
         head: head.as_ref(),
         native: &native,
-        advice: "bella runs pre-norm vision transformers only; if this is one, set checkpoint.heads, checkpoint.activation and \
-                 checkpoint.eps, or give the folder of its publisher; if not, set checkpoint.kind = \"module\"",
+        advice: OTHERWISE,
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
@@ -91,8 +90,16 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
-    let stored = archive.kind();
-    Ok(Identified { vit, naming, base, head, evidence, sources, stored, names, fixed_size: None })
+    Ok(Identified { vit, naming, base, head, evidence, sources, stored: archive.kind(), names, fixed_size: None })
+}
+
+/// Returns the number of heads that the config or the parameters tell, which must divide the width.
+fn heads_of(fixed: &Fixed, base: &Parameters, width: i64) -> Result<Option<i64>> {
+    let told = fixed.heads.or(table_heads(base));
+    if let Some(heads) = told {
+        ensure!(heads_fit(heads, width), "{heads} heads do not divide the width {width}: set another number");
+    }
+    Ok(told)
 }
 
 /// A recognised and self-checked text tower.

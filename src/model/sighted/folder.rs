@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::config::VisionConfig;
 use super::forward::VisionTower;
-use super::{QuestionTokenizer, Sighted, TOWER, config, tower};
+use super::{QuestionTokenizer, Sighted, TOWER, config, published_tower, tower_sizes, tower_wanted};
 use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::families::sighted::sighted;
@@ -103,7 +103,7 @@ pub fn described(values: &Values, tokens: Option<i64>, normalize: Normalize) -> 
 /// Returns the names and shapes of all weights of a network, in the order of the forward pass.
 pub fn sizes(network: &Sighted) -> Vec<(String, Vec<i64>)> {
     let (eyes, geometry) = (&network.sight.eyes, &network.language.geometry);
-    let mut all = tower::sizes(eyes);
+    let mut all = tower_sizes(eyes);
     all.extend(projector_sizes(eyes, geometry.width));
     all.extend(language::sizes(geometry));
     all
@@ -178,7 +178,7 @@ type Seen = (Vec<(String, Tensor)>, StoredNames);
 fn check_tower(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Result<()> {
     ensure!(!tensors.is_empty(), "the weights lack `vision_tower.*`, which config.json asks for");
     let there: HashSet<&str> = tensors.iter().filter_map(|(name, _)| name.strip_prefix(TOWER_NAMES)).collect();
-    if let Some(lacking) = tower::wanted(eyes).find(|name| !there.contains(name.as_str())) {
+    if let Some(lacking) = tower_wanted(eyes).find(|name| !there.contains(name.as_str())) {
         bail!("the weights lack `{prefix}{lacking}`, which config.json asks for");
     }
     Ok(())
@@ -197,7 +197,7 @@ fn tower_of(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> 
     ] {
         agree("config.json", &format!("vision_config.{key}"), said, found)?;
     }
-    let wanted = tower::sizes(eyes);
+    let wanted = tower_sizes(eyes);
     let kept = base.all().iter().filter(|(name, _)| takes_part(name, eyes));
     let named: Vec<(String, Tensor)> =
         kept.map(|(name, tensor)| (format!("{TOWER}{name}"), tensor.shallow_clone())).collect();
@@ -216,7 +216,7 @@ fn tower_of(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> 
 /// Returns the error of the first tensor whose shape is not that for which the config asks, by its name in the folder; `None` if there is
 /// none.
 fn misshapen(tensors: &[(String, Tensor)], prefix: &str, eyes: &VisionConfig) -> Option<Error> {
-    let published = tower::published(eyes);
+    let published = published_tower(eyes);
     tensors.iter().find_map(|(name, tensor)| {
         let name = name.strip_prefix(TOWER_NAMES)?;
         let (_, shape) = published.iter().find(|(known, shape)| known == name && tensor.size() != *shape)?;

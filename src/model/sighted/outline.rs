@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Opened, Sighted, described, is_sighted, open, parameters, sizes, tower};
+use super::{Opened, Sighted, described, is_sighted, open, parameters, published_tower, sizes};
 use crate::data::Medium;
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts, Words};
 use crate::model::chat::Chat;
@@ -132,7 +132,7 @@ impl Outline for Sighted {
     }
 
     fn published_sizes(&self) -> Vec<(String, Vec<i64>)> {
-        let seen = tower::published(&self.sight.eyes).into_iter();
+        let seen = published_tower(&self.sight.eyes).into_iter();
         let mut all: Vec<_> = seen.map(|(name, shape)| (format!("{EYES}{name}"), shape)).collect();
         all.extend(projector(self));
         all.extend(published_sizes(&self.language.geometry, "language_model.model."));

@@ -97,30 +97,42 @@ fn panels_of(
             let own: Vec<_> = here.iter().copied().filter(|one| one.series == series).collect();
             let name = material.names.get(series).map_or("", String::as_str);
             let unit = if places.len() > 1 { format!("; {place}") } else { String::new() };
-            panels.extend(panel(&own, (low, high), [axis, &unit], quantity, name.to_string()));
+            let shown = Shown { axis, unit: &unit, of: quantity, low, high };
+            panels.extend(panel(&own, &shown, name.to_string()));
         }
     }
     (panels, places)
 }
 
-/// Returns one panel with the title of its horizontal axis and the end of that of its vertical axis. `None` if there is
-/// neither a right nor a wrong prediction.
-fn panel(
-    runs: &[&Measured],
-    (low, high): (f64, f64),
-    [axis, place]: [&str; 2],
-    quantity: for<'a> fn(&'a Scores) -> Option<&'a [f64]>,
-    title: String,
-) -> Option<Panel> {
-    let of_kind = |wanted: bool| -> Vec<f64> {
+/// The uncertainty that a panel shows.
+struct Shown<'a> {
+    /// The title of the horizontal axis.
+    axis: &'a str,
+    /// The end of the title of the vertical axis.
+    unit: &'a str,
+    of: for<'b> fn(&'b Scores) -> Option<&'b [f64]>,
+    /// The range of the horizontal axis.
+    low: f64,
+    high: f64,
+}
+
+impl Shown<'_> {
+    /// Returns the decimal logarithms for the predictions that are right, or for those that are wrong.
+    fn logarithms(&self, runs: &[&Measured], wanted: bool) -> Vec<f64> {
         let of_run = |run: &&Measured| {
             let right = &run.scores.averaged(Average::Logit).correct;
-            let values = quantity(&run.scores).unwrap_or_default().iter().zip(right);
-            values.filter(|(_, right)| **right == wanted).map(|(value, _)| value.max(low).log10()).collect::<Vec<_>>()
+            let values = (self.of)(&run.scores).unwrap_or_default().iter().zip(right);
+            let chosen = values.filter(|(_, right)| **right == wanted);
+            chosen.map(|(value, _)| value.max(self.low).log10()).collect::<Vec<_>>()
         };
         runs.iter().flat_map(of_run).collect()
-    };
-    let kinds = [(RIGHT, of_kind(true)), (WRONG, of_kind(false))];
+    }
+}
+
+/// Returns one panel. `None` if there is neither a right nor a wrong prediction.
+fn panel(runs: &[&Measured], shown: &Shown, title: String) -> Option<Panel> {
+    let Shown { axis, unit, low, high, .. } = *shown;
+    let kinds = [(RIGHT, shown.logarithms(runs, true)), (WRONG, shown.logarithms(runs, false))];
     let curve = |values: &[f64]| {
         let curve = density(values, (low.log10(), high.log10()), POINTS).filter(|_| values.len() >= FEWEST)?;
         Some(curve.into_iter().map(|(x, height)| (10f64.powf(x), height)).collect::<Vec<_>>())
@@ -143,7 +155,7 @@ fn panel(
     (right + wrong > 0).then(|| Panel {
         title,
         x: Axis::new(axis, Ticks::Log(low, high)),
-        y: Axis::new(format!("{what}{right} right, {wrong} wrong{place}"), ticks),
+        y: Axis::new(format!("{what}{right} right, {wrong} wrong{unit}"), ticks),
         layers,
         values: false,
     })

@@ -3,7 +3,6 @@
 
 mod attacks;
 mod calibration;
-mod class_reliability;
 mod conditions;
 pub mod confusion;
 mod densities;
@@ -233,7 +232,7 @@ static KINDS: &[Kind] = &[
         topic: Topic::Calibration,
         paper: "",
         command: TRAIN,
-        draw: class_reliability::draw,
+        draw: calibration::class_reliability,
     },
     Kind {
         key: "risk-coverage",

@@ -179,7 +179,7 @@ fn few_images_are_dots_and_many_are_curves() {
     assert!(few.contains("single right predictions") && !few.contains("<polygon"), "{few}");
     assert!(many.contains(">right predictions<") && many.contains("<polygon") && !many.contains("single"), "{many}");
     // No probability was given to ten images of eight.
-    assert!(draw(class_reliability::draw, 8).is_none() && draw(class_reliability::draw, 400).is_some());
+    assert!(draw(calibration::class_reliability, 8).is_none() && draw(calibration::class_reliability, 400).is_some());
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::report::figures;
 use crate::results::store::Row;
@@ -71,4 +73,19 @@ fn colours_of_figures_that_need_light_ground_are_replaced_on_dark() {
         let hex = color.to_string();
         assert!(STYLE.contains(&format!("=\"{hex}\"]")), "{hex}");
     }
+}
+
+#[test]
+fn days_of_the_civil_calendar() {
+    // Expected values are from `date -u -d @SECONDS +%F`.
+    let cases =
+        [(0, "1970-01-01"), (951_782_400, "2000-02-29"), (951_868_800, "2000-03-01"), (1_735_689_599, "2024-12-31")];
+    for (seconds, want) in cases {
+        assert_eq!(day(UNIX_EPOCH + Duration::from_secs(seconds)), want);
+    }
+}
+
+#[test]
+fn digits_in_groups_of_three() {
+    assert_eq!(["1", "123", "1234", "230400", "x<1"].map(grouped), ["1", "123", "1,234", "230,400", "x<1"]);
 }

@@ -206,17 +206,6 @@ impl Sources {
         of_table(&self.ood, OOD_KEYS)
     }
 
-    pub fn run(&self, run: &str) -> Option<&RunFiles> {
-        self.runs.named(run).next()
-    }
-
-    /// Returns the file with the predictions of a run's plain members.
-    pub fn predictions(&self, run: &str, set: &str, condition: &str) -> Option<PathBuf> {
-        let fits =
-            |file: &&PredictionsFile| file.set == set && file.condition == condition && file.predictive.is_empty();
-        Some(self.run(run)?.predictions.iter().find(fits)?.path.clone())
-    }
-
     /// Returns the run that a row belongs to.
     pub fn run_of(&self, row: &RowView) -> Option<&RunFiles> {
         self.runs.find(row.get("experiment"), row.get("run"))
@@ -230,11 +219,6 @@ impl Sources {
             same && file.is_of(row.get(TESTED.fingerprint), row.get(TESTED.count))
         };
         Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
-    }
-
-    /// Returns the training curve of a run, one row per epoch.
-    pub fn history(&self, run: &str) -> Option<&Table> {
-        self.run(run)?.history.as_ref()
     }
 
     fn distinguish_images(&mut self) {

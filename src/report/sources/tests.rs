@@ -97,11 +97,17 @@ fn run_folders_are_read_and_broken_files_left_out() {
     predictions(&path.join("cifar10@other.safetensors"), "fgsm 0.01");
     let sources = Sources::open(folder.path()).unwrap();
     assert_eq!(sources.problems.len(), 3, "{:?}", sources.problems);
-    assert_eq!(sources.history("r1").unwrap().get(0, "train_loss"), Some("0.5"));
-    assert!(sources.history("r2").is_none() && sources.history("r9").is_none());
-    assert_eq!(sources.run("r1").unwrap().record.as_ref().unwrap()["particles"], 1);
-    assert_eq!(sources.predictions("r1", "cifar10", "fgsm 0.01"), Some(path.join("cifar10@other.safetensors")));
-    assert_eq!(sources.predictions("r1", "cifar10", "jpeg"), None);
+    let run = |name: &str| sources.runs.named(name).next();
+    let history = |name: &str| run(name)?.history.as_ref();
+    assert_eq!(history("r1").unwrap().get(0, "train_loss"), Some("0.5"));
+    assert!(history("r2").is_none() && history("r9").is_none());
+    assert_eq!(run("r1").unwrap().record.as_ref().unwrap()["particles"], 1);
+    let predictions = |condition: &str| {
+        let files = &run("r1").unwrap().predictions;
+        files.iter().find(|file| file.set == "cifar10" && file.condition == condition).map(|file| file.path.clone())
+    };
+    assert_eq!(predictions("fgsm 0.01"), Some(path.join("cifar10@other.safetensors")));
+    assert_eq!(predictions("jpeg"), None);
     let row = sources.result_rows().next().unwrap();
     assert_eq!(sources.predictions_of(&row), Some(path.join("cifar10@clean.safetensors")));
 }

@@ -1,6 +1,6 @@
 use std::rc::Rc;
 
-use crate::schema::{Absence, Given, Reader, Resolved, Survey, Tree, words};
+use crate::schema::{Absence, Given, Leading, Reader, Resolved, Survey, Tree, words};
 
 words! {
     enum Color { Red = "red", Blue = "blue" }
@@ -88,7 +88,7 @@ fn every_mistake_is_reported() {
 
 #[test]
 fn a_survey_learns_the_meaning_and_the_default() {
-    let survey: Rc<Survey> = Survey::new(Given::Nothing, 0, ("", 0));
+    let survey: Rc<Survey> = Survey::new(Given::Nothing, 0, Leading { table: "", variant: 0 });
     let reader = Reader::surveyed(&survey);
     All::read(&reader, 3);
     reader.finish();

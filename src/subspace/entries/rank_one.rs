@@ -226,7 +226,7 @@ impl Subspace for RankOne {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::subspace::dense::Dense;
+    use crate::subspace::updates::Dense;
 
     const MEMBERS: i64 = 3;
     const INPUTS: i64 = 7;

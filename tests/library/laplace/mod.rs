@@ -8,7 +8,7 @@ use crate::common::{fixture, model, model_of, relatively_near as near};
 use bella::base::random::{Purpose, normal, stream};
 use bella::data::fields::{Fields, IDS, MASK, PIXELS};
 use bella::data::numbers::Scale;
-use bella::laplace::curvature::Fit;
+use bella::laplace::fit::Fit;
 use bella::laplace::pass::{Layer, Map, Maps, Pass, Role, Site, Source, Use, weight_gradient};
 use bella::laplace::tangents::Moves;
 use bella::laplace::variance::Projected;

@@ -6,8 +6,7 @@
 
 use anyhow::Result;
 
-use crate::metrics::calibrators::averaged::Averaged;
-use crate::metrics::calibrators::fitted::{Calibrator, Fit, Map, Size};
+use crate::metrics::calibrators::fitted::{Averaged, Calibrator, Fit, Map, Size};
 use crate::metrics::calibrators::linear::{Penalty, Problem, Weight};
 
 /// The factors that are tried.

@@ -3,8 +3,7 @@
 
 use anyhow::Result;
 
-use crate::metrics::calibrators::averaged::{Averaged, normalised, softmax};
-use crate::metrics::calibrators::fitted::{Calibrator, Fit, Map, Size};
+use crate::metrics::calibrators::fitted::{Averaged, Calibrator, Fit, Map, Size, normalised, softmax};
 
 pub static ENTRY: Calibrator = Calibrator {
     key: "isotonic",

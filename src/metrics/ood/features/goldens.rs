@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::{Classifier, Features, find};
 use crate::base::golden::{Golden, near};
-use crate::metrics::ranking::Ranking;
+use crate::metrics::auroc::Ranking;
 
 fn features(golden: &Golden) -> Features {
     Features {

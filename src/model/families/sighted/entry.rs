@@ -3,16 +3,12 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::model::families::class::{self, Class, Inner, Published, TOWER};
+use crate::model::families::class::{Class, Inner, Published, TOWER};
 use crate::model::values::Values;
 
 /// The image tower of every family, as exports name it.
-pub(super) static EYES: Inner = Inner {
-    part: "vision.",
-    component: class::SIGHT,
-    prefix: ["model.vision_tower.vision_model.", "model.vision_tower."],
-    styles: TOWER,
-};
+pub(super) static EYES: Inner =
+    Inner { part: "vision.", prefix: ["model.vision_tower.vision_model.", "model.vision_tower."], styles: TOWER };
 
 /// A family of language networks that see an image: an image tower, a projector, and a decoder that reads the patches at the
 /// place of the image in its prompt.

@@ -25,7 +25,7 @@ pub enum Operation {
     Linear,
     /// The product of `[…, m, k]` and `[…, k, l]`, whose other axes spread.
     MatMul,
-    /// These four spread axes of length 1 as usual.
+    /// `Add`, `Subtract`, `Multiply` and `Divide` spread axes of length 1 as usual.
     Add,
     Subtract,
     Multiply,
@@ -114,7 +114,7 @@ pub enum Masked {
     Causal,
     /// All tokens; a fourth input is added to the scores.
     Added,
-    /// Those for which a fourth input is true.
+    /// The tokens for which a fourth input is true.
     Seen,
 }
 

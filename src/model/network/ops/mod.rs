@@ -89,9 +89,9 @@ pub trait Written {
 /// The entries of values that a stage leaves in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Those of its input.
+    /// The entries of the input of the stage.
     pub entered: u64,
-    /// Those that its backward pass reads.
+    /// The entries that the backward pass of the stage reads.
     pub inside: u64,
 }
 

@@ -49,7 +49,7 @@ pub struct Scoring {
 pub struct RmsNormed<'a> {
     pub layer: &'a str,
     pub eps: f64,
-    /// What is added to the weight: 1 where networks store their weights as differences from 1, else 0.
+    /// The number that is added to the weight: 1 where networks store their weights as differences from 1, else 0.
     pub more: f64,
 }
 

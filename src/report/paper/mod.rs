@@ -132,28 +132,28 @@ impl Cell {
     }
 }
 
-const INDEX: &str = include_str!("../../results/paper/tables.csv");
+const INDEX: &str = include_str!("../../../results/paper/tables.csv");
 
 /// The files of the folder in the order of the report.
 const FILES: &[(&str, &str)] = &[
-    ("bella-1", include_str!("../../results/paper/bella-1.csv")),
-    ("bella-2", include_str!("../../results/paper/bella-2.csv")),
-    ("bella-3", include_str!("../../results/paper/bella-3.csv")),
-    ("bella-4", include_str!("../../results/paper/bella-4.csv")),
-    ("bella-5", include_str!("../../results/paper/bella-5.csv")),
-    ("bella-6", include_str!("../../results/paper/bella-6.csv")),
-    ("bella-7", include_str!("../../results/paper/bella-7.csv")),
-    ("bella-8", include_str!("../../results/paper/bella-8.csv")),
-    ("bella-9", include_str!("../../results/paper/bella-9.csv")),
-    ("bella-10", include_str!("../../results/paper/bella-10.csv")),
-    ("bella-fig-5", include_str!("../../results/paper/bella-fig-5.csv")),
-    ("ivon-1", include_str!("../../results/paper/ivon-1.csv")),
-    ("ivon-2", include_str!("../../results/paper/ivon-2.csv")),
-    ("ivon-3", include_str!("../../results/paper/ivon-3.csv")),
-    ("ivon-4", include_str!("../../results/paper/ivon-4.csv")),
-    ("ibdr-1", include_str!("../../results/paper/ibdr-1.csv")),
-    ("ibdr-2", include_str!("../../results/paper/ibdr-2.csv")),
-    ("ibdr-3", include_str!("../../results/paper/ibdr-3.csv")),
+    ("bella-1", include_str!("../../../results/paper/bella-1.csv")),
+    ("bella-2", include_str!("../../../results/paper/bella-2.csv")),
+    ("bella-3", include_str!("../../../results/paper/bella-3.csv")),
+    ("bella-4", include_str!("../../../results/paper/bella-4.csv")),
+    ("bella-5", include_str!("../../../results/paper/bella-5.csv")),
+    ("bella-6", include_str!("../../../results/paper/bella-6.csv")),
+    ("bella-7", include_str!("../../../results/paper/bella-7.csv")),
+    ("bella-8", include_str!("../../../results/paper/bella-8.csv")),
+    ("bella-9", include_str!("../../../results/paper/bella-9.csv")),
+    ("bella-10", include_str!("../../../results/paper/bella-10.csv")),
+    ("bella-fig-5", include_str!("../../../results/paper/bella-fig-5.csv")),
+    ("ivon-1", include_str!("../../../results/paper/ivon-1.csv")),
+    ("ivon-2", include_str!("../../../results/paper/ivon-2.csv")),
+    ("ivon-3", include_str!("../../../results/paper/ivon-3.csv")),
+    ("ivon-4", include_str!("../../../results/paper/ivon-4.csv")),
+    ("ibdr-1", include_str!("../../../results/paper/ibdr-1.csv")),
+    ("ibdr-2", include_str!("../../../results/paper/ibdr-2.csv")),
+    ("ibdr-3", include_str!("../../../results/paper/ibdr-3.csv")),
 ];
 
 /// Returns the keys of all tables in the order of the report.

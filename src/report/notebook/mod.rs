@@ -13,22 +13,22 @@ struct Cell {
 }
 
 const CELLS: [Cell; 9] = [
-    Cell { heading: "## Results", code: include_str!("notebook/1_read.py") },
-    Cell { heading: "Means over seeds on the clean test sets.", code: include_str!("notebook/2_compare.py") },
-    Cell { heading: "## Comparison", code: include_str!("notebook/3_bars.py") },
-    Cell { heading: "## Training", code: include_str!("notebook/4_training.py") },
+    Cell { heading: "## Results", code: include_str!("1_read.py") },
+    Cell { heading: "Means over seeds on the clean test sets.", code: include_str!("2_compare.py") },
+    Cell { heading: "## Comparison", code: include_str!("3_bars.py") },
+    Cell { heading: "## Training", code: include_str!("4_training.py") },
     Cell {
         heading: "## Saved predictions\n\nEverything below is computed from `runs/*/*/predictions/*.safetensors`: logits \
                   `[m, N, C]` of m members for N images.",
-        code: include_str!("notebook/5_predictions.py"),
+        code: include_str!("5_predictions.py"),
     },
     Cell {
         heading: "`difference` is the largest distance from the CSV file's accuracy, NLL and ECE.",
-        code: include_str!("notebook/6_check.py"),
+        code: include_str!("6_check.py"),
     },
-    Cell { heading: "## Calibration", code: include_str!("notebook/7_calibration.py") },
-    Cell { heading: "## Uncertainty", code: include_str!("notebook/8_uncertainty.py") },
-    Cell { heading: "## Robustness", code: include_str!("notebook/9_robustness.py") },
+    Cell { heading: "## Calibration", code: include_str!("7_calibration.py") },
+    Cell { heading: "## Uncertainty", code: include_str!("8_uncertainty.py") },
+    Cell { heading: "## Robustness", code: include_str!("9_robustness.py") },
 ];
 
 /// Returns a notebook (nbformat 4.5) on a results folder; `file` is where it will lie, since its cells name the folder as

@@ -1,13 +1,12 @@
 //! Image files in folders named after their classes: `root/<class>/…` or `root/{train,val,test}/<class>/…`. A share of
 //! them may be drawn as the test split.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{self, ClassFolders, Draw, TestPart};
-use crate::data::read::split_folders;
+use crate::data::read::class_folders::{self, ClassFolders, Draw, TestPart, entries, folders, is_image};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
@@ -17,6 +16,7 @@ pub static ENTRY: Entry = Entry {
     key: "image-folder",
     about: "image files in one folder per class, with or without train/val/test",
     fetch: "your own images: ROOT/<class>/<images>, or ROOT/train/<class>/…, ROOT/val/…, ROOT/test/…",
+    marks: &[],
     originals: Originals::ByHand("these are your own files"),
     hub: None,
     read: |reader| Box::new(ImageFolder::read(reader)),
@@ -73,10 +73,10 @@ impl Dataset for ImageFolder {
             return Ok(given.clone());
         }
         if let Some((folder, _)) = self.drawn()? {
-            return class_folders::folders(&folder, "<class>/<images>");
+            return folders(&folder, "<class>/<images>");
         }
         let first = SplitName::ALL.into_iter().find_map(|split| self.folder(split).ok());
-        class_folders::folders(&first.map_or_else(|| self.whole(), Ok)?, "<class>/<images>")
+        folders(&first.map_or_else(|| self.whole(), Ok)?, "<class>/<images>")
     }
 
     fn splits(&self) -> Result<Vec<SplitName>> {
@@ -120,7 +120,7 @@ impl ImageFolder {
         let train = self.root.join(self.train.as_deref().unwrap_or(SplitName::Train.word()));
         let has_train = self.train.is_some() || train.is_dir();
         // Beside a folder of training images, images without class folders are no test split; beside classes, their folder would be one.
-        let has_test = if has_train { class_folders::folders(&own, "<class>/<images>").is_ok() } else { own.is_dir() };
+        let has_test = if has_train { folders(&own, "<class>/<images>").is_ok() } else { own.is_dir() };
         ensure!(!has_test, "{}: is a test split already; leave data.image-folder.test = {share} out", own.display());
         if has_train {
             return Ok(Some((self.folder(SplitName::Train)?, share)));
@@ -134,7 +134,7 @@ impl ImageFolder {
     /// # Errors
     /// Fails if several of its folders are called as splits are and hold folders alone, which would be taken for classes.
     fn whole(&self) -> Result<PathBuf> {
-        let splits: Vec<String> = split_folders::usual_splits(&self.root).into_iter().map(|(_, name)| name).collect();
+        let splits: Vec<String> = usual_splits(&self.root).into_iter().map(|folder| folder.name).collect();
         ensure!(
             splits.len() < 2,
             "{}: its folders {} look like splits, and would be classes: name them with data.image-folder.train, val and test",
@@ -204,6 +204,37 @@ impl SmallSet for ImageFolder {
         }
         Ok(())
     }
+}
+
+/// Further names, in small letters, by which a folder is meant for a split.
+const OTHERS: [(SplitName, &[&str]); 2] =
+    [(SplitName::Train, &["training"]), (SplitName::Test, &["testing", "eval", "evaluation"])];
+
+/// A folder of class folders that is called as a split usually is.
+pub struct SplitFolder {
+    pub split: SplitName,
+    pub name: String,
+}
+
+/// Returns the folders in `root` that are called as splits usually are and hold class folders; of several of one split the one with
+/// bella's own name comes first. A root that cannot be listed has none.
+pub fn usual_splits(root: &Path) -> Vec<SplitFolder> {
+    let split_of = |name: &String| {
+        let mut usual = SplitName::ALL.map(|split| (split, split.names())).into_iter().chain(OTHERS);
+        let found = usual.find(|(_, words)| words.contains(&name.to_lowercase().as_str()));
+        found.map(|(split, _)| split).filter(|_| holds_classes(&root.join(name)))
+    };
+    let names = folders(root, "<class>/<images>").unwrap_or_default();
+    let mut found: Vec<_> =
+        names.into_iter().filter_map(|name| Some(SplitFolder { split: split_of(&name)?, name })).collect();
+    found.sort_by_key(|folder| folder.name != folder.split.word());
+    found
+}
+
+/// Returns whether a folder holds folders, and no image beside them.
+pub fn holds_classes(folder: &Path) -> bool {
+    let inside = entries(folder).unwrap_or_default();
+    inside.iter().any(|entry| entry.is_dir()) && !inside.iter().any(|entry| is_image(entry))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::{Result, anyhow};
 
 use super::augment::Views;
-use super::split::Inputs;
+use super::inputs::Inputs;
 
 /// Images with the views in which training sees them.
 pub struct Source {

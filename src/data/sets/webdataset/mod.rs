@@ -27,6 +27,7 @@ pub static ENTRY: Entry = Entry {
     about: "images in tar archives (WebDataset): .jpg, .png or .webp with .cls or .json",
     fetch: "your own archives, or a folder of clip-benchmark/wds_*: ROOT/train/0.tar, …, ROOT/test/0.tar, …, ROOT/classnames.txt; \
             others by patterns below ROOT, such as train = \"train-{0000..0009}.tar\"",
+    marks: &[],
     originals: Originals::ByHand("these are your own files, or those of a repository of the Hub"),
     hub: None,
     read: |reader| Box::new(WebDataset::read(reader)),

@@ -20,6 +20,7 @@ pub static ENTRY: Entry = Entry {
     about: "MedMNIST: eleven sets of medical images (pathmnist, bloodmnist, ...), 28 to 224 pixels, official splits",
     fetch: "pathmnist.npz (28 pixels), pathmnist_224.npz, …, to which https://medmnist.com links (Zenodo record 10519652): \
             ROOT/pathmnist.npz",
+    marks: &[],
     originals: Originals::ByHand("only MD5 sums of its files are published, and the package medmnist fetches them"),
     hub: None,
     read: |reader| Box::new(MedMnist::read(reader)),

@@ -27,6 +27,7 @@ pub static ENTRY: Entry = Entry {
     about: "any image files by a CSV list: path, label or number, split (train, val, test), group",
     fetch: "your own images and a list of them: ROOT/list.csv with the columns path (below ROOT), label (or a number, \
             columns.target) and, if you like, split and group",
+    marks: &[],
     originals: Originals::ByHand("these are your own files"),
     hub: None,
     read: |reader| Box::new(List::read(reader)),

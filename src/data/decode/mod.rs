@@ -2,8 +2,6 @@
 //! and resizes it as torchvision does with Pillow images (the shorter side with antialiasing, then a centre crop, of which
 //! transformers has its own).
 
-mod containers;
-mod gif;
 mod orientation;
 mod pixels;
 

@@ -1,6 +1,6 @@
 //! Downloads from a server of their own on the loopback, and everything that goes wrong on the way.
 
-#[path = "../../tests/common/hub.rs"]
+#[path = "../../../tests/common/hub.rs"]
 pub mod server;
 
 mod faults;

@@ -11,8 +11,9 @@ use flate2::read::MultiGzDecoder;
 
 use super::Settings;
 use super::cache::with_lock_of;
-use super::client::{Client, Subject, Ways};
+use super::client::Client;
 use super::download::{Download, Hash, check_space, megabytes};
+use super::fault::{Subject, Ways};
 use super::settings::DATA_MIRROR;
 use crate::base::files::{OF_MACOS, Staging, create_folder};
 use crate::base::hash::file_sha256;

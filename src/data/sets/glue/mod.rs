@@ -11,10 +11,10 @@ use anyhow::{Result, bail};
 
 use crate::data::lines::Line;
 use crate::data::numbers::number;
+use crate::data::read::columns::{self, Tsv};
 use crate::data::read::json_lines::{Label, Pairs, Portion};
 use crate::data::read::splits::Wanted;
 use crate::data::read::tables::{Numbers, Tables};
-use crate::data::read::tsv::{self, Tsv};
 use crate::data::small::{Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Medium, Published, Request, Split, SplitName, Subset};
 use crate::hub::DataRoot;
@@ -28,6 +28,7 @@ pub static ENTRY: Entry = Entry {
     fetch: "the archives of gluebenchmark.com, unpacked: ROOT/CoLA/train.tsv, ROOT/CoLA/dev.tsv, and so on for SST-2, MRPC, \
             QQP, QNLI, RTE, WNLI and STS-B; ROOT/MNLI/train.tsv, dev_matched.tsv and dev_mismatched.tsv; MRPC as \
             download_glue_data.py makes its files",
+    marks: &[],
     originals: Originals::Files {
         files: &[
             Original::new(
@@ -314,7 +315,7 @@ impl SmallSet for Glue {
         for split in [SplitName::Train, SplitName::Test] {
             for file in self.files(split)? {
                 let header = layout.header.is_none().then_some(columns);
-                tsv::write(&self.path(&file), header, (0..sizes.of(split)).map(row))?;
+                columns::write_tsv(&self.path(&file), header, (0..sizes.of(split)).map(row))?;
             }
         }
         Ok(())

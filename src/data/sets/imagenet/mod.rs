@@ -24,6 +24,7 @@ pub static ENTRY: Entry = Entry {
     about: "ImageNet (ILSVRC 2012): 1000 classes in train and val folders; its val is the test split",
     fetch: "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org, unpacked: \
             ROOT/train/<wnid>/<images>, and ROOT/val/<wnid>/<images>, or ROOT/val/<images> with ground_truth = FILE",
+    marks: &[],
     originals: Originals::ByHand("its terms must be accepted with an account at https://image-net.org"),
     hub: Some(Hub {
         repository: "ILSVRC/imagenet-1k",
