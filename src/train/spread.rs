@@ -52,14 +52,11 @@ pub(super) fn begin(context: &Context, particles: &mut Particles, objective: &mu
     };
     let (key, advice) = (&training.method.key, training.method.spec.narrowed_by());
     let advice = if advice.is_empty() { String::new() } else { format!(": {advice}") };
-    match compared.worst() {
-        Some((particle, factor)) if factor >= UNDONE => {
-            bail!("method.{key}: {}, so the noise at the start undoes the network{advice}", compared.said(particle))
-        }
-        Some((particle, factor)) if factor >= DOUBTFUL => {
-            tracing::warn!("method.{key}: {}: training starts in much noise{advice}", compared.said(particle));
-        }
-        _ => {}
+    if let Some((particle, _)) = compared.worst().filter(|(_, factor)| *factor >= UNDONE) {
+        bail!("method.{key}: {}, so the noise at the start undoes the network{advice}", compared.said(particle));
+    }
+    if let Some(particle) = compared.doubtful() {
+        tracing::warn!("method.{key}: {}: training starts in much noise{advice}", compared.said(particle));
     }
     Ok(())
 }
@@ -82,6 +79,13 @@ impl Compared {
         finite.map(|(particle, both)| (particle, factor(both))).max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
+    /// Returns the particle whose draw has lost most of what its mean knows, if one knows no more than a guess.
+    fn doubtful(&self) -> Option<usize> {
+        let factor = |particle: usize| self.draws[particle] / self.means[particle];
+        let lost = |&particle: &usize| self.draws[particle] >= self.guess && factor(particle) >= DOUBTFUL;
+        (0..self.means.len()).filter(lost).max_by(|&a, &b| factor(a).total_cmp(&factor(b)))
+    }
+
     fn said(&self, particle: usize) -> String {
         format!(
             "a draw from where particle {particle} starts has the loss {:.3} on the first batch, its mean {:.3}",
@@ -101,5 +105,9 @@ mod tests {
         assert_eq!(compared(&[0.1, 4.0], &[30.0, 20.0]).worst(), Some((0, 15.0)));
         assert_eq!(compared(&[0.1, 4.0], &[3.0, f64::NAN]).worst(), Some((1, f64::INFINITY)));
         assert_eq!(compared(&[f64::NAN], &[f64::NAN]).worst(), None);
+        // Noise that turns a good network into a guess is doubtful, though no draw is worse than a guess by much.
+        assert_eq!(compared(&[0.9, 0.3], &[2.1, 2.1]).doubtful(), Some(1));
+        assert_eq!(compared(&[0.1, 1.5], &[1.9, 2.9]).doubtful(), None);
+        assert_eq!(compared(&[4.0], &[8.0]).doubtful(), Some(0));
     }
 }

@@ -144,7 +144,7 @@ impl Ivon {
     /// Returns how far some draws with this h, `[n, 1]`, are at most from the losses `own: [n]` of the means, `[n]` in f64; a loss that is no
     /// number is the farthest.
     fn changes_at(&self, means: &Means, hessian: &Tensor, objective: &mut dyn Objective) -> Result<Tensor> {
-        let Means { theta, losses: own } = means;
+        let Means { theta, losses: own } = *means;
         let deviations = ((hessian + self.spec.weight_decay) * self.spec.ess).rsqrt();
         let mut largest = Tensor::zeros([theta.size()[0]], (Kind::Double, theta.device()));
         for sample in 0..TUNING_DRAWS {

@@ -236,8 +236,7 @@ impl Objective for Peak {
 #[test]
 fn noise_that_lowers_the_loss_of_a_network_that_is_surely_wrong_is_noise() {
     let theta = Tensor::zeros([1, 4000], (Kind::Double, tch::Device::Cpu));
-    let mut ivon =
-        Ivon::new(Spec { tune_hess_init: true, ..spec() }, &theta, Noise::new(3, Purpose::Noise));
+    let mut ivon = Ivon::new(Spec { tune_hess_init: true, ..spec() }, &theta, Noise::new(3, Purpose::Noise));
     ivon.prepare(&theta, &mut Peak).unwrap();
     // 3 (1 − exp(−4000 / (100 h))) ≤ 0.1 asks for h ≥ 1180, and of powers of two 2048.
     assert!((ivon.start.double_value(&[0, 0]) / 2048.0 - 1.0).abs() < 1e-12, "{}", ivon.start);
