@@ -1,6 +1,6 @@
 //! The orientation that the EXIF or the XMP of a file states, as Pillow's `Image.getexif` finds it; and the parts of which files
-//! consist, where they are read without a decoder: the segments of a JPEG, and the numbers of the first directory of a TIFF, which EXIF
-//! is, too; and the length of a WebP.
+//! consist, where they are read without a decoder: the segments of a JPEG, the numbers of the first directory of a TIFF, which EXIF is,
+//! too, and the length of a WebP.
 
 use std::io::{Cursor, Read};
 
@@ -170,7 +170,7 @@ pub fn has_end(bytes: &[u8]) -> bool {
     scan.is_some_and(|scan| scan.rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]))
 }
 
-/// Returns whether a WebP is longer than its bytes. Its last pixels would be decoded from what is left; Pillow's decoder refuses it.
+/// Returns whether a WebP states a length beyond its bytes. A decoder would make up its last pixels; Pillow's refuses such a file.
 pub fn is_cut_off(bytes: &[u8]) -> bool {
     // The length counts what follows it.
     let length = bytes.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four));

@@ -178,7 +178,7 @@ struct Frame {
 }
 
 /// Paints the pixels around the first frame of the GIF with these bytes.
-pub fn paint_around(bytes: &[u8], image: &mut RgbImage) {
+fn paint_around(bytes: &[u8], image: &mut RgbImage) {
     let Some(Frame { left, top, width, height, around }) = first_frame(bytes) else { return };
     if (left, top, width, height) == (0, 0, image.width(), image.height()) {
         return;
