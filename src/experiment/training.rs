@@ -37,13 +37,14 @@ impl Training {
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
-        // What evaluates a posterior does not train it: the rules of training do not concern it.
+        // A posterior that is evaluated has been trained: the rules of training do not concern it.
         let trains = images == Images::OfTraining;
-        let followed = (!trains).then(|| root.without_rules());
-        let asked = followed.as_ref().unwrap_or(root);
-        let method =
-            choose(asked, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| (entry.read)(r, &context));
-        let optimizer = choose(asked, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
+        let lenient = (!trains).then(|| root.without_rules());
+        let reader = lenient.as_ref().unwrap_or(root);
+        let method = choose(reader, "method", registered().into_iter().map(|e| (e.key, e)), |entry, r| {
+            (entry.read)(r, &context)
+        });
+        let optimizer = choose(reader, "optimizer", OPTIMIZERS.iter().map(|e| (e.key, e.read)), |read, r| read(r));
         let validation = data.map_or(Validation::HeldOut(0.0), |d| d.validation);
         let shared = method.as_ref().is_some_and(|method| method.spec.needs_shared_batches());
         let batches = if shared { Batches::Shared } else { Batches::Independent };

@@ -132,7 +132,7 @@ fn bad_settings_are_refused() {
     for (sets, parts) in [
         (&["method.laplace.prior_precision=0"][..], &["method.laplace.prior_precision = 0", "above 0"][..]),
         (&["method.laplace.prior_precision=-1"], &["method.laplace.prior_precision = -1", "above 0"]),
-        (&["method.laplace.tuning=\"fixed\""], &["method.laplace.tuning", "needs prior_precision"]),
+        (&["method.laplace.tuning=\"fixed\""], &["method.laplace.prior_precision: is required for tuning = \"fixed\""]),
         (&["method.laplace.tuning=\"evidence\"", "method.laplace.prior_precision=1"], &["is tuned"]),
         (&["method.laplace.tuning=\"validation\"", "data.digits.validation=0"], &["held-out images", "validation"]),
         (&["subspace.full={}", "method.laplace.parameters=\"all\""], &["[subspace.low-rank]", "last-layer"]),

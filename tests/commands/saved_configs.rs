@@ -320,4 +320,13 @@ fn a_finished_run_may_break_rules_of_training() {
         let refused = Experiment::read_to_evaluate(&parsed(&wrong)).err().unwrap().to_string();
         assert_has(&refused, &["unheard = 1: unknown key"]);
     }
+    // A value that is absent has no other one in its place.
+    let absent = [
+        ("[method.laplace]\ntuning = \"fixed\"\n", "laplace.prior_precision: is required"),
+        ("[method.ibdr]\nparticles = 2\n", "ibdr.std: is required"),
+    ];
+    for (to, why) in absent {
+        let tree = Tree::parse("tiny.toml", &tiny().replace(method, to)).unwrap();
+        assert_has(&Experiment::read_to_evaluate(&tree).err().unwrap().to_string(), &[why]);
+    }
 }

@@ -52,7 +52,9 @@ settings! {
 impl Spec {
     fn check(&self, reader: &Reader, context: &MethodContext) {
         match (self.tuning, self.prior_precision) {
-            (Tuning::Fixed, None) => reader.problem("tuning", "needs prior_precision: a number above 0"),
+            (Tuning::Fixed, None) => {
+                reader.missing("prior_precision", "is required for tuning = \"fixed\": a number above 0")
+            }
             (Tuning::Evidence | Tuning::Validation, Some(_)) => {
                 reader.problem("prior_precision", "is tuned: leave it out, or set tuning = \"fixed\"");
             }

@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Creates a second cursor on this table, for settings that a finished training has followed: rules that connect keys may be younger than
-    /// these settings, so that it is no mistake to break one. Keys, types and ranges are checked as ever.
+    /// these settings, so that it is no mistake to break one. Keys, types, ranges and required keys are checked as ever.
     pub fn without_rules(&self) -> Reader<'a> {
         let mut same = self.below(self.path.clone(), self.source.clone());
         same.asked = self.asked.clone();
@@ -172,12 +172,17 @@ impl<'a> Reader<'a> {
 
     /// Records that `key`, or this table if the key is absent, breaks a rule that connects it with other keys.
     pub fn problem(&self, key: &str, why: impl AsRef<str>) {
-        let why = why.as_ref();
-        match self.node(key) {
-            _ if !self.minds_rules => {}
-            Some(node) => self.complain(&self.dotted(key), node, why),
-            None if matches!(self.source, Source::Bad(_)) => {}
-            None => self.push(self.origin(), format!("{}: {why}", self.dotted(key))),
+        match self.node(key).filter(|_| self.minds_rules) {
+            Some(node) => self.complain(&self.dotted(key), node, why.as_ref()),
+            None if self.minds_rules => self.missing(key, why),
+            None => {}
+        }
+    }
+
+    /// Records that `key` is absent, which other keys make a required one.
+    pub fn missing(&self, key: &str, why: impl AsRef<str>) {
+        if !matches!(self.source, Source::Bad(_)) {
+            self.push(self.origin(), format!("{}: {}", self.dotted(key), why.as_ref()));
         }
     }
 

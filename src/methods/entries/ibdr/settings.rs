@@ -101,7 +101,7 @@ fn std(reader: &Reader, variant: Form) -> f64 {
         .about("Standard deviation σ of the Gaussians; required for `paper`, 0 for `released`.")
         .optional();
     if variant == Form::Paper && std.is_none() {
-        reader.problem(
+        reader.missing(
             "std",
             "is required: the standard deviation σ of the Gaussians (the paper has 0.1; low-rank factors want less, say 0.01)",
         );
@@ -122,7 +122,7 @@ impl Rule {
         }
         match own {
             Rule::Released(Released { cost: Cost::Fisher, damping: None, .. }) => {
-                reader.problem("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
+                reader.missing("damping", "is required for cost = \"fisher\": a number above 0, say 1e-3");
             }
             Rule::Paper(Paper { ascent_steps: 1, .. }) => {
                 for key in OF_LATER_ASCENTS.into_iter().filter(|key| reader.sets(key)) {
