@@ -142,8 +142,6 @@ impl<'a> Pack<'a> {
             if self.members.is_empty() {
                 break;
             }
-            let together = self.members.len();
-            self.members.iter_mut().for_each(|member| member.training.particles.progress.share_time(together));
             self.advance(watch)?;
             stopped = watch.stop.load(Ordering::Relaxed);
         }
@@ -170,8 +168,11 @@ impl<'a> Pack<'a> {
     /// Trains those that have come least far up to where the next ones are, or to the end of their epoch.
     fn advance(&mut self, watch: &Watch) -> Result<()> {
         let Some((epoch, step)) = self.members.iter().map(Member::position).min() else { return Ok(()) };
-        let (mut group, others): (Vec<_>, Vec<_>) =
+        let (mut group, mut others): (Vec<_>, Vec<_>) =
             take(&mut self.members).into_iter().partition(|member| member.position() == (epoch, step));
+        let share = 1.0 / group.len() as f64;
+        group.iter_mut().for_each(|member| member.training.particles.progress.share_time(share));
+        others.iter_mut().for_each(|member| member.training.particles.progress.share_time(0.0));
         let in_epoch = others.iter().map(Member::position).filter(|(other, _)| *other == epoch);
         let whole = group[0].training.context.steps_per_epoch();
         let end = in_epoch.map(|(_, step)| step).min().unwrap_or(whole);

@@ -223,15 +223,16 @@ impl Progress {
         Some(self.earlier_processor + since * self.share)
     }
 
-    /// Divides the time from now on among so many trainings, so that the seconds of all of them add up to it.
-    pub fn share_time(&mut self, trainings: usize) {
+    /// Counts this share of the time from now on, where trainings are passed together: that of all of them is 1, and that of one which waits
+    /// for the others is 0.
+    pub fn share_time(&mut self, share: f64) {
         self.earlier_seconds = self.wall_seconds();
         self.started = Instant::now();
         if let Some(seconds) = self.processor_seconds() {
             self.earlier_processor = seconds;
             self.started_processor = processor_seconds();
         }
-        self.share = 1.0 / trainings as f64;
+        self.share = share;
     }
 
     /// Returns the share of the present time that is this training's.
@@ -281,5 +282,27 @@ impl Progress {
             None => self.started_processor = None,
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_training_that_waits_for_others_takes_no_time() {
+        let began = Instant::now();
+        let mut progress = Progress::new(1, 0, Device::Cpu);
+        progress.share_time(0.25);
+        sleep(Duration::from_millis(20));
+        progress.share_time(0.0);
+        let (own, took) = (progress.wall_seconds(), began.elapsed().as_secs_f64());
+        sleep(Duration::from_millis(20));
+        assert_eq!(progress.wall_seconds(), own);
+        // A quarter of 20 ms and more counts, and all of the time before.
+        assert!(own >= 0.005 && own <= took - 0.015, "{own} of {took}");
     }
 }
