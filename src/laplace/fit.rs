@@ -3,8 +3,8 @@
 //! The curvature is the generalised Gauss-Newton matrix H = Σ_n J_nᵀ Λ_n J_n of one particle, with Λ = diag(p) − p pᵀ, in three
 //! structures.
 //!
-//! For numbers with a Gaussian noise of deviation σ, Λ = 1 / σ². The expectation over the labels is exact or by draws ([`Labels`]): Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and
-//! each takes one backward pass.
+//! For numbers with a Gaussian noise of deviation σ, Λ = 1 / σ². The expectation over the labels is exact or by draws ([`Labels`]):
+//! Λ = Σ_k s_k s_kᵀ has C − 1 directions s_k, or one a draw, and each takes one backward pass.
 //!
 //! | structure | H is approximated by | what is left out |
 //! |---|---|---|

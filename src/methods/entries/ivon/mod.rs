@@ -287,7 +287,7 @@ impl Method for Ivon {
         let moved = quantiles(&(&self.hessian / &self.start), &[0.01, 0.5, 0.99])?;
         let shown = |values: &[f64]| values.iter().map(|value| format!("{value:.3e}")).collect::<Vec<_>>().join(", ");
         let mut remarks = vec![format!(
-            "ivon: posterior standard deviation {} (1 %, median, 99 %); Hessian over hess_init {}",
+            "ivon: posterior standard deviation {} (1 %, median, 99 %); Hessian over its start {}",
             shown(&stds),
             shown(&moved)
         )];
@@ -295,11 +295,12 @@ impl Method for Ivon {
             remarks.push(format!("ivon: the Hessian started at {}", shown(&host_f64(&self.start)?)));
         }
         if moved.iter().all(|ratio| (ratio - 1.0).abs() < MOVED) {
-            remarks.push(
-                "ivon: the Hessian has hardly left hess_init, so the posterior says little: lower method.ivon.hess_init, \
-                 raise method.ivon.lr, or set method.ivon.beta2 = 0.9999"
-                    .to_string(),
-            );
+            // A start that was found is as low as the loss allows.
+            let lower = if self.spec.tune_hess_init { "" } else { "lower method.ivon.hess_init, " };
+            remarks.push(format!(
+                "ivon: the Hessian has hardly left its start, so the posterior says little: {lower}raise method.ivon.lr, or set \
+                 method.ivon.beta2 = 0.9999"
+            ));
         }
         Ok(remarks)
     }

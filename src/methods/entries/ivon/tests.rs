@@ -180,7 +180,7 @@ fn state_survives_and_training_goes_on_the_same() {
 fn a_hessian_that_never_moved_is_remarked() {
     let theta = row([0.1, 0.2, -0.3, 0.4]);
     let remarks = Ivon::new(spec(), &theta, Noise::new(7, Purpose::Noise)).remarks().unwrap();
-    assert!(remarks.iter().any(|remark| remark.contains("hardly left hess_init")), "{remarks:?}");
+    assert!(remarks.iter().any(|remark| remark.contains("says little: lower method.ivon.hess_init")), "{remarks:?}");
 }
 
 /// L = ½ Σ a θ² with a different scale for each particle: noise with σ² = 1 / (λ (h + δ)) raises it by ½ σ² Σ a on average.
@@ -211,6 +211,8 @@ fn a_tuned_start_is_the_smallest_at_which_draws_hardly_change_the_loss() {
     let start = host_f64(&ivon.start).unwrap();
     assert!((start[0] / 1024.0 - 1.0).abs() < 1e-12 && (start[1] / 131_072.0 - 1.0).abs() < 1e-12, "{start:?}");
     assert_eq!(ivon.hessian.get(1).get(7).double_value(&[]), start[1]);
+    // `hess_init`, which is refused beside `tune_hess_init`, is no advice.
+    assert!(ivon.remarks().unwrap().iter().any(|remark| remark.contains("says little: raise method.ivon.lr")));
     assert!((ivon.rates.get(0).double_value(&[0]) - 0.1 * 1024.0001).abs() < 1e-9);
     let mut state = State::default();
     ivon.save(&mut state);
