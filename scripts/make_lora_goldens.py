@@ -1,4 +1,4 @@
-"""Prints the golden numbers of the test of ranks and scales in src/subspace/entries/low_rank.rs: those of PEFT's layers with rsLoRA and
+"""Prints the golden numbers of the test of ranks and scales in src/subspace/entries/low_rank/mod.rs: those of PEFT's layers with rsLoRA and
 with patterns. Made with peft 0.21.2, timm 1.0.31.
 
     python scripts/make_lora_goldens.py
