@@ -172,9 +172,9 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
         assert!(place.runs().iter().all(|run| !run.join("posterior.safetensors").exists()));
     }
     // A network that bella does not know is named, and not its texts.
-    let other = changed(&place, config("\"model_type\": \"llama\"", "\"model_type\": \"electra\""));
+    let other = changed(&place, config("\"model_type\": \"llama\"", "\"model_type\": \"longformer\""));
     let named = [
-        "model_type = \"electra\" is no network of texts that bella reads",
+        "model_type = \"longformer\" is no network of texts that bella reads",
         "bert, roberta",
         "scripts/export_text_encoder.py",
     ];

@@ -397,5 +397,5 @@ fn recipes_train_a_module() {
         ["train.mixup.alpha=0.8", "train.mixup.cutmix_alpha=1.0", "train.ema.decay=0.9", "train.label_smoothing=0.1"];
     done(with(place.train(&joined(&own, &[&[low, head][..], &recipe].concat())), &["--no-eval"]));
     let line = error_line(place.train(&joined(&own, &[low, head, "subspace.low-rank.init=eva"])), 1);
-    assert_has(&line, &["subspace.low-rank.init = \"eva\"", "a module", "does not show the inputs of its layers"]);
+    assert_has(&line, &["subspace.low-rank.init = \"eva\"", "a module", "shows the inputs of each"]);
 }
