@@ -10,6 +10,7 @@ use tch::{Kind, Tensor};
 use super::lora::Lora;
 use super::settings::MERGE;
 use crate::model::Backbone;
+use crate::model::network::is_outside;
 
 /// A parameter that lies whole in an adapter.
 pub struct Beside {
@@ -55,7 +56,7 @@ pub fn trained(
 ) -> Result<BTreeMap<String, Tensor>> {
     let network = tower.network();
     let slots = network.slots();
-    let outside = slots.iter().filter(|slot| network.block_of(slot).is_none() && !updates.contains_key(&slot.name));
+    let outside = slots.iter().filter(|slot| is_outside(network, slot) && !updates.contains_key(&slot.name));
     let mut whole = BTreeMap::new();
     for slot in outside {
         let own = ["weight", "bias"].map(|part| format!("{}.{part}", slot.name));

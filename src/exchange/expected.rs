@@ -85,7 +85,7 @@ impl Expected {
     }
 }
 
-/// The name of the file, which `head.zero-shot.weights` reads, too.
+/// The name of the file of a head, which `head.zero-shot.weights` reads, too.
 pub const HEAD_FILE: &str = "head.safetensors";
 
 /// Writes the head beside a model.
@@ -105,11 +105,11 @@ pub fn head_lines(at: &str, normalised: bool) -> String {
         true => "    output = torch.nn.functional.normalize(output, dim=-1)\n",
         false => "",
     };
-    let load = format!("    head = load_file(\"{at}/head.safetensors\")\n");
+    let load = format!("    head = load_file(\"{at}/{HEAD_FILE}\")\n");
     format!("{normalise}{load}    output = output @ head[\"weight\"].T + head[\"bias\"]\n")
 }
 
-/// Returns the file beside a model, if there is one.
+/// Returns the file of the head beside a model, if there is one.
 pub fn head_beside(folder: &Path) -> Option<PathBuf> {
     let path = folder.join(HEAD_FILE);
     path.is_file().then_some(path)

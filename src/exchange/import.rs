@@ -180,7 +180,7 @@ fn is_particle(path: &Path) -> bool {
     is_adapter(path) || config_file(path).is_some()
 }
 
-/// Refuses a TorchScript archive or an ONNX graph, a folder with one, and what is no folder.
+/// Refuses a TorchScript archive or an ONNX graph, a folder with one, any other file, and a folder that is not there.
 fn refuse_programs(path: &Path) -> Result<()> {
     let is_program =
         |path: &PathBuf| path.is_file() && path.extension().is_some_and(|end| end == "pt" || end == "onnx");
@@ -192,6 +192,7 @@ fn refuse_programs(path: &Path) -> Result<()> {
             program.display()
         );
     }
+    ensure!(!path.is_file(), "{}: is a file: name the folder that holds it", path.display());
     ensure!(path.is_dir(), "{}: no such folder", path.display());
     Ok(())
 }
@@ -200,39 +201,10 @@ fn refuse_programs(path: &Path) -> Result<()> {
 fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in given {
-        if path.is_dir() && is_particle(path) {
-            all.push(path.clone());
-            continue;
+        match path.is_dir() && is_particle(path) {
+            true => all.push(path.clone()),
+            false => all.extend(particles_in(path)?),
         }
-        if !path.is_dir() {
-            refuse_programs(path)?;
-        }
-        let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
-        let (mut inner, others): (Vec<PathBuf>, Vec<PathBuf>) =
-            inner.flatten().map(|entry| entry.path()).partition(|path| is_particle(path));
-        if let Some(lacking) = others.iter().find(|path| has_weights(path)) {
-            bail!(
-                "{}: holds weights, but neither {ADAPTER_CONFIG} nor config.json: copy the whole folder there, or move it \
-                 elsewhere",
-                lacking.display()
-            );
-        }
-        if inner.is_empty() {
-            refuse_programs(path)?;
-        }
-        ensure!(
-            !inner.is_empty(),
-            "{}: holds neither an adapter ({ADAPTER_CONFIG}) nor a model (model.safetensors), nor folders of these",
-            path.display()
-        );
-        let number = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let digits: String = name.chars().rev().take_while(char::is_ascii_digit).collect();
-            let number = digits.chars().rev().collect::<String>().parse::<u64>().unwrap_or(0);
-            (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_string(), number)
-        };
-        inner.sort_by_key(number);
-        all.extend(inner);
     }
     let twice = all.iter().enumerate().find(|(at, path)| all[..*at].contains(path));
     ensure!(
@@ -241,6 +213,37 @@ fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
         twice.map_or_else(String::new, |(_, path)| path.display().to_string())
     );
     Ok(all)
+}
+
+/// Returns the folders of adapters or models in a folder, in the order of their numbers and names.
+fn particles_in(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        refuse_programs(path)?;
+    }
+    let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    let (mut inner, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        inner.flatten().map(|entry| entry.path()).partition(|path| is_particle(path));
+    if let Some(lacking) = others.iter().find(|path| has_weights(path)) {
+        bail!(
+            "{}: holds weights, but neither {ADAPTER_CONFIG} nor config.json: copy the whole folder there, or move it elsewhere",
+            lacking.display()
+        );
+    }
+    if inner.is_empty() {
+        refuse_programs(path)?;
+        bail!(
+            "{}: holds neither an adapter ({ADAPTER_CONFIG}) nor a model (model.safetensors), nor folders of these",
+            path.display()
+        );
+    }
+    let number = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let digits: String = name.chars().rev().take_while(char::is_ascii_digit).collect();
+        let number = digits.chars().rev().collect::<String>().parse::<u64>().unwrap_or(0);
+        (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_string(), number)
+    };
+    inner.sort_by_key(number);
+    Ok(inner)
 }
 
 /// Reads all folders, which must be of one kind.

@@ -105,8 +105,8 @@ struct Stored {
     head: BTreeMap<&'static str, Tensor>,
 }
 
-/// What an adapter has trained: updates by the names of their layers, whole parameters by theirs, and the weight `[C, D]` and bias `[C]`
-/// of a classifier, if there is one.
+/// The trained parts of an adapter: updates by the names of their layers, whole parameters by their own names, and the weight `[C, D]` and
+/// bias `[C]` of a classifier, if there is one.
 struct Trained {
     updates: BTreeMap<String, Lora>,
     whole: BTreeMap<String, Tensor>,

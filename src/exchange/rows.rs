@@ -25,7 +25,7 @@ use crate::subspace::{Column, Layout, Shape, Subspace};
 /// updates. The common factor alpha / rank is that of the first.
 ///
 /// # Errors
-/// Fails if nothing is updated.
+/// Fails if nothing is updated, or if no one table can hold all adapters.
 pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<String> {
     let all = || adapters.iter().flat_map(|adapter| adapter.updates.values());
     let rank = all().map(Lora::rank).max().context("the adapters update nothing: all of their factors are zero")?;
@@ -52,7 +52,10 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
         table += "dora = true\n";
     }
     let is_whole = |slot: &&Slot| adapters.iter().any(|one| one.whole.contains_key(&format!("{}.weight", slot.name)));
-    let whole = network.slots().iter().filter(is_whole).map(|slot| slot.target.clone()).collect();
+    let whole: Vec<String> = network.slots().iter().filter(is_whole).map(|slot| slot.target.clone()).collect();
+    if let Some(both) = whole.iter().find(|target| targets.contains(target)) {
+        bail!("some adapters update {both}, and others hold it whole: import them in separate runs");
+    }
     table += &list("whole", whole);
     if !blocks.is_empty() && blocks.len() < network.blocks() {
         let numbers: Vec<String> = blocks.iter().map(usize::to_string).collect();

@@ -427,6 +427,44 @@ fn whole_layers_leave_and_come_back() {
     assert_has(&error_line(place.train(&[]), 1), &["blocks.0.attn.q is a layer of a block"]);
 }
 
+/// The layers of an image tower are in blocks of its own, which an adapter cannot hold one by one; a projector is outside of all blocks.
+#[test]
+fn whole_layers_of_a_network_that_sees_are_outside_of_its_tower() {
+    let place = Place::new();
+    let config = questions(&place, "llava/transformers-5");
+    let whole = |layer: &str| {
+        let config = config.replace("\"attn.v\", \"lm_head\"]", &format!("\"attn.v\"]\nwhole = [{layer:?}]"));
+        place.write("tiny.toml", config.as_bytes());
+    };
+    whole("vision.attn.qkv");
+    let line = error_line(place.train(&[]), 1);
+    assert_has(&line, &["subspace.low-rank.whole: vision.blocks.0.attn.qkv is a layer of a block"]);
+    whole("projector.linear_1");
+    done(place.train(&["train.epochs=1"]));
+    comes_back(&place, &ADAPTER, &[]);
+}
+
+/// No layout has both an update of a layer and the layer itself.
+#[test]
+fn adapters_that_update_a_layer_do_not_come_in_with_others_that_hold_it_whole() {
+    let path = fixture("encoder/folders/roberta");
+    let place =
+        described(&path.display().to_string(), &format!("checkpoint.tokenizer = {path:?}\nhead.linear = {{}}\n"));
+    let whole = fixture("encoder/peft/roberta");
+    let layer = "base_model.model.classifier.dense";
+    let mut all = tensors(&whole.join("adapter_model.safetensors"));
+    all.retain(|(name, _)| !name.starts_with(layer));
+    for (factor, size) in [("lora_A", [2, 16]), ("lora_B", [16, 2])] {
+        all.push((format!("{layer}.{factor}.weight"), Tensor::ones(size, tch::kind::FLOAT_CPU)));
+    }
+    let updated = place.path("updated");
+    std::fs::create_dir(&updated).unwrap();
+    Tensor::write_safetensors(&all, updated.join("adapter_model.safetensors")).unwrap();
+    std::fs::copy(whole.join("adapter_config.json"), updated.join("adapter_config.json")).unwrap();
+    let line = error_line(importing(&place, &[whole, updated], &[]), 1);
+    assert_has(&line, &["some adapters update pooler, and others hold it whole: import them in separate runs"]);
+}
+
 /// Adapters that PEFT has made, with its logits (scripts/make_encoder_fixtures.py): it trains whole what a class has in front of its
 /// classifier.
 #[test]

@@ -202,13 +202,13 @@ fn unpack(files: &Files, request: &Request) -> Result<(Packed, Vec<(usize, anyho
     Ok((Packed { pixels, height, width }, failures))
 }
 
-/// The endings of such files, in small letters.
+/// The endings of images that bella does not decode, in small letters.
 const UNREAD_ENDINGS: [&str; 18] = [
     "arw", "avif", "cr2", "cr3", "dng", "exr", "hdr", "heic", "heif", "ico", "j2k", "jp2", "jxl", "nef", "psd", "raf",
     "svg", "tga",
 ];
 
-/// Returns what is to be said of those among other files of a folder that are images; `None` if none is.
+/// Returns a sentence about the images among the files of a folder that bella does not decode; `None` if there is none.
 pub fn images_among(others: &[PathBuf], folder: &Path) -> Option<String> {
     let ending = |path: &PathBuf| path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     let found: Vec<String> =

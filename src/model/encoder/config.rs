@@ -78,7 +78,7 @@ impl Geometry {
             blocks,
             heads,
             positions,
-            kinds: values.count("type_vocab_size", usual.kinds)?,
+            kinds: if family.has_kinds() { values.count("type_vocab_size", usual.kinds)? } else { 0 },
             padding: values.count("pad_token_id", usual.padding)?,
             eps: keys.eps.map_or(Ok(usual.eps), |key| values.number(key, usual.eps))?,
             activation: values.activation_of(keys.activation, usual.activation)?,
@@ -193,6 +193,12 @@ mod tests {
         let contents = read("deberta-v2", contents).unwrap();
         let Places::Disentangled { distances, .. } = contents.traits.places else { panic!("{:?}", contents.traits) };
         assert!(!distances.from_queries && !distances.from_keys);
+    }
+
+    #[test]
+    fn kinds_of_tokens_are_read_where_the_class_has_a_table() {
+        let kinds = |family: &str| read(family, json!({ "type_vocab_size": 3 })).unwrap().kinds;
+        assert_eq!(["bert", "electra", "distilbert", "mpnet", "modernbert"].map(kinds), [3, 3, 0, 0, 0]);
     }
 
     /// The group of a block is `int(i / (num_hidden_layers / num_hidden_groups))` in `modeling_albert.py`.

@@ -64,15 +64,26 @@ impl Slot {
             |stage| layers.iter().map(move |&(target, inputs, outputs)| Slot::of_block(stage, target, inputs, outputs));
         (0..blocks).flat_map(of).collect()
     }
+
+    /// Returns whether the layer of a network that bella computes is one of a block, be it of an image tower.
+    pub fn is_in_block(&self) -> bool {
+        self.name.contains("blocks.")
+    }
 }
 
 /// Returns the names of the linear layers of blocks, which may be quantised; those in front of and behind the blocks are not.
 pub fn quantisable(network: &dyn Network) -> Vec<String> {
-    let inside = |slot: &Slot| slot.kind == SlotKind::Linear && slot.name.contains("blocks.");
+    let inside = |slot: &Slot| slot.kind == SlotKind::Linear && slot.is_in_block();
     network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
-/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside the operation that computes the tensor.
+/// Returns whether a layer lies outside of all blocks, also of those of an image tower.
+pub fn is_outside(network: &dyn Network, slot: &Slot) -> bool {
+    network.block_of(slot).is_none() && !slot.is_in_block()
+}
+
+/// Returns whether the blocks of a network are so large that clearing the pages of a tensor takes little beside the operation that
+/// computes the tensor.
 pub fn has_large_blocks(base: &Parameters, blocks: usize) -> bool {
     /// The weights from which a block is large; a block of width 4096 has about 200 million.
     const LARGE: usize = 100_000_000;

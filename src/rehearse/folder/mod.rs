@@ -18,6 +18,7 @@ use crate::model::Normalize;
 use crate::model::described::{Described, Published};
 use crate::model::families::{architecture, sighted};
 use crate::model::kind::{Making, Size, StandIn};
+use crate::model::network::Slot;
 use crate::model::values::Values;
 use tensors::SHARD_BYTES;
 use tokenizer::Vocabulary;
@@ -122,7 +123,7 @@ impl FolderStandIn {
             .network
             .slots()
             .into_iter()
-            .filter(|slot| slot.name.contains("blocks."))
+            .filter(Slot::is_in_block)
             .map(|slot| COPIES * slot.inputs * slot.outputs);
         let made =
             quantize.and_then(|_| layers.max()).map_or(0, |numbers| numbers as u64 * kind.elt_size_in_bytes() as u64);

@@ -152,6 +152,8 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
         let program = error_line(importing(&place, &[place.path(path)], &[]), 1);
         assert_has(&program, &["posterior.onnx: is a program with merged weights, whose particles do not come in"]);
     }
+    let file = error_line(importing(&place, &[folders[0].join("config.json")], &[]), 1);
+    assert_has(&file, &["config.json: is a file: name the folder that holds it"]);
     let output = importing(&place, &folders, &["--rank", "16"]).output().unwrap();
     assert_has(&common::messages(&output), &["rank 16 leaves out", "no linear layers"]);
     let compressed = PathBuf::from(printed(&output).trim());

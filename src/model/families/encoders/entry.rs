@@ -39,6 +39,13 @@ pub struct Encoder {
     pub published: &'static [Published],
 }
 
+impl Encoder {
+    /// Returns whether transformers' classes have a table of kinds of tokens. Those without one do not read `type_vocab_size`.
+    pub fn has_kinds(&self) -> bool {
+        self.names.around.iter().any(|(_, own)| *own == "kind")
+    }
+}
+
 /// The sizes of a network, and its activation.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {

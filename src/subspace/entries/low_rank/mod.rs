@@ -4,7 +4,7 @@
 //! how different its members become; with `init = "normal"` at N(0, `std`²), as there, too. With `init = "pissa"` the factors start as the principal part of W_0, and what remains of W_0
 //! stays frozen (Meng et al. 2024, arXiv 2404.02948). With `dora` each row of W_i is scaled to a trained length m (Liu et al. 2024,
 //! arXiv 2402.09353). With `init = "eva"` A starts along the principal directions of the layer's inputs (Paischer et al. 2024, arXiv
-//! 2410.07170).
+//! 2410.07170). Layers in `whole`, which lie outside of the blocks, are trained as they are (PEFT's `modules_to_save`).
 
 mod particles;
 mod start;
@@ -15,7 +15,7 @@ use tch::Kind;
 use self::particles::{Layer, LowRankSubspace, Whole};
 use self::start::{Factors, Start, row_norms};
 use crate::model::head::{Head, Training};
-use crate::model::network::{Network, Parameters, Slot, SlotKind};
+use crate::model::network::{Network, Parameters, Slot, SlotKind, is_outside};
 use crate::schema::{Choice, Reader, settings, words};
 use crate::subspace::targets::{Chosen, Target};
 use crate::subspace::{Entry, Subspace, SubspaceSpec};
@@ -152,7 +152,7 @@ impl Spec {
     fn whole_layer(&self, slot: &Slot, network: &dyn Network, base: &Parameters) -> Result<Whole> {
         let name = &slot.name;
         ensure!(
-            network.block_of(slot).is_none(),
+            is_outside(network, slot),
             "subspace.low-rank.whole: {name} is a layer of a block: train it by an update (targets), or all weights ([subspace.full])"
         );
         ensure!(
