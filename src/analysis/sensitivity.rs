@@ -24,6 +24,7 @@ use crate::data::{Split, SplitName};
 use crate::laplace::jacobian_graph;
 use crate::laplace::pass::{Maps, Pass};
 use crate::model::Model;
+use crate::model::network::UNRECORDED;
 use crate::posterior::Posterior;
 use crate::results::store::{self, Table};
 use crate::session::Opened;
@@ -63,8 +64,7 @@ pub fn sensitivities(
     model.check_classes()?;
     ensure!(
         model.network.records_layers() || subspace.layout().blocks.iter().all(|block| block.name == "head"),
-        "sensitivities need what enters and leaves the trained layers, which neither a module (checkpoint.kind = \"module\") \
-         nor a network whose blocks share layers (ALBERT) shows: train [subspace.last-layer]"
+        "sensitivities need what enters and leaves the trained layers, which {UNRECORDED} shows: train [subspace.last-layer]"
     );
     let maps = Maps::all(subspace).context("sensitivities need per-image Jacobians")?;
     let gaussians = Gaussians { model, subspace, maps, mean, std };

@@ -25,23 +25,38 @@ const LONGEST: usize = 4 << 20;
 /// # Errors
 /// Fails as [`read_lines`] does; if the file is missing, the message names the command that says what to fetch.
 pub fn set_lines(path: &Path) -> Result<Vec<Line>> {
-    ensure!(
-        path.exists(),
-        "{}: cannot open: there is no such file; `bella data check` says what to fetch",
-        path.display()
-    );
+    check_there(path)?;
     read_lines(path)
 }
 
-/// Reads all lines of a file. Empty lines are skipped, and so is a byte order mark, which some programs put before the first one.
+/// Checks that a file of a data set is there.
+///
+/// # Errors
+/// Fails if it is not, with the command that says what to fetch.
+pub(in crate::data) fn check_there(path: &Path) -> Result<()> {
+    let shown = path.display();
+    ensure!(path.exists(), "{shown}: cannot open: there is no such file; `bella data check` says what to fetch");
+    Ok(())
+}
+
+/// Returns the text of a file, without the byte order mark that some programs put in front of it.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if it is not UTF-8.
+pub(in crate::data) fn text_of(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let bytes = read_file(path).with_context(|| format!("{shown}: cannot open"))?;
+    let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
+}
+
+/// Reads all lines of a file. Empty lines are skipped.
 ///
 /// # Errors
 /// Fails if the file cannot be read, if it has no line, or if a line is too long or no JSON table.
 pub fn read_lines(path: &Path) -> Result<Vec<Line>> {
     let shown = path.display();
-    let bytes = read_file(path).with_context(|| format!("{shown}: cannot open"))?;
-    let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let text = text_of(path)?;
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let (number, bytes) = (at + 1, line.len());

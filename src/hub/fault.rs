@@ -36,7 +36,7 @@ pub struct Ways {
 /// The ways out of the Hub's checkpoints and of OpenAI's archives.
 pub static OF_HUB: Ways = Ways { mirror: "HF_ENDPOINT", folder: "set HF_HOME to a folder", takes_token: true };
 
-/// What an answer and its request tell beside the status.
+/// The facts about an answer, beside its status, by which its fault is named.
 pub struct Told<'a> {
     /// The Hub's word for a fault; empty if there is none.
     pub code: &'a str,

@@ -76,9 +76,9 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
 /// The numbers of images of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// That of the stand-ins, whose images go through the network.
+    /// The number of images of the stand-ins, which go through the network.
     pub images: usize,
-    /// That of the real sets, if it is known.
+    /// The number of images of the real sets, if it is known.
     pub official: Option<usize>,
 }
 

@@ -13,12 +13,10 @@ use super::passes::Own;
 use crate::base::random::{Purpose, stream};
 use crate::base::tensor::upload;
 use crate::methods::{Evaluation, Extended, FactorNoise, Request};
+use crate::model::network::UNRECORDED;
 use crate::model::network::low_rank::Flipped;
 use crate::predict::in_parts;
 use crate::subspace::Shape;
-
-const UNFLIPPED: &str = "low-rank updates are needed within a network that bella runs layer by layer, which neither a module (checkpoint.kind = \
-    \"module\") nor one whose blocks share layers (ALBERT) is";
 
 /// A layer whose factor A has noise.
 struct Layer<'a> {
@@ -60,7 +58,12 @@ impl Likelihood<'_> {
     pub(super) fn flipped(&self, request: &Request, noise: FactorNoise) -> Result<Extended> {
         let (theta, particles) = (request.theta, request.theta.size()[0] as usize);
         let has_factors = self.model.network.records_layers() && !self.subspace.layout().is_dense();
-        ensure!(has_factors, request.refused(UNFLIPPED));
+        let unflipped = || {
+            format!(
+                "low-rank updates are needed within a network that bella runs layer by layer, which {UNRECORDED} is"
+            )
+        };
+        ensure!(has_factors, request.refused(&unflipped()));
         let numbers = upload(&Tensor::from_slice(&self.numbers), theta.device());
         let parts = &self.parts[self.parts_of(request)];
         self.chunker.clamp(particles);

@@ -14,13 +14,11 @@ use crate::data::batches::Batch;
 use crate::machine::memory::{ChunkSize, Chunker};
 use crate::machine::parallel::Shard;
 use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
+use crate::model::network::UNRECORDED;
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 use crate::subspace::Subspace;
 use crate::tasks::{Classes, Loss};
-
-const UNSHOWN: &str = "what enters and leaves the layers of [subspace.low-rank] is needed, and neither a module (checkpoint.kind = \"module\") \
-    nor a network whose blocks share layers (ALBERT) shows it";
 
 const MAGNIFIED: &str =
     "train.precision = \"f16\" scales losses, which only gradients of theta are divided by: use \"bf16\" or \"f32\"";
@@ -139,7 +137,9 @@ impl Likelihood<'_> {
     /// Fails if the matrices have another shape, or if the network does not show the inputs of its layers.
     pub(super) fn mixing(&self, request: &Request, matrices: &Tensor) -> Result<Mixing<'_>> {
         let (theta, layout) = (request.theta, self.subspace.layout());
-        ensure!(layout.is_dense() || self.model.network.records_layers(), request.refused(UNSHOWN));
+        let unshown =
+            || format!("what enters and leaves the layers of [subspace.low-rank] is needed, and {UNRECORDED} shows it");
+        ensure!(layout.is_dense() || self.model.network.records_layers(), request.refused(&unshown()));
         let (blocks, n) = (layout.blocks.len() as i64, theta.size()[0]);
         let size = matrices.size();
         ensure!(size == [blocks, n, n], "mixing matrices {size:?} for {blocks} blocks of {n} particles");

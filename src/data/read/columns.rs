@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use csv::StringRecord;
 
 use crate::base::files::{put, read_file};
+use crate::data::lines::{check_there, text_of};
 
 /// A CSV file in memory.
 pub struct Columns {
@@ -157,10 +158,8 @@ impl Tsv {
     /// Fails if the file cannot be read, is not UTF-8, or has no line besides the header.
     pub fn read(path: &Path, header: Option<&[&str]>) -> Result<Tsv> {
         let shown = path.display();
-        let bytes =
-            read_file(path).with_context(|| format!("{shown}: cannot open; `bella data check` says what to fetch"))?;
-        let text = String::from_utf8(bytes).ok().with_context(|| format!("{shown}: is not UTF-8"))?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        check_there(path)?;
+        let text = text_of(path)?;
         let cells = |line: &str| line.split('\t').map(str::to_string).collect::<Vec<String>>();
         let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
         let columns = match header {

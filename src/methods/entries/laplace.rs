@@ -9,6 +9,7 @@ use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Pre
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
 use crate::model::head::Noise;
+use crate::model::network::UNRECORDED;
 use crate::posterior::{Output, Posterior, Predictive};
 use crate::predict::Linear;
 use crate::schema::{Reader, settings};
@@ -143,9 +144,8 @@ impl PostHoc for Spec {
     fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
         ensure!(
             self.parameters == Parameters::LastLayer || model.network.records_layers(),
-            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which neither a module (checkpoint.kind = \
-             \"module\") nor a network whose blocks share layers (ALBERT) shows: set method.laplace.parameters = \"last-layer\", with a head \
-             that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
+            "method.laplace.parameters = \"all\" needs what enters and leaves the layers, which {UNRECORDED} shows: set \
+             method.laplace.parameters = \"last-layer\", with a head that is trained ([head.linear], or [subspace.full] or [subspace.last-layer])"
         );
         ensure!(
             self.predictive != Output::Tangent

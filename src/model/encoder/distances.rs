@@ -1,6 +1,6 @@
-//! What the distances of tokens add to the scores of attention. Disentangled ones (He et al. 2021, arXiv 2006.03654, equation 4): query t
-//! reads the row of its distance t − s to key s, and key s that of the same distance. Learnt numbers (Raffel et al. 2020, arXiv
-//! 1910.10683): one for each head and bucket of distances.
+//! Scores of attention that depend on the distances of tokens. With disentangled distances (He et al. 2021, arXiv 2006.03654, equation 4), query t
+//! reads the row of its distance t − s to key s, and key s reads the row of the same distance. With learnt numbers (Raffel et al. 2020,
+//! arXiv 1910.10683), a number for each head and bucket of distances is added.
 
 use tch::{Device, Kind, Tensor};
 

@@ -158,19 +158,24 @@ const TWICE: [(&str, &str, &str); 4] = [
 /// The classes of transformers that take all of `tokenizer.json`, and no setting in its place.
 const PLAIN: [&str; 2] = ["PreTrainedTokenizerFast", "TokenizersBackend"];
 
-/// The values that classes of transformers take where a setting is absent, by the class and the key.
-const USUAL: [(&str, &str, bool); 11] = [
-    ("BertTokenizer", "do_lower_case", true),
-    ("BertTokenizer", "tokenize_chinese_chars", true),
-    ("DistilBertTokenizer", "do_lower_case", true),
-    ("DistilBertTokenizer", "tokenize_chinese_chars", true),
-    ("ElectraTokenizer", "do_lower_case", true),
-    ("ElectraTokenizer", "tokenize_chinese_chars", true),
-    ("MPNetTokenizer", "do_lower_case", true),
-    ("MPNetTokenizer", "tokenize_chinese_chars", true),
-    ("RobertaTokenizer", "add_prefix_space", false),
-    ("GPT2Tokenizer", "add_prefix_space", false),
-    ("Qwen2Tokenizer", "add_prefix_space", false),
+/// The value that some classes of transformers take where settings are absent.
+struct Usual {
+    keys: &'static [&'static str],
+    value: bool,
+    classes: &'static [&'static str],
+}
+
+static USUAL: [Usual; 2] = [
+    Usual {
+        keys: &["do_lower_case", "tokenize_chinese_chars"],
+        value: true,
+        classes: &["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"],
+    },
+    Usual {
+        keys: &["add_prefix_space"],
+        value: false,
+        classes: &["RobertaTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer"],
+    },
 ];
 
 /// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
@@ -188,8 +193,10 @@ fn check_settings(file: &Value, settings: &Value, class: &str) -> Result<()> {
         return Ok(());
     }
     let class = class.strip_suffix("Fast").unwrap_or(class);
-    let usual =
-        |key: &str| USUAL.iter().find(|(of, known, _)| *of == class && *known == key).map(|(_, _, usual)| *usual);
+    let usual = |key: &str| {
+        let found = USUAL.iter().find(|usual| usual.keys.contains(&key) && usual.classes.contains(&class));
+        found.map(|usual| usual.value)
+    };
     let said = |key: &str| settings[key].as_bool().or_else(|| usual(key));
     let parts = || [&file["normalizer"], &file["pre_tokenizer"]].into_iter().flat_map(parts);
     for (key, part, own) in TWICE {

@@ -77,6 +77,10 @@ pub fn quantisable(network: &dyn Network) -> Vec<String> {
     network.slots().into_iter().filter(inside).map(|slot| slot.name).collect()
 }
 
+/// The networks whose passes do not record single layers ([`Network::records_layers`]), in words.
+pub const UNRECORDED: &str =
+    "neither a module (checkpoint.kind = \"module\") nor a network whose blocks share layers (ALBERT)";
+
 /// Returns whether a layer lies outside of all blocks, also of those of an image tower.
 pub fn is_outside(network: &dyn Network, slot: &Slot) -> bool {
     network.block_of(slot).is_none() && !slot.is_in_block()

@@ -340,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Of clip-mini, 16 MB of the product and a quarter as much in front of it (width 192, MLP 768). Numbers of f64 are not served.
+    /// A plan of clip-mini counts 16 MB of the product and a quarter as much of the values in front of it (width 192, MLP 768). In f64 the product
+    /// is not shared.
     #[test]
     fn plans_count_what_is_begun_for_all_members() {
         let (vit, base) = shapes().find(|shape| shape.key == "clip-mini").unwrap().random(1);

@@ -15,7 +15,7 @@ use crate::data::Fields;
 use crate::data::batches::in_order;
 use crate::data::fields::MASK;
 use crate::data::order::epoch_order;
-use crate::model::network::{Tap, Tape};
+use crate::model::network::{Tap, Tape, UNRECORDED};
 use crate::subspace::Directed;
 
 /// Returns the particles before the first step, `[n, P]` in f32 on the device.
@@ -31,8 +31,7 @@ pub(super) fn start(context: &Context) -> Result<Tensor> {
     }
     ensure!(
         context.model().network.records_layers(),
-        "subspace.low-rank.init = \"eva\": neither a module (checkpoint.kind = \"module\") nor a network whose blocks share layers (ALBERT) shows the inputs of each: use \
-         \"uniform\" or \"pissa\""
+        "subspace.low-rank.init = \"eva\": {UNRECORDED} shows the inputs of each: use \"uniform\" or \"pissa\""
     );
     let directions = directions(context, &layers)?;
     for particle in 0..theta.size()[0] {
