@@ -11,7 +11,7 @@ use super::{Input, Model};
 use crate::data::Fields;
 use crate::machine::memory::AtMost;
 use crate::machine::workers::{self, Load, Turn};
-use crate::model::network::{HEAD, Shared, Trained, Weights, block_of};
+use crate::model::network::{Extent, HEAD, Shared, Trained, Weights, block_of};
 
 /// The fewest rows of a matrix product (particles times samples times tokens) for which a piece of its own pays.
 const LEAST_ROWS: usize = 256;
@@ -50,8 +50,7 @@ pub struct Whole {
 /// The size of one sample between two stages.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    tokens: usize,
-    width: usize,
+    extent: Extent,
     stages: usize,
 }
 
@@ -74,24 +73,19 @@ impl Model {
 
     /// Returns how many numbers enter a stage, for one sample.
     pub fn entering(&self) -> u64 {
-        let Shape { tokens, width, .. } = self.shape();
-        (tokens * width) as u64
+        self.network.entering(0).first().iter().product::<i64>().max(1) as u64
     }
 
-    /// Returns the samples that pass together, all members at once, where samples alone are divided; `None` as
-    /// [`pieces`](Self::pieces) does.
+    /// Returns the samples that pass together, all members at once, where samples alone are divided and the graphs of all are kept;
+    /// `None` as [`pieces`](Self::pieces) does.
     pub fn pieces_of_samples(&self, members: usize, samples: usize) -> Option<Vec<Range<usize>>> {
-        let divides = self.device == Device::Cpu && self.network.divides();
+        let divides = self.device == Device::Cpu && self.network.divides() && self.network.keeps_graphs();
         let parts = parts_of_samples(self.shape(), members, samples);
         (divides && parts > 1).then(|| even(samples, parts).collect())
     }
 
     fn shape(&self) -> Shape {
-        let entering = self.network.entering(0);
-        let size = entering.first();
-        let width = size.last().map_or(1, |width| (*width).max(1) as usize);
-        let numbers = size.iter().product::<i64>().max(1) as usize;
-        Shape { tokens: (numbers / width).max(1), width, stages: self.network.stages() }
+        Shape { extent: self.network.extent(), stages: self.network.stages() }
     }
 
     /// Returns what enters the first layer where members differ, or the stage of that layer, computed once for all of them; `None` if it
@@ -153,7 +147,7 @@ fn put(part: Fields, start: i64, count: i64, all: &Mutex<Option<Fields>>) {
 }
 
 fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
-    let Shape { tokens, width, stages } = shape;
+    let Shape { extent: Extent { tokens, width }, stages } = shape;
     let Whole { members, samples, gradients } = whole;
     let rows = samples * tokens;
     let small = members * rows * width <= SMALL;
@@ -182,7 +176,7 @@ fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
 /// Returns the number of parts of samples that pass with all members at once: an even one, or 1. Products with frozen weights have
 /// the rows of all members, others those of one.
 fn parts_of_samples(shape: Shape, members: usize, samples: usize) -> usize {
-    let rows = samples * shape.tokens;
+    let rows = samples * shape.extent.tokens;
     let parts = (members * rows / ENOUGH_ROWS).min(2 * rows / LEAST_ROWS).min(samples);
     if parts > 1 { parts - parts % 2 } else { 1 }
 }
@@ -211,8 +205,8 @@ mod tests {
     use super::*;
 
     /// A ViT-B/32 and a small CLIP.
-    const VIT: Shape = Shape { tokens: 50, width: 768, stages: 12 };
-    const MINI: Shape = Shape { tokens: 17, width: 192, stages: 6 };
+    const VIT: Shape = Shape { extent: Extent { tokens: 50, width: 768 }, stages: 12 };
+    const MINI: Shape = Shape { extent: Extent { tokens: 17, width: 192 }, stages: 6 };
 
     /// The numbers of members and samples of each piece.
     fn sizes(shape: Shape, members: usize, samples: usize, gradients: usize) -> Vec<[usize; 2]> {
@@ -241,7 +235,8 @@ mod tests {
         assert_eq!(sizes(MINI, 3, 8, 0), [[2, 8], [1, 8]], "no number of particles is left to libtorch's threads");
         assert_eq!(sizes(VIT, 2, 1, 0), [[1, 1]; 2]);
         assert_eq!(sizes(VIT, 1, 8, 0), Vec::<[usize; 2]>::new(), "libtorch's threads serve it better");
-        assert_eq!(sizes(Shape { tokens: 5, width: 16, stages: 2 }, 2, 4, 0), [[2, 4]], "one thread is enough");
+        let tiny = Shape { extent: Extent { tokens: 5, width: 16 }, stages: 2 };
+        assert_eq!(sizes(tiny, 2, 4, 0), [[2, 4]], "one thread is enough");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod trial;
 mod types;
 pub mod write;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +63,6 @@ pub struct Archive {
     tried: RefCell<BTreeSet<String>>,
     /// The archive as it was written for a trial, until it is loaded.
     written: RefCell<Option<MemoryFile>>,
-    /// The loaded module, on the CPU and in evaluation mode, once its forward pass has been asked for.
-    module: OnceCell<CModule>,
 }
 
 impl Archive {
@@ -92,8 +90,8 @@ impl Archive {
         );
         let listed = listing::listed(&container, &files)?;
         let inputs = listed.class.as_deref().map_or_else(Vec::new, |class| code::inputs(&files, class));
-        let (tried, written, module) = (RefCell::default(), RefCell::default(), OnceCell::new());
-        Ok(Archive { path: path.to_path_buf(), container, listed, inputs, files, tried, written, module })
+        let (tried, written) = (RefCell::default(), RefCell::default());
+        Ok(Archive { path: path.to_path_buf(), container, listed, inputs, files, tried, written })
     }
 
     /// Returns the name, shape and type of every parameter.
@@ -150,10 +148,10 @@ impl Archive {
         self.files.iter().any(|file| file.text.contains(text))
     }
 
-    /// Returns the archive's own output on `images: [B, 3, S, S]` in f32, from `encode_image` if it has one, otherwise
-    /// from `forward`.
-    pub fn encode_image(&self, images: &Tensor) -> Result<Tensor> {
-        self.call(self.image_method(), &self.image_input(images))
+    /// Returns the output of the archive's [loaded](Self::load) `module` on `images: [B, 3, S, S]` in f32, from `encode_image` if it has
+    /// one, otherwise from `forward`.
+    pub fn encode_image(&self, module: &CModule, images: &Tensor) -> Result<Tensor> {
+        self.call(module, self.image_method(), &self.image_input(images))
     }
 
     /// Tries [`encode_image`](Self::encode_image) first in a process of its own, as [`try_first`](Self::try_first) does.
@@ -176,10 +174,10 @@ impl Archive {
     /// Returns the output of the archive's own `encode_text` on `tokens: [B, T]` in f32, where T is its full context.
     ///
     /// # Errors
-    /// Fails if the archive has no such method, or does not run here.
+    /// Fails if the archive has no such method, cannot be loaded, or does not run here.
     pub fn encode_text(&self, tokens: &Tensor) -> Result<Tensor> {
         ensure!(self.has(TEXT_METHOD), "the archive has no encode_text method");
-        self.call(TEXT_METHOD, &[IValue::Tensor(tokens.shallow_clone())])
+        self.call(&self.load()?, TEXT_METHOD, &[IValue::Tensor(tokens.shallow_clone())])
     }
 
     /// Tries [`encode_text`](Self::encode_text) first in a process of its own, if there is such a method.
@@ -193,12 +191,12 @@ impl Archive {
         self.try_first(Some(TEXT_METHOD), &[IValue::Tensor(tokens.shallow_clone())])
     }
 
-    /// Loads the archive with libtorch. An archive that does not run here may still load.
+    /// Loads the archive with libtorch, on the CPU and in evaluation mode. An archive that does not run here may still load.
     ///
     /// # Errors
-    /// Fails if libtorch cannot load the archive, with libtorch's message.
-    pub fn load(&self) -> Result<()> {
-        self.module().map(drop).with_context(|| self.path.display().to_string())
+    /// Fails as [`copy_on`](Self::copy_on) does.
+    pub fn load(&self) -> Result<CModule> {
+        self.copy_on(Device::Cpu).with_context(|| self.path.display().to_string())
     }
 
     /// Writes the archive again with its own code; `change` returns new values of parameters, by their names.
@@ -210,7 +208,7 @@ impl Archive {
         self.check_apart()?;
         let shown = path.display();
         let _guard = tch::no_grad_guard();
-        let module = self.module().with_context(|| self.path.display().to_string())?;
+        let module = self.load()?;
         let failed = |e: tch::TchError| anyhow!("{shown}: {}", first_line(&e));
         for (name, mut parameter) in module.named_parameters().map_err(failed)? {
             if let Some(value) = change(&name, &parameter) {
@@ -218,14 +216,6 @@ impl Archive {
             }
         }
         module.save(path).map_err(failed)
-    }
-
-    fn module(&self) -> Result<&CModule> {
-        if let Some(module) = self.module.get() {
-            return Ok(module);
-        }
-        let module = self.copy_on(Device::Cpu)?;
-        Ok(self.module.get_or_init(|| module))
     }
 
     /// Loads the module anew on a device, in evaluation mode. It shares nothing with the others.
@@ -271,11 +261,10 @@ impl Archive {
         self.code_has(&format!("def {method}("))
     }
 
-    fn call(&self, method: &str, input: &[IValue]) -> Result<Tensor> {
+    fn call(&self, module: &CModule, method: &str, input: &[IValue]) -> Result<Tensor> {
         let _guard = tch::no_grad_guard();
         self.try_first(Some(method), input)?;
-        let output = clean::call(self.module()?, method, input)?;
-        Ok(tensor_of(output)?.to_kind(Kind::Float))
+        Ok(tensor_of(clean::call(module, method, input)?)?.to_kind(Kind::Float))
     }
 }
 

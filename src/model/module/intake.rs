@@ -6,9 +6,11 @@
 //! into the factors of a low-rank update, so it is exact. A pass with a graph keeps those tensors for the backward
 //! pass. Hence every particle of such a pass has its own copy of the module. A copy that is filled again while a graph
 //! still needs its values makes libtorch refuse the backward pass, since `copy_` and [`Held::share`] raise the
-//! version of the tensor.
+//! version of the tensor. Threads that pass pieces of samples and particles have copies of their own.
 
-use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use anyhow::{Context, Result, anyhow};
 use tch::{CModule, Device, IValue, Kind, Tensor, no_grad};
@@ -165,13 +167,18 @@ pub enum Source {
     Constant(Tensor),
 }
 
-/// The copies of one module on one device.
+/// The copies of one module on one device. Each thread has its own.
 pub struct Copies {
-    archive: Box<Archive>,
     intake: Intake,
     /// The source of each parameter, in the order of the module.
     sources: Vec<Source>,
-    loaded: RefCell<Vec<Loaded>>,
+    own: Mutex<Own>,
+}
+
+/// The archive, and the copies of each thread that makes no pass just now.
+struct Own {
+    archive: Box<Archive>,
+    loaded: HashMap<ThreadId, Vec<Loaded>>,
 }
 
 struct Loaded {
@@ -213,14 +220,18 @@ impl Held {
 
 impl Copies {
     pub fn new(archive: Archive, intake: Intake, sources: Vec<Source>) -> Copies {
-        let archive = Box::new(archive);
-        Copies { archive, intake, sources, loaded: RefCell::default() }
+        let own = Own { archive: Box::new(archive), loaded: HashMap::new() };
+        Copies { intake, sources, own: Mutex::new(own) }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the sources of all parameters from now on.
     pub fn set_sources(&mut self, sources: Vec<Source>) {
         self.sources = sources;
-        self.loaded.borrow_mut().clear();
+        self.own().loaded.clear();
     }
 
     /// Returns the names of the parameters that particles may train.
@@ -244,15 +255,8 @@ impl Copies {
     /// # Errors
     /// Fails if the module cannot be loaded or does not run, with libtorch's message.
     pub fn forward(&self, index: usize, samples: &Fields, weights: &Weights, particle: Option<i64>) -> Result<Tensor> {
-        let (method, arguments) = (self.intake.method(&self.archive), self.intake.arguments(samples));
-        self.archive.try_first(Some(method), &arguments)?;
-        let (mut loaded, device) = (self.loaded.borrow_mut(), samples.first().device());
-        if loaded.first().is_some_and(|copy| copy.device != device) {
-            loaded.clear();
-        }
-        while loaded.len() <= index {
-            loaded.push(self.load(device)?);
-        }
+        let arguments = self.intake.arguments(samples);
+        let (mut loaded, method) = self.take(index, &arguments, samples.first().device())?;
         let copy = &mut loaded[index];
         for (held, source) in copy.parameters.iter_mut().zip(&self.sources) {
             let Source::Parameter(name) = source else { continue };
@@ -261,11 +265,26 @@ impl Copies {
                 None => held.share(&weights.frozen_parameter(name).with_context(|| format!("the base lacks {name}"))?),
             }
         }
-        tensor_of(call(&copy.module, method, &arguments)?)
+        let output = call(&copy.module, method, &arguments);
+        self.own().loaded.insert(thread::current().id(), loaded);
+        tensor_of(output?)
     }
 
-    fn load(&self, device: Device) -> Result<Loaded> {
-        let module = self.archive.copy_on(device)?;
+    /// Takes this thread's copies, `index` and those before it at least, and names the method that they are called by.
+    fn take(&self, index: usize, arguments: &[IValue], device: Device) -> Result<(Vec<Loaded>, &'static str)> {
+        let mut own = self.own();
+        let method = self.intake.method(&own.archive);
+        own.archive.try_first(Some(method), arguments)?;
+        let mut loaded = own.loaded.remove(&thread::current().id()).unwrap_or_default();
+        loaded.retain(|copy| copy.device == device);
+        while loaded.len() <= index {
+            loaded.push(self.load(&own.archive, device)?);
+        }
+        Ok((loaded, method))
+    }
+
+    fn load(&self, archive: &Archive, device: Device) -> Result<Loaded> {
+        let module = archive.copy_on(device)?;
         let mut parameters = Vec::new();
         for (tensor, source) in tensors(&module)?.into_iter().map(|(_, tensor)| tensor).zip(&self.sources) {
             // The values are a particle's or a constant; nothing is learnt in the module itself.

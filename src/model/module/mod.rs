@@ -15,7 +15,7 @@ use tch::{Kind, Tensor};
 
 use crate::data::Fields;
 use crate::machine::memory::MemoryEstimate;
-use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Trained, Weights};
+use crate::model::network::{Extent, Graph, HIDDEN, Network, Parameters, Slot, SlotKind, Trained, Weights};
 use intake::Copies;
 
 pub use intake::{Intake, Texts};
@@ -135,6 +135,26 @@ impl Network for Module {
 
     fn features(&self, _: &Weights, x: &Fields) -> Tensor {
         x.first().shallow_clone()
+    }
+
+    /// Returns true: each thread has copies of its own.
+    fn divides(&self) -> bool {
+        true
+    }
+
+    /// Returns false: the graph of a pass needs the values in the copies, which the next pass of the thread fills anew.
+    fn keeps_graphs(&self) -> bool {
+        false
+    }
+
+    /// Returns rows of pixels, or tokens, since the widths of the module's layers are not known.
+    fn extent(&self) -> Extent {
+        let (tokens, width) = match self.intake() {
+            Intake::Images(size) => (*size, 3 * size),
+            Intake::Texts(texts) => (texts.tokens, self.width),
+            Intake::Rows(width) => (1, *width),
+        };
+        Extent { tokens: tokens.max(1) as usize, width: width.max(1) as usize }
     }
 
     /// Returns false: only the module's weights can be reached, not what enters and leaves its layers.

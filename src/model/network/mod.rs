@@ -185,6 +185,15 @@ pub struct Shared<'a> {
     pub samples: i64,
 }
 
+/// The size of one sample on its way through a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The rows of its matrix products, about.
+    pub tokens: usize,
+    /// The numbers of a row.
+    pub width: usize,
+}
+
 /// A network that turns weights and samples into features, for all particles at once.
 pub trait Network {
     /// Returns the layers that can be adapted, in the order of the forward pass.
@@ -243,9 +252,23 @@ pub trait Network {
         None
     }
 
-    /// Returns whether several threads may run passes at the same time: a pass changes nothing in the network, unless it is locked.
+    /// Returns whether several threads may run passes at the same time: a pass changes nothing in the network that is not locked, or the
+    /// thread's own.
     fn divides(&self) -> bool {
         false
+    }
+
+    /// Returns whether a thread may begin a pass while it keeps the graph of another one.
+    fn keeps_graphs(&self) -> bool {
+        true
+    }
+
+    /// Returns the size of one sample on its way through the stages, by which passes are divided.
+    fn extent(&self) -> Extent {
+        let entering = self.entering(0);
+        let size = entering.first();
+        let width = size.last().map_or(1, |width| (*width).max(1));
+        Extent { tokens: (size.iter().product::<i64>() / width).max(1) as usize, width: width as usize }
     }
 
     /// Returns the memory of a pass with the frozen weights `base` in a compute type, per sample and per sample of each member.

@@ -54,19 +54,15 @@ pub struct Identified {
 /// gives the best difference.
 pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
     let shown = archive.path.display().to_string();
-    let parameters = archive.parameters()?;
-    ensure!(!parameters.is_empty(), "{shown}: {NO_PARAMETERS}");
-    let Named { naming, geometry, mut parts, base, head, names, .. } =
-        recognise(&parameters, Expected::default()).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
-    if let Some(name) = &fixed.architecture {
-        parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
-    }
-    check_readout(&geometry, &parts, &base).with_context(|| shown.clone())?;
+    // Only a recognised archive is loaded. Its weights are let go before and read again after, so that they and libtorch's module
+    // are not in memory together.
+    let Named { geometry, base, .. } = read(archive, &fixed)?;
     fixed.heads = heads_of(&fixed, &base, geometry.width).map_err(|why| anyhow!("{shown}: {why:#}"))?;
+    drop(base);
     let images = check_images(geometry.image_size());
-    // Only a recognised archive is loaded.
     archive.try_images(&images)?;
-    archive.load()?;
+    let reference = archive.encode_image(&archive.load()?, &images);
+    let Named { naming, geometry, parts, base, head, names, .. } = read(archive, &fixed)?;
     let candidates = Candidates::new(geometry.width, &fixed, &Hints::read(&archive.code()));
     let native = |traits, width| {
         let vit = Vit::new(geometry.clone(), traits, parts);
@@ -86,11 +82,28 @@ pub fn identify(archive: &Archive, mut fixed: Fixed) -> Result<Identified> {
         forward: "the archive's own forward",
         untold: "all: set checkpoint.heads, checkpoint.activation and checkpoint.eps",
     };
-    let Inferred { traits, evidence } = tower.infer(archive.encode_image(&images), &candidates)?;
+    let Inferred { traits, evidence } = tower.infer(reference, &candidates)?;
     let source = if matches!(evidence, Evidence::Code { .. }) { Source::Code } else { Source::SelfCheck };
     let sources = Sources::all(source).overridden(&fixed);
     let vit = Vit::new(geometry.clone(), traits, parts);
     Ok(Identified { vit, naming, base, head, evidence, sources, stored: archive.kind(), names, fixed_size: None })
+}
+
+/// Reads the weights of an archive's image tower.
+///
+/// # Errors
+/// Fails if they cannot be read, or are not those of a vision transformer that bella knows.
+fn read(archive: &Archive, fixed: &Fixed) -> Result<Named> {
+    let shown = archive.path.display();
+    let parameters = archive.parameters()?;
+    ensure!(!parameters.is_empty(), "{shown}: {NO_PARAMETERS}");
+    let mut named =
+        recognise(&parameters, Expected::default()).map_err(|why| anyhow!("{shown}: {why:#}: {AS_MODULE}"))?;
+    if let Some(name) = &fixed.architecture {
+        named.parts.rope = Arguments::of(architecture(name).context("checkpoint.architecture")?).rope()?;
+    }
+    check_readout(&named.geometry, &named.parts, &named.base).with_context(|| shown.to_string())?;
+    Ok(named)
 }
 
 /// Returns the number of heads that the config or the parameters tell, which must divide the width.
@@ -115,16 +128,17 @@ pub struct IdentifiedText {
 /// Fails if the text tower differs from CLIP's, or if the native forward pass does not reproduce its output.
 pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<IdentifiedText>> {
     let shown = format!("{}: text tower", archive.path.display());
-    let Some(weights) = TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone())? else {
-        return Ok(None);
-    };
-    let geometry = weights.geometry.clone();
+    let read = || TextWeights::recognise(&archive.parameters()?, None).with_context(|| shown.clone());
+    // As those of the image tower, the weights are read again once the module is gone.
+    let Some(TextWeights { geometry, .. }) = read()? else { return Ok(None) };
+    let tokens = check_tokens(geometry.vocabulary, geometry.context);
+    archive.try_texts(&tokens)?;
+    let reference = archive.encode_text(&tokens);
+    let Some(weights) = read()? else { return Ok(None) };
     let mut hints = Hints::read(&archive.code());
     // Both towers of a CLIP model have the same activation and eps.
     (hints.activation, hints.eps) = (Some(image.activation), Some(image.eps));
     let candidates = Candidates::new(geometry.width, &Fixed::default(), &hints);
-    let tokens = check_tokens(geometry.vocabulary, geometry.context);
-    archive.try_texts(&tokens)?;
     let native = |traits, _| TextTower { geometry: geometry.clone(), traits }.features(&weights.parameters, &tokens);
     let tower = Tower {
         shown: &shown,
@@ -136,7 +150,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
         forward: "its own encode_text",
         untold: "the heads: use head.zero-shot.weights instead",
     };
-    let Inferred { traits, evidence } = tower.infer(archive.encode_text(&tokens), &candidates)?;
+    let Inferred { traits, evidence } = tower.infer(reference, &candidates)?;
     Ok(Some(IdentifiedText { tower: TextTower { geometry, traits }, weights, evidence }))
 }
 
