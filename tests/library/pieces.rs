@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::common::alike_within;
+use crate::common::{alike_within, fixture};
 use bella::base::tensor::guarded;
 use bella::bench::case::{BenchMethod, Choices, Measurable, Source};
 use bella::data::batches::Batch;
@@ -36,8 +36,11 @@ pub(super) struct Case {
 
 impl Case {
     pub fn of(choices: &Choices) -> Case {
-        let source = Source::Shape(shapes().find(|shape| shape.key == "clip-mini").unwrap());
-        let experiment = choices.experiment(&source).unwrap_or_else(|problems| panic!("{problems}"));
+        Case::from(&Source::Shape(shapes().find(|shape| shape.key == "clip-mini").unwrap()), choices)
+    }
+
+    fn from(source: &Source, choices: &Choices) -> Case {
+        let experiment = choices.experiment(source).unwrap_or_else(|problems| panic!("{problems}"));
         tch::manual_seed(2);
         let Measurable { model, .. } = source.model(&experiment, Device::Cpu).unwrap();
         let training = experiment.training.unwrap();
@@ -189,6 +192,40 @@ fn pieces_give_what_one_pass_gives() {
         alike_within(&first.losses, &whole.losses, share, what);
         alike_within(&first.gradients, &whole.gradients, share, what);
         same_bits(&found.map(|found| Tensor::cat(&[found.losses.unsqueeze(1), found.gradients], 1)), what);
+    }
+}
+
+/// A module has a copy for each thread, which its particles take in turn.
+#[test]
+fn pieces_of_a_module_give_what_one_pass_gives() {
+    let path = fixture("module").join("residual.pt");
+    for (subspace, images) in [("full", 200), ("low-rank", 129)] {
+        let module = choices(subspace, svgd(), &["checkpoint.kind=module", "checkpoint.image_size=8"]);
+        let case = Case::from(&Source::Checkpoint(&path), &module);
+        case.assert_divided(images, subspace);
+        let (theta, batch) = (case.theta(), case.batch(images as i64));
+        let found = with_threads(THREADS, || case.likelihood(&batch, 1).losses(&theta).unwrap());
+        let whole = undivided(case.likelihood(&batch, 1), &theta);
+        alike_within(&found[0].losses, &whole.losses, 1e-4, subspace);
+        alike_within(&found[0].gradients, &whole.gradients, 1e-4, subspace);
+        same_bits(&found.map(|found| Tensor::cat(&[found.losses.unsqueeze(1), found.gradients], 1)), subspace);
+        let predictor =
+            Predictor::new(&case.model, Members::Rows { subspace: &*case.subspace, rows: &theta }, Chunk::Auto);
+        let input = Input::Stored(batch.samples.for_all());
+        let predicted = |images| {
+            let whole = Chunker::fixed(ChunkSize { members: 3, images }, "test", "");
+            predictor.logits(&whole, &input).unwrap()
+        };
+        let logits = with_threads(THREADS, || predicted(images));
+        alike_within(&logits[0], &predicted(5), 1e-4, subspace);
+        same_bits(&logits, subspace);
+        let work = Work { budgets: 1, images, samples: images, kept: 0 };
+        let victim = Victim::new(&predictor, Target::MeanProbability, Resolution::Model, work).unwrap();
+        let pixels = victim.pixels(&batch.samples).unwrap();
+        let attacked = || victim.loss(&pixels, &batch.labels).unwrap().gradient;
+        let gradient = attacked();
+        victim.chunker().set(ChunkSize { members: 1, images });
+        alike_within(&attacked(), &gradient, 1e-4, subspace);
     }
 }
 
