@@ -69,7 +69,9 @@ impl Source<'_> {
             Source::Shape(shape) => shaped(shape, experiment.checkpoint.quantize, (device, kind)),
             Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),
             Source::Checkpoint(_) => {
-                let loaded = Loaded::with_head_for(&experiment.checkpoint, random_head)?;
+                let loaded = Loaded::with_head(&experiment.checkpoint, |opened| {
+                    Ok(random_head(opened.tower.network().feature_width()))
+                })?;
                 loaded.tower.check_kind(kind)?;
                 let base_bytes = checkpoint_bytes(experiment.checkpoint.local()?);
                 Ok(Measurable { model: loaded.into_model(device, kind)?, base_bytes })

@@ -13,6 +13,7 @@ use crate::experiment::Overrides;
 use crate::inference::acquire::{Asked, Entry, Next, RULES, acquire};
 use crate::predict::inputs::collect;
 use crate::run::RunFolder;
+use crate::schema::{find, keys};
 use crate::session::Opened;
 
 /// Choose the images of a pool to label next, as a list that [data.list] reads.
@@ -33,8 +34,8 @@ pub struct AcquireArgs {
     #[arg(required = true)]
     pool: Vec<PathBuf>,
 
-    #[arg(help = format!("Rule: {}", rules()))]
-    #[arg(long, value_name = "RULE", default_value = "mi", value_parser = parse_rule)]
+    #[arg(help = format!("Rule: {}", keys(RULES)))]
+    #[arg(long, value_name = "RULE", default_value = "mi", value_parser = |text: &str| find(RULES, text))]
     by: &'static Entry,
 
     /// Number of images to choose.
@@ -105,14 +106,4 @@ impl AcquireArgs {
         }
         Ok(writer.flush()?)
     }
-}
-
-/// Returns the keys of all rules in one line.
-fn rules() -> String {
-    RULES.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ")
-}
-
-fn parse_rule(text: &str) -> Result<&'static Entry, String> {
-    let found = RULES.iter().copied().find(|entry| entry.key == text);
-    found.ok_or_else(|| format!("unknown rule `{text}`; known: {}", rules()))
 }

@@ -6,12 +6,13 @@ use clap::Args;
 use crate::base::small::Usage;
 use crate::evaluate::attacks::{ATTACKS, Entry, Resolution, Settings, Target, Version};
 use crate::evaluate::{AttackPlan, Source};
+use crate::schema::find;
 
 #[derive(Args)]
 #[command(next_help_heading = "Attack")]
 pub(super) struct AttackArgs {
     /// Attack the test images: one of `bella list attacks` (L∞, untargeted, pixels in [0, 1]).
-    #[arg(long, value_name = "NAME", value_parser = parse_attack)]
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| find(ATTACKS, text))]
     attack: Option<&'static Entry>,
 
     /// Budgets of the attack, each from 0 to 1, such as 0.01 or 8/255.
@@ -110,12 +111,6 @@ impl AttackArgs {
             resolution: self.attack_resolution,
         }))
     }
-}
-
-fn parse_attack(text: &str) -> Result<&'static Entry, String> {
-    let known = ATTACKS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
-    let found = ATTACKS.iter().copied().find(|entry| entry.key == text);
-    found.ok_or_else(|| format!("unknown attack `{text}`; known: {known}"))
 }
 
 /// Reads a number or a fraction of two.

@@ -6,6 +6,7 @@ use clap::Args;
 use super::options::expect_distinct;
 use crate::base::small::Usage;
 use crate::metrics::conformal::{APS, Alpha, Draw, Plan, Regularisation, Rule, SCORES, Score, Thresholds};
+use crate::schema::{find, keys};
 
 #[derive(Args)]
 #[command(next_help_heading = "Conformal sets")]
@@ -15,8 +16,8 @@ pub(super) struct ConformalArgs {
     #[arg(long, value_name = "ALPHA,…", value_delimiter = ',')]
     conformal: Vec<Alpha>,
 
-    #[arg(help = format!("Scores of the sets: {} [default: all of them; `bella predict`: aps]", scores()))]
-    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = parse_score, requires = "conformal")]
+    #[arg(help = format!("Scores of the sets: {} [default: all of them; `bella predict`: aps]", keys(SCORES)))]
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = |text: &str| find(SCORES, text), requires = "conformal")]
     conformal_score: Vec<&'static Score>,
 
     /// Thresholds: shared by all classes, or one for each class (class-wise, Mondrian).
@@ -82,7 +83,7 @@ impl ConformalArgs {
         let is_read = |of: &[&str]| scores.iter().any(|one| of.contains(&one.key));
         let unread = self.of_scores().into_iter().find(|(_, given, of)| *given && !is_read(of));
         let Some((option, _, of)) = unread else { return Ok(()) };
-        let scores = scores.iter().map(|score| score.key).collect::<Vec<_>>().join(", ");
+        let scores = keys(scores);
         let why = format!(
             "{option} is of {}, and the sets are of {scores}: choose another --conformal-score, or leave it out",
             of.join(" and ")
@@ -117,16 +118,6 @@ impl ConformalArgs {
         // The same draws for every run and seed, so that results can be compared image by image.
         Rule { score, thresholds: self.conformal_thresholds, draw: self.conformal_draw, regularisation, seed: 0 }
     }
-}
-
-/// Returns the keys of all scores in one line.
-fn scores() -> String {
-    SCORES.iter().map(|score| score.key).collect::<Vec<_>>().join(", ")
-}
-
-fn parse_score(text: &str) -> Result<&'static Score, String> {
-    let found = SCORES.iter().copied().find(|score| score.key == text);
-    found.ok_or_else(|| format!("unknown score `{text}`; known: {}", scores()))
 }
 
 fn parse_penalty(text: &str) -> Result<f64, String> {

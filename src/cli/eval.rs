@@ -12,13 +12,14 @@ use crate::data::SplitName;
 use crate::data::corruptions::Applied;
 use crate::evaluate::{FittedOn, Foreign, ForeignSet, Source, Subject, Suite, Tested};
 use crate::experiment::{Experiment, Overrides};
-use crate::metrics::calibrators::{self, Calibrator};
-use crate::metrics::ood::features;
+use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
+use crate::metrics::ood::features::{self, FEATURE_SCORES};
 use crate::posterior::{Output, Predictive};
 use crate::predict::Members;
 use crate::results::store::Row;
 use crate::results::{conformal_csv, experiment_csv, ood_csv};
 use crate::run::RunFolder;
+use crate::schema::{find, keys};
 use crate::session::{Named, Opened};
 
 /// Evaluate trained runs, or with --config a checkpoint without training.
@@ -83,8 +84,8 @@ pub struct TestArgs {
     #[arg(long, value_name = "[near:|far:]KEY=ROOT|FILE", conflicts_with_all = ["attack", "corrupt"])]
     ood: Vec<ForeignSet>,
 
-    #[arg(help = format!("Separate them by scores of features, too: {} (see `bella list metrics`)", features::keys()))]
-    #[arg(long, value_name = "KEY", value_delimiter = ',', requires = "ood", value_parser = features::find)]
+    #[arg(help = format!("Separate them by scores of features, too: {} (see `bella list metrics`)", keys(FEATURE_SCORES)))]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', requires = "ood", value_parser = |text: &str| find(FEATURE_SCORES, text))]
     ood_by: Vec<&'static features::Entry>,
 
     /// Images of the run on whose features these scores are fitted: train, or val (those that it held out).
@@ -92,8 +93,8 @@ pub struct TestArgs {
     ood_fit: FittedOn,
 
     #[arg(help = format!("Fit calibrators on held-out training images and report calibrated metrics beside the raw ones: {} (see `bella \
-          list metrics`) [default without a word: temperature]", calibrators::keys()))]
-    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = "temperature", value_parser = calibrators::find)]
+          list metrics`) [default without a word: temperature]", keys(CALIBRATORS)))]
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = "temperature", value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Vec<&'static Calibrator>,
 
     /// Images per forward pass.
@@ -200,7 +201,7 @@ impl EvalArgs {
     /// Refuses a calibrator that stands where runs are named, as it does after `--calibrate` without `=`.
     fn check_names(&self) -> Result<()> {
         let is_calibrator = |name: &&String| {
-            let is_key = name.split(',').all(|key| calibrators::find(key).is_ok());
+            let is_key = name.split(',').all(|key| find(CALIBRATORS, key).is_ok());
             is_key && RunFolder::find(self.compute.out(), Some(name.as_str())).is_err()
         };
         match self.runs.iter().find(is_calibrator) {

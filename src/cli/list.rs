@@ -160,8 +160,14 @@ fn list_metrics() {
         "out-of-distribution scores of features (eval --ood-by)",
         FEATURE_SCORES.iter().map(|e| (e.key, format!("{} ({})", e.definition, e.paper))),
     );
-    section("calibrators (--calibrate of eval, score and predict)", CALIBRATORS.iter().map(|e| (e.key, e.about)));
-    section("conformal scores (--conformal-score)", SCORES.iter().map(|e| (e.key, e.about)));
+    section(
+        "calibrators (--calibrate of eval, score and predict)",
+        CALIBRATORS.iter().map(|e| (e.key, format!("{} ({})", e.about, e.paper))),
+    );
+    section(
+        "conformal scores (--conformal-score)",
+        SCORES.iter().map(|e| (e.key, format!("{}: {}", e.about, e.definition))),
+    );
     section(
         "conformal scores of predicted numbers (--conformal makes intervals by all of them)",
         INTERVAL_SCORES.iter().map(|e| (e.key, e.definition)),

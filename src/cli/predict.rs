@@ -17,8 +17,9 @@ use crate::inference::{
     predict_questions, predict_set, predict_texts,
 };
 use crate::machine::Precision;
-use crate::metrics::calibrators::{self, Calibrator};
+use crate::metrics::calibrators::{CALIBRATORS, Calibrator};
 use crate::predict::inputs::{Columns, Format, Inputs, LIST, Writer, collect};
+use crate::schema::{find, keys};
 use crate::session::Opened;
 
 /// Predict the classes or numbers of images or texts, with the uncertainty of each prediction.
@@ -80,8 +81,8 @@ pub struct PredictArgs {
     conformal: ConformalArgs,
 
     #[arg(help = format!("Calibrate the probabilities by what is fitted on the images that the run held out: {}. Entropies and \
-          disagreement stay those of the members", calibrators::keys()))]
-    #[arg(long, value_name = "KEY", value_parser = calibrators::find)]
+          disagreement stay those of the members", keys(CALIBRATORS)))]
+    #[arg(long, value_name = "KEY", value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Option<&'static Calibrator>,
 
     /// Way of resizing images to the network's size [default: that of the run's own images].

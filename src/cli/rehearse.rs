@@ -11,7 +11,7 @@ use super::options::{ComputeArgs, ConfigArgs};
 use crate::base::outside::print_drawn;
 use crate::base::small::Usage;
 use crate::data::Medium;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, NOTHING_TO_TRAIN};
 use crate::machine::child::bella;
 use crate::rehearse::estimate::Estimate;
 use crate::rehearse::models::Shape;
@@ -121,8 +121,7 @@ pub fn run(args: &RehearseArgs, words: &[OsString]) -> Result<()> {
 
 fn options(args: &RehearseArgs, experiment: &Experiment) -> Result<Options> {
     let Some(training) = &experiment.training else {
-        let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
-        return Err(Usage(missing.into()).into());
+        return Err(Usage(NOTHING_TO_TRAIN.into()).into());
     };
     let usual = || format!("{}-{}-{}", experiment.name, training.subspace.key, training.method.key);
     let then = match args.then.is_empty() {

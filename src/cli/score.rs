@@ -14,6 +14,7 @@ use crate::metrics::calibrators::{self, CALIBRATORS, Calibrator};
 use crate::metrics::ood::features::FEATURE_SCORES;
 use crate::metrics::{Average, ood};
 use crate::results::store::{Row, Table};
+use crate::schema::{find, keys};
 use crate::tasks::{has_logits, is_answers};
 
 /// Recompute every metric from saved predictions.
@@ -37,8 +38,8 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`)", calibrators::keys()))]
-    #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "temperature", requires = "validation", value_parser = calibrators::find)]
+    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`)", keys(CALIBRATORS)))]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "temperature", requires = "validation", value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Vec<&'static Calibrator>,
 
     /// Print how answers (.jsonl) depend on the agreement of people, and that on the entropy, as CSV.

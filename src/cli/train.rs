@@ -19,7 +19,7 @@ use crate::base::small::Usage;
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::evaluate::{after_training, stored_rows};
-use crate::experiment::{Experiment, LogFormat};
+use crate::experiment::{Experiment, LogFormat, NOTHING_TO_TRAIN};
 use crate::machine::parallel::ProcessGroup;
 use crate::results::experiment_csv;
 use crate::results::rebuild::{clear, mend};
@@ -157,8 +157,7 @@ impl TrainArgs {
         let config = ConfigArgs { configs, ..self.config.clone() };
         let experiment = config.read(from.into_iter().chain(log).chain(seed))?;
         if experiment.training.is_none() {
-            let missing = "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
-            return Err(Usage(missing.into()).into());
+            return Err(Usage(NOTHING_TO_TRAIN.into()).into());
         }
         Ok(experiment)
     }

@@ -12,7 +12,7 @@ use super::small::SmallSet;
 use super::split::{Split, SplitName};
 use super::versions::Version;
 use crate::hub::originals::Originals;
-use crate::schema::{Reader, Resolved, Tree, limits};
+use crate::schema::{Reader, Resolved, Tree, keyed, limits};
 
 /// The reading of a table for the writer of a small set.
 pub type ReadSmall = fn(&Reader) -> Box<dyn SmallSet>;
@@ -37,6 +37,8 @@ pub struct Entry {
     /// rehearsed.
     pub sample: Option<ReadSmall>,
 }
+
+keyed!(Entry, "data set");
 
 /// The form in which a repository of the Hub has a data set: tables with a column for each property of a sample.
 #[derive(Clone, Copy)]
@@ -68,14 +70,6 @@ impl Entry {
         self.hub.as_ref().with_context(|| format!("{} is not read from the Hub", self.key))
     }
 
-    /// Returns the data set of a table.
-    ///
-    /// # Errors
-    /// Fails with every mistake in the table.
-    pub fn dataset(&self, table: &toml::Table) -> Result<Box<dyn Dataset>> {
-        self.read_by(self.read, table)
-    }
-
     /// Returns the writer of a small set with the settings of a table.
     ///
     /// # Errors
@@ -90,7 +84,8 @@ impl Entry {
         self.read_by(sample, table)
     }
 
-    fn read_by<T>(&self, read: fn(&Reader) -> T, table: &toml::Table) -> Result<T> {
+    /// Returns what `read`, a function of this entry, makes of a table.
+    pub(super) fn read_by<T>(&self, read: fn(&Reader) -> T, table: &toml::Table) -> Result<T> {
         let source = format!("data.{}", self.key);
         let tree = Tree::parse(&source, &toml::to_string(table)?).map_err(|problems| anyhow::anyhow!("{problems}"))?;
         let reader = Reader::root(&tree);

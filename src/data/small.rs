@@ -10,8 +10,10 @@ use super::split::SplitName;
 
 /// A data set that writes a small one in its layout, to the files that its reader looks for.
 pub trait SmallSet {
-    /// Returns the number of pixels per side of the published images, roughly if they differ; 0 for texts.
-    fn side(&self) -> u32;
+    /// Returns the number of pixels per side of the published images, roughly if they differ; 0 for texts and numbers.
+    fn side(&self) -> u32 {
+        0
+    }
 
     /// Returns the keys of the set's table that a small set needs and the published files do not. They are among the settings
     /// when the small set is written and read.

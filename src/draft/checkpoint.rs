@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::layouts::expanded;
-use crate::base::files::read_json;
 use crate::hub;
 use crate::model::encoder::{self, Encoder, is_encoder};
-use crate::model::folder::{Preprocessing, config_file, home, usual_normalize};
+use crate::model::folder::{Preprocessing, home, usual_normalize, values_of};
 use crate::model::module::{Limit, Opened, Wanted, open};
 use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
 use crate::model::recognition::naming::Supposed;
-use crate::model::values::Values;
 use crate::model::{Normalize, OpenedCheckpoint, language, sighted};
 
 /// The low-rank subspace of a vision transformer, as text.
@@ -49,8 +47,6 @@ pub struct Checkpoint {
     pub classes: Option<usize>,
     /// Whether it has a text tower, from which a classifier can be built.
     pub has_text: bool,
-    /// The number of pixels per side of an image; `None` for a text encoder.
-    pub image_size: Option<usize>,
     /// More lines of `[checkpoint]`.
     pub lines: String,
     /// The line of the precision.
@@ -100,7 +96,6 @@ impl Checkpoint {
             normalize: suggested(path, naming.normalize),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text,
-            image_size: Some(side as usize),
             lines: String::new(),
             precision: FASTEST,
             low_rank: LOW_RANK.into(),
@@ -121,7 +116,6 @@ impl Checkpoint {
             normalize: None,
             classes: opened.head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
-            image_size: None,
             lines: format!("max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"),
             precision: FASTEST,
             low_rank: low_rank_of_texts(geometry.traits.is_fused),
@@ -130,7 +124,7 @@ impl Checkpoint {
     }
 
     fn look_at_decoder(path: &Path) -> Result<Checkpoint> {
-        let values = config_of(path)?;
+        let values = values_of(path)?;
         let network = language::described(&values, None)?;
         let classes = values.classifies_texts().then(|| values.classes()).transpose()?;
         let language::Geometry { width, blocks, family, traits, .. } = &network.geometry;
@@ -141,7 +135,6 @@ impl Checkpoint {
             normalize: None,
             classes: classes.map(|(_, count)| count as usize),
             has_text: false,
-            image_size: None,
             lines: format!("max_tokens = {tokens} # longer texts are refused\n"),
             precision: FASTEST,
             low_rank: low_rank_of_texts(traits.is_qkv_fused),
@@ -150,7 +143,7 @@ impl Checkpoint {
     }
 
     fn look_at_sighted(path: &Path) -> Result<Checkpoint> {
-        let network = sighted::described(&config_of(path)?, None, Normalize::CLIP)?;
+        let network = sighted::described(&values_of(path)?, None, Normalize::CLIP)?;
         let (language::Geometry { width, blocks, family, traits, .. }, eyes) =
             (&network.language.geometry, &network.sight.eyes);
         let (tokens, patches) = (network.language.tokens, network.sight.patches());
@@ -163,7 +156,6 @@ impl Checkpoint {
             normalize: suggested(path, Supposed { value: Normalize::CLIP, why: "compare with its model card" }),
             classes: None,
             has_text: false,
-            image_size: Some(eyes.image_size as usize),
             lines: format!("max_tokens = {tokens} # {patches} of the image, and those of the text\n"),
             precision: FASTEST,
             low_rank: low_rank_of_texts(traits.is_qkv_fused),
@@ -192,7 +184,6 @@ impl Checkpoint {
             })),
             classes: head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
-            image_size: Some(side as usize),
             lines: format!("kind = \"module\" # it runs by its own forward\nimage_size = {side}\n"),
             precision: "precision = \"f32\" # a module computes in the type in which it is stored",
             low_rank,
@@ -224,10 +215,4 @@ fn suggested(path: &Path, usual: Supposed) -> Option<Suggested> {
         },
         None => Suggested::of(usual),
     })
-}
-
-/// Returns what the config beside weights says.
-fn config_of(path: &Path) -> Result<Values> {
-    let file = config_file(&home(path)).context("there is no config.json beside the weights")?;
-    Ok(Values::new(&file, read_json(&file)?))
 }

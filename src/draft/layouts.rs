@@ -13,6 +13,7 @@ use crate::data::lines::read_lines;
 use crate::data::read::class_folders::{entries, folders};
 use crate::data::{DATASETS, Hub, SplitName};
 use crate::hub;
+use crate::schema;
 
 /// A set of the registry with the lines of its table, `validation` excepted.
 pub struct Layout {
@@ -44,7 +45,7 @@ pub fn recognised(named: &str) -> Result<Layout> {
         let root = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         return Ok(Layout::rooted("list", root, &format!("list = {}\n", toml::Value::from(file))));
     }
-    let keys = DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
+    let keys = schema::keys(DATASETS);
     if let Some(files) = hub::data_files(path)? {
         let found = of_either(path, &files)?;
         return found.with_context(|| {

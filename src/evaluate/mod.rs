@@ -189,7 +189,7 @@ impl Evaluation<'_> {
                 row.push_number(column, value);
             }
         }
-        self.measure_sets(found, condition, images)?;
+        self.measure(found, || self.describe(found, condition, images))?;
         self.add_cost(&mut row, found.samples() as f64 / seconds);
         self.store(&row)?;
         Ok(Kept { row, file })

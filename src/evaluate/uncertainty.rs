@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Condition, Evaluation};
+use super::Evaluation;
 use crate::data::Fingerprint;
 use crate::predictions::Predictions;
 use crate::results::conformal_csv;
@@ -12,14 +12,6 @@ use crate::results::uncertainty::SETS;
 use crate::tasks::Outcome;
 
 impl Evaluation<'_> {
-    /// Measures the sets or intervals of labelled predictions, if they are asked for.
-    ///
-    /// # Errors
-    /// Fails if the rows cannot be stored.
-    pub(super) fn measure_sets(&self, found: &dyn Outcome, condition: &Condition, images: Fingerprint) -> Result<()> {
-        self.measure(found, || self.describe(found, condition, images))
-    }
-
     /// Measures the sizes of the sets of images of other classes, if sets are asked for.
     ///
     /// # Errors
@@ -43,7 +35,11 @@ impl Evaluation<'_> {
         })
     }
 
-    fn measure(&self, found: &dyn Outcome, who: impl Fn() -> Row) -> Result<()> {
+    /// Measures sets or intervals, if they are asked for. `who` returns the cells that say what they are of.
+    ///
+    /// # Errors
+    /// Fails if the rows cannot be stored.
+    pub(super) fn measure(&self, found: &dyn Outcome, who: impl Fn() -> Row) -> Result<()> {
         let Some(conformal) = self.conformal.as_ref().filter(|_| self.session.group.is_main()) else { return Ok(()) };
         let file = conformal_csv(self.run, &self.session.settings.out, &self.experiment.name);
         set_aside(&file)?;

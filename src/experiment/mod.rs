@@ -33,6 +33,10 @@ pub use overrides::{Overrides, data_table, forget, on_other_data, unset};
 pub use train_table::{Batches, Ema, LogFormat, PrefixCache, Sampling, Schedule, Selection, TrainSpec};
 pub use training::{Selected, Training};
 
+/// The message of commands that train, about a config that trains nothing.
+pub const NOTHING_TO_TRAIN: &str =
+    "the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]";
+
 /// The checked settings of a run.
 pub struct Experiment {
     /// The name of the experiment; the results of all its runs share one CSV file.
@@ -177,7 +181,7 @@ impl Experiment {
         let trains = ["subspace", "method", "optimizer", "train"].iter().any(|key| root.has(key));
         let head_training = head.as_ref().map(|h| h.spec.training());
         let training = if trains { Training::read(&root, data.as_ref(), images, head_training) } else { None };
-        let (Some(head), Some(data)) = (head, data) else {
+        let (Some(mut head), Some(data)) = (head, data) else {
             return Err(root.close(()).err().unwrap_or_default());
         };
         let incomplete = trains && training.is_none();
@@ -188,7 +192,7 @@ impl Experiment {
         }
         check_quantised(&root, &checkpoint, training.as_ref());
         // The head is settled now because the resolved config must not change with the data set of an evaluation.
-        let head = Selected { spec: head.spec.settle(&data.key), key: head.key };
+        head.spec.settle(&data.key);
         let (file_hashes, task) = (OnceCell::new(), tasks::of(&*head.spec));
         let experiment = Experiment { name, seed, checkpoint, head, data, task, training, file_hashes };
         let experiment = root.close(experiment)?;

@@ -36,7 +36,7 @@ impl Training {
         head: Option<crate::model::head::Training>,
     ) -> Option<Training> {
         let subspace = choose(root, "subspace", SUBSPACES.iter().map(|e| (e.key, e.read)), |read, r| read(r));
-        let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| s.spec.key()) };
+        let context = MethodContext { subspace: subspace.as_ref().map_or("", |s| &s.key) };
         // A posterior that is evaluated has been trained: the rules of training do not concern it.
         let trains = images == Images::OfTraining;
         let lenient = (!trains).then(|| root.without_rules());
@@ -60,7 +60,9 @@ impl Training {
         let training = Training { subspace: subspace?, method: method?, optimizer: optimizer?, train };
         training.check_chunk(root);
         if trains {
-            training.cross_check(root);
+            training.check_optimizer(root);
+            training.check_sizes(root);
+            training.check_method(root);
             training.check_post_hoc(root, validation);
             head.iter().for_each(|head| training.check_separation(root, *head));
         }
@@ -70,13 +72,6 @@ impl Training {
     /// Returns the registry entry of the method.
     pub fn method_entry(&self) -> Option<&'static Entry> {
         registered().into_iter().find(|entry| entry.key == self.method.key)
-    }
-
-    /// Checks the rules that connect several tables.
-    fn cross_check(&self, root: &Reader) {
-        self.check_optimizer(root);
-        self.check_sizes(root);
-        self.check_method(root);
     }
 
     /// Checks that a method that is fitted afterwards has the images that it needs.

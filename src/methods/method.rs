@@ -27,8 +27,7 @@ pub trait Method {
     ///
     /// # Errors
     /// Fails if the objective fails, or if nothing is found.
-    fn prepare(&mut self, theta: &Tensor, objective: &mut dyn Objective) -> Result<()> {
-        let _ = (theta, objective);
+    fn prepare(&mut self, _theta: &Tensor, _objective: &mut dyn Objective) -> Result<()> {
         Ok(())
     }
 
@@ -49,8 +48,7 @@ pub trait Method {
 
     /// Returns warnings after an epoch, one line each. `epochs` holds the mean of every diagnostic of each epoch so
     /// far, by name.
-    fn warnings(&self, epochs: &[&[(String, f64)]]) -> Vec<String> {
-        let _ = epochs;
+    fn warnings(&self, _epochs: &[&[(String, f64)]]) -> Vec<String> {
         Vec::new()
     }
 

@@ -20,8 +20,7 @@ pub trait Objective {
     }
 
     /// Returns the share of the batch that is in a part.
-    fn share(&self, part: usize) -> f64 {
-        let _ = part;
+    fn share(&self, _part: usize) -> f64 {
         1.0
     }
 

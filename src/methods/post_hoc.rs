@@ -54,8 +54,7 @@ pub struct Predicted<'a> {
 /// A method that is fitted around particles.
 pub trait PostHoc {
     /// Returns the mistake in the settings where images are held out, or are not; `None` if there is none.
-    fn check(&self, holds_out: bool) -> Option<&'static str> {
-        let _ = holds_out;
+    fn check(&self, _holds_out: bool) -> Option<&'static str> {
         None
     }
 
@@ -63,8 +62,7 @@ pub trait PostHoc {
     ///
     /// # Errors
     /// Fails if the method cannot be fitted to this model, or needs more memory than allowed.
-    fn plan(&self, model: &Model, subspace: &dyn Subspace) -> Result<()> {
-        let _ = (model, subspace);
+    fn plan(&self, _model: &Model, _subspace: &dyn Subspace) -> Result<()> {
         Ok(())
     }
 
@@ -83,8 +81,7 @@ pub trait PostHoc {
     ///
     /// # Errors
     /// Fails if the posterior has none, or is of another model.
-    fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
-        let _ = predicted;
+    fn predict<'a>(&self, _predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {
         bail!(NO_GAUSSIAN_LOGITS)
     }
 }

@@ -14,12 +14,12 @@ use crate::subspace::geometry::Inputs;
 pub(super) const MAX_PARTICLES: i64 = 100_000;
 
 /// Facts that decide whether a method can work, known before any weight is read.
-pub struct MethodContext {
+pub struct MethodContext<'a> {
     /// The key of the subspace; empty if the config has none that can be read, which is a problem of its own.
-    pub subspace: &'static str,
+    pub subspace: &'a str,
 }
 
-impl MethodContext {
+impl MethodContext<'_> {
     /// Returns whether the subspace is known to be another one than that with a key.
     pub fn is_not(&self, key: &str) -> bool {
         ![key, ""].contains(&self.subspace)
@@ -51,15 +51,13 @@ pub trait MethodSpec: Resolved {
     ///
     /// # Errors
     /// Fails if so few steps leave the method without a posterior.
-    fn check_steps(&self, steps: usize) -> Result<()> {
-        let _ = steps;
+    fn check_steps(&self, _steps: usize) -> Result<()> {
         Ok(())
     }
 
     /// Returns the keys of the method's table that a training of `steps` steps needs, with their values, for a rehearsal of so
     /// few steps that [`check_steps`](Self::check_steps) fails.
-    fn shortened(&self, steps: usize) -> Vec<(&'static str, toml::Value)> {
-        let _ = steps;
+    fn shortened(&self, _steps: usize) -> Vec<(&'static str, toml::Value)> {
         Vec::new()
     }
 
@@ -78,8 +76,7 @@ pub trait MethodSpec: Resolved {
     ///
     /// # Errors
     /// Fails if the method is not defined for so few classes.
-    fn check_classes(&self, classes: i64) -> Result<()> {
-        let _ = classes;
+    fn check_classes(&self, _classes: i64) -> Result<()> {
         Ok(())
     }
 
@@ -106,8 +103,7 @@ pub trait MethodSpec: Resolved {
     }
 
     /// Returns why the method does not learn numbers with such a noise, in words that follow its key; `None` if it does.
-    fn refuses_numbers(&self, noise: Noise) -> Option<String> {
-        let _ = noise;
+    fn refuses_numbers(&self, _noise: Noise) -> Option<String> {
         self.needs_classes().then(|| "needs the logits of classes, and numbers have none".to_string())
     }
 
@@ -155,14 +151,12 @@ pub trait MethodSpec: Resolved {
 
     /// Returns the number of matrices `[n, P]` that a step on a batch of `parts` parts creates and drops: at least the
     /// gradients.
-    fn matrices_of_a_step(&self, parts: usize) -> u64 {
-        let _ = parts;
+    fn matrices_of_a_step(&self, _parts: usize) -> u64 {
         1
     }
 
     /// Returns the bytes that the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
-    fn head_numbers(&self, head: Inputs, images: usize) -> HeadNumbers {
-        let _ = (head, images);
+    fn head_numbers(&self, _head: Inputs, _images: usize) -> HeadNumbers {
         HeadNumbers::default()
     }
 

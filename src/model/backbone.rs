@@ -119,16 +119,13 @@ pub trait Backbone {
     }
 
     /// Chooses the tokens whose hidden states are the features, where a network has those of all tokens.
-    fn read(&mut self, rows: Rows) {
-        let _ = rows;
-    }
+    fn read(&mut self, _rows: Rows) {}
 
     /// Checks that the network computes in the type `kind`.
     ///
     /// # Errors
     /// Fails for a module and any type but f32.
-    fn check_kind(&self, kind: Kind) -> Result<()> {
-        let _ = kind;
+    fn check_kind(&self, _kind: Kind) -> Result<()> {
         Ok(())
     }
 

@@ -86,7 +86,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Fails if it cannot be read, or if `build` fails.
-    fn with_head(checkpoint: &CheckpointSpec, build: impl FnOnce(&Opened) -> Result<Head>) -> Result<Loaded> {
+    pub fn with_head(checkpoint: &CheckpointSpec, build: impl FnOnce(&Opened) -> Result<Head>) -> Result<Loaded> {
         let opened = checkpoint.open()?;
         check_finite(&*opened.tower).with_context(|| checkpoint.path.display().to_string())?;
         let head = build(&opened)?;
@@ -95,14 +95,6 @@ impl Loaded {
         tower.quantise(checkpoint.quantize)?;
         let CheckpointSpec { normalize, interpolation, .. } = *checkpoint;
         Ok(Loaded { tower, head, normalize, interpolation })
-    }
-
-    /// Reads a checkpoint and gives it a head for so many features, which takes nothing from the checkpoint.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
-    pub fn with_head_for(checkpoint: &CheckpointSpec, head: impl FnOnce(i64) -> Head) -> Result<Loaded> {
-        Loaded::with_head(checkpoint, |opened| Ok(head(opened.tower.network().feature_width())))
     }
 
     /// Returns the same checkpoint, whose head predicts numbers of this scale.

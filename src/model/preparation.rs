@@ -25,8 +25,7 @@ pub trait Preparation {
     ///
     /// # Errors
     /// Fails if a text is empty or too long, or if the texts are pairs and the network takes single ones.
-    fn tokens(&self, name: &str, prompts: &Prompts) -> Result<Option<Tokens>> {
-        let _ = (name, prompts);
+    fn tokens(&self, _name: &str, _prompts: &Prompts) -> Result<Option<Tokens>> {
         Ok(None)
     }
 
@@ -34,8 +33,7 @@ pub trait Preparation {
     ///
     /// # Errors
     /// Fails if a prompt has no image, or if it is too long with its answer.
-    fn questions(&self, name: &str, questions: &Questions) -> Result<Option<Spelled>> {
-        let _ = (name, questions);
+    fn questions(&self, _name: &str, _questions: &Questions) -> Result<Option<Spelled>> {
         Ok(None)
     }
 
@@ -61,8 +59,7 @@ pub trait Preparation {
 
     /// Returns a few random samples of a network that knows `vocabulary` tokens; `None` if their form is not known. Images have
     /// the size `[height, width]`, that of the network unless it is given.
-    fn example(&self, vocabulary: i64, size: Option<[i64; 2]>) -> Option<Example> {
-        let _ = (vocabulary, size);
+    fn example(&self, _vocabulary: i64, _size: Option<[i64; 2]>) -> Option<Example> {
         None
     }
 }

@@ -25,9 +25,7 @@ pub trait Optimizer {
     }
 
     /// Takes an estimate of the diagonal of the Hessian, `[n, P]`, before the step that it is for.
-    fn observe(&mut self, curvature: &Tensor) {
-        let _ = curvature;
-    }
+    fn observe(&mut self, _curvature: &Tensor) {}
 
     /// Stores everything that a resumed run needs.
     fn save(&self, state: &mut State);

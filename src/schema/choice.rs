@@ -1,5 +1,5 @@
-//! Enums whose variants are named by a word in configs, options and files. Each word is written once, in `words!`. For a misspelt
-//! word, [`hint`] names the known one that it probably stands for.
+//! Enums whose variants are named by a word in configs, options and files, and entries of registries, which are named by their key. Each
+//! word is written once, in `words!` or in the entry. For a misspelt word, [`hint`] names the known one that it probably stands for.
 
 use std::fmt;
 
@@ -124,6 +124,44 @@ macro_rules! words {
 }
 
 pub(crate) use words;
+
+/// An entry of a registry. `keyed!` implements it.
+pub trait Keyed {
+    /// What messages call such an entry.
+    const KIND: &'static str;
+
+    /// Returns the word by which options and configs name the entry.
+    fn key(&self) -> &'static str;
+}
+
+/// Implements [`Keyed`] for a type that has a `key`.
+macro_rules! keyed {
+    ($name:ty, $kind:literal) => {
+        impl $crate::schema::Keyed for $name {
+            const KIND: &'static str = $kind;
+
+            fn key(&self) -> &'static str {
+                self.key
+            }
+        }
+    };
+}
+
+pub(crate) use keyed;
+
+/// Returns the keys of all entries in one line, as messages list them.
+pub fn keys<E: Keyed>(entries: &[&E]) -> String {
+    entries.iter().map(|entry| entry.key()).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the entry with a key.
+///
+/// # Errors
+/// Fails for an unknown key, and lists the known ones.
+pub fn find<E: Keyed>(entries: &[&'static E], key: &str) -> Result<&'static E, String> {
+    let found = entries.iter().copied().find(|entry| entry.key() == key);
+    found.ok_or_else(|| format!("unknown {} `{key}`; known: {}", E::KIND, keys(entries)))
+}
 
 /// Words that other programs use, and ours.
 const SYNONYMS: &[(&str, &str)] = &[

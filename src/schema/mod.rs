@@ -11,9 +11,8 @@ mod syntax;
 mod tree;
 
 pub use bounds::{Bounds, limits};
-pub(crate) use choice::words;
-pub use choice::{Choice, UnknownWord, possible_value};
-pub use choice::{hint, suggest};
+pub use choice::{Choice, Keyed, UnknownWord, find, hint, keys, possible_value, suggest};
+pub(crate) use choice::{keyed, words};
 pub use node::{Node, Origin, SET, Table, Value};
 pub use node::{Problem, Problems, one_line};
 pub use reader::{CommandLine, Field, Reader};

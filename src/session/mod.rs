@@ -178,11 +178,6 @@ impl Session {
         self.subspace.as_deref().context("the config has no [subspace.*], so there is nothing to train")
     }
 
-    /// Reads one split and moves it to where it is served from.
-    pub fn images(&self, experiment: &Experiment, split: SplitName) -> Result<SampleSet> {
-        SampleSet::new(self.load(experiment, split)?, self.device, self.settings.workers)
-    }
-
     /// Reads the images of every test set, and warns of those that are among the training images.
     pub fn test_images(&self, experiment: &Experiment, seen: &Seen) -> Result<TestSets> {
         let serve = |split: Split| TestImages::new(split, self.device, self.settings.workers);

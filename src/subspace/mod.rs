@@ -46,8 +46,7 @@ pub trait Subspace {
     ///
     /// # Errors
     /// Fails as [`initial`](Self::initial) does.
-    fn initial_along(&self, seed: u64, particle: u64, directions: &[Tensor]) -> Result<Tensor> {
-        let _ = directions;
+    fn initial_along(&self, seed: u64, particle: u64, _directions: &[Tensor]) -> Result<Tensor> {
         self.initial(seed, particle)
     }
 
@@ -79,8 +78,7 @@ pub trait Subspace {
     ///
     /// # Errors
     /// Fails as [`combine`](Self::combine) does.
-    fn relative(&self, theta: &Tensor) -> Result<Option<Combined>> {
-        let _ = theta;
+    fn relative(&self, _theta: &Tensor) -> Result<Option<Combined>> {
         Ok(None)
     }
 
@@ -101,8 +99,6 @@ pub trait Subspace {
 
 /// The settings of a subspace, as read from `[subspace.*]`.
 pub trait SubspaceSpec: Resolved {
-    fn key(&self) -> &'static str;
-
     /// Lays out the columns for a network with its weights and a head (in f32, on any device).
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::space::Axis;
 use crate::base::files::{read_text, with_lock, write_atomic};
-use crate::experiment::{Criterion, Experiment, Selection, TrainSpec, Validation, load_config};
+use crate::experiment::{Criterion, Experiment, NOTHING_TO_TRAIN, Selection, TrainSpec, Validation, load_config};
 use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
@@ -78,9 +78,7 @@ impl Base {
         let sets: Vec<String> = self.sets.iter().cloned().chain(own).collect();
         let read = load_config(&self.configs, &sets).and_then(|tree| Experiment::read(&tree));
         let experiment = read.map_err(|problems| problems.given_by("--over", self.sets.len()))?;
-        let training = experiment.training.as_ref().ok_or_else(|| {
-            Refused("the config has nothing to train: add [subspace.*], [method.*], [optimizer.*] and [train]".into())
-        })?;
+        let training = experiment.training.as_ref().ok_or_else(|| Refused(NOTHING_TO_TRAIN.into()))?;
         check(&experiment, axes)?;
         let TrainSpec { epochs, select, select_by: by, .. } = training.train;
         let run = RunFolder::of(out, &experiment)?;

@@ -23,8 +23,7 @@ pub trait Loss {
     fn losses(&self, head: &Head, weights: &Weights, features: &Tensor, labels: &Tensor) -> Tensor;
 
     /// Returns the factor of the losses of a batch of samples of these classes; `None` if it is 1.
-    fn scale(&self, labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
-        let _ = labels;
+    fn scale(&self, _labels: &mut dyn Iterator<Item = u32>) -> Option<f64> {
         None
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use crate::common::{Place, assert_has, error_line, model, questions, tiny};
 use bella::base::random::{Purpose, stream};
 use bella::data::SplitName;
-use bella::data::batches::{Batch, Samples};
+use bella::data::batches::{Batch, SampleSet, Samples};
 use bella::data::fields::{Fields, PIXELS};
 use bella::experiment::Experiment;
 use bella::machine::Chunk;
@@ -340,7 +340,8 @@ fn answers(config: &str, group: &ProcessGroup) -> (Vec<Vec<Written>>, f64) {
     let settings = Settings { device, threads: Some(1), workers: 1, precision: None, out: "results".into() };
     let classes = experiment.data.dataset.classes().unwrap();
     let session = Session::open(&experiment, settings, tch::Device::Cpu, classes).unwrap();
-    let set = session.images(&experiment, SplitName::Test).unwrap();
+    let split = session.load(&experiment, SplitName::Test).unwrap();
+    let set = SampleSet::new(split, session.device, 1).unwrap();
     let columns = session.subspace().unwrap().layout().parameters();
     let posterior = Posterior::Points { theta: floats(2 * columns, 1).view([2, columns]) * 0.3 };
     let members = Members::Rows { subspace: session.subspace().unwrap(), rows: &&posterior };

@@ -246,7 +246,7 @@ fn print_evidence(evidence: &Evidence) {
             }
         }
         Evidence::Config { reference } => {
-            println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+            println!("check         {}", networks::CHECKED);
             match reference {
                 Some(difference) => {
                     println!(

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use tch::Kind;
 
 use crate::base::small::Usage;
 use crate::hub::TOKENIZER;
@@ -52,8 +53,7 @@ pub fn print(path: &Path, rank: i64) -> Result<Parameters> {
     };
     println!("output matrix {matrix}");
     print_own_head(path, opened.head.as_ref());
-    println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
-    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_checked(&opened.base, opened.stored);
     print_low_rank(&opened.language, rank, "every block", &[1, 3, 5, 20]);
     Ok(opened.base)
 }
@@ -94,8 +94,7 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
     let read = if geometry.reads_mean() { "the mean of all tokens" } else { "the first token" };
     println!("features      {}", if *pooled { format!("a layer on {read}") } else { "the first token's".into() });
     print_own_head(path, opened.head.as_ref());
-    println!("parameters    {}, stored as {}", opened.base.count(), precision_name(opened.stored));
-    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_checked(&opened.base, opened.stored);
     print_low_rank(&opened.encoder, rank, "every block", &[1, 3, 5, 20]);
     Ok(opened.base)
 }
@@ -128,10 +127,17 @@ pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
         "back"
     };
     println!("reading       {way}");
-    println!("parameters    {}, stored as {}", base.count(), precision_name(*stored));
-    println!("check         every tensor has its place, every place has its tensor, and all shapes agree");
+    print_checked(base, *stored);
     print_low_rank(network, rank, "every block of the language network", &[1, 2, 5]);
     Ok(opened.base)
+}
+
+/// What reading a folder of weights has checked.
+pub const CHECKED: &str = "every tensor has its place, every place has its tensor, and all shapes agree";
+
+fn print_checked(base: &Parameters, stored: Kind) {
+    println!("parameters    {}, stored as {}", base.count(), precision_name(stored));
+    println!("check         {CHECKED}");
 }
 
 /// Prints the classifier of the folder at a path, if it has one.

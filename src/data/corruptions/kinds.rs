@@ -10,6 +10,7 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::base::random::{normal, uniform};
 use crate::data::{Pixels, resize_pixels};
+use crate::schema::keyed;
 
 /// A way to corrupt an image, at severities 1 to 5.
 pub struct Corruption {
@@ -20,6 +21,8 @@ pub struct Corruption {
     /// Corrupts one image in place. The severity is from 1 to 5.
     pub(super) apply: fn(&mut Picture, severity: usize, &mut ChaCha12Rng) -> Result<()>,
 }
+
+keyed!(Corruption, "corruption");
 
 /// One image, `pixels: [3, height, width]`.
 pub struct Picture<'a> {

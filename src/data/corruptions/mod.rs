@@ -6,9 +6,10 @@ mod kinds;
 
 use std::fmt;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result};
 
 use crate::base::random::{Purpose, stream};
+use crate::schema::find;
 pub use kinds::Corruption;
 use kinds::Picture;
 
@@ -34,17 +35,6 @@ pub struct Applied {
     seed: u64,
 }
 
-impl Corruption {
-    /// Returns this corruption at `severity`.
-    ///
-    /// # Errors
-    /// Fails if the severity is not from 1 to 5.
-    pub fn at(&'static self, severity: usize, seed: u64) -> Result<Applied> {
-        ensure!((1..=5).contains(&severity), "{}:{severity}: the severity must be from 1 to 5", self.key);
-        Ok(Applied { corruption: self, severity, seed })
-    }
-}
-
 impl Applied {
     /// Parses text such as `gaussian-noise:3`. The noise is a function of `seed` and the image's index.
     ///
@@ -53,11 +43,7 @@ impl Applied {
     pub fn parse(text: &str, seed: u64) -> Result<Applied> {
         let form = "write a name and a severity, such as gaussian-noise:3";
         let (key, severity) = text.split_once(':').with_context(|| format!("corruption `{text}`: {form}"))?;
-        let found = CORRUPTIONS.iter().find(|corruption| corruption.key == key);
-        let corruption = found.with_context(|| {
-            let known: Vec<&str> = CORRUPTIONS.iter().map(|corruption| corruption.key).collect();
-            format!("unknown corruption `{key}`; known: {}", known.join(", "))
-        })?;
+        let corruption = find(CORRUPTIONS, key).map_err(Error::msg)?;
         let severity = severity.parse().ok().filter(|severity| (1..=5).contains(severity));
         let severity = severity.with_context(|| format!("corruption `{text}`: the severity must be from 1 to 5"))?;
         Ok(Applied { corruption, severity, seed })
@@ -109,9 +95,8 @@ mod tests {
     }
 
     fn corrupt(corruption: &'static Corruption, severity: usize, seed: u64) -> Packed {
-        let Inputs::Packed(packed) =
-            Inputs::Packed(images()).corrupted(corruption.at(severity, seed).unwrap()).unwrap()
-        else {
+        let applied = Applied { corruption, severity, seed };
+        let Inputs::Packed(packed) = Inputs::Packed(images()).corrupted(applied).unwrap() else {
             panic!("images in memory stay there")
         };
         packed
@@ -135,7 +120,7 @@ mod tests {
         for corruption in CORRUPTIONS {
             let whole = corrupt(corruption, 3, 7);
             let mut alone = images().image(2).to_vec();
-            corruption.at(3, 7).unwrap().apply(&mut alone, SIDE, SIDE, 2).unwrap();
+            Applied { corruption, severity: 3, seed: 7 }.apply(&mut alone, SIDE, SIDE, 2).unwrap();
             assert_eq!(whole.image(2), alone, "{}", corruption.key);
         }
         assert_ne!(corrupt(&kinds::GAUSSIAN_NOISE, 3, 7), corrupt(&kinds::GAUSSIAN_NOISE, 3, 8));
@@ -146,7 +131,7 @@ mod tests {
         let gray = Packed { pixels: vec![128; 3 * 64 * 64], height: 64, width: 64 };
         let deviation = |corruption: &'static Corruption| {
             let mut pixels = gray.pixels.clone();
-            corruption.at(3, 1).unwrap().apply(&mut pixels, 64, 64, 0).unwrap();
+            Applied { corruption, severity: 3, seed: 1 }.apply(&mut pixels, 64, 64, 0).unwrap();
             (squared_difference(&Packed { pixels, ..gray }, &gray)).sqrt() / 255.0
         };
         // With x = 128 / 255, the expected deviations are 0.08; sqrt(x / 100); 0.12 x; sqrt(0.03 / 2 (x^2 + (1 - x)^2)).

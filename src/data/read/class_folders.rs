@@ -46,7 +46,7 @@ impl ClassFolders {
     }
 
     /// Reads all images of the class folders in `folder`. The label of a class is its position in `classes`; `part` is
-    /// the split or version that the folder holds.
+    /// the name of the split or version that the folder holds.
     ///
     /// # Errors
     /// Fails if a class folder is empty or not one of `classes`, or if an image cannot be decoded and such images are
@@ -55,10 +55,11 @@ impl ClassFolders {
         &self,
         folder: &Path,
         classes: &[String],
-        (split, part): (SplitName, String),
+        split: SplitName,
+        part: &str,
         request: &Request,
     ) -> Result<Split> {
-        self.files.load(scan(folder, classes, &self.others())?, (split, &part), request)
+        self.files.load_part(scan(folder, classes, &self.others())?, split, part, request)
     }
 
     /// Reads the images of the class folders in `folder` that belong to a split, as [`draw`] divides them into
@@ -76,7 +77,7 @@ impl ClassFolders {
     ) -> Result<Split> {
         let mut listing = scan(folder, classes, &self.others())?;
         listing.select(&draw(&listing, folder, by).of(split));
-        self.files.load(listing, (split, &split.to_string()), request)
+        self.files.load(listing, split, request)
     }
 }
 
@@ -106,9 +107,7 @@ pub fn read_classes(reader: &Reader) -> Option<Vec<String>> {
         .strings("classes")
         .about("Names of the classes to use, in the order of their labels; by default all, sorted.")
         .optional();
-    if let Some(twice) = classes.as_ref().and_then(|names| repeated(names)) {
-        reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
-    }
+    expect_once(reader, "classes", "class", classes.as_deref().unwrap_or_default());
     classes
 }
 
@@ -170,6 +169,13 @@ pub fn write(
 ) -> Result<()> {
     let file = |i: usize| folder.join(&names[sizes.label(i)]).join(format!("{i:06}.jpg"));
     (0..count).try_for_each(|i| put(&file(i), pictures.file(i + seed)?))
+}
+
+/// Refuses names of `kind`, such as classes, of which one comes twice in the list of a key.
+pub fn expect_once(reader: &Reader, key: &str, kind: &str, names: &[String]) {
+    if let Some(twice) = repeated(names) {
+        reader.problem(key, format!("each {kind} may be named once: `{twice}` comes twice"));
+    }
 }
 
 /// Returns the first name that is repeated, if any.

@@ -12,7 +12,7 @@ use crate::base::small::counted;
 use crate::data::stored::{Members, read_image};
 use crate::data::subset::chosen;
 use crate::data::{Corrupt, Decode, Files, Groups, Inputs, Packed, Request, Resize, Split, SplitName, Subset};
-use crate::schema::settings;
+use crate::schema::{Choice, settings};
 
 settings! {
     /// The settings by which files become a split of the data set `key`. Papers on the set resize in the way `usual`.
@@ -110,12 +110,20 @@ impl ImageFiles {
         self.resize
     }
 
-    /// Loads the listed files as a split. `part` is the name of the split or of a version of it.
+    /// Loads the listed files as a split.
     ///
     /// # Errors
     /// Fails if there is no image, or if a file is missing, empty or cannot be decoded. Empty and undecodable files do
     /// not count if such images are skipped.
-    pub fn load(&self, mut listing: Listing, (split, part): (SplitName, &str), request: &Request) -> Result<Split> {
+    pub fn load(&self, listing: Listing, split: SplitName, request: &Request) -> Result<Split> {
+        self.load_part(listing, split, split.word(), request)
+    }
+
+    /// Loads the listed files as a part of a split, or a version of one, that is called `part`.
+    ///
+    /// # Errors
+    /// Fails as [`load`](Self::load) does.
+    pub fn load_part(&self, mut listing: Listing, split: SplitName, part: &str, request: &Request) -> Result<Split> {
         let name = format!("{}/{part}", self.key);
         ensure!(!listing.paths.is_empty(), "{name}: has no images");
         if let Some(kept) = chosen(self.subset, split, &listing.labels).with_context(|| format!("data.{}", self.key))? {

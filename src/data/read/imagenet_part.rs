@@ -14,7 +14,7 @@ use crate::data::read::class_folders::{Made, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Published, Request, Resize, Split, SplitName};
-use crate::schema::{Choice, settings};
+use crate::schema::settings;
 
 /// The way out that a message names where a folder is none of the set's classes.
 pub const OTHERS: &str = "remove it, since the set has these classes alone";
@@ -85,7 +85,7 @@ impl Dataset for ImageNetPart {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         expect_test(self.part.key, split)?;
-        self.files.load(scan(&self.folder(), &self.wnids(), OTHERS)?, (split, split.word()), request)
+        self.files.load(scan(&self.folder(), &self.wnids(), OTHERS)?, split, request)
     }
 }
 

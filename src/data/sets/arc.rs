@@ -114,10 +114,6 @@ impl Dataset for Arc {
 }
 
 impl SmallSet for Arc {
-    fn side(&self) -> u32 {
-        0
-    }
-
     fn write(&self, sizes: &Sizes) -> Result<()> {
         self.test_on.write(sizes, &Words { question: 20, choice: 4 }, |part| self.file(part))
     }

@@ -123,10 +123,6 @@ impl Dataset for BoolQ {
 }
 
 impl SmallSet for BoolQ {
-    fn side(&self) -> u32 {
-        0
-    }
-
     fn write(&self, sizes: &Sizes) -> Result<()> {
         let line = |i: usize| {
             let question = format!("is it {i} {}", text(6, i));

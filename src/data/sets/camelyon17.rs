@@ -117,7 +117,7 @@ impl Dataset for Camelyon17 {
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         if let Some(listing) = self.of_hub(split)? {
-            return self.files.load(listing, (split, split.word()), request);
+            return self.files.load(listing, split, request);
         }
         let mut patches = self.patches()?;
         patches.retain(|patch| patch.split == Some(split));
@@ -130,11 +130,7 @@ impl Dataset for Camelyon17 {
         let groups = groups.called(self.group_by.word());
         let labels = patches.iter().map(|patch| patch.label).collect();
         let paths = patches.into_iter().map(|patch| patch.path).collect();
-        self.files.load(
-            Listing { paths, labels, groups: Some(groups), ..Listing::default() },
-            (split, split.word()),
-            request,
-        )
+        self.files.load(Listing { paths, labels, groups: Some(groups), ..Listing::default() }, split, request)
     }
 }
 

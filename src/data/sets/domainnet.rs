@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::base::files::put;
-use crate::data::read::class_folders::{read_classes, repeated};
+use crate::data::read::class_folders::{expect_once, read_classes, repeated};
 use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::read::tables::Numbers;
 use crate::data::small::{Pictures, Sizes, SmallSet};
@@ -62,9 +62,7 @@ settings! {
 impl DomainNet {
     fn check(&self, reader: &Reader) {
         let DomainNet { train, test, .. } = self;
-        if let Some(twice) = repeated(test) {
-            reader.problem("test", format!("each domain may be named once: `{twice}` comes twice"));
-        }
+        expect_once(reader, "test", "domain", test);
         for name in [train].into_iter().chain(test).filter(|name| name.contains(['/', '\\'])) {
             reader.problem(if name == train { "train" } else { "test" }, format!("`{name}` is no domain: no slashes"));
         }
@@ -120,7 +118,7 @@ impl Dataset for DomainNet {
         };
         let part = if let [domain] = domains { format!("{domain}/{split}") } else { split.to_string() };
         if let Some(listing) = self.of_hub(split, domains)? {
-            return self.files.load(listing, (split, &part), request);
+            return self.files.load_part(listing, split, &part, request);
         }
         // The requested lists are read first, so that a missing one is named. The classes may come from another
         // domain's list.
@@ -145,7 +143,7 @@ impl Dataset for DomainNet {
                 listing.labels.push(line.label);
             }
         }
-        self.files.load(listing, (split, &part), request)
+        self.files.load_part(listing, split, &part, request)
     }
 
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {

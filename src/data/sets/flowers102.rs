@@ -14,7 +14,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
 use crate::hub::originals::{Original, Originals};
-use crate::schema::{Choice, Reader, settings};
+use crate::schema::{Reader, settings};
 
 pub static ENTRY: Entry = Entry {
     key: "flowers102",
@@ -99,7 +99,7 @@ impl Dataset for Flowers102 {
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         // The names of some classes are written in other ways there; their order is that of the published numbers.
         if let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Ordered(&self.classes))? {
-            return self.files.load(listing, (split, split.word()), request);
+            return self.files.load(listing, split, request);
         }
         let folder = cifar::folder(&self.root, FOLDER);
         let numbers = |file: &str, name: &str| -> Result<Vec<u32>> {
@@ -129,7 +129,7 @@ impl Dataset for Flowers102 {
             listing.paths.push(folder.join(jpg(image as usize)));
             listing.labels.push(label - 1);
         }
-        self.files.load(listing, (split, split.word()), request)
+        self.files.load(listing, split, request)
     }
 }
 

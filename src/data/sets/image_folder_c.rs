@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::ImageFormat;
 
 use crate::data::read::cifar_c;
-use crate::data::read::class_folders::{self, ClassFolders, repeated};
+use crate::data::read::class_folders::{self, ClassFolders, expect_once};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::versions::CORRUPTIONS;
 use crate::data::{Dataset, Entry, Request, Resize, Split, SplitName, Version};
@@ -37,9 +37,7 @@ settings! {
 
 impl ImageFolderC {
     fn check(&self, reader: &Reader) {
-        if let Some(twice) = self.corruptions.as_ref().and_then(|names| repeated(names)) {
-            reader.problem("corruptions", format!("each corruption may be named once: `{twice}` comes twice"));
-        }
+        expect_once(reader, "corruptions", "corruption", self.corruptions.as_deref().unwrap_or_default());
     }
 }
 
@@ -109,7 +107,7 @@ impl Dataset for ImageFolderC {
     fn load_version(&self, version: &Version, request: &Request) -> Result<Split> {
         let folder = self.folder(version);
         ensure!(folder.is_dir(), "{}: no such folder, so there is no version `{version}`", folder.display());
-        self.folders.load(&folder, &self.classes()?, (SplitName::Test, version.to_string()), request)
+        self.folders.load(&folder, &self.classes()?, SplitName::Test, &version.to_string(), request)
     }
 }
 

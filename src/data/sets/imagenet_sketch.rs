@@ -13,7 +13,7 @@ use crate::data::read::{cifar, wordnet};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, settings};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "imagenet-sketch",
@@ -61,7 +61,7 @@ impl Dataset for Sketch {
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         expect_test(ENTRY.key, split)?;
         let folder = cifar::folder(&self.root, FOLDER);
-        self.files.load(scan(&folder, &wordnet::all(), OTHERS)?, (split, split.word()), request)
+        self.files.load(scan(&folder, &wordnet::all(), OTHERS)?, split, request)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{Made, repeated, scan, write};
+use crate::data::read::class_folders::{Made, expect_once, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::imagenet_part::{OTHERS, expect_test};
 use crate::data::read::{cifar, wordnet};
@@ -58,9 +58,7 @@ settings! {
 impl V2 {
     fn check(&self, reader: &Reader) {
         let names: Vec<String> = self.test.iter().map(|variant| variant.word().to_string()).collect();
-        if let Some(twice) = repeated(&names) {
-            reader.problem("test", format!("each variant may be named once: `{twice}` comes twice"));
-        }
+        expect_once(reader, "test", "variant", &names);
         if names.is_empty() {
             reader.problem("test", "at least one variant must be named");
         }
@@ -114,7 +112,7 @@ impl Dataset for V2 {
             all.paths.extend(found.paths);
             all.labels.extend(found.labels);
         }
-        self.files.load(all, (split, split.word()), request)
+        self.files.load(all, split, request)
     }
 
     fn test_sets(&self) -> Vec<(String, Box<dyn Dataset>)> {

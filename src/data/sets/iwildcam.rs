@@ -157,7 +157,7 @@ impl Dataset for IWildCam {
     }
 
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
-        self.files.load(self.listing(split)?, (split, split.word()), request)
+        self.files.load(self.listing(split)?, split, request)
     }
 }
 

@@ -202,10 +202,6 @@ impl Template {
 }
 
 impl SmallSet for Jsonl {
-    fn side(&self) -> u32 {
-        0
-    }
-
     /// Sets the names of the files and the keys of their lines.
     fn overrides(&self, _sizes: &Sizes) -> toml::Table {
         let files = SplitName::ALL.map(|split| (split.to_string(), format!("{split}.jsonl").into()));

@@ -35,9 +35,10 @@ mod vtab;
 mod webdataset;
 mod winogrande;
 
-use anyhow::{Context, Result};
+use anyhow::{Error, Result};
 
 use crate::data::Entry;
+use crate::schema::find;
 
 /// All data sets of `[data.*]` in the order in which they are listed.
 pub static DATASETS: &[&Entry] = &[
@@ -81,9 +82,7 @@ pub static DATASETS: &[&Entry] = &[
 /// # Errors
 /// Fails if there is none.
 pub fn entry(key: &str) -> Result<&'static Entry> {
-    let known = || DATASETS.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ");
-    let found = DATASETS.iter().copied().find(|entry| entry.key == key);
-    found.with_context(|| format!("unknown data set `{key}`; known: {}", known()))
+    find(DATASETS, key).map_err(Error::msg)
 }
 
 #[cfg(test)]
@@ -121,11 +120,11 @@ mod tests {
     /// Returns a small set of two classes, written and opened.
     fn small(key: &str, mut table: toml::Table) -> (Box<dyn crate::data::Dataset>, Sizes) {
         let entry = entry(key).unwrap();
-        let classes = entry.dataset(&table).unwrap().published().classes.unwrap_or(4);
+        let classes = entry.read_by(entry.read, &table).unwrap().published().classes.unwrap_or(4);
         let sizes = Sizes { classes, present: 2, train: 11, val: 4, test: 6, side: 20, corruptions: 2 };
         table.extend(entry.small(&table).unwrap().overrides(&sizes));
         entry.small(&table).unwrap().write(&sizes).unwrap();
-        (entry.dataset(&table).unwrap(), sizes)
+        (entry.read_by(entry.read, &table).unwrap(), sizes)
     }
 
     /// Prompts, classes and labels in both forms are those that BayesAdapt's code makes (scripts/make_bayesadapt_prompt_goldens.py).

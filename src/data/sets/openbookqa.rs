@@ -95,10 +95,6 @@ impl Dataset for OpenBookQa {
 }
 
 impl SmallSet for OpenBookQa {
-    fn side(&self) -> u32 {
-        0
-    }
-
     fn write(&self, sizes: &Sizes) -> Result<()> {
         self.test_on.write(sizes, &Words { question: 11, choice: 3 }, |part| self.file(part))
     }

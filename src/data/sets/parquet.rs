@@ -235,7 +235,7 @@ impl Dataset for Parquet {
             if let Some(kept) = drawn {
                 listing.select(&kept);
             }
-            return self.files.turned(self.exif_orientation).load(listing, (split, split.word()), request);
+            return self.files.turned(self.exif_orientation).load(listing, split, request);
         };
         let mut all = Split { groups, numbers, ..self.texts(&tables, column, &labels, split)? };
         if let Some(kept) = drawn {

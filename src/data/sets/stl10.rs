@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::base::files::put;
 use crate::data::read::cifar;
-use crate::data::read::class_folders::repeated;
+use crate::data::read::class_folders::expect_once;
 use crate::data::read::mat::row_major;
 use crate::data::small::{Sizes, SmallSet, value};
 use crate::data::subset::kept;
@@ -102,9 +102,7 @@ impl Stl10 {
             let other = if *labels == Labels::Cifar10 { "; labels = \"stl10\" has STL-10's own ten" } else { "" };
             reader.problem("classes", format!("unknown class `{name}`; known: {}{other}", known.join(", ")));
         }
-        if let Some(twice) = repeated(classes) {
-            reader.problem("classes", format!("each class may be named once: `{twice}` comes twice"));
-        }
+        expect_once(reader, "classes", "class", classes);
         if classes.len() < 2 {
             reader.problem("classes", "at least two classes must be named");
         }

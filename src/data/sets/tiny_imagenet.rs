@@ -16,7 +16,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, settings};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "tiny-imagenet",
@@ -75,7 +75,7 @@ impl Dataset for TinyImageNet {
         if split != SplitName::Val
             && let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Named(&self.wnids()?))?
         {
-            return self.files.load(listing, (split, split.word()), request);
+            return self.files.load(listing, split, request);
         }
         let folder = self.folder();
         let annotations = folder.join(ANNOTATIONS);
@@ -91,7 +91,7 @@ impl Dataset for TinyImageNet {
                  say to 0.1"
             ),
         };
-        self.files.load(listing, (split, split.word()), request)
+        self.files.load(listing, split, request)
     }
 }
 

@@ -175,10 +175,6 @@ impl Uci {
 }
 
 impl SmallSet for Uci {
-    fn side(&self) -> u32 {
-        0
-    }
-
     fn write(&self, sizes: &Sizes) -> Result<()> {
         const FEATURES: usize = 3;
         let cell = |row: usize, column: usize| f64::from(value(row, column, row, column)) / 10.0;

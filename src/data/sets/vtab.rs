@@ -13,7 +13,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Published, Request, Resize, Split, SplitName};
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, Reader, settings, words};
+use crate::schema::{Reader, settings, words};
 
 pub static ENTRY: Entry = Entry {
     key: "vtab",
@@ -135,7 +135,7 @@ impl Dataset for Vtab {
                 bail!("vtab: its 200 validation images are trained on; set data.vtab.train = \"train800\"")
             }
         };
-        self.files.load(self.listing(list)?, (split, split.word()), request)
+        self.files.load(self.listing(list)?, split, request)
     }
 }
 

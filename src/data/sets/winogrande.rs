@@ -127,10 +127,6 @@ impl Dataset for Winogrande {
 }
 
 impl SmallSet for Winogrande {
-    fn side(&self) -> u32 {
-        0
-    }
-
     fn write(&self, sizes: &Sizes) -> Result<()> {
         let line = |i: usize| {
             let sentence = format!("The {i} {} _ {} .", text(10, i), text(6, i));

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream, uniform};
 use crate::base::small::Usage;
+use crate::schema::{keyed, words};
 
 /// A registered attack: its name, its one-line description and its constructor.
 pub struct Entry {
@@ -21,6 +22,8 @@ pub struct Entry {
     pub kept: u64,
     pub build: fn(Settings) -> Box<dyn Attack>,
 }
+
+keyed!(Entry, "attack");
 
 /// The settings of an attack; what is absent has the attack's own default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +52,7 @@ pub const SEED_OF_RESTARTS: &str = "seed of restarts";
 /// The number of classes that a targeted attack aims at, unless it is set.
 const TARGETS: usize = 9;
 
-crate::schema::words! {
+words! {
     /// The attacks that AutoAttack runs one after the other.
     pub enum Version {
         /// `apgd-ce`, `apgd-t`, `fab-t`, `square`, each from one start.

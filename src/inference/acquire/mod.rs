@@ -22,6 +22,7 @@ use crate::model::Input;
 use crate::predict::Predictor;
 use crate::predict::inputs::{Input as File, decode};
 use crate::predictions::Predictions;
+use crate::schema::keyed;
 use crate::session::Opened;
 
 pub use entries::RULES;
@@ -41,6 +42,8 @@ pub struct Entry {
     /// Returns the chosen images, the first one first.
     pub choose: fn(&Pool, Asked) -> Result<Vec<Chosen>>,
 }
+
+keyed!(Entry, "rule");
 
 impl Entry {
     /// Refuses to choose more images at once than the rule can among so many classes.

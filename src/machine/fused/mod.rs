@@ -63,13 +63,9 @@ impl Adapted<'_> {
     /// Returns x W_0ᵀ + bias + scale · x Aᵀ Bᵀ, `[n, M, out]`, for `x: [p, M, in]` with p = n or 1; `None` if this layer is left to libtorch's
     /// operations, as it is where the numbers of particles do not fit each other, which they refuse.
     ///
-    /// Where there are many rows of f32, each update is added to the matrix in front of the product.
-    pub fn forward(&self, x: &Tensor) -> Option<Tensor> {
-        self.forward_from(x, None)
-    }
-
-    /// Returns the same. `product: [p, M, out]` is x W_0ᵀ + bias, where it is known.
-    pub fn forward_from(&self, x: &Tensor, product: Option<&Tensor>) -> Option<Tensor> {
+    /// `product: [p, M, out]` is x W_0ᵀ + bias, where it is known. Where there are many rows of f32, each update is added to the matrix in front
+    /// of the product.
+    pub fn forward(&self, x: &Tensor, product: Option<&Tensor>) -> Option<Tensor> {
         self.run(x, product, None)
     }
 
@@ -195,7 +191,7 @@ mod tests {
             for (kind, tolerance) in [(Kind::Float, 2e-5), (Kind::BFloat16, 5e-2)] {
                 let (x, a, b, weight, bias) = of(kind);
                 let layer = Adapted { weight: &weight, bias: bias.as_ref(), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = served(layer.forward(&x), kind) else { continue };
+                let Some(found) = served(layer.forward(&x, None), kind) else { continue };
                 let wide = |t: &Tensor| t.detach().to_kind(Kind::Double).set_requires_grad(true);
                 let [x64, a64, b64] = [&x, &a, &b].map(wide);
                 let frozen = (wide(&weight).detach(), bias.as_ref().map(|bias| wide(bias).detach()));
@@ -218,7 +214,7 @@ mod tests {
                 let (x, a, b) = (of(&[particles, rows, inputs]), of(&[2, 3, inputs]), of(&[2, outputs, 3]));
                 let (weight, bias) = (of(&[outputs, inputs]), of(&[outputs]));
                 let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
-                let Some(found) = served(tch::no_grad(|| layer.forward(&x)), kind) else { continue };
+                let Some(found) = served(tch::no_grad(|| layer.forward(&x, None)), kind) else { continue };
                 let [x, a, b, weight, bias] = [&x, &a, &b, &weight, &bias].map(|t| t.to_kind(Kind::Double));
                 let expected = plain([&x, &a, &b], &weight, Some(&bias));
                 assert_near(&[found.to_kind(Kind::Double)], &[expected], tolerance);
@@ -236,8 +232,8 @@ mod tests {
             let layer = Adapted { weight: &weight, bias: Some(&bias), a: &a, b: &b, scale: 4.0 };
             let product = crate::machine::linear_kernels::linear(&x, &weight, Some(&bias));
             let kept = product.copy();
-            let Some(found) = served(layer.forward_from(&x, Some(&product)), Kind::BFloat16) else { continue };
-            let [found, expected] = [found, layer.forward(&x).unwrap()].map(|y| all(&y, &[&a, &b]));
+            let Some(found) = served(layer.forward(&x, Some(&product)), Kind::BFloat16) else { continue };
+            let [found, expected] = [found, layer.forward(&x, None).unwrap()].map(|y| all(&y, &[&a, &b]));
             assert!(found.iter().zip(&expected).all(|(found, expected)| found.equal(expected)));
             assert!(product.equal(&kept), "what other particles go on from stays");
         }
@@ -284,7 +280,7 @@ mod tests {
         let (x, a) = (draw(&[1, 5, 24], Kind::Float).detach(), draw(&[2, 4, 24], Kind::Float));
         let (b, weight) = (draw(&[2, 16, 4], Kind::Float), draw(&[16, 24], Kind::Float).detach());
         let layer = Adapted { weight: &weight, bias: None, a: &a, b: &b, scale: 4.0 };
-        if let Some(y) = served(layer.forward(&x), Kind::Float) {
+        if let Some(y) = served(layer.forward(&x, None), Kind::Float) {
             let found = Tensor::run_backward(&[y.sum(Kind::Float)], &[&b], false, false);
             let expected =
                 Tensor::run_backward(&[plain([&x, &a, &b], &weight, None).sum(Kind::Float)], &[&b], false, false);
@@ -293,10 +289,10 @@ mod tests {
         // More inputs than updates have no layer, and one update for several inputs is not that of the first alone.
         let three = x.expand([3, -1, -1], false);
         let of_one = Adapted { a: &a.narrow(0, 0, 1), b: &b.narrow(0, 0, 1), ..layer };
-        assert!(layer.forward(&three).is_none() && of_one.forward(&three).is_none());
+        assert!(layer.forward(&three, None).is_none() && of_one.forward(&three, None).is_none());
         // A weight that is trained itself is left to libtorch.
         let trained = weight.set_requires_grad(true);
-        assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x).is_none());
+        assert!(Adapted { weight: &trained, bias: None, a: &a, b: &b, scale: 1.0 }.forward(&x, None).is_none());
     }
 
     #[test]

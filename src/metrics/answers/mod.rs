@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::metrics::{Better, Column, Unit};
 use crate::predictions::{Answers, Reply, Token};
 
-pub use vqa::{accuracy, evalai_accuracy, evalai_wording, human_confidence};
+pub use vqa::{accuracy, evalai_accuracy, human_confidence};
 
 /// A metric of answers.
 pub struct AnswerMetric {

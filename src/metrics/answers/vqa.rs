@@ -23,7 +23,7 @@ pub fn evalai_accuracy(answer: &str, people: &[String]) -> f64 {
 }
 
 /// Returns the wording in which EvalAI compares an answer.
-pub fn evalai_wording(text: &str) -> String {
+fn evalai_wording(text: &str) -> String {
     let text = text.to_lowercase().replace([',', '?'], "").replace("'s", " 's");
     with_plain_words(&without_marks(&one_line(&text)))
 }

@@ -6,6 +6,7 @@ use crate::metrics::sample::{each_sample, log_sum_exp};
 use crate::metrics::scores::{distribution_at, labels};
 use crate::metrics::{Average, PerAverage, UNSCALED, temperature};
 use crate::predictions::Predictions;
+use crate::schema::keyed;
 
 /// A map of averaged predictions to probabilities.
 pub trait Map: Send + Sync {
@@ -44,6 +45,8 @@ pub struct Calibrator {
     pub size: Size,
     pub fit: Fit,
 }
+
+keyed!(Calibrator, "calibrator");
 
 impl Calibrator {
     /// Returns the title of a table of calibrated numbers.
@@ -153,15 +156,10 @@ impl Calibrated {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Averaged {
     pub classes: usize,
-    logits: Vec<f64>,
+    pub(super) logits: Vec<f64>,
 }
 
 impl Averaged {
-    /// Takes rows of logits, `[N, C]`.
-    pub fn new(classes: usize, logits: Vec<f64>) -> Averaged {
-        Averaged { classes, logits }
-    }
-
     /// Averages the members of all samples.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use super::*;
 use crate::base::golden::Golden;
 use crate::metrics::{Average, PerAverage, Scores, UNSCALED, value};
 use crate::predictions::{Predictions, Shape};
+use crate::schema::find;
 
 fn golden() -> Golden {
     Golden::of("calibrators")
@@ -40,7 +41,7 @@ fn calibrators_are_those_of_their_packages() {
     let golden = golden();
     let [held_out, test] = predictions(&golden);
     for (key, bound) in [("vector", 1e-6), ("matrix", 1e-6), ("isotonic", 1e-6), ("histogram", 1e-6)] {
-        let fitted = find(key).unwrap().fit(&held_out, Average::Logit).unwrap();
+        let fitted = find(CALIBRATORS, key).unwrap().fit(&held_out, Average::Logit).unwrap();
         let difference = largest_difference(&fitted.probabilities(&test).unwrap(), &list(&golden, key));
         assert!(difference < bound, "{key}: {difference:e}");
     }
@@ -57,7 +58,7 @@ fn isotonic_curves_of_saturated_predictions_are_those_of_scikit_learn() {
         Predictions::new(of.shape(), logits, of.labels().unwrap().to_vec()).unwrap()
     });
     for average in Average::ALL {
-        let fitted = find("isotonic").unwrap().fit(&held_out, average).unwrap();
+        let fitted = find(CALIBRATORS, "isotonic").unwrap().fit(&held_out, average).unwrap();
         let found = fitted.probabilities(&test).unwrap();
         let expected = list(&golden, "saturated/isotonic");
         let differences = found.concat().into_iter().zip(&expected).map(|(a, b)| (a - b).abs());
@@ -75,7 +76,8 @@ fn a_share_at_the_edge_of_a_bin_lies_below_it() {
     let of = |labels: [u32; 12]| {
         Predictions::new(Shape { members: 1, samples: 12, classes: 2 }, logits.clone(), labels.to_vec()).unwrap()
     };
-    let fitted = Calibration::fit(&[find("isotonic").unwrap()], &of([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1])).unwrap();
+    let fitted =
+        Calibration::fit(&[find(CALIBRATORS, "isotonic").unwrap()], &of([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1])).unwrap();
     let columns = fitted.columns(&of([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1])).unwrap();
     for column in ["ece_iso_lm", "ece_iso_pm"] {
         let found = columns.iter().find(|(name, _)| name == column).unwrap().1.unwrap();
@@ -90,12 +92,12 @@ fn a_search_that_only_runs_out_of_gradient_has_no_minimum() {
     let [held_out, _] = predictions(&golden());
     let (samples, labels) = (Averaged::of(&held_out, Average::Logit).unwrap(), held_out.labels().unwrap());
     let lacking: Vec<u32> = labels.iter().map(|label| if *label == 2 { 3 } else { *label }).collect();
-    let apart: Vec<f64> = samples
+    let logits: Vec<f64> = samples
         .rows()
         .zip(labels)
         .flat_map(|(row, label)| row.iter().enumerate().map(|(c, z)| z + if c as u32 == *label { 30.0 } else { 0.0 }))
         .collect();
-    let apart = Averaged::new(samples.classes, apart);
+    let apart = Averaged { classes: samples.classes, logits };
     for weight in [linear::Weight::Diagonal, linear::Weight::Full] {
         let search = |samples, labels| {
             linear::Problem { samples, labels, weight, penalty: linear::NO_PENALTY }.search().is_reached()
@@ -149,13 +151,13 @@ fn a_calibrator_with_more_parameters_than_images_is_refused() {
     let few =
         Predictions::new(shape, (0..24).map(|i| (i * 7 % 5) as f32).collect(), vec![0, 1, 2, 0, 1, 2, 0, 1]).unwrap();
     for key in ["matrix", "histogram"] {
-        let error = find(key).unwrap().fit(&few, Average::Logit).err().unwrap().to_string();
+        let error = find(CALIBRATORS, key).unwrap().fit(&few, Average::Logit).err().unwrap().to_string();
         assert!(error.contains("parameters for 3 classes, but 8 held-out images"), "{error}");
     }
-    assert!(find("vector").unwrap().fit(&few, Average::Logit).is_ok());
+    assert!(find(CALIBRATORS, "vector").unwrap().fit(&few, Average::Logit).is_ok());
     // The penalty chooses among maps, so that fewer images are possible.
-    assert!(find("dirichlet").unwrap().fit(&few, Average::Probability).is_ok());
-    assert!(find("platt").err().unwrap().contains("known: temperature, vector, matrix"));
+    assert!(find(CALIBRATORS, "dirichlet").unwrap().fit(&few, Average::Probability).is_ok());
+    assert!(find(CALIBRATORS, "platt").err().unwrap().contains("known: temperature, vector, matrix"));
 }
 
 /// A row says by its columns which calibrator a number comes from.

@@ -1,6 +1,8 @@
 //! The coverage and the size of conformal sets, over all images and over parts of them, and the columns of result rows that have
 //! them.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use super::calibrate::{Calibrated, check_classes};
@@ -85,11 +87,6 @@ impl Coverage {
         Ok((0..all.len()).map(|at| Coverage { strata: strata(&of(at), predictions) }).collect())
     }
 
-    /// Returns the sets of all images.
-    pub fn all(&self) -> &Stratum {
-        &self.strata[0]
-    }
-
     /// Returns the lowest coverage among the strata of one kind. `None` if there are none with a coverage.
     pub fn lowest(&self, part: Part) -> Option<f64> {
         let own = self.strata.iter().filter(|stratum| stratum.part == part);
@@ -114,26 +111,36 @@ fn strata(outcomes: &[Outcome], predictions: &Predictions) -> Vec<Stratum> {
     found
 }
 
+/// The sums over the images of a stratum.
+#[derive(Default)]
+struct Sums {
+    samples: usize,
+    covered: usize,
+    /// The number of classes in all sets.
+    classes: usize,
+    empty: usize,
+}
+
 /// Returns one stratum for every id that occurs in `ids: [N]`, by rising id.
 fn split(part: Part, outcomes: &[Outcome], ids: &[usize], name: impl Fn(usize) -> String) -> Vec<Stratum> {
-    let mut sums = std::collections::BTreeMap::<usize, (usize, usize, usize, usize)>::new();
+    let mut sums = BTreeMap::<usize, Sums>::new();
     for (outcome, id) in outcomes.iter().zip(ids) {
-        let (samples, covered, size, empty) = sums.entry(*id).or_default();
-        *samples += 1;
-        *covered += usize::from(outcome.covered == Some(true));
-        *size += outcome.size;
-        *empty += usize::from(outcome.size == 0);
+        let of = sums.entry(*id).or_default();
+        of.samples += 1;
+        of.covered += usize::from(outcome.covered == Some(true));
+        of.classes += outcome.size;
+        of.empty += usize::from(outcome.size == 0);
     }
     let labelled = outcomes.iter().all(|one| one.covered.is_some());
-    let stratum = |(id, (samples, covered, size, empty)): (usize, (usize, usize, usize, usize))| {
-        let share = |count: usize| count as f64 / samples as f64;
+    let stratum = |(id, of): (usize, Sums)| {
+        let share = |count: usize| count as f64 / of.samples as f64;
         Stratum {
             part,
             name: name(id),
-            samples,
-            coverage: labelled.then(|| share(covered)),
-            mean_set_size: share(size),
-            empty: share(empty),
+            samples: of.samples,
+            coverage: labelled.then(|| share(of.covered)),
+            mean_set_size: share(of.classes),
+            empty: share(of.empty),
         }
     };
     sums.into_iter().map(stratum).collect()

@@ -183,7 +183,7 @@ mod tests {
             let of_logits: Vec<Calibrated> =
                 calibrated.into_iter().filter(|one| one.average == Average::Logit).collect();
             let found = Coverage::measure(&of_logits, &draw(1)).unwrap();
-            covered.iter_mut().zip(found).for_each(|(sum, one)| *sum += one.all().coverage.unwrap());
+            covered.iter_mut().zip(found).for_each(|(sum, one)| *sum += one.strata[0].coverage.unwrap());
         }
         let bound = 3.9 * (1000.0f64 * 0.9 * 0.1).sqrt();
         assert!((covered[0] - 900.0).abs() < bound, "lac {covered:?}");
@@ -214,7 +214,7 @@ mod tests {
         let calibrated =
             Calibrated::all(&[Rule { score: &rule::APS, ..FIXED }], &[alpha(0.1)], &images(0, 16)).unwrap();
         let coverage = &Coverage::measure(&calibrated, &test).unwrap()[0];
-        let all = coverage.all();
+        let all = &coverage.strata[0];
         for part in [Part::Class, Part::Group, Part::SetSize] {
             let own: Vec<&Stratum> = coverage.strata.iter().filter(|stratum| stratum.part == part).collect();
             assert_eq!(own.iter().map(|stratum| stratum.samples).sum::<usize>(), 20);
@@ -224,7 +224,7 @@ mod tests {
         }
         let unlabelled = Predictions::unlabelled(test.shape(), test.all_logits().to_vec()).unwrap();
         let blind = &Coverage::measure(&calibrated, &unlabelled).unwrap()[0];
-        assert_eq!((blind.all().coverage, blind.all().mean_set_size), (None, all.mean_set_size));
+        assert_eq!((blind.strata[0].coverage, blind.strata[0].mean_set_size), (None, all.mean_set_size));
         assert!(blind.lowest(Part::Class).is_none());
     }
 }

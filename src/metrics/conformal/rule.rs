@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::base::random::{Purpose, stream, uniform};
-use crate::schema::words;
+use crate::schema::{keyed, words};
 
 words! {
     /// The images whose scores give the threshold of a class.
@@ -116,6 +116,8 @@ pub struct Score {
     /// The scores of the classes of one image, from falling probabilities `[C]` and a draw u in [0, 1].
     pub of: fn(&[f64], f64, Regularisation) -> Vec<f64>,
 }
+
+keyed!(Score, "score");
 
 /// The penalty of `raps` on large sets: λ for each rank behind the k-th.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,18 +4,16 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use tch::Kind;
 
-use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::Alike;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Numbering, Places, RELATIVE, Traits, encoder};
+use crate::model::families::encoders::{Encoder as Family, Numbering, Places, RELATIVE, Traits, encoder};
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::{Place, Unread, config_file, home};
+use crate::model::folder::{Place, Unread, model_type_of, values_of};
 use crate::model::language::{Sorted, Stored, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters, Slot, Weight, block_of};
@@ -52,8 +50,7 @@ pub fn is_encoder(path: &Path) -> bool {
     if path.extension().is_some_and(|ending| ending == "pt") {
         return false;
     }
-    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(encoder).is_some())
+    model_type_of(path).is_some_and(|model_type| encoder(&model_type).is_some())
 }
 
 /// Opens the network at `path` for the texts of a tokenizer.
@@ -96,13 +93,19 @@ pub fn parameters(path: &Path) -> Result<Alike> {
     weights(path, None).map(|found| Alike { parameters: found.base, head: found.head })
 }
 
+/// Returns the family that a config names.
+///
+/// # Errors
+/// Fails if it is none of text encoders.
+pub fn family_of(values: &Values) -> Result<&'static Family> {
+    let family = encoder(values.text("model_type").unwrap_or_default());
+    family.with_context(|| format!("{}: its model_type is that of no text encoder", values.path.display()))
+}
+
 fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
     let place = Place::of(path)?;
-    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let values = Values::new(&file, read_json(&file)?);
-    let shown = file.display();
-    let family = encoder(values.text("model_type").unwrap_or_default());
-    let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
+    let values = values_of(path)?;
+    let family = family_of(&values)?;
     let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
     let no_positions = !Geometry::read(&values, family, true)?.has_positions();

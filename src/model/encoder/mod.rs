@@ -14,5 +14,5 @@ mod outline;
 
 pub use config::Geometry;
 pub use folder::{Opened, is_encoder, open, parameters, sizes};
-pub use forward::{Encoder, POOLER};
+pub use forward::Encoder;
 pub use outline::KIND;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use super::folder::family_of;
 use super::{Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
 use crate::data::Medium;
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
@@ -106,9 +107,7 @@ const TOKENS: i64 = 512;
 /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's positions.
 pub fn described(values: &Values, tokens: Option<i64>) -> Result<Encoder> {
     let shown = values.path.display();
-    let family = encoder(values.text("model_type").unwrap_or_default());
-    let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
-    let geometry = Geometry::read(values, family, true)?;
+    let geometry = Geometry::read(values, family_of(values)?, true)?;
     let context = geometry.context();
     let tokens = tokens.unwrap_or(TOKENS.min(context));
     ensure!(

@@ -15,6 +15,7 @@ use crate::base::tensor::safetensors_line;
 use crate::hub::{INDEX, lead};
 use crate::model::archive::stored;
 use crate::model::folder::unread::{Unread, listed};
+use crate::model::values::Values;
 
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
@@ -268,6 +269,20 @@ pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 /// Returns the config of a folder, if it has one.
 pub fn file(folder: &Path) -> Option<PathBuf> {
     FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
+}
+
+/// Returns the values of the config beside the weights at a path, a folder or a file.
+///
+/// # Errors
+/// Fails if there is none, or if it is not JSON.
+pub fn values_of(path: &Path) -> Result<Values> {
+    let file = file(&home(path)).context("there is no config.json beside the weights")?;
+    Ok(Values::new(&file, read_json(&file)?))
+}
+
+/// Returns the model type that the config beside the weights at a path names.
+pub fn model_type_of(path: &Path) -> Option<String> {
+    values_of(path).ok()?.table().get("model_type")?.as_str().map(str::to_string)
 }
 
 /// Returns the height in timm's `input_size = [3, height, width]`, in pixels.

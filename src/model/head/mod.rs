@@ -81,8 +81,8 @@ pub struct Checkpoint<'a> {
 pub trait HeadSpec: Resolved {
     fn build(&self, context: &HeadContext) -> Result<Head>;
 
-    /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
-    fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec>;
+    /// Gives unset settings the defaults of the data set `data`, if they depend on it.
+    fn settle(&mut self, _data: &str) {}
 
     /// Returns whether a subspace trains the head.
     fn training(&self) -> Training;

@@ -52,18 +52,11 @@ impl ClassNames {
         if !reader.has("class_names") {
             return ClassNames::Usual;
         }
+        const ABOUT: &str = "Class names: a list, or the key of a known one; by default the data set's.";
         if reader.is_list("class_names") {
-            return ClassNames::Listed(
-                reader
-                    .strings("class_names")
-                    .about("Class names: a list, or the key of a known one; by default the data set's.")
-                    .or_else(Vec::new),
-            );
+            return ClassNames::Listed(reader.strings("class_names").about(ABOUT).or_else(Vec::new));
         }
-        let key = reader
-            .string("class_names")
-            .about("Class names: a list, or the key of a known one; by default the data set's.")
-            .or_else(|| OWN.to_string());
+        let key = reader.string("class_names").about(ABOUT).or_else(|| OWN.to_string());
         if key == OWN {
             return ClassNames::DataSet;
         }
@@ -76,13 +69,13 @@ impl ClassNames {
     }
 
     /// Returns the default names of a data set if nothing is set.
-    pub fn settled(self, data: &str) -> ClassNames {
+    pub fn settled(&self, data: &str) -> ClassNames {
         match self {
             ClassNames::Usual if named_keys().contains(&data) => ClassNames::Known(data.to_string()),
             // The classes of the sets that share ImageNet's templates are its WordNet numbers.
             ClassNames::Usual if of_data(data) == IMAGENET => ClassNames::Known(IMAGENET.to_string()),
             ClassNames::Usual => ClassNames::DataSet,
-            said => said,
+            said => said.clone(),
         }
     }
 

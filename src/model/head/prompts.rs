@@ -42,13 +42,12 @@ impl Prompts {
         Prompts { templates: Templates::read(reader), names: ClassNames::read(reader) }
     }
 
-    /// Returns these settings, with unset ones replaced by the defaults of the data set `data`.
-    pub fn settled(self, data: &str) -> Prompts {
-        let templates = match self.templates {
-            Templates::Usual => Templates::Known(built_in::of_data(data).to_string()),
-            said => said,
-        };
-        Prompts { templates, names: self.names.settled(data) }
+    /// Gives unset settings the defaults of the data set `data`.
+    pub fn settle(&mut self, data: &str) {
+        if let Templates::Usual = self.templates {
+            self.templates = Templates::Known(built_in::of_data(data).to_string());
+        }
+        self.names = self.names.settled(data);
     }
 
     pub fn names(&self) -> &ClassNames {
@@ -106,11 +105,13 @@ impl Prompts {
 
 impl Templates {
     fn read(reader: &Reader) -> Templates {
+        const ABOUT: &str =
+            "Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.";
         if !reader.has("templates") {
             return Templates::Usual;
         }
         if !reader.is_list("templates") {
-            let key = reader.string("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(|| built_in::GENERIC.to_string());
+            let key = reader.string("templates").about(ABOUT).or_else(|| built_in::GENERIC.to_string());
             if built_in::templates(&key).is_none() {
                 let known = built_in::keys().join(", ");
                 let example = "a list of your own such as [\"a photo of a {}.\"]";
@@ -118,7 +119,7 @@ impl Templates {
             }
             return Templates::Known(key);
         }
-        let list = reader.strings("templates").about("Texts with `{}` for the class name: a list, or a key of `bella list`; by default those of the data set.").or_else(Vec::new);
+        let list = reader.strings("templates").about(ABOUT).or_else(Vec::new);
         if let Some(without) = list.iter().find(|template| !template.contains(built_in::PLACE)) {
             let place = built_in::PLACE;
             reader.problem("templates", format!("`{without}` must have a {place} where the class name goes"));

@@ -4,18 +4,16 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::forward::POSITION;
 use super::{EMBEDDING, Geometry, Language, OUTPUT, OutputMatrix, Tokenizer};
-use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::Alike;
 use crate::model::families::decoders::{HeadNorms, NormKind, NormPlaces, Traits, decoder, decoder_of};
 use crate::model::families::{HEAD, Names};
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::{Place, Unread, config_file, home};
+use crate::model::folder::{Place, Unread, model_type_of, values_of};
 use crate::model::network::{Network, Parameters, Slot, Weight, quantisable};
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
@@ -40,8 +38,7 @@ pub struct Opened {
 
 /// Returns whether the config at a path, a folder or a file of weights, is that of a language network that bella computes.
 pub fn is_language(path: &Path) -> bool {
-    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    table.is_some_and(|table| table.get("model_type").and_then(Value::as_str).and_then(decoder).is_some())
+    model_type_of(path).is_some_and(|model_type| decoder(&model_type).is_some())
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens; 512 or the context by default. The weights of linear layers are
@@ -52,8 +49,7 @@ pub fn is_language(path: &Path) -> bool {
 /// or left over, if weights that are quantised already should be so, or if `tokens` exceeds the network's context.
 pub fn open(path: &Path, tokens: Option<i64>, quantize: Option<Scheme>) -> Result<Opened> {
     let place = Place::of(path)?;
-    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let values = Values::new(&file, read_json(&file)?);
+    let values = values_of(path)?;
     let mut language = described(&values, tokens)?;
     let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
@@ -109,8 +105,7 @@ fn classifier(geometry: &Geometry, values: &Values, stored: String, tensor: Unre
 /// Fails as [`open`] does, apart from the tokenizer.
 pub fn parameters(path: &Path) -> Result<Alike> {
     let place = Place::of(path)?;
-    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let values = Values::new(&file, read_json(&file)?);
+    let values = values_of(path)?;
     let mut language = described(&values, None)?;
     let tensors = tensors_of(&place, &values, None)?;
     let found = weights(&mut language.geometry, &values, tensors, None);
@@ -281,7 +276,10 @@ pub fn sorted(
 }
 
 /// Checks that a stored tensor has the shape that the config asks for.
-fn check_shape(stored: &str, found: &[i64], wanted: &[i64]) -> Result<()> {
+///
+/// # Errors
+/// Fails if it has another, and names the tensor as it is stored.
+pub fn check_shape(stored: &str, found: &[i64], wanted: &[i64]) -> Result<()> {
     ensure!(
         found == wanted,
         "`{stored}` has the shape {found:?}, but config.json asks for {wanted:?}: they are not of one model"

@@ -118,7 +118,7 @@ impl Linear {
             return y.view([y.size()[0], batch, tokens, -1]);
         }
         let frozen = frozen.map(|frozen| frozen.reshape([size[0], batch * tokens, -1]));
-        if let Some(y) = self.fused().and_then(|layer| layer.forward_from(&x, frozen.as_ref())) {
+        if let Some(y) = self.fused().and_then(|layer| layer.forward(&x, frozen.as_ref())) {
             return y.view([y.size()[0], batch, tokens, y.size()[2]]);
         }
         let factors = match (&self.low_rank, &self.weight) {

@@ -12,19 +12,22 @@
 //! A new network implements the trait and lists the layers that can be adapted as [`Slot`]s. One that writes its pass over
 //! [operations](ops) is exported, planned and counted by it; any other reads its weights by name through [`Weights`].
 
+mod autoregressive;
+mod kept;
 mod layers;
 pub mod low_rank;
 pub mod ops;
 mod parameters;
 mod weights;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::data::Fields;
-use crate::machine::fused;
 use crate::machine::memory::MemoryEstimate;
-use ops::{Adaptation, Count, Counted, Counter, Kept, Ops, Written};
+use ops::Written;
 
+pub use autoregressive::{Autoregressive, Memory, Prompted};
+pub use kept::KeptPass;
 pub use layers::{Linear, Norm, Param, RmsNorm, Tap, Tape};
 pub use parameters::{Parameters, Weight, expect_finite};
 pub use weights::Weights;
@@ -220,8 +223,7 @@ pub trait Network {
 
     /// Returns the linear layer whose output, up to what is added to it, is the features; `None` if there is none. `base` holds
     /// the frozen weights.
-    fn projection(&self, base: &Parameters) -> Option<&'static str> {
-        let _ = base;
+    fn projection(&self, _base: &Parameters) -> Option<&'static str> {
         None
     }
 
@@ -281,8 +283,7 @@ pub trait Network {
 
     /// Runs what of stage `stage` lies in front of its first trained layer, from the stage's input. What is returned enters the same
     /// stage.
-    fn enter_within(&self, weights: &Weights, stage: usize, x: Fields, shared: Shared) -> Fields {
-        let _ = (weights, stage, shared);
+    fn enter_within(&self, _weights: &Weights, _stage: usize, x: Fields, _shared: Shared) -> Fields {
         x
     }
 
@@ -301,99 +302,6 @@ pub trait Network {
     fn first_stage(&self, trained: &dyn Trained) -> usize {
         let stage = |name: &&str| if name.starts_with(HEAD) { self.stages() } else { self.stage_of(name) };
         trained.names().iter().map(stage).min().unwrap_or(self.stages())
-    }
-}
-
-/// A network that reads a text token by token and says which token comes next.
-pub trait Autoregressive {
-    /// Returns the most tokens of a text.
-    fn context(&self) -> i64;
-
-    /// Returns the most tokens of a prompt.
-    fn longest_prompt(&self) -> i64;
-
-    /// Reads prepared prompts `[p, B, …]`, and keeps room for `more` tokens.
-    fn read(&self, weights: &Weights, prompts: &Fields, more: i64) -> Prompted;
-
-    /// Reads one more token of each text, `[p, B]`, and returns the features there, `[p', B, d]`.
-    fn append(&self, weights: &Weights, memory: &mut Memory, tokens: &Tensor) -> Tensor;
-
-    /// Counts one more token of a text that then has so many, up to its features.
-    fn count_append(&self, counter: &Counter, tokens: i64) -> Count;
-
-    /// Returns the logits of all tokens, `[p', B, V]`, from features `[p, B, d]`.
-    fn token_logits(&self, weights: &Weights, features: &Tensor) -> Tensor;
-
-    /// Returns the bytes that are kept for one text of `tokens` tokens, for one member.
-    fn kept_bytes(&self, tokens: i64, kind: Kind) -> u64;
-}
-
-/// Prompts that a network has read.
-pub struct Prompted {
-    /// The features at their last tokens, `[p', B, d]`.
-    pub features: Tensor,
-    pub memory: Memory,
-}
-
-/// The keys and values that a network keeps of the texts that it has read.
-pub struct Memory {
-    /// The keys and the values of each block, `[p', B, heads, T + more, D]`.
-    pub blocks: Vec<[Tensor; 2]>,
-    /// 1 where there is a token, `[p, B, T + more]`.
-    pub mask: Tensor,
-    /// The number of tokens of each text, `[p, B]`.
-    pub lengths: Tensor,
-    /// The number of places that are taken.
-    pub taken: i64,
-}
-
-/// A pass of one sample of one particle through the first stages of a network, whose values are counted.
-pub struct KeptPass<'a> {
-    pub network: &'a dyn Written,
-    pub stages: usize,
-    /// The beginning of the names of its parameters in `base`.
-    pub part: &'static str,
-    pub base: &'a Parameters,
-    pub kind: Kind,
-    pub graph: Graph<'a>,
-}
-
-impl KeptPass<'_> {
-    /// Returns the number of entries that the pass keeps, and uses in its widest operation. `enter` counts the input of stage 0,
-    /// of which nothing is kept.
-    pub fn entries(&self, enter: impl FnOnce(&Counter) -> Fields<Count>) -> u64 {
-        let (trained, recompute) = match self.graph {
-            Graph::Weights { trained, recompute, .. } => (Some(trained), recompute),
-            Graph::None | Graph::Samples { .. } => (None, false),
-        };
-        let reached = |layer: &str| {
-            let of = |trained: &dyn Trained| match trained.reaches_layer(&format!("{layer}{}", low_rank::SCALES)) {
-                true => Adaptation::Scaled,
-                // Memory depends on no rank.
-                false if self.only_updates(trained, layer) => Adaptation::LowRank { rank: 0 },
-                false => Adaptation::Whole,
-            };
-            trained.filter(|trained| trained.reaches_layer(layer)).map(of)
-        };
-        let graph = !matches!(self.graph, Graph::None);
-        let once = matches!(self.graph, Graph::Weights { twice: false, .. });
-        let fuses = once && self.base.lie_on_cpu() && fused::serves(self.kind, Device::Cpu);
-        let (base, adapted, kind) = (self.base, &reached, self.kind);
-        let counted = Counted { base, adapted, kind, particles: 1, samples: 1, graph, fuses };
-        let counter = Counter::new(counted).within(self.part);
-        let entered = enter(&counter);
-        counter.take_kept();
-        let stages = self.network.stages_kept(&counter, 0..self.stages, entered);
-        // A stage below the first trained one keeps nothing, also where activations are computed again.
-        let first = stages.iter().position(|stage| stage.inside > 0).unwrap_or(stages.len());
-        Kept::of_all(&stages[first..], recompute) + counter.widest()
-    }
-
-    /// Returns whether the factors of updates are all that is trained of a layer whose weight is stored as numbers.
-    fn only_updates(&self, trained: &dyn Trained, layer: &str) -> bool {
-        let names = trained.names();
-        let mut own = names.iter().filter_map(|name| name.strip_prefix(layer)?.strip_prefix('.'));
-        own.all(|parameter| ["A", "B"].contains(&parameter)) && !self.base.is_quantised(&format!("{layer}.weight"))
     }
 }
 

@@ -62,11 +62,7 @@ impl TextWeights {
             if BESIDE.iter().any(|start| inner.starts_with(start)) {
                 continue;
             }
-            let (known, form) = canonical(inner).with_context(|| {
-                format!(
-                    "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
-                )
-            })?;
+            let (known, form) = canonical(inner).with_context(|| foreign(name))?;
             named.push((known, form.shaped(name, tensor)?));
         }
         TextWeights::complete(named, parameters, expected)
@@ -79,9 +75,7 @@ impl TextWeights {
             if let Some((known, form)) = transformers::text(name) {
                 named.push((known, form.shaped(name, tensor)?));
             } else if name.starts_with("text_model.") && !name.ends_with("position_ids") {
-                bail!(
-                    "it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead"
-                );
+                bail!(foreign(name));
             }
         }
         // A projection alone is CLIP's of images.
@@ -151,6 +145,11 @@ pub fn canonical(name: &str) -> Option<(String, Form)> {
         _ if name.starts_with("transformer.") => clip::canonical(name),
         _ => None,
     }
+}
+
+/// Returns the message about a parameter that is of another text tower.
+fn foreign(name: &str) -> String {
+    format!("it has {name}, a part that no text tower of CLIP or SigLIP has: set head.zero-shot.weights instead")
 }
 
 /// Returns a parameter with a single value.

@@ -6,18 +6,16 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use serde_json::Value;
 use tch::{Kind, Tensor};
 
 use super::config::VisionConfig;
 use super::forward::VisionTower;
 use super::{QuestionTokenizer, Sighted, TOWER, config, published_tower, tower_sizes, tower_wanted};
-use crate::base::files::read_json;
 use crate::machine::quantised::Scheme;
 use crate::model::families::sighted::sighted;
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::{Place, Unread, check_preparation, config_file, home};
-use crate::model::language::{Geometry, Language, Rows, Stored, TOKENS, largest_kind, placed};
+use crate::model::folder::{Place, Unread, check_preparation, model_type_of, values_of};
+use crate::model::language::{Geometry, Language, Rows, Stored, TOKENS, check_shape, largest_kind, placed};
 use crate::model::network::{Parameters, block_of, quantisable};
 use crate::model::recognition::{Expected, Named, recognise};
 use crate::model::stored::{Form, StoredNames};
@@ -42,9 +40,7 @@ pub struct Opened {
 
 /// Returns whether the config at a path, a folder or a file of weights, is that of a network that sees images.
 pub fn is_sighted(path: &Path) -> bool {
-    let table = config_file(&home(path)).and_then(|file| read_json(&file).ok());
-    let model_type = table.as_ref().and_then(|table| table.get("model_type")).and_then(Value::as_str);
-    model_type.is_some_and(|model_type| sighted(model_type).is_some())
+    model_type_of(path).is_some_and(|model_type| sighted(&model_type).is_some())
 }
 
 /// Opens the network at `path` for prompts of at most `tokens` tokens, those of the image among them; 512 more than these or
@@ -55,8 +51,7 @@ pub fn is_sighted(path: &Path) -> bool {
 /// or left over, or if `tokens` exceeds the network's context.
 pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize, quantize: Option<Scheme>) -> Result<Opened> {
     let place = Place::of(path)?;
-    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let values = Values::new(&file, read_json(&file)?);
+    let values = values_of(path)?;
     let network = described(&values, tokens, normalize)?;
     check_preparation(&place)?;
     let tensors = tensors_of(&place, &values, quantize)?;
@@ -73,8 +68,7 @@ pub fn open(path: &Path, tokens: Option<i64>, normalize: Normalize, quantize: Op
 /// Fails as [`open`] does, apart from the tokenizer.
 pub fn parameters(path: &Path) -> Result<Parameters> {
     let place = Place::of(path)?;
-    let file = config_file(&place.folder).context("there is no config.json beside the weights")?;
-    let values = Values::new(&file, read_json(&file)?);
+    let values = values_of(path)?;
     let (geometry, eyes) = config::read(&values)?;
     let tensors = tensors_of(&place, &values, None)?;
     let (base, _) = assembled(tensors, &geometry, &eyes, None).with_context(|| path.display().to_string())?;
@@ -256,11 +250,7 @@ fn projector_of(mut tensors: Vec<Stored<Tensor>>, eyes: &VisionConfig, width: i6
         let theirs = format!("{prefix}{}", name.trim_start_matches("projector."));
         let at = at.with_context(|| format!("the weights lack `{theirs}`, which config.json asks for"))?;
         let Stored { name, stored, tensor } = tensors.swap_remove(at);
-        ensure!(
-            tensor.size() == shape,
-            "`{stored}` has the shape {:?}, but config.json asks for {shape:?}: they are not of one model",
-            tensor.size()
-        );
+        check_shape(&stored, &tensor.size(), &shape)?;
         named.push((name, tensor));
     }
     if let Some(Stored { stored, .. }) = tensors.first() {

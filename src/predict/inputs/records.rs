@@ -32,6 +32,12 @@ pub struct Prediction {
     pub probabilities: Vec<f64>,
 }
 
+/// Returns the name of a predicted class.
+fn name_of(class: usize, classes: &[String]) -> Result<String> {
+    let name = classes.get(class).cloned();
+    name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))
+}
+
 impl Prediction {
     /// Returns the prediction for sample `i` by the mean probabilities. `classes` are the class names of the model.
     ///
@@ -45,11 +51,8 @@ impl Prediction {
     ) -> Result<Prediction> {
         let (guesses, spread) = (&uncertainty.guesses.probability, uncertainty.spread.as_ref());
         let probabilities = distribution(predictions, i, Average::Probability)?;
-        let class = guesses.predicted[i];
-        let name = classes.get(class as usize);
-        let name = name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))?;
         Ok(Prediction {
-            class: name.clone(),
+            class: name_of(guesses.predicted[i] as usize, classes)?,
             probability: guesses.confidence[i],
             predictive_entropy: uncertainty.predictive_entropy[i],
             expected_entropy: uncertainty.expected_entropy[i],
@@ -66,9 +69,8 @@ impl Prediction {
     /// Fails if the predicted class has no name.
     pub fn calibrated(self, probabilities: Vec<f64>, classes: &[String]) -> Result<Prediction> {
         let class = argmax(&probabilities);
-        let name = classes.get(class);
-        let name = name.with_context(|| format!("class {class} is predicted, but {} have names", classes.len()))?;
-        Ok(Prediction { class: name.clone(), probability: probabilities[class], probabilities, ..self })
+        let probability = probabilities[class];
+        Ok(Prediction { class: name_of(class, classes)?, probability, probabilities, ..self })
     }
 
     /// Returns the `count` most probable classes with their probabilities, the most probable first.

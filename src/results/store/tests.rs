@@ -27,7 +27,7 @@ fn shown(path: &Path) -> String {
 
 /// Adds a row, unless an identical one exists.
 fn append_row(path: &Path, row: &Row) -> Result<()> {
-    let keys: Vec<&str> = row.cells.iter().map(|(column, _)| column.as_str()).collect();
+    let keys: Vec<&str> = row.cells().iter().map(|(column, _)| column.as_str()).collect();
     upsert_row(path, row, &keys)
 }
 

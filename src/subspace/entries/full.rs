@@ -37,10 +37,6 @@ settings! {
 }
 
 impl SubspaceSpec for Spec {
-    fn key(&self) -> &'static str {
-        ENTRY.key
-    }
-
     fn equal_starts(&self, head: Training) -> bool {
         self.start == Start::Checkpoint && head != Training::Always
     }

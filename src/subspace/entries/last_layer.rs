@@ -17,10 +17,6 @@ settings! {
 }
 
 impl SubspaceSpec for Spec {
-    fn key(&self) -> &'static str {
-        ENTRY.key
-    }
-
     fn build(&self, _: &dyn Network, _: &Parameters, head: &Head) -> Result<Box<dyn Subspace>> {
         ensure!(
             head.training != Training::Never,

@@ -74,10 +74,6 @@ impl Spec {
 }
 
 impl SubspaceSpec for Spec {
-    fn key(&self) -> &'static str {
-        ENTRY.key
-    }
-
     fn equal_starts(&self, head: Training) -> bool {
         self.std() == Some(0.0) && head != Training::Always
     }

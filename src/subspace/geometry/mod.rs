@@ -186,7 +186,7 @@ impl WeightSpace {
                     });
                     Tensor::cat(&turns.collect::<Vec<_>>(), 0)
                 }
-                None => group.dense_distances(theta),
+                None => squared_distances(&group.dense(theta)).unsqueeze(0),
             };
             let _ = all.index_copy_(0, group.indices(theta.device()), &distances);
         }
@@ -259,10 +259,6 @@ impl Group {
     /// Returns the largest number of blocks in a turn.
     fn turn(&self, particles: i64) -> usize {
         ((AT_ONCE / (particles * self.length)).max(1) as usize).min(self.starts.len())
-    }
-
-    fn dense_distances(&self, theta: &Tensor) -> Tensor {
-        squared_distances(&self.dense(theta)).unsqueeze(0)
     }
 
     fn add_dense_gradients(&self, theta: &Tensor, centred: &Tensor, sum: &Tensor) -> Tensor {

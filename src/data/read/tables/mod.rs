@@ -77,7 +77,7 @@ impl Hub {
         let Some(listing) = self.listing(root, split, classes)? else { return Ok(None) };
         let files = ImageFiles::whole(key, Resize::None).with_subset(subset);
         let whole = Request { memory_bytes: usize::MAX, cache: None, ..*request };
-        let found = files.load(listing, (split, split.word()), &whole)?;
+        let found = files.load(listing, split, &whole)?;
         let (height, width) = found.inputs.size();
         ensure!(
             (height, width) == (side, side) && matches!(found.inputs, Inputs::Packed(_)),

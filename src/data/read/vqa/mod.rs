@@ -20,7 +20,7 @@ use crate::data::read::image_files::{ImageFiles, Listing};
 use crate::data::subset::chosen;
 use crate::data::{Answers, Hub, Images, Inputs, Learnt, Questions, Request, Resize, Split, SplitName, Subset};
 use crate::hub::DataRoot;
-use crate::schema::{Choice, Reader, settings};
+use crate::schema::{Reader, settings};
 
 /// The types of answers, which are the classes of a set.
 pub const KINDS: [&str; 3] = ["yes/no", "number", "other"];
@@ -199,7 +199,7 @@ impl Vqa {
         request: &Request,
     ) -> Result<Split> {
         let Asking { prompts, images, image_of, answers, labels, learnt } = asking;
-        let loaded = files_as.load(images, (split, split.word()), request)?;
+        let loaded = files_as.load(images, split, request)?;
         let images = match loaded.inputs {
             Inputs::Packed(packed) => Images::Packed(packed),
             Inputs::Files(files) => Images::Files(files),

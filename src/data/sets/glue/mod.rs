@@ -295,10 +295,6 @@ impl Dataset for Glue {
 }
 
 impl SmallSet for Glue {
-    fn side(&self) -> u32 {
-        0
-    }
-
     /// Writes the columns of the task that are read; where the files have no header, the others too.
     fn write(&self, sizes: &Sizes) -> Result<()> {
         let layout = self.layout();

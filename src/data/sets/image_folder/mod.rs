@@ -93,7 +93,7 @@ impl Dataset for ImageFolder {
             let (classes, drawn) = (self.classes()?, Draw { share, seed: self.split_seed as u64 });
             return folders.load_drawn(&folder, &classes, drawn, split, request);
         }
-        folders.load(&self.folder(split)?, &self.classes()?, (split, split.to_string()), request)
+        folders.load(&self.folder(split)?, &self.classes()?, split, split.word(), request)
     }
 }
 

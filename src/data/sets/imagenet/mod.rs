@@ -17,7 +17,7 @@ use crate::data::small::{Pictures, Sizes, SmallSet};
 use crate::data::{Dataset, Entry, Hub, Published, Request, Resize, Split, SplitName};
 use crate::hub::DataRoot;
 use crate::hub::originals::Originals;
-use crate::schema::{Choice, settings};
+use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
     key: "imagenet",
@@ -76,7 +76,7 @@ impl Dataset for ImageNet {
         if split != SplitName::Val
             && let Some(listing) = ENTRY.hub()?.listing(&self.root, split, Numbers::Ordered(&self.wnids()?))?
         {
-            return self.files.load(listing, (split, split.word()), request);
+            return self.files.load(listing, split, request);
         }
         let wnids = self.wnids()?;
         let (train, val) = (self.root.join("train"), self.root.join("val"));
@@ -97,7 +97,7 @@ impl Dataset for ImageNet {
                 "imagenet's val is the test split, since its test has no labels; set data.imagenet.validation, say to 0.01"
             ),
         };
-        self.files.load(listing, (split, split.word()), request)
+        self.files.load(listing, split, request)
     }
 }
 

@@ -149,7 +149,7 @@ impl Dataset for List {
         }
         self.files.turned(self.exif_orientation).load(
             Listing { paths, labels, numbers, groups, members: None },
-            (split, split.word()),
+            split,
             request,
         )
     }

@@ -249,7 +249,7 @@ impl Dataset for WebDataset {
             }
         }
         listing.members = Some(Members { archives: archives.into(), rows: None, of });
-        self.files.turned(self.exif_orientation).load(listing, (split, split.word()), request)
+        self.files.turned(self.exif_orientation).load(listing, split, request)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What detectors are fitted on, and what fitting gives.
 
+use crate::schema::keyed;
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
@@ -15,6 +16,8 @@ pub struct Entry {
     /// Fits the detector.
     pub fit: fn(&Features) -> Result<Box<dyn Detector>>,
 }
+
+keyed!(Entry, "score");
 
 /// The sizes that memory is planned by.
 #[derive(Clone, Copy)]

@@ -2,9 +2,10 @@
 
 use tch::{Kind, Tensor};
 
-use super::{Classifier, Features, find};
+use super::{Classifier, FEATURE_SCORES, Features};
 use crate::base::golden::{Golden, near};
 use crate::metrics::auroc::Ranking;
+use crate::schema::find;
 
 fn features(golden: &Golden) -> Features {
     Features {
@@ -15,7 +16,7 @@ fn features(golden: &Golden) -> Features {
 }
 
 fn scores(golden: &Golden, key: &str) -> Tensor {
-    let fitted = (find(key).unwrap().fit)(&features(golden)).unwrap();
+    let fitted = (find(FEATURE_SCORES, key).unwrap().fit)(&features(golden)).unwrap();
     fitted.scores(&golden.tensor("scored"))
 }
 
@@ -83,11 +84,11 @@ fn absent_classes_and_constant_features_are_left_out() {
     };
     let plain = scores(&golden, "mahalanobis");
     let more = Features { values: all.values.shallow_clone(), labels: &all.labels + 3, classifier: classifier() };
-    let fitted = (find("mahalanobis").unwrap().fit)(&more).unwrap();
+    let fitted = (find(FEATURE_SCORES, "mahalanobis").unwrap().fit)(&more).unwrap();
     near(&fitted.scores(&golden.tensor("scored")), &plain, 1e-9);
     let constant = |of: &Tensor| Tensor::cat(&[of, &of.narrow(1, 0, 1).ones_like()], 1);
     let wide = Features { values: constant(&all.values), ..more };
-    let fitted = (find("mahalanobis").unwrap().fit)(&wide).unwrap();
+    let fitted = (find(FEATURE_SCORES, "mahalanobis").unwrap().fit)(&wide).unwrap();
     near(&fitted.scores(&constant(&golden.tensor("scored"))), &plain, 1e-9);
 }
 
@@ -96,6 +97,6 @@ fn too_few_images_are_refused() {
     let golden = Golden::of_authors("ood");
     let all = features(&golden);
     let few = Features { values: all.values.narrow(0, 0, 49), labels: all.labels.narrow(0, 0, 49), ..all };
-    let error = (find("knn").unwrap().fit)(&few).err().unwrap().to_string();
+    let error = (find(FEATURE_SCORES, "knn").unwrap().fit)(&few).err().unwrap().to_string();
     assert!(error.contains("takes the 50th nearest image, and there are 49"), "{error}");
 }

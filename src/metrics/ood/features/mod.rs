@@ -9,5 +9,5 @@ mod fitting;
 #[cfg(test)]
 mod goldens;
 
-pub use entries::{FEATURE_SCORES, ON_HELD_OUT, compare, find, key_of, keys};
+pub use entries::{FEATURE_SCORES, ON_HELD_OUT, compare, key_of};
 pub use fitting::{Classifier, Detector, Entry, Features, Sizes};

@@ -37,10 +37,6 @@ impl HeadSpec for Answers {
         Ok(Head { cap, ..Head::new(weight, bias, self.training()) })
     }
 
-    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
-        self
-    }
-
     fn training(&self) -> Training {
         Training::Tokens
     }

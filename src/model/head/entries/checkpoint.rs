@@ -52,10 +52,6 @@ impl HeadSpec for Own {
         Ok(Head::new(snapshot(&own.weight), snapshot(&own.bias), self.training()))
     }
 
-    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
-        self
-    }
-
     fn training(&self) -> Training {
         Training::WithBackbone
     }

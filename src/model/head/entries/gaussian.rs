@@ -50,10 +50,6 @@ impl HeadSpec for Spec {
         Ok(Head { gaussian, ..Head::new(weight, bias, self.training()) })
     }
 
-    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
-        self
-    }
-
     fn training(&self) -> Training {
         Training::Always
     }

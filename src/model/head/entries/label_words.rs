@@ -49,10 +49,6 @@ impl HeadSpec for LabelWords {
         Ok(Head { rows: Some(rows), cap: logit_cap, ..Head::new(weight, bias, self.training()) })
     }
 
-    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
-        self
-    }
-
     fn training(&self) -> Training {
         Training::OfNetwork
     }

@@ -23,10 +23,6 @@ impl HeadSpec for Linear {
         Ok(Head::new(weight, bias, self.training()))
     }
 
-    fn settle(self: Box<Self>, _: &str) -> Box<dyn HeadSpec> {
-        self
-    }
-
     fn training(&self) -> Training {
         Training::Always
     }

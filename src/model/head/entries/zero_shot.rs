@@ -70,10 +70,9 @@ impl HeadSpec for ZeroShot {
         Ok(Head { normalised: true, texts, ..Head::new(weight, bias, self.training()) })
     }
 
-    fn settle(self: Box<Self>, data: &str) -> Box<dyn HeadSpec> {
-        match *self {
-            ZeroShot::Prompts(prompts) => Box::new(ZeroShot::Prompts(prompts.settled(data))),
-            weights => Box::new(weights),
+    fn settle(&mut self, data: &str) {
+        if let ZeroShot::Prompts(prompts) = self {
+            prompts.settle(data);
         }
     }
 

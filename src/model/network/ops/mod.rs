@@ -61,8 +61,7 @@ pub trait Forward {
     fn features_by<O: Ops>(&self, ops: &O, x: &Fields<O::Value>) -> O::Value;
 
     /// Returns features from the input of stage `from`. A network without texts has those of samples alone.
-    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: Fields<O::Value>, reads: Reads) -> O::Value {
-        let _ = reads;
+    fn read_by<O: Ops>(&self, ops: &O, from: usize, x: Fields<O::Value>, _reads: Reads) -> O::Value {
         let x = (from..self.depth()).fold(x, |x, stage| self.stage_by(ops, stage, x));
         self.features_by(ops, &x)
     }

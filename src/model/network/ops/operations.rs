@@ -88,8 +88,7 @@ pub trait Ops: Sized {
     }
 
     /// Maps as [`linear`](Self::linear) does. `frozen`, where it is known, is what the network's own layer makes of `x`, without an update.
-    fn linear_from(&self, name: &str, x: &Self::Value, frozen: Option<&Self::Value>) -> Self::Value {
-        let _ = frozen;
+    fn linear_from(&self, name: &str, x: &Self::Value, _frozen: Option<&Self::Value>) -> Self::Value {
         self.linear(name, x)
     }
 

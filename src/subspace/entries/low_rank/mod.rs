@@ -189,10 +189,6 @@ impl Spec {
 }
 
 impl SubspaceSpec for Spec {
-    fn key(&self) -> &'static str {
-        ENTRY.key
-    }
-
     fn equal_starts(&self, _: Training) -> bool {
         false
     }

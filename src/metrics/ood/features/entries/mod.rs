@@ -14,20 +14,6 @@ use crate::predictions::SampleScores;
 pub static FEATURE_SCORES: &[&Entry] =
     &[&knn::ENTRY, &mahalanobis::ENTRY, &relative_mahalanobis::ENTRY, &vim::ENTRY, &react::ENTRY, &ash::ENTRY];
 
-/// Returns the keys of all scores in one line.
-pub fn keys() -> String {
-    FEATURE_SCORES.iter().map(|entry| entry.key).collect::<Vec<_>>().join(", ")
-}
-
-/// Finds a score by its key.
-///
-/// # Errors
-/// Fails for an unknown one, and names all.
-pub fn find(key: &str) -> Result<&'static Entry, String> {
-    let found = FEATURE_SCORES.iter().copied().find(|entry| entry.key == key);
-    found.ok_or_else(|| format!("unknown score `{key}`; known: {}", keys()))
-}
-
 /// The end of the name of scores by detectors that were fitted on held-out images, behind the key.
 pub const ON_HELD_OUT: &str = " on val";
 
