@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
+use super::{Asked, Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
 use crate::data::Medium;
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
 use crate::model::chat::Chat;
-use crate::model::families::encoders::encoder;
+use crate::model::families::encoders::{Features, POOLER, encoder};
 use crate::model::folder::home;
 use crate::model::kind::{
     Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SizeKeys, StandIn, TextSizes, TokenizerAt,
@@ -44,7 +44,8 @@ pub static KIND: KindEntry = KindEntry {
 fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
     let limit = Limit { tokens: opening.max_tokens, truncate: opening.truncate, ..Limit::default() };
     let tokenizer = opening.tokenizer.map_or_else(|| home(opening.path), Path::to_path_buf);
-    open(opening.path, &tokenizer, limit, opening.quantize).map(backbone::Opened::alone)
+    let asked = Asked { features: opening.features, quantize: opening.quantize };
+    open(opening.path, &tokenizer, limit, asked).map(backbone::Opened::alone)
 }
 
 /// A text encoder that bella runs itself.
@@ -58,7 +59,19 @@ impl Backbone for Opened {
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        parameters(path)
+        parameters(path, Some(self.encoder.geometry.features))
+    }
+
+    fn new_layer(&self) -> Option<&'static str> {
+        (self.encoder.geometry.is_pooled() && !self.has_pooler).then_some(POOLER)
+    }
+
+    fn classifies_by(&self) -> Option<String> {
+        let Geometry { ref features, family, .. } = self.encoder.geometry;
+        let layer = || {
+            if self.has_pooler { family.class.classifier.map(str::to_string) } else { Some(family.path_of_pooler()) }
+        };
+        if *features == Features::Pooled { None } else { layer() }
     }
 
     fn announce(&self) -> Option<f64> {
@@ -108,7 +121,7 @@ pub fn described(values: &Values, tokens: Option<i64>) -> Result<Encoder> {
     let shown = values.path.display();
     let family = encoder(values.text("model_type").unwrap_or_default());
     let family = family.with_context(|| format!("{shown}: its model_type is that of no text encoder"))?;
-    let geometry = Geometry::read(values, family, true)?;
+    let geometry = Geometry::read(values, family, Features::Pooled)?;
     let context = geometry.context();
     let tokens = tokens.unwrap_or(TOKENS.min(context));
     ensure!(
