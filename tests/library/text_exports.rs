@@ -521,6 +521,36 @@ fn adapters_with_whole_layers_are_what_peft_computes() {
     }
 }
 
+/// PEFT fits the keys of such tables to paths by `re.match(rf"(.*\\.)?({key})$", path)`.
+#[test]
+fn patterns_of_ranks_and_alphas_may_be_regular_expressions() {
+    let path = fixture("encoder/folders/roberta");
+    let place =
+        described(&path.display().to_string(), &format!("checkpoint.tokenizer = {path:?}\nhead.linear = {{}}\n"));
+    let adapter = place.path("adapter");
+    std::fs::create_dir(&adapter).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(fixture("encoder/peft/roberta").join(file), adapter.join(file)).unwrap();
+    }
+    let config = json(&adapter.join("adapter_config.json"));
+    let with = |ranks: Value, alphas: Value| {
+        let mut config = config.clone();
+        (config["r"], config["rank_pattern"], config["alpha_pattern"]) = (7.into(), ranks, alphas);
+        std::fs::write(adapter.join("adapter_config.json"), config.to_string()).unwrap();
+        importing(&place, std::slice::from_ref(&adapter), &[])
+    };
+    let all = |rank: i64| serde_json::json!({ r"layer\.\d\..*(query|dense)": rank });
+    done(with(all(2), serde_json::json!({ "layer.[01].*": 3, "^query": 9 })));
+    assert_has(&error_line(with(all(3), serde_json::json!({})), 1), &["has rank 2, but its config says 3"]);
+    let two = serde_json::json!({ ".*query": 3, "quer[xy]": 4 });
+    assert_has(
+        &error_line(with(all(2), two), 1),
+        &["alpha_pattern has several values for", "query: write the layers' full paths"],
+    );
+    let broken = with(serde_json::json!({ "quer(y": 2 }), serde_json::json!({}));
+    assert_has(&error_line(broken, 1), &["rank_pattern has the regular expression `quer(y`", "full paths"]);
+}
+
 /// Layers that a checkpoint has no weights for are trained, or there is no classifier behind them.
 #[test]
 fn new_layers_are_trained() {
@@ -548,6 +578,22 @@ fn new_layers_are_trained() {
     let inputs = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
     let found = classified(&full.path("whole"), &fixture("encoder/folders/roberta"), &inputs);
     near(&found, &tensor(&expected, "logits"), "a new layer among all weights");
+    // Such a model comes in as full particles, and compressed with the layer whole.
+    full.write(
+        "tiny.toml",
+        std::fs::read_to_string(full.path("tiny.toml"))
+            .unwrap()
+            .replace("checkpoint.features = \"pooled\"\n", "")
+            .as_bytes(),
+    );
+    for more in [&[][..], &["--rank", "16"]] {
+        let run = import(&full, &[full.path("whole")], more);
+        done(export(&full, &run, "again", &["--to", "weights", "--force"]));
+        let found = classified(&full.path("again"), &fixture("encoder/folders/roberta"), &inputs);
+        assert!(!more.is_empty() || found.allclose(&tensor(&expected, "logits"), 1e-5, 1e-5, false));
+        let again = tensor(&full.path("again/model.safetensors"), "classifier.dense.weight");
+        assert!(again.equal(&tensor(&full.path("whole/model.safetensors"), "classifier.dense.weight")));
+    }
 }
 
 /// The logits that a folder of a text encoder gives samples, by its own classifier or by one beside it.
