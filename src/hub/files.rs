@@ -131,8 +131,8 @@ pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     let sees = has("vision_config") || has("image_size") || has("patch_size");
     let reads = has("text_config") || has("vocab_size") || !sees;
     let of_images = sees.then_some(PREPARATION).into_iter().chain((sees && reads).then_some(PROCESSOR));
-    let of_texts = TOKENIZER.into_iter().chain([WRITING, MODULES]).filter(|_| reads);
-    Some(of_images.chain(of_texts).collect())
+    let of_texts = TOKENIZER.into_iter().chain([WRITING]).filter(|_| reads);
+    Some(of_images.chain(of_texts).chain((!sees).then_some(MODULES)).collect())
 }
 
 /// The names in a repository's list.
@@ -206,7 +206,7 @@ mod tests {
             needed(folder.path()).unwrap()
         };
         assert_eq!(of(r#"{"image_size": 224}"#), [PREPARATION]);
-        assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING]);
+        assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING, MODULES]);
         let both = of(r#"{"vision_config": {}, "text_config": {}}"#);
         assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1], WRITING]);
     }
