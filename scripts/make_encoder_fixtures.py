@@ -4,13 +4,15 @@ transformers saves them, with their tokenizers, and what transformers computes f
 ids and kinds; reference.safetensors: the outputs of all texts and of all pairs, alone in their batch, and gradients by some weights).
 Then tests/fixtures/encoder/folders: such encoders as transformers saves them, with what it computes from batches of texts and of pairs,
 padded on either side, and the gradients of low-rank updates (reference.safetensors). Then tests/fixtures/encoder/peft: adapters that PEFT makes of
-some of these folders for classification, with the layers that it trains whole, and its logits (expected.safetensors).
+some of these folders for classification, with the layers that it trains whole, and its logits (expected.safetensors). Then
+tests/fixtures/encoder/sentences: what sentence-transformers writes beside some of these folders, and the features that it encodes texts to
+(expected.safetensors).
 
-    pip install torch transformers tokenizers safetensors peft
-    python scripts/make_encoder_fixtures.py [folders [NAME ...] | peft]     # folders: those alone, or some of them; peft: the adapters alone
+    pip install torch transformers tokenizers safetensors peft sentence-transformers
+    python scripts/make_encoder_fixtures.py [folders [NAME ...] | peft | sentences]     # those alone, of folders all or some
 
 The archives were written with transformers 5.23.0, the folders with transformers 5.24.0 and torch 2.11.0, the adapters
-with peft 0.21.2.
+with peft 0.21.2, the features with sentence-transformers 6.2.0.
 """
 
 import functools
@@ -294,13 +296,18 @@ def write_reference(model, tokenizer, folder):
 def adapters():
     from peft import LoraConfig, get_peft_model
 
-    for name, ends in (("distilbert", ["q_lin", "lin2"]), ("roberta", ["query", "dense"]), ("electra", ["value", "embeddings_project"]),
-                       ("mpnet", ["q", "o"]), ("albert", ["query", "ffn"])):
+    # The last ones have no weights of the layer in front of the classifier, which PEFT saves where it trains it.
+    whole = dict(modules_to_save=["pooler", "classifier"])
+    for name, ends, more in (("distilbert", ["q_lin", "lin2"], {}), ("roberta", ["query", "dense"], {}),
+                             ("electra", ["value", "embeddings_project"], {}), ("mpnet", ["q", "o"], {}), ("albert", ["query", "ffn"], {}),
+                             ("roberta-model", ["query", "value"], {}), ("distilbert-masked", ["q_lin", "lin2"], {}),
+                             ("electra-model", ["value"], {}), ("mpnet-model", ["q"], {}), ("bert-masked", ["query"], whole),
+                             ("albert-masked", ["query"], whole), ("deberta-v2-model", ["query_proj"], whole)):
         network, folder = OUT / "folders" / name, OUT / "peft" / name
         model = hf.AutoModelForSequenceClassification.from_pretrained(network, num_labels=2, ignore_mismatched_sizes=True)
         # More directions than ELECTRA's embeddings have channels.
         rank = 12 if name == "electra" else 2
-        model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=3, target_modules=ends, task_type="SEQ_CLS")).eval()
+        model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=3, target_modules=ends, task_type="SEQ_CLS", **more)).eval()
         generator = torch.Generator().manual_seed(11)
         with torch.no_grad():
             for parameter in (parameter for parameter in model.parameters() if parameter.requires_grad):
@@ -317,11 +324,41 @@ def adapters():
             save_file(inputs | {"logits": model(**inputs).logits}, folder / "expected.safetensors")
 
 
+def sentences():
+    from sentence_transformers import SentenceTransformer, models as parts
+
+    for name, pooling, unit in (("bert", "mean", True), ("roberta-model", "cls", True), ("mpnet-model", "mean", False),
+                                ("xlm-roberta", "mean", True), ("distilbert-masked", "mean", False), ("modernbert-model", "mean", True)):
+        own = name.removesuffix("-model").removesuffix("-masked")
+        tokenizer = {"mpnet": "roberta"}.get(own, own)
+        folder = OUT / "sentences" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as network, tempfile.TemporaryDirectory() as saved:
+            shutil.copytree(OUT / "folders" / name, network, dirs_exist_ok=True)
+            for file in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(OUT / "folders" / tokenizer / file, network)
+            transformer = parts.Transformer(network, max_seq_length=32)
+            modules = [transformer, parts.Pooling(transformer.get_word_embedding_dimension(), pooling_mode=pooling)]
+            model = SentenceTransformer(modules=modules + [parts.Normalize()] * unit, device="cpu").eval()
+            model.save(saved)
+            for file in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json"):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(Path(saved) / file, folder / file)
+            inputs = transformer.tokenizer(TEXTS, padding=True, truncation=True, max_length=32, return_tensors="pt")
+            kinds = {"token_type_ids": torch.zeros_like(inputs["input_ids"])} if name == "bert" else {}
+            features = model.encode(TEXTS, convert_to_tensor=True)
+            expected = {"input_ids": inputs["input_ids"], "attention_mask": inputs["attention_mask"], "features": features} | kinds
+            save_file({key: tensor.contiguous() for key, tensor in expected.items()}, folder / "expected.safetensors")
+
+
 def main():
-    if sys.argv[1:2] != ["peft"]:
+    asked = sys.argv[1:2]
+    if asked in ([], ["folders"]):
         folders()
-    if sys.argv[1:2] != ["folders"]:
+    if asked in ([], ["peft"]):
         adapters()
+    if asked in ([], ["sentences"]):
+        sentences()
     if sys.argv[1:]:
         return
     for name, (kind, tokenizer, features, config) in NETWORKS.items():

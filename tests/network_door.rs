@@ -169,6 +169,7 @@ fn trained(how: &str) -> (f64, f64, Posterior) {
         classes: vec!["without".into(), "with".into()],
         naming: "texts",
         names: Default::default(),
+        new_layer: None,
         self_check_difference: None,
     };
     let folder = RunFolder::of(&session.settings.out, &experiment).unwrap();

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::options::ComputeArgs;
 use crate::base::small::{Usage, particles};
-use crate::experiment::{Experiment, is_part, load_config, over, unset};
+use crate::experiment::{Experiment, is_part, load_without, over};
 use crate::machine::memory::ChunkSize;
 use crate::results::verify::{Verified, verify};
 use crate::schema::{Problems, Tree};
@@ -128,8 +128,7 @@ fn check_runs(results: &Path) -> Result<()> {
 
 /// Returns the config of `files`, and whether it is a part, which is then merged over [`BASE`].
 fn load(files: &[PathBuf], args: &CheckArgs) -> Result<(Tree, bool), Problems> {
-    let mut tree = load_config(files, &args.sets)?;
-    unset(&mut tree, &args.unsets)?;
+    let tree = load_without(files, &args.sets, &args.unsets)?;
     if is_part(&tree) {
         return Ok((over(tree, Tree::parse(BASE.0, BASE.1)?), true));
     }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::base::small::Usage;
 use crate::data::check::{Decoding, Extent, Findings, Part, Scope, check};
 use crate::data::{Request, SplitName, entry};
-use crate::experiment::{DataSpec, data_table, load_config};
+use crate::experiment::{DataSpec, data_table, load_without};
 use crate::hub::Settings;
 use crate::hub::originals::{self, Original, Originals};
 use crate::machine::cores;
@@ -75,6 +75,10 @@ struct CheckArgs {
     /// Override a key of data.*.
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+
+    /// Leave out a key of data.* that a file sets.
+    #[arg(long = "unset", value_name = "KEY", requires = "configs", add = super::completions::of_unset_keys())]
+    unsets: Vec<String>,
 
     /// Split to check: train, val or test [default: all].
     #[arg(long)]
@@ -145,7 +149,7 @@ fn run_check(args: &CheckArgs) -> Result<()> {
     let trees = if args.configs.is_empty() {
         args.data.iter().map(|data| data_table(data, args.sets.clone())).collect::<Result<Vec<Tree>>>()?
     } else {
-        vec![load_config(&args.configs, &args.sets)?]
+        vec![load_without(&args.configs, &args.sets, &args.unsets)?]
     };
     let sets = trees.into_iter().map(DataSpec::alone).collect::<Result<Vec<DataSpec>, _>>()?;
     let mut faults = 0;

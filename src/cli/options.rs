@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::base::small::Usage;
-use crate::experiment::{Experiment, Overrides, load_config, unset};
+use crate::experiment::{Experiment, Overrides, load_without};
 use crate::machine::device::DeviceChoice;
 use crate::machine::{Precision, Wait};
 use crate::schema::{Problems, Tree};
@@ -38,9 +38,7 @@ impl ConfigArgs {
     /// Returns the merged config, with further overrides.
     pub fn tree(&self, further: impl IntoIterator<Item = String>) -> Result<Tree, Problems> {
         let sets: Vec<String> = self.sets.iter().cloned().chain(further).collect();
-        let mut tree = load_config(&self.configs, &sets)?;
-        unset(&mut tree, &self.unsets)?;
-        Ok(tree)
+        load_without(&self.configs, &sets, &self.unsets)
     }
 }
 

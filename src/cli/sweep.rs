@@ -13,7 +13,7 @@ use super::options::ComputeArgs;
 use super::train::{self, TrainArgs};
 use crate::base::outside::print_drawn;
 use crate::base::small::{Usage, push_new};
-use crate::experiment::{full_key, load_config, may_be_short};
+use crate::experiment::{full_key, load_without, may_be_short};
 use crate::machine::device::DeviceChoice;
 use crate::machine::memory;
 use crate::machine::parallel::ProcessGroup;
@@ -73,6 +73,10 @@ pub struct SweepArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE", add = super::completions::of_keys())]
     sets: Vec<String>,
 
+    /// Leave out a key of the files in every trial: `--unset train.clip_norm`.
+    #[arg(long = "unset", value_name = "KEY", add = super::completions::of_unset_keys())]
+    unsets: Vec<String>,
+
     /// Print the trials and when they are judged, and train nothing.
     #[arg(long)]
     dry_run: bool,
@@ -123,7 +127,7 @@ impl SweepArgs {
     /// Plans the search along axes.
     fn search(&self, axes: Vec<Axis>) -> Result<Search> {
         let request = Request {
-            base: Base { configs: self.configs.clone(), sets: self.sets.clone() },
+            base: Base { configs: self.configs.clone(), sets: self.sets.clone(), unsets: self.unsets.clone() },
             axes,
             budget: self.budget.map(|budget| budget as usize),
             seed: self.search_seed,
@@ -162,7 +166,7 @@ impl SweepArgs {
         if !self.over.iter().any(|axis| may_be_short(&axis.key)) {
             return Ok(self.over.clone());
         }
-        let tree = load_config(&self.configs, &self.sets)?;
+        let tree = load_without(&self.configs, &self.sets, &self.unsets)?;
         let full = |axis: &Axis| match full_key(&tree, &axis.key) {
             Ok(key) => Ok(Axis { key: key.unwrap_or_else(|| axis.key.clone()), values: axis.values.clone() }),
             Err(why) => Err(Usage(format!("--over {}: {why}", axis.key)).into()),

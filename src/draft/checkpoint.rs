@@ -104,7 +104,7 @@ impl Checkpoint {
     }
 
     fn look_at_encoder(path: &Path) -> Result<Checkpoint> {
-        let opened = encoder::open(path, &home(path), Limit::default(), None)?;
+        let opened = encoder::open(path, &home(path), Limit::default(), encoder::Asked::default())?;
         let Encoder { geometry, tokens, .. } = &opened.encoder;
         let encoder::Geometry { width, blocks, .. } = geometry;
         Ok(Checkpoint {

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
-use super::formats::peft::CONFIG as ADAPTER_CONFIG;
+use super::formats::peft::{CONFIG as ADAPTER_CONFIG, WEIGHTS};
 use super::incoming::{self, Adapter, Base};
 use super::rows::{self, Compressed, Tuned};
 use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
+use crate::base::tensor_file::State;
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
 use crate::model::Loaded;
-use crate::model::folder::config_file;
+use crate::model::folder::{Place, config_file};
 use crate::model::network::Network;
 use crate::posterior::Posterior;
 use crate::results::rebuild::clear;
@@ -47,18 +48,32 @@ impl Import<'_> {
         for table in ["subspace", "method", "optimizer"] {
             forget(&mut tree.root, &[table]);
         }
-        let mut plain = tree.clone();
-        forget(&mut plain.root, &["train"]);
-        let plain = Experiment::read(&plain)?;
+        let without_training = |tree: &Tree| {
+            let mut plain = tree.clone();
+            forget(&mut plain.root, &["train"]);
+            Experiment::read(&plain)
+        };
+        let mut plain = without_training(&tree)?;
         let device = settings.device.open()?;
         let labels = Labels::of(&*plain.data.dataset)?;
-        let loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
+        let mut loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
         ensure!(
             !plain.checkpoint.kind.runs_own_code(),
             "checkpoint.kind = \"module\": adapters and models are imported for networks that bella computes itself"
         );
+        let folders = expanded(self.folders)?;
+        if let Some(layer) =
+            loaded.tower.classifies_by().filter(|layer| folders.iter().any(|one| has_layer(one, layer)))
+        {
+            tracing::info!(
+                "they hold {layer}, so that features are read as by the class for classification: checkpoint.features = \"pooled\""
+            );
+            tree = over(Tree::parse("bella import", "checkpoint.features = \"pooled\"\n")?, tree);
+            plain = without_training(&tree)?;
+            loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
+        }
         let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &*loaded.tower };
-        let read = read(&expanded(self.folders)?, &base, self.rank)?;
+        let read = read(&folders, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
         let session = Session::open(&experiment, settings, device, labels)?;
@@ -162,6 +177,18 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
         self_check_difference: session.self_check_difference,
         overlap: Vec::new(),
     }
+}
+
+/// Returns whether an adapter or a model holds the weight of a layer. What cannot be read is reported later.
+fn has_layer(folder: &Path, layer: &str) -> bool {
+    let names = match is_adapter(folder) {
+        true => State::read(&folder.join(WEIGHTS)).map(|state| state.names()),
+        false => Place::of(folder)
+            .and_then(|place| place.unread(true))
+            .map(|all| all.into_iter().map(|(name, _)| name).collect()),
+    };
+    let weight = format!("{layer}.weight");
+    names.is_ok_and(|names: Vec<String>| names.iter().any(|name| incoming::inner(name) == weight))
 }
 
 fn is_adapter(path: &Path) -> bool {

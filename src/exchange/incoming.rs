@@ -190,8 +190,7 @@ impl Reading<'_> {
     fn stored(&self, places: &[Place]) -> Result<Stored> {
         let (mut stored, mut layers, mut strangers) = (Stored::default(), 0, Vec::new());
         for name in self.state.names() {
-            let inner =
-                name.strip_prefix(ROOT).unwrap_or(&name).replace(".default.", ".").replace(".modules_to_save.", ".");
+            let inner = inner(&name);
             let value = self.state.get(&name)?;
             ensure!(
                 !value.is_floating_point() || bool::try_from(value.isfinite().all())?,
@@ -364,6 +363,11 @@ impl Reading<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the name of a tensor of an adapter without what PEFT puts around it.
+pub fn inner(name: &str) -> String {
+    name.strip_prefix(ROOT).unwrap_or(name).replace(".default.", ".").replace(".modules_to_save.", ".")
 }
 
 /// Returns the classifier that a parameter belongs to, and which part of it it is, `weight` or `bias`.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::exchange::outgoing::{HeadOf, Outgoing};
-use crate::model::families::{self, Class, LastToken, Layers, Style};
+use crate::model::families::{self, Class, LastToken, Layers, OUTPUT, Style};
 use crate::model::network::Slot;
 use crate::model::recognition::{NAMINGS, Package};
 use crate::model::stored::{Piece, StoredNames};
@@ -178,6 +178,21 @@ impl Target {
         Ok(())
     }
 
+    /// Returns the target with the class that classifies the last token of a text, where every model is a decoder with updates of blocks and a
+    /// classifier for which that class has a place: one without a bias.
+    ///
+    /// # Errors
+    /// Fails if the config of the checkpoint cannot be read.
+    pub fn classifying(&self, outgoing: &Outgoing) -> Result<Target> {
+        let Target { package, class } = *self;
+        let writes = outgoing.subspace.layout().blocks.iter().any(|block| block.name == OUTPUT);
+        let fits = || (0..outgoing.count()).all(|model| outgoing.head(model).fits_without_bias());
+        let classifies = self.decoder().is_some() && !writes && outgoing.session.model.head.cap.is_none() && fits();
+        let other =
+            if classifies { outgoing.config()?.and_then(|config| families::classifying(&config)) } else { None };
+        Ok(Target { package, class: other.or(class) })
+    }
+
     /// Returns the class of a decoder with what it makes of the last token of a text; `None` for other networks.
     pub fn decoder(&self) -> Option<(&'static Class, LastToken)> {
         self.class.and_then(|class| Some((class, class.last_token?)))
@@ -218,6 +233,11 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
     let (width, read) = (outgoing.width(), head.weight.size()[1]);
     if outgoing.head_is_output(&head) {
         return Ok(HeadPlace::Own);
+    }
+    if let Some((_, LastToken::Classes(layer))) = target.decoder()
+        && head.fits_without_bias()
+    {
+        return Ok(HeadPlace::Saved(layer, head));
     }
     match target.classifier() {
         Some(classifier) if head.trained && !head.normalised => {

@@ -47,6 +47,13 @@ pub struct HeadOf {
     pub normalised: bool,
 }
 
+impl HeadOf {
+    /// Returns whether a model has trained it, and a layer without a bias computes the same.
+    pub fn fits_without_bias(&self) -> bool {
+        self.trained && !self.normalised && self.bias.count_nonzero(None::<i64>).int64_value(&[]) == 0
+    }
+}
+
 fn on_host(tensor: &Tensor) -> Tensor {
     tensor.detach().to_device(Device::Cpu).to_kind(Kind::Float).contiguous()
 }

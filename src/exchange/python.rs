@@ -7,6 +7,7 @@ use crate::exchange::expected::head_lines as through_head;
 use crate::exchange::modules::{HeadPlace, Target};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::model::archive::Archive;
+use crate::model::families::encoders::Features;
 use crate::model::families::{Class, LastToken};
 use crate::model::recognition::Package;
 
@@ -50,6 +51,7 @@ pub fn lines(outgoing: &Outgoing, target: &Target, loading: &Loading) -> Result<
     text += if encoded.is_none() { "    pixels = expected[\"pixels\"]\n" } else { "" };
     let beside = matches!(head, HeadPlace::Beside { .. });
     let call = match encoded {
+        Some(call) if outgoing.experiment.checkpoint.features == Some(Features::Mean) => mean(&call),
         Some(call) => format!("{call}.{}", target.class.map_or("logits", |class| class.features)),
         None if is_archive => archive_call(outgoing)?,
         None => call(outgoing, target, beside),
@@ -146,11 +148,15 @@ fn after_prompts(outgoing: &Outgoing, class: &Class, last_token: LastToken, load
     let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
     // Classes that classify refuse batches where the config names no token of padding.
     let classifies = matches!(last_token, LastToken::Classes(_));
+    let count = match head {
+        HeadPlace::Saved(..) => format!(", num_labels={}", outgoing.session.model.head.classes()),
+        _ => String::new(),
+    };
     let padding = if classifies { "model.config.pad_token_id = 0\n" } else { "" };
     // The logits were computed in f32, whatever the type of the weights.
     let text = format!(
         "{import}import torch, transformers\nfrom safetensors.torch import load_file\n\
-         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{})\n{wrap}{padding}\
+         model = transformers.{}.from_pretrained({from:?}, dtype=torch.float32{}{count})\n{wrap}{padding}\
          model.eval()\nexpected = load_file(\"{at}/expected.safetensors\")\n\
          inputs = {{name: expected[name] for name in (\"input_ids\", \"attention_mask\"{kinds}{pixels})}}\n\
          last = expected[\"attention_mask\"].sum(1) - 1\nwith torch.no_grad():\n",
@@ -174,6 +180,12 @@ fn encoded(outgoing: &Outgoing) -> Option<String> {
     let inputs = ["\"input_ids\"", "\"attention_mask\"", "\"token_type_ids\""];
     let inputs = inputs[..if texts.kinds { 3 } else { 2 }].join(", ");
     Some(format!("model(**{{name: expected[name] for name in ({inputs})}})"))
+}
+
+/// Returns the mean of the hidden states of all tokens that a call returns.
+fn mean(call: &str) -> String {
+    let mask = "expected[\"attention_mask\"]";
+    format!("({call}.last_hidden_state * {mask}[..., None]).sum(1) / {mask}.sum(1, keepdim=True)")
 }
 
 /// Returns the choice of the label words among the logits of all tokens; nothing where all are wanted.

@@ -267,7 +267,11 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
         let double = |t: &Tensor| t.to_kind(Kind::Double);
         Some(double(tuned.parameters.get(name)?) - double(frozen.get(name)?))
     };
-    for (name, _) in frozen.all() {
+    // A layer that the checkpoint has no weights for has no difference to them, and comes in whole.
+    let new = base.tower.new_layer();
+    let is_new =
+        |name: &str| new.is_some_and(|layer| name.strip_prefix(layer).is_some_and(|part| part.starts_with('.')));
+    for (name, _) in frozen.all().iter().filter(|(name, _)| !is_new(name)) {
         total += difference(name).map_or(0.0, |delta| square(&delta));
     }
     let slots = || base.tower.network().slots().into_iter().filter(|slot| slot.kind != SlotKind::Other);
@@ -275,7 +279,7 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
     let tied = slots().map(|slot| format!("{}.weight", slot.name)).filter(|name| frozen.first_name(name) != name);
     total += tied.filter_map(|name| difference(&name)).map(|delta| square(&delta)).sum::<f64>();
     ensure!(total > 0.0, "it equals the checkpoint: there is no update to import");
-    for slot in slots() {
+    for slot in slots().filter(|slot| Some(slot.name.as_str()) != new) {
         let delta = difference(&format!("{}.weight", slot.name));
         let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
         let rank = rank.min(slot.inputs).min(slot.outputs);
@@ -288,6 +292,8 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
         updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None });
     }
     let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
-    let adapter = Adapter { updates, whole: BTreeMap::new(), head, sha256: tuned.sha256 };
+    let whole = tuned.parameters.all().iter().filter(|(name, _)| is_new(name));
+    let whole = whole.map(|(name, value)| (name.clone(), value.to_kind(Kind::Float))).collect();
+    let adapter = Adapter { updates, whole, head, sha256: tuned.sha256 };
     Ok(Compressed { adapter, lost: 1.0 - kept / total, elsewhere: 1.0 - in_layers / total })
 }

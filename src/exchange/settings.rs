@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use regex::Regex;
 use serde_json::Value;
 
 use super::config;
@@ -41,26 +42,23 @@ impl Settings {
         self.0["use_dora"].as_bool() == Some(true)
     }
 
-    /// Returns the entry of a table of patterns for a module: its path or the end of it after a dot.
+    /// Returns the entry of a table of patterns for a module: regular expressions that fit its path or the end of it after a dot, as in PEFT's
+    /// `get_pattern_key`. The first one counts there; here all that fit must say the same, since the order of a table in JSON is none.
     fn of_pattern(&self, table: &str, path: &str) -> Result<Option<&Value>> {
-        let Some(entries) = self.0[table].as_object() else { return Ok(None) };
-        let regular =
-            entries.keys().find(|key| key.chars().any(|c| !(c.is_ascii_alphanumeric() || "._-^".contains(c))));
-        if let Some(key) = regular {
-            bail!(
-                "{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths"
-            );
+        let mut first = None;
+        for (key, value) in self.0[table].as_object().into_iter().flatten() {
+            let pattern = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$"));
+            let pattern = pattern.map_err(|_| {
+                anyhow!("{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths")
+            })?;
+            if pattern.is_match(path) {
+                ensure!(
+                    first.is_none_or(|first| first == value),
+                    "{table} has several values for {path}: write the layers' full paths"
+                );
+                first = Some(value);
+            }
         }
-        let fits = |key: &str| match key.strip_prefix('^') {
-            Some(whole) => path == whole,
-            None => path == key || path.ends_with(&format!(".{key}")),
-        };
-        let mut fitting = entries.iter().filter(|(key, _)| fits(key)).map(|(_, value)| value);
-        let first = fitting.next();
-        ensure!(
-            fitting.all(|other| Some(other) == first),
-            "{table} has several values for {path}: write the layers' full paths"
-        );
         Ok(first)
     }
 }

@@ -205,11 +205,18 @@ fn is_of_data(set: &str) -> bool {
     key(set).starts_with("data.")
 }
 
-/// Removes keys, as if no file had them.
+/// Merges config files and overrides `KEY=VALUE` as [`load_config`] does, and leaves out the keys `unsets`, as if no file had them.
 ///
 /// # Errors
-/// Fails with every key that the config does not have, or of which the last part is not enough.
-pub fn unset(tree: &mut Tree, keys: &[String]) -> Result<(), Problems> {
+/// Fails as [`load_config`] does, and with every key that the config does not have, or of which the last part is not enough.
+pub fn load_without(files: &[PathBuf], sets: &[String], unsets: &[String]) -> Result<Tree, Problems> {
+    let mut tree = load_config(files, sets)?;
+    unset(&mut tree, unsets)?;
+    Ok(tree)
+}
+
+/// Removes keys.
+fn unset(tree: &mut Tree, keys: &[String]) -> Result<(), Problems> {
     let mut problems = Problems::default();
     for (order, key) in keys.iter().enumerate() {
         let origin = Origin::Set { order, option: "--unset" };
@@ -226,6 +233,7 @@ pub fn unset(tree: &mut Tree, keys: &[String]) -> Result<(), Problems> {
     }
     problems.into_result(())
 }
+
 /// Removes the value at `path`, and returns whether there was one.
 pub fn forget(node: &mut Node, path: &[&str]) -> bool {
     let Value::Table(table) = &mut node.value else { return false };

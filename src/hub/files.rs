@@ -28,8 +28,12 @@ pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 /// The file in which transformers stores how a network writes texts, with the tokens that end them.
 pub const WRITING: &str = "generation_config.json";
 
+/// The file in which sentence-transformers lists its modules, and the one that limits the length of texts.
+pub const MODULES: &str = "modules.json";
+pub const SENTENCES: &str = "sentence_bert_config.json";
+
 /// The small files that bella or the packages of Python read beside weights.
-pub const BESIDE: [&str; 18] = [
+pub const BESIDE: [&str; 21] = [
     "config.json",
     OPEN_CLIP,
     ADAPTER,
@@ -48,6 +52,9 @@ pub const BESIDE: [&str; 18] = [
     "sentencepiece.bpe.model",
     "chat_template.jinja",
     "chat_template.json",
+    MODULES,
+    SENTENCES,
+    "1_Pooling/config.json",
 ];
 
 /// The names of single files of weights that are no pickles, in the order of the search.
@@ -125,7 +132,7 @@ pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     let reads = has("text_config") || has("vocab_size") || !sees;
     let of_images = sees.then_some(PREPARATION).into_iter().chain((sees && reads).then_some(PROCESSOR));
     let of_texts = TOKENIZER.into_iter().chain([WRITING]).filter(|_| reads);
-    Some(of_images.chain(of_texts).collect())
+    Some(of_images.chain(of_texts).chain((!sees).then_some(MODULES)).collect())
 }
 
 /// The names in a repository's list.
@@ -199,7 +206,7 @@ mod tests {
             needed(folder.path()).unwrap()
         };
         assert_eq!(of(r#"{"image_size": 224}"#), [PREPARATION]);
-        assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING]);
+        assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING, MODULES]);
         let both = of(r#"{"vision_config": {}, "text_config": {}}"#);
         assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1], WRITING]);
     }

@@ -8,6 +8,7 @@ use tch::Kind;
 
 use crate::machine::quantised::Scheme;
 use crate::model::chat::Chat;
+use crate::model::families::encoders::Features;
 use crate::model::folder::Preprocessing;
 use crate::model::network::{Network, Parameters, Rows, quantisable};
 use crate::model::preparation::{Normalize, Preparation, Wording};
@@ -39,6 +40,8 @@ pub struct Opening<'a> {
     pub chat: Option<&'a Chat>,
     /// The fewer bits in which weights are stored.
     pub quantize: Option<Scheme>,
+    /// The features of a text encoder, if the config says it.
+    pub features: Option<Features>,
 }
 
 /// A checkpoint that has been opened.
@@ -106,6 +109,17 @@ pub trait Backbone {
         let Some(scheme) = scheme else { return Ok(()) };
         let layers = quantisable(self.network());
         self.base_mut().quantise(&layers, scheme)
+    }
+
+    /// Returns the layer whose weights are new, since the checkpoint has none for it.
+    fn new_layer(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns the path of a layer of the class for classification whose weights in an adapter or a fine-tuned copy mean that it reads a text by
+    /// the layer in front of the classifier (`checkpoint.features = "pooled"`); `None` where the network does so already, or has no such class.
+    fn classifies_by(&self) -> Option<String> {
+        None
     }
 
     /// Returns the family of the parameters' names in the checkpoint, such as `timm`.

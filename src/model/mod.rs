@@ -89,7 +89,8 @@ impl Loaded {
     pub fn with_head(checkpoint: &CheckpointSpec, build: impl FnOnce(&Opened) -> Result<Head>) -> Result<Loaded> {
         let opened = checkpoint.open()?;
         check_finite(&*opened.tower).with_context(|| checkpoint.path.display().to_string())?;
-        let head = build(&opened)?;
+        let mut head = build(&opened)?;
+        head.normalised |= checkpoint.unit_features;
         let mut tower = opened.tower;
         tower.read(head.training.rows());
         tower.quantise(checkpoint.quantize)?;

@@ -11,6 +11,8 @@ use crate::hub::{Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
+use crate::model::families::encoders::Features;
+use crate::model::folder::sentences::Sentences;
 use crate::model::folder::{Preprocessing, content, home, stranger};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
@@ -110,6 +112,16 @@ settings! {
         /// Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first,
         /// instead of being refused.
         pub truncate: bool = false, omit false;
+        // What the folder of a text encoder states for sentence-transformers. A damaged file is reported when the checkpoint is opened.
+        sentences: Option<Sentences>, given sentences_of(kind, &path);
+        /// Features of a text encoder: the outputs of the layer that its class for classification has in front of the classifier (`pooled`),
+        /// the hidden state of the first token (`first`), or the mean of all tokens (`mean`); by default what a folder of sentence-transformers
+        /// says, or else `pooled` where the weights have that layer, and `first` where they have not. A layer that they do not have is new, and
+        /// must be trained.
+        pub features: Option<Features>, unset sentences.map(|said| said.features);
+        /// Whether the features of a text encoder are divided by their L2 norm; by default as a folder of sentence-transformers says.
+        pub unit_features: bool =
+            sentences.is_some_and(|said| said.is_unit && features.as_ref() == Some(&said.features)), omit false;
         /// Text around every prompt of a language network, as its chat template writes it, with `{prompt}` where the prompt
         /// belongs; special tokens are spelled out in it, and none is added at the edges.
         pub chat: Option<Chat>;
@@ -191,7 +203,7 @@ impl CheckpointSpec {
     /// # Errors
     /// Fails if it cannot be read or does not fit the config.
     pub fn open(&self) -> Result<Opened<'_>> {
-        let &CheckpointSpec { image_size, normalize, inputs, max_tokens, truncate, quantize, .. } = self;
+        let &CheckpointSpec { image_size, normalize, inputs, max_tokens, truncate, quantize, features, .. } = self;
         let opening = Opening {
             path: self.local()?,
             fixed: &self.fixed,
@@ -204,6 +216,7 @@ impl CheckpointSpec {
             truncate,
             chat: self.chat.as_ref(),
             quantize,
+            features,
         };
         (self.kind.entry().open)(&opening)
     }
@@ -274,6 +287,11 @@ fn read_normalize(
     }
 }
 
+/// Returns what the folder of a text encoder states for sentence-transformers.
+fn sentences_of(kind: Kind, path: &Path) -> Option<Sentences> {
+    if kind == Kind::Encoder { Sentences::of(&home(path)).ok().flatten() } else { None }
+}
+
 /// Returns the kind of samples that a network takes.
 fn medium_of(kind: Kind, inputs: Option<i64>, has_tokenizer: bool) -> Medium {
     if kind.runs_own_code() && inputs.is_some() { Medium::Rows } else { (kind.entry().medium)(has_tokenizer) }
@@ -328,6 +346,9 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     keys.iter().filter(|key| reader.sets(key)).for_each(|key| reader.problem(key, why));
     if kind != Kind::Language && reader.has("chat") {
         reader.problem("chat", "is for language networks; others read no chats by it: leave it out");
+    }
+    for key in ["features", "unit_features"].into_iter().filter(|key| kind != Kind::Encoder && reader.sets(key)) {
+        reader.problem(key, "is for text encoders, of whose tokens a head may read one or the mean: leave it out");
     }
     if kind.entry().tokenizer == TokenizerAt::Folder && reader.has("tokenizer") {
         reader.problem("tokenizer", "is for text encoders; other networks have theirs in their folder: leave it out");

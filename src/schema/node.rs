@@ -121,10 +121,11 @@ impl Problems {
         self.0.push(Problem { origin, text });
     }
 
-    /// Names `option` as the place of all mistakes in overrides from the `from`-th on, which another option has given.
+    /// Names `option` as the place of all mistakes in overrides by `--set` from the `from`-th on, which another option has given.
     pub fn given_by(mut self, option: &'static str, from: usize) -> Problems {
         for Problem { origin, .. } in &mut self.0 {
             if let Origin::Set { order, option: place } = origin
+                && *place == SET
                 && *order >= from
             {
                 *place = option;

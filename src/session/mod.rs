@@ -75,6 +75,20 @@ impl Settings {
     }
 }
 
+/// Checks that a layer is trained whose weights the checkpoint does not have.
+fn check_trained(layer: &str, subspace: Option<&dyn Subspace>, experiment: &Experiment) -> Result<()> {
+    let weight = format!("{layer}.weight");
+    let is_trained =
+        subspace.is_some_and(|subspace| subspace.layout().columns.iter().any(|column| column.name == weight));
+    ensure!(
+        is_trained,
+        "checkpoint.features = \"pooled\": {} has no weights of `{layer}`, so that the layer is new: train it whole by [subspace.low-rank] with \
+         whole = [\"{layer}\"], or by [subspace.full]; or read other features (\"first\", \"mean\")",
+        experiment.checkpoint.path.display()
+    );
+    Ok(())
+}
+
 /// A model ready to compute, with the subspace of the experiment if it has one.
 pub struct Session {
     pub settings: Settings,
@@ -88,6 +102,8 @@ pub struct Session {
     pub naming: &'static str,
     /// The names that the parameters have in the checkpoint.
     pub names: StoredNames,
+    /// The layer whose weights are new, since the checkpoint has none for it.
+    pub new_layer: Option<&'static str>,
     /// The relative difference of the native forward pass from the archive's own, if the archive ran.
     pub self_check_difference: Option<f64>,
 }
@@ -143,11 +159,26 @@ impl Session {
             Some(training) => Some(training.subspace.spec.build(network, base, &loaded.head)?),
             None => None,
         };
+        let new_layer = loaded.tower.new_layer();
+        if let Some(layer) = new_layer {
+            check_trained(layer, subspace.as_deref(), experiment)?;
+        }
         let (naming, names) = (loaded.tower.naming(), loaded.tower.names());
         let model = loaded.into_model(device, kind)?;
         reading.finish_and_clear();
         let group = Rc::new(ProcessGroup::alone());
-        Ok(Session { settings, group, device, model, subspace, classes, naming, names, self_check_difference })
+        Ok(Session {
+            settings,
+            group,
+            device,
+            model,
+            subspace,
+            classes,
+            naming,
+            names,
+            new_layer,
+            self_check_difference,
+        })
     }
 
     /// Returns the session of this process among those that train together, with its share of the cores unless the command

@@ -266,6 +266,9 @@ impl Launcher<'_> {
         for set in self.base.sets.iter().chain(alone) {
             command.arg("--set").arg(set);
         }
+        for key in &self.base.unsets {
+            command.arg("--unset").arg(key);
+        }
         if trials.len() > 1 {
             let own: Vec<&[String]> = trials.iter().map(|trial| &trial.sets[shared..]).collect();
             let (path, text) = (self.logs.join("packed.json"), serde_json::to_string(&own)?);

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::space::Axis;
 use crate::base::files::{read_text, with_lock, write_atomic};
-use crate::experiment::{Criterion, Experiment, NOTHING_TO_TRAIN, Selection, TrainSpec, Validation, load_config};
+use crate::experiment::{Criterion, Experiment, NOTHING_TO_TRAIN, Selection, TrainSpec, Validation, load_without};
 use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
@@ -66,6 +66,8 @@ pub struct Score {
 pub struct Base {
     pub configs: Vec<PathBuf>,
     pub sets: Vec<String>,
+    /// The keys that are left out of the config.
+    pub unsets: Vec<String>,
 }
 
 impl Base {
@@ -74,9 +76,12 @@ impl Base {
     /// # Errors
     /// Fails with every mistake in it, if a value is not of its key's rule, or if there is nothing to choose by.
     pub fn trial(&self, number: usize, axes: &[Axis], values: &[String], out: &Path) -> Result<Trial> {
+        if let Some(Axis { key, .. }) = axes.iter().find(|axis| self.unsets.contains(&axis.key)) {
+            return Err(Refused(format!("--over {key}: is left out by --unset, too: give one of them")).into());
+        }
         let own = axes.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key));
         let sets: Vec<String> = self.sets.iter().cloned().chain(own).collect();
-        let read = load_config(&self.configs, &sets).and_then(|tree| Experiment::read(&tree));
+        let read = load_without(&self.configs, &sets, &self.unsets).and_then(|tree| Experiment::read(&tree));
         let experiment = read.map_err(|problems| problems.given_by("--over", self.sets.len()))?;
         let training = experiment.training.as_ref().ok_or_else(|| Refused(NOTHING_TO_TRAIN.into()))?;
         check(&experiment, axes)?;

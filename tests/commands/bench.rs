@@ -166,6 +166,8 @@ fn an_estimate_needs_nothing_but_the_config() {
     assert_has(&own, &["40 for training and validation (counted)", "30 test images"]);
     let small = done(estimate("configs/camelyon17.toml", &[&shape[..], &["0.01"]].concat()));
     assert_has(&small, &["does not fit into 11 MB"]);
+    let patient = estimate("configs/cifar10.toml", &["--unset", "warmup_steps"]).output().unwrap();
+    assert!(patient.status.success(), "{}", messages(&patient));
     let arc = done(estimate("configs/commonsense/arc-easy.toml", &["--memory", "80"]));
     assert_has(
         &arc,

@@ -27,6 +27,22 @@ fn trials(place: &Place) -> Table {
     read(&search(place).join("trials.csv")).unwrap()
 }
 
+/// As for `bella train`: the key is left out of the files and of `--set`.
+#[test]
+fn keys_are_left_out_of_every_trial() {
+    let place = Place::with_tiny();
+    let plan = |more: &[&str]| done(sweep(&place, &[&RATES[..], &["--dry-run"], more].concat()));
+    let clipped = ["--set", "train.clip_norm=3"];
+    assert_ne!(plan(&clipped), plan(&[]));
+    assert_eq!(plan(&[&clipped[..], &["--unset", "clip_norm"]].concat()), plan(&[]));
+    let both = ["--over", "train.clip_norm=1,2", "--unset", "train.clip_norm", "--dry-run"];
+    assert_has(&error_line(sweep(&place, &both), 2), &["--over train.clip_norm", "is left out by --unset, too"]);
+    let missing = [&RATES[..], &["--unset", "train.clip_norm"]].concat();
+    assert_has(&error_line(sweep(&place, &missing), 2), &["--unset", "the config does not have this key"]);
+    done(sweep(&place, &[&RATES[..], &clipped, &["--unset", "clip_norm"]].concat()));
+    assert_eq!(cells(&trials(&place), "state")[0], "chosen");
+}
+
 #[test]
 fn the_best_trial_on_held_out_images_is_chosen_and_losers_stop_early() {
     let place = Place::with_tiny();

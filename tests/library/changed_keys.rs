@@ -16,7 +16,7 @@ use tch::{Tensor, no_grad};
 fn outputs(folder: &Path, reference: &Reference) -> anyhow::Result<Tensor> {
     let given = |part: &str| reference.get(part);
     if encoder::is_encoder(folder) {
-        let opened = encoder::open(folder, folder, Limit::default(), None)?;
+        let opened = encoder::open(folder, folder, Limit::default(), encoder::Asked::default())?;
         let keys = &["input_ids", "attention_mask", "token_type_ids"][..opened.encoder.values()];
         let rows: Vec<Tensor> = keys.iter().map(|key| given(key)).collect();
         let samples = of_texts(&Tensor::stack(&rows.iter().collect::<Vec<_>>(), 1)).for_all();

@@ -1,6 +1,7 @@
 //! Networks of texts leave as adapters and whole folders and come in again. What the packages themselves make of them is compared
 //! by scripts/compare_text_exports.py.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::common::{
@@ -90,6 +91,18 @@ fn comes_back(place: &Place, files: &[&str], more: &[&str]) {
             let read = |side: &str| std::fs::read(place.path(side).join(particle).join(file)).unwrap();
             assert!(read("first") == read("second"), "{particle}/{file}");
         }
+    }
+}
+
+/// Export of a run of one particle, import and export again: the same bytes in every file.
+#[track_caller]
+fn comes_back_from(place: &Place, run: &Path) {
+    done(export(place, run, "first", &["--to", "peft"]));
+    let imported = import(place, &[place.path("first")], &[]);
+    done(export(place, &imported, "second", &["--to", "peft"]));
+    for file in ADAPTER {
+        let read = |side: &str| std::fs::read(place.path(side).join(file)).unwrap();
+        assert!(read("first") == read("second"), "{file}");
     }
 }
 
@@ -466,10 +479,23 @@ fn adapters_that_update_a_layer_do_not_come_in_with_others_that_hold_it_whole() 
 }
 
 /// Adapters that PEFT has made, with its logits (scripts/make_encoder_fixtures.py): it trains whole what a class has in front of its
-/// classifier.
+/// classifier. Networks as they are published mostly have no weights of that layer, which is new then.
 #[test]
 fn adapters_with_whole_layers_are_what_peft_computes() {
-    for name in ["distilbert", "roberta", "electra", "mpnet", "albert"] {
+    for name in [
+        "distilbert",
+        "roberta",
+        "electra",
+        "mpnet",
+        "albert",
+        "roberta-model",
+        "distilbert-masked",
+        "electra-model",
+        "mpnet-model",
+        "bert-masked",
+        "albert-masked",
+        "deberta-v2-model",
+    ] {
         let path = fixture("encoder/folders").join(name);
         let tokenizer = fixture("encoder/folders").join(tokenizer_of(name));
         let tables = format!("checkpoint.tokenizer = {tokenizer:?}\nhead.linear = {{}}\n");
@@ -483,12 +509,96 @@ fn adapters_with_whole_layers_are_what_peft_computes() {
         let names = ["input_ids", "attention_mask", "token_type_ids"].into_iter().filter(is_known);
         let inputs: Vec<Tensor> = names.map(|name| tensor(&expected, name)).collect();
         near(&classified(&place.path("out"), &tokenizer, &inputs), &tensor(&expected, "logits"), name);
+        // It leaves with the tensors that PEFT has saved.
+        done(export(&place, &run, "again", &["--to", "peft"]));
+        let names = |file: &Path| tensors(file).into_iter().map(|(name, _)| name).collect::<BTreeSet<String>>();
+        let [theirs, ours] = [adapter, place.path("again")].map(|folder| folder.join("adapter_model.safetensors"));
+        assert_eq!(names(&theirs), names(&ours), "{name}");
+        for (layer, value) in tensors(&theirs).iter().filter(|(layer, _)| !layer.contains("lora_")) {
+            assert!(tensor(&ours, layer).equal(value), "{name}: {layer}");
+        }
+        comes_back_from(&place, &run);
+    }
+}
+
+/// PEFT fits the keys of such tables to paths by `re.match(rf"(.*\\.)?({key})$", path)`.
+#[test]
+fn patterns_of_ranks_and_alphas_may_be_regular_expressions() {
+    let path = fixture("encoder/folders/roberta");
+    let place =
+        described(&path.display().to_string(), &format!("checkpoint.tokenizer = {path:?}\nhead.linear = {{}}\n"));
+    let adapter = place.path("adapter");
+    std::fs::create_dir(&adapter).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(fixture("encoder/peft/roberta").join(file), adapter.join(file)).unwrap();
+    }
+    let config = json(&adapter.join("adapter_config.json"));
+    let with = |ranks: Value, alphas: Value| {
+        let mut config = config.clone();
+        (config["r"], config["rank_pattern"], config["alpha_pattern"]) = (7.into(), ranks, alphas);
+        std::fs::write(adapter.join("adapter_config.json"), config.to_string()).unwrap();
+        importing(&place, std::slice::from_ref(&adapter), &[])
+    };
+    let all = |rank: i64| serde_json::json!({ r"layer\.\d\..*(query|dense)": rank });
+    done(with(all(2), serde_json::json!({ "layer.[01].*": 3, "^query": 9 })));
+    assert_has(&error_line(with(all(3), serde_json::json!({})), 1), &["has rank 2, but its config says 3"]);
+    let two = serde_json::json!({ ".*query": 3, "quer[xy]": 4 });
+    assert_has(
+        &error_line(with(all(2), two), 1),
+        &["alpha_pattern has several values for", "query: write the layers' full paths"],
+    );
+    let broken = with(serde_json::json!({ "quer(y": 2 }), serde_json::json!({}));
+    assert_has(&error_line(broken, 1), &["rank_pattern has the regular expression `quer(y`", "full paths"]);
+}
+
+/// Layers that a checkpoint has no weights for are trained, or there is no classifier behind them.
+#[test]
+fn new_layers_are_trained() {
+    let path = fixture("encoder/folders/roberta-model");
+    let described = |subspace: &str| {
+        let tokenizer = fixture("encoder/folders/roberta");
+        let tables = format!(
+            "checkpoint.tokenizer = {tokenizer:?}\ncheckpoint.features = \"pooled\"\nhead.linear = {{}}\n{subspace}"
+        );
+        described(&path.display().to_string(), &tables)
+    };
+    let frozen = described("subspace.low-rank = { rank = 2, targets = [\"attn.q\"] }\n");
+    let line = error_line(frozen.train(&[]), 1);
+    assert_has(&line, &["has no weights of `pooler`", "whole = [\"pooler\"]", "[subspace.full]"]);
+    let place = described("subspace.low-rank = { rank = 2, targets = [\"attn.q\"], whole = [\"pooler\"] }\n");
+    done(place.train(&[]));
+    comes_back(&place, &ADAPTER, &[]);
+    let names: Vec<String> =
+        tensors(&place.path("first/particle-0/adapter_model.safetensors")).into_iter().map(|one| one.0).collect();
+    assert!(names.contains(&"base_model.model.classifier.dense.weight".to_string()), "{names:?}");
+    let full = described(FULL);
+    done(full.train(&[]));
+    done(export(&full, &full.run(), "whole", &["--to", "weights", "--particle", "0"]));
+    let expected = full.path("whole/expected.safetensors");
+    let inputs = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+    let found = classified(&full.path("whole"), &fixture("encoder/folders/roberta"), &inputs);
+    near(&found, &tensor(&expected, "logits"), "a new layer among all weights");
+    // Such a model comes in as full particles, and compressed with the layer whole.
+    full.write(
+        "tiny.toml",
+        std::fs::read_to_string(full.path("tiny.toml"))
+            .unwrap()
+            .replace("checkpoint.features = \"pooled\"\n", "")
+            .as_bytes(),
+    );
+    for more in [&[][..], &["--rank", "16"]] {
+        let run = import(&full, &[full.path("whole")], more);
+        done(export(&full, &run, "again", &["--to", "weights", "--force"]));
+        let found = classified(&full.path("again"), &fixture("encoder/folders/roberta"), &inputs);
+        assert!(!more.is_empty() || found.allclose(&tensor(&expected, "logits"), 1e-5, 1e-5, false));
+        let again = tensor(&full.path("again/model.safetensors"), "classifier.dense.weight");
+        assert!(again.equal(&tensor(&full.path("whole/model.safetensors"), "classifier.dense.weight")));
     }
 }
 
 /// The logits that a folder of a text encoder gives samples, by its own classifier or by one beside it.
 fn classified(folder: &Path, tokenizer: &Path, inputs: &[Tensor]) -> Tensor {
-    let opened = encoder::open(folder, tokenizer, Limit::default(), None).unwrap();
+    let opened = encoder::open(folder, tokenizer, Limit::default(), encoder::Asked::default()).unwrap();
     let samples = of_texts(&Tensor::stack(inputs, 1)).for_all();
     let features = tch::no_grad(|| opened.encoder.forward(&Weights::frozen(&opened.base), &samples)).squeeze_dim(0);
     let [weight, bias] = match &opened.head {
@@ -560,10 +670,13 @@ fn a_classifier_without_a_bias_comes_in() {
     all.push(("base_model.model.score.weight".to_string(), weight.shallow_clone()));
     Tensor::write_safetensors(&all, &adapter).unwrap();
     let imported = import(&place, &[place.path("out")], &[]);
+    // A trained bias has no place in the class, and one of 0 needs none.
     done(export(&place, &imported, "again", &["--to", "peft"]));
-    let head = place.path("again/head.safetensors");
-    assert!(tensor(&head, "weight").equal(&weight));
-    assert!(tensor(&head, "bias").equal(&Tensor::zeros([2], tch::kind::FLOAT_CPU)));
+    assert!(tensor(&place.path("again/adapter_model.safetensors"), "base_model.model.score.weight").equal(&weight));
+    assert!(!place.path("again/head.safetensors").exists());
+    let config = json(&place.path("again/adapter_config.json"));
+    assert_eq!((&config["task_type"], &config["modules_to_save"]), (&"SEQ_CLS".into(), &serde_json::json!(["score"])));
+    comes_back_from(&place, &imported);
     // Classifiers of every token have a bias, or another name.
     for (name, why) in
         [("score.bias", "classifies every token"), ("classifier.weight", "no classifier of a decoder's last token")]

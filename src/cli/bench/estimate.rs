@@ -12,7 +12,7 @@ use crate::base::small::{Usage, counted, particles};
 use crate::bench::case::Choices;
 use crate::bench::estimate::{Expected, Machine, Part, SHARE, Single};
 use crate::bench::measure::matmul_rates;
-use crate::experiment::{Experiment, load_config};
+use crate::experiment::{Experiment, load_without};
 use crate::machine::device::compute_kind;
 use crate::machine::memory::{ChunkSize, free_bytes};
 use crate::machine::{Precision, device, wait};
@@ -35,7 +35,7 @@ pub fn run(args: &BenchArgs, configs: &[PathBuf]) -> Result<()> {
         );
         return Err(Usage(why).into());
     }
-    let experiment = Experiment::read(&load_config(configs, &args.sets)?)?;
+    let experiment = Experiment::read(&load_without(configs, &args.sets, &args.unsets)?)?;
     let precision = experiment.training.as_ref().map_or(Precision::F32, |training| training.train.precision);
     let machine = machine(args, precision)?;
     let expected = Expected::new(&experiment, &machine)?;

@@ -77,6 +77,10 @@ pub struct BenchArgs {
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
 
+    /// Leave out a key that a config of --estimate sets.
+    #[arg(long = "unset", value_name = "KEY", requires = "estimate", add = crate::cli::completions::of_unset_keys())]
+    pub unsets: Vec<String>,
+
     /// Timed training steps per round; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 5, conflicts_with = "estimate")]
     pub steps: usize,

@@ -77,10 +77,9 @@ fn positions(Rope { theta, scaling, channels }: &Rope) -> String {
 /// # Errors
 /// Fails if the network cannot be opened.
 pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
-    let opened = encoder::open(path, &home(path), Limit::default(), None)?;
+    let opened = encoder::open(path, &home(path), Limit::default(), encoder::Asked::default())?;
     let geometry = &opened.encoder.geometry;
-    let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, pooled, family, .. } =
-        geometry;
+    let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, family, .. } = geometry;
     println!("file          {}", path.display());
     println!("network       {} ({}), a text encoder", family.model_type, family.about);
     let distinct = geometry.distinct();
@@ -92,7 +91,7 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
     let kinds = (*kinds).max(1);
     println!("texts         at most {} tokens of a vocabulary of {vocabulary}, of {kinds} kinds", geometry.context());
     let read = if geometry.reads_mean() { "the mean of all tokens" } else { "the first token" };
-    println!("features      {}", if *pooled { format!("a layer on {read}") } else { "the first token's".into() });
+    println!("features      {}", if geometry.is_pooled() { format!("a layer on {read}") } else { read.into() });
     print_own_head(path, opened.head.as_ref());
     print_checked(&opened.base, opened.stored);
     print_low_rank(&opened.encoder, rank, "every block", &[1, 3, 5, 20]);

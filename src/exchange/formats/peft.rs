@@ -60,6 +60,7 @@ fn check(outgoing: &Outgoing, target: &Target) -> Result<()> {
 
 /// Returns the Python that loads the checkpoint by its package and puts the adapter on it.
 fn python(outgoing: &Outgoing, target: &Target, folder: &Path) -> Result<String> {
+    let target = &target.classifying(outgoing)?;
     let at = outgoing.folder(folder, 0).display().to_string();
     let loading = Loading {
         head: head_place(outgoing, target, 0)?,
@@ -81,6 +82,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
         outgoing.session.names.name_of("head_dist.weight").is_none(),
         "the checkpoint is a distilled DeiT with two classifiers, for which PEFT has no place in an adapter: export it by --to weights"
     );
+    let target = &target.classifying(outgoing)?;
     let mut adapter = Adapter::of(outgoing, target, model)?;
     let (mut state, mut saved) = (State::default(), Vec::new());
     let mut whole = whole_layers(outgoing, target)?;
@@ -89,7 +91,9 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
         HeadPlace::Own => {}
         HeadPlace::Saved(module, HeadOf { weight, bias, .. }) => {
             state.put(&format!("{ROOT}{module}.weight"), &weight.contiguous());
-            state.put(&format!("{ROOT}{module}.bias"), &bias);
+            if target.decoder().is_none() {
+                state.put(&format!("{ROOT}{module}.bias"), &bias);
+            }
             let beside = saved_beside(target, module);
             whole.extend(beside.map(|outer| (outer.layer.to_string(), format!("{}{}", outer.prefix, outer.end))));
             saved.retain(|path| !path.ends_with(module));
@@ -110,7 +114,7 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     state.write(&folder.join(WEIGHTS))?;
     let mut values = adapter.config(&outgoing.source().display().to_string(), &saved);
     if let Some((_, last_token)) = target.decoder() {
-        values["task_type"] = json!(task(last_token));
+        values["task_type"] = json!(task(last_token, !saved.is_empty()));
     }
     values["fan_in_fan_out"] = json!(target.class.is_some_and(Class::has_turned_layers));
     config::write(&folder.join(CONFIG), &values)
@@ -134,11 +138,11 @@ fn saved_beside<'t>(target: &'t Target, module: &'t str) -> impl Iterator<Item =
     around.iter().filter(move |outer| outer.end != module && outer.end.ends_with(module))
 }
 
-/// Returns PEFT's word for what a class of decoders makes of the last token. Adapters of the task `SEQ_CLS` would have to hold a classifier.
-fn task(last_token: LastToken) -> Option<&'static str> {
+/// Returns PEFT's word for what a class of decoders makes of the last token. Adapters of the task `SEQ_CLS` hold a classifier.
+fn task(last_token: LastToken, holds_classifier: bool) -> Option<&'static str> {
     match last_token {
         LastToken::Words => Some("CAUSAL_LM"),
-        LastToken::Classes(_) => None,
+        LastToken::Classes(_) => holds_classifier.then_some("SEQ_CLS"),
         LastToken::Features => Some("FEATURE_EXTRACTION"),
     }
 }

@@ -16,7 +16,7 @@ use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, folder_config, module};
 use crate::model::archive::Archive;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
-use crate::model::folder::{Place, config_file};
+use crate::model::folder::{Place, config_file, sentences};
 use crate::model::recognition::Package;
 
 pub static FORMAT: Format = Format {
@@ -89,6 +89,8 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     );
     write_tensors(outgoing, target, model, folder, &place)?;
     copy_others(source, folder)?;
+    let features = outgoing.experiment.checkpoint.features;
+    sentences::copy(source, folder, features).with_context(|| format!("{}: cannot copy", source.display()))?;
     let mut values = config::read(source)?;
     match target.decoder() {
         Some(_) if outgoing.unties(model) => folder_config::untie(&mut values),
@@ -184,7 +186,8 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
             outgoing.value(model, name).or_else(|| outgoing.value(model, outgoing.session.model.base.first_name(name)))
         }
     };
-    let added = Added::of(outgoing, target, model, place);
+    let mut added = Added::of(outgoing, target, model, place);
+    added.tensors.extend(new_layer(outgoing, model));
     let stored = Place::of(outgoing.checkpoint())?;
     let mut files = Files { folder, indexed: stored.is_indexed(), map: BTreeMap::new(), bytes: 0 };
     let mut shards = stored.shards().peekable();
@@ -205,6 +208,18 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
     files.finish()
 }
 
+/// Returns the parameters of a layer that the checkpoint does not have, by the names of the class that has it.
+fn new_layer(outgoing: &Outgoing, model: usize) -> Vec<(String, Tensor)> {
+    let (session, Some(layer)) = (outgoing.session, outgoing.session.new_layer) else { return Vec::new() };
+    let named = |part: &str| {
+        let name = part.replace("{}", layer);
+        let value = outgoing.value(model, &name).or_else(|| session.model.base.get(&name).map(to_host))?;
+        Some((session.names.name_of(&name)?.to_string(), value))
+    };
+    // A norm behind it is new, too.
+    ["{}.weight", "{}.bias", "ln_{}.weight", "ln_{}.bias"].into_iter().filter_map(named).collect()
+}
+
 /// Returns the type in which a file stores weights; beside them it may hold indices, in whole numbers.
 fn kind_of_weights(tensors: &[(String, Tensor)]) -> Kind {
     let mut kinds = tensors.iter().filter(|(_, tensor)| tensor.is_floating_point()).map(|(_, tensor)| tensor.kind());
@@ -223,6 +238,9 @@ impl Added {
     fn of(outgoing: &Outgoing, target: &Target, model: usize, place: &HeadPlace) -> Added {
         let names = &outgoing.session.names;
         let prefix = target.class.map_or("", |class| class.prefix[0]);
+        let first = names.name_of(&format!("{EMBEDDING}.weight")).unwrap_or_default();
+        // Tensors of other heads beside a network that has the prefix keep their names.
+        let prefix = if first.starts_with(prefix) { "" } else { prefix };
         if let (HeadPlace::Saved(module, head), None) = (place, names.name_of("head.weight")) {
             let tensors = [("weight", &head.weight), ("bias", &head.bias)];
             let tensors = tensors.map(|(part, tensor)| (format!("{module}.{part}"), tensor.contiguous()));

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::model::families::encoders::{self, Numbering, Places, Shape, Traits};
+use crate::model::families::encoders::{self, Features, Numbering, Places, Shape, Traits};
 use crate::model::families::{HARMLESS_ANYWHERE, REFUSED_OF_TEXTS};
 use crate::model::folder::quantised::{self, Format};
 use crate::model::network::ops::Activation;
@@ -52,17 +52,16 @@ pub struct Geometry {
     pub eps: f64,
     pub activation: Activation,
     pub traits: Traits,
-    /// Whether there is a layer by which a whole text is read, whose outputs are the features.
-    pub pooled: bool,
+    pub features: Features,
     pub family: &'static encoders::Encoder,
 }
 
 impl Geometry {
-    /// Reads a config; `pooled` says whether the weights have the layer by which a whole text is read.
+    /// Reads a config, which does not say what the features of a text are.
     ///
     /// # Errors
     /// Fails if a value is malformed, or asks for what bella does not compute.
-    pub fn read(values: &Values, family: &'static encoders::Encoder, pooled: bool) -> Result<Geometry> {
+    pub fn read(values: &Values, family: &'static encoders::Encoder, features: Features) -> Result<Geometry> {
         let shown = values.path.display();
         refuse_others(values, family)?;
         let (usual, keys) = (family.usual, family.spelling);
@@ -83,7 +82,7 @@ impl Geometry {
             eps: keys.eps.map_or(Ok(usual.eps), |key| values.number(key, usual.eps))?,
             activation: values.activation_of(keys.activation, usual.activation)?,
             traits: (family.traits)(values, Shape { width, blocks, channels: width / heads, positions })?,
-            pooled,
+            features,
             family,
         };
         ensure!(
@@ -129,9 +128,14 @@ impl Geometry {
         (0..self.blocks).find(|block| self.weights_of(*block) == weights).unwrap_or(self.blocks)
     }
 
+    /// Returns whether features are the outputs of the layer by which a text is read as a whole.
+    pub fn is_pooled(&self) -> bool {
+        self.features == Features::Pooled
+    }
+
     /// Returns whether features are read from the mean of all tokens.
     pub fn reads_mean(&self) -> bool {
-        self.pooled && self.traits.readout.mean
+        self.features == Features::Mean || self.is_pooled() && self.traits.readout.mean
     }
 }
 
@@ -160,7 +164,7 @@ mod tests {
     use crate::model::values::testing::{Keys, error, every_key_is_known};
 
     fn read(model_type: &str, table: Value) -> Result<Geometry> {
-        Geometry::read(&Values::new(Path::new("config.json"), table), encoder(model_type).unwrap(), true)
+        Geometry::read(&Values::new(Path::new("config.json"), table), encoder(model_type).unwrap(), Features::Pooled)
     }
 
     /// The fields of the classes in transformers 5.24 (written by scripts/make_encoder_fixtures.py): each is read, changes nothing, or is

@@ -4,20 +4,24 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use tch::Kind;
+use tch::{Kind, Tensor};
 
+use crate::base::random::{Purpose, normal, stream};
 use crate::machine::quantised::Scheme;
 use crate::model::Alike;
 use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
 use crate::model::encoder::{Encoder, Geometry};
-use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{Encoder as Family, Numbering, Places, RELATIVE, Traits, encoder};
+use crate::model::families::encoders::{
+    Encoder as Family, Features, Numbering, POOLER, Places, RELATIVE, Traits, encoder,
+};
+use crate::model::families::{EMBEDDING, HEAD};
 use crate::model::folder::quantised::tensors_of;
+use crate::model::folder::sentences::Sentences;
 use crate::model::folder::{Place, Unread, model_type_of, values_of};
 use crate::model::language::{Sorted, Stored, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
 use crate::model::network::{Network, Parameters, Slot, Weight, block_of};
-use crate::model::stored::StoredNames;
+use crate::model::stored::{Form, StoredNames};
 use crate::model::values::Values;
 use crate::model::vit::OwnHead;
 
@@ -32,7 +36,20 @@ pub struct Opened {
     pub stored: Kind,
     /// The names that the parameters have in the folder.
     pub names: StoredNames,
+    /// Whether the folder has the layer by which a text is read as a whole; where it has none and features are read by it, its weights
+    /// are new.
+    pub has_pooler: bool,
     pub tokenizer: Box<Tokenizer>,
+}
+
+/// The settings of a config that decide how a folder is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// The features of a text; by default those that the folder states for sentence-transformers, or else the outputs of the layer in front of
+    /// a classifier where the weights have it, or else the hidden state of the first token.
+    pub features: Option<Features>,
+    /// The fewer bits in which weights are stored.
+    pub quantize: Option<Scheme>,
 }
 
 /// The weights of a folder.
@@ -42,6 +59,9 @@ struct Weights {
     head: Option<OwnHead>,
     stored: Kind,
     names: StoredNames,
+    has_pooler: bool,
+    /// The most tokens of a text, if the folder says it.
+    tokens: Option<i64>,
 }
 
 /// Returns whether the config at a path, a folder or a file of weights, is that of a text encoder that bella computes.
@@ -59,8 +79,8 @@ pub fn is_encoder(path: &Path) -> bool {
 /// Fails if the folder is incomplete or damaged, if the config asks for what bella does not compute, if tensors are missing or left
 /// over, if the tokenizer does not belong to the network, if the limit exceeds the network's positions, or if weights that are
 /// quantised already should be so.
-pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme>) -> Result<Opened> {
-    let Weights { geometry, base, head, stored, names } = weights(path, quantize)?;
+pub fn open(path: &Path, tokenizer: &Path, limit: Limit, asked: Asked) -> Result<Opened> {
+    let Weights { geometry, base, head, stored, names, has_pooler, tokens } = weights(path, asked)?;
     let (context, vocabulary) = (geometry.context(), geometry.vocabulary);
     if let Some(tokens) = limit.tokens {
         ensure!(
@@ -71,7 +91,8 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
     }
     let mut encoder = Encoder::new(geometry, context);
     let padding = Some(encoder.geometry.padding).filter(|token| *token < vocabulary);
-    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
+    let tokens = limit.tokens.or(tokens.map(|tokens| tokens.min(context)));
+    let limit = Limit { tokens, context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
     let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
     ensure!(
@@ -82,15 +103,15 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, quantize: Option<Scheme
         tokenizer.path().display()
     );
     encoder.tokens = tokenizer.tokens;
-    Ok(Opened { encoder, base, head, stored, names, tokenizer: Box::new(tokenizer) })
+    Ok(Opened { encoder, base, head, stored, names, has_pooler, tokenizer: Box::new(tokenizer) })
 }
 
-/// Returns the weights of the network at `path`, and its classifier if it has one. No tokenizer is needed.
+/// Returns the weights of the network at `path` for such features, and its classifier if it has one. No tokenizer is needed.
 ///
 /// # Errors
 /// Fails as [`open`] does, apart from the tokenizer.
-pub fn parameters(path: &Path) -> Result<Alike> {
-    weights(path, None).map(|found| Alike { parameters: found.base, head: found.head })
+pub fn parameters(path: &Path, features: Option<Features>) -> Result<Alike> {
+    weights(path, Asked { features, quantize: None }).map(|found| Alike { parameters: found.base, head: found.head })
 }
 
 /// Returns the family that a config names.
@@ -102,26 +123,43 @@ pub fn family_of(values: &Values) -> Result<&'static Family> {
     family.with_context(|| format!("{}: its model_type is that of no text encoder", values.path.display()))
 }
 
-fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
+fn weights(path: &Path, Asked { features, quantize }: Asked) -> Result<Weights> {
     let place = Place::of(path)?;
     let values = values_of(path)?;
     let family = family_of(&values)?;
     let tensors = tensors_of(&place, &values, quantize)?;
     let stored = largest_kind(&tensors);
-    let no_positions = !Geometry::read(&values, family, true)?.has_positions();
+    let no_positions = !Geometry::read(&values, family, Features::Pooled)?.has_positions();
     let is_read = |name: &str| {
         let inner = family.names.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
         // Folders of networks without a table of positions may store one.
         let idle = no_positions && inner.starts_with("embeddings.position_embeddings.");
         !idle && !family.unread.iter().any(|start| inner.starts_with(start))
     };
-    let tensors: Vec<(String, Unread)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
-    let names = family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
-    let geometry = Geometry::read(&values, family, names.name_of("pooler.weight").is_some())?;
+    let mut tensors: Vec<(String, Unread)> = tensors.into_iter().filter(|(name, _)| is_read(name)).collect();
+    let named = |tensors: &[(String, Unread)]| family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
+    let has_pooler = named(&tensors).name_of(&format!("{POOLER}.weight")).is_some();
+    let usual = if has_pooler { Features::Pooled } else { Features::First };
+    // What a config asks for is not looked up.
+    let said = if features.is_none() { Sentences::of(&place.folder)? } else { None };
+    let features = features.or(said.map(|said| said.features)).unwrap_or(usual);
+    if features != usual {
+        // A classifier reads the features with which it was trained.
+        let others = [format!("{POOLER}."), format!("{POOLER_NORM}."), format!("{HEAD}.")];
+        let is_other = |name: &str| {
+            family.names.canonical(name).is_some_and(|own| others.iter().any(|other| own.starts_with(other)))
+        };
+        tensors.retain(|(name, _)| !is_other(name));
+    }
+    let names = named(&tensors);
+    let geometry = Geometry::read(&values, family, features)?;
+    let fresh = if geometry.is_pooled() && !has_pooler { new_pooler(&geometry, &values)? } else { Vec::new() };
     let classes = names.name_of("head.weight").map(|_| values.expect_classifier().and_then(|()| values.classes()));
     let classes = classes.transpose()?.map(|(_, count)| count);
     let as_it_is = |_: &str, weight: Weight| Ok(weight);
-    let all = sorted(family.names, "a text encoder", sizes(&geometry, classes), tensors, &as_it_is);
+    let mut stored_sizes = sizes(&geometry, classes);
+    stored_sizes.retain(|(name, _)| fresh.iter().all(|(new, _)| new != name));
+    let all = sorted(family.names, "a text encoder", stored_sizes, tensors, &as_it_is);
     let Sorted { mut named, left } = all.with_context(|| path.display().to_string())?;
     if let Some(Stored { stored, .. }) = left.first() {
         anyhow::bail!("{}: `{stored}` has no place in the network that config.json describes", path.display());
@@ -130,12 +168,50 @@ fn weights(path: &Path, quantize: Option<Scheme>) -> Result<Weights> {
         let bias = named.pop()?.1.into_values().to_kind(Kind::Float);
         Some(OwnHead { weight: named.pop()?.1.into_values().to_kind(Kind::Float), bias })
     });
-    Ok(Weights { geometry, base: Parameters::of(named), head, stored, names })
+    let path = family.path_of_pooler();
+    let new_names = fresh.iter().map(|(name, _)| {
+        let stored = name.replace(POOLER_NORM, &path.replace("dense", "norm")).replace(POOLER, &path);
+        (stored, name.clone(), Form::AsIs)
+    });
+    let names = names.with(StoredNames::of_plain(new_names));
+    named.extend(fresh.into_iter().map(|(name, value)| (name, Weight::Plain(value))));
+    Ok(Weights {
+        geometry,
+        base: Parameters::of(named),
+        head,
+        stored,
+        names,
+        has_pooler,
+        tokens: said.and_then(|said| said.tokens),
+    })
+}
+
+/// Returns new parameters of the layer by which a text is read as a whole, as transformers draws them: weights from a Gaussian with the
+/// deviation `initializer_range`, and biases of 0. They are the same ones each time.
+fn new_pooler(geometry: &Geometry, values: &Values) -> Result<Vec<(String, Tensor)>> {
+    let std = values.number("initializer_range", 0.02)?;
+    let mut rng = stream(0, Purpose::Init, &[]);
+    let new = |(name, shape): (String, Vec<i64>)| {
+        let options = (Kind::Float, tch::Device::Cpu);
+        let value = match (name.ends_with(".weight"), shape.len()) {
+            (true, 2) => {
+                let drawn: Vec<f32> =
+                    (0..shape.iter().product()).map(|_: i64| (std * normal(&mut rng)) as f32).collect();
+                Tensor::from_slice(&drawn).view(&shape[..])
+            }
+            (true, _) => Tensor::ones(&shape[..], options),
+            (false, _) => Tensor::zeros(&shape[..], options),
+        };
+        (name, value)
+    };
+    let is_new = |name: &str| name.starts_with(&format!("{POOLER}.")) || name.starts_with(&format!("{POOLER_NORM}."));
+    Ok(sizes(geometry, None).into_iter().filter(|(name, _)| is_new(name)).map(new).collect())
 }
 
 /// Returns the names and shapes of all parameters, in the order of the forward pass; those of a classifier of `classes` come last.
 pub fn sizes(geometry: &Geometry, classes: Option<i64>) -> Vec<(String, Vec<i64>)> {
-    let &Geometry { vocabulary, width, heads, positions, kinds, pooled, ref traits, .. } = geometry;
+    let &Geometry { vocabulary, width, heads, positions, kinds, ref traits, .. } = geometry;
+    let pooled = geometry.is_pooled();
     let embedded = traits.embedded.unwrap_or(width);
     let biases = traits.biases;
     let mut all = Listed::default();

@@ -12,14 +12,11 @@ use crate::data::Fields;
 use crate::data::fields::{IDS, KINDS, MASK};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{EMBEDDING_PROJ, Numbering, Places, RELATIVE};
+use crate::model::families::encoders::{EMBEDDING_PROJ, Numbering, POOLER, Places, RELATIVE};
 use crate::model::language::rope::{Angles, Rope, Scaling};
 use crate::model::language::{Pass, Texts};
 use crate::model::network::ops::{Constant, Forward, Layer, Mask, Ops, Scoring};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, block_of, runs_its_pass};
-
-/// The layer by which a whole text is read.
-pub const POOLER: &str = "pooler";
 
 /// The norm behind that layer.
 pub const POOLER_NORM: &str = "ln_pooler";
@@ -263,18 +260,18 @@ impl Forward for Encoder {
             false => ops.again(hidden),
         };
         let hidden = if self.geometry.reads_mean() { self.mean(ops, &hidden, x.get(MASK)) } else { hidden };
-        let read = match self.geometry.pooled {
+        let read = match self.geometry.is_pooled() {
             true => ops.activation(readout.activation, ops.linear(POOLER, &hidden)),
             false => hidden,
         };
-        let read = if self.geometry.pooled && readout.normed { self.norm(ops, POOLER_NORM, &read) } else { read };
+        let read = if self.geometry.is_pooled() && readout.normed { self.norm(ops, POOLER_NORM, &read) } else { read };
         ops.reshape(&read, &[self.geometry.width])
     }
 }
 
 impl Network for Encoder {
     fn slots(&self) -> Vec<Slot> {
-        let Geometry { width, mlp, blocks, pooled, ref traits, .. } = self.geometry;
+        let Geometry { width, mlp, blocks, ref traits, .. } = self.geometry;
         let beside = |name: &str, inputs: i64, stage: usize| {
             let (name, target, kind) = (name.to_string(), name.to_string(), SlotKind::Linear);
             Slot { name, target, kind, inputs, outputs: width, stage }
@@ -298,7 +295,11 @@ impl Network for Encoder {
         let own = Slot::of_blocks(self.geometry.distinct(), &layers).into_iter();
         let own = own.map(|slot| Slot { stage: self.geometry.first_with(slot.stage), ..slot });
         let projection = traits.embedded.map(|embedded| beside(EMBEDDING_PROJ, embedded, 0));
-        projection.into_iter().chain(own).chain(pooled.then(|| beside(POOLER, width, blocks))).collect()
+        projection
+            .into_iter()
+            .chain(own)
+            .chain(self.geometry.is_pooled().then(|| beside(POOLER, width, blocks)))
+            .collect()
     }
 
     /// Returns the number of blocks; each block is a stage.

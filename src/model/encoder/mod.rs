@@ -3,8 +3,8 @@
 //! [family](crate::model::families::encoders).
 //!
 //! A sample is a text or a pair, `[2, T]` or `[3, T]`: token ids, 1 where there is a token and, where the network has several kinds of
-//! tokens, 1 in the second text of a pair. The features are those of the first token: the outputs of the layer on it where the folder
-//! has one (such as `tanh` of a linear layer), else its hidden state. ModernBERT may read the mean of all tokens in its place.
+//! tokens, 1 in the second text of a pair. The features are the outputs of a layer on the first token where the folder has one (such as
+//! `tanh` of a linear layer), else the hidden state of the first token, or the mean of all tokens. ModernBERT may read the mean by its layer, too.
 
 mod config;
 mod distances;
@@ -13,6 +13,6 @@ mod forward;
 mod outline;
 
 pub use config::Geometry;
-pub use folder::{Opened, is_encoder, open, parameters, sizes};
+pub use folder::{Asked, Opened, is_encoder, open, parameters, sizes};
 pub use forward::Encoder;
 pub use outline::KIND;

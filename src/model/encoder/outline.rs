@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::folder::family_of;
-use super::{Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
+use super::{Asked, Encoder, Geometry, Opened, is_encoder, open, parameters, sizes};
 use crate::data::Medium;
 use crate::model::backbone::{self, Alike, Backbone, Held, Images, Opening, Parts};
 use crate::model::chat::Chat;
-use crate::model::families::encoders::encoder;
+use crate::model::families::encoders::{Features, POOLER, encoder};
 use crate::model::folder::home;
 use crate::model::kind::{
     Foreign, KindEntry, Making, Marks, OF_IMAGES, Outline, PADDING, SizeKeys, StandIn, TextSizes, TokenizerAt,
@@ -45,7 +45,8 @@ pub static KIND: KindEntry = KindEntry {
 fn opened<'a>(opening: &Opening<'a>) -> Result<backbone::Opened<'a>> {
     let limit = Limit { tokens: opening.max_tokens, truncate: opening.truncate, ..Limit::default() };
     let tokenizer = opening.tokenizer.map_or_else(|| home(opening.path), Path::to_path_buf);
-    open(opening.path, &tokenizer, limit, opening.quantize).map(backbone::Opened::alone)
+    let asked = Asked { features: opening.features, quantize: opening.quantize };
+    open(opening.path, &tokenizer, limit, asked).map(backbone::Opened::alone)
 }
 
 /// A text encoder that bella runs itself.
@@ -59,7 +60,19 @@ impl Backbone for Opened {
     }
 
     fn read_like(&self, path: &Path) -> Result<Alike> {
-        parameters(path)
+        parameters(path, Some(self.encoder.geometry.features))
+    }
+
+    fn new_layer(&self) -> Option<&'static str> {
+        (self.encoder.geometry.is_pooled() && !self.has_pooler).then_some(POOLER)
+    }
+
+    fn classifies_by(&self) -> Option<String> {
+        let Geometry { ref features, family, .. } = self.encoder.geometry;
+        let layer = || {
+            if self.has_pooler { family.class.classifier.map(str::to_string) } else { Some(family.path_of_pooler()) }
+        };
+        if *features == Features::Pooled { None } else { layer() }
     }
 
     fn announce(&self) -> Option<f64> {
@@ -107,7 +120,7 @@ const TOKENS: i64 = 512;
 /// Fails if the config asks for what bella does not compute, or if `tokens` exceeds the network's positions.
 pub fn described(values: &Values, tokens: Option<i64>) -> Result<Encoder> {
     let shown = values.path.display();
-    let geometry = Geometry::read(values, family_of(values)?, true)?;
+    let geometry = Geometry::read(values, family_of(values)?, Features::Pooled)?;
     let context = geometry.context();
     let tokens = tokens.unwrap_or(TOKENS.min(context));
     ensure!(

@@ -117,6 +117,12 @@ pub fn model_types() -> Vec<&'static str> {
     FAMILIES.iter().map(|family| family.model_type).chain(types_of_texts()).collect()
 }
 
+/// Returns the class of a decoder that classifies the last token of a text, of a publisher's config; `None` for another network.
+pub fn classifying(config: &Value) -> Option<&'static Class> {
+    let model_type = config.get("model_type").and_then(Value::as_str)?;
+    decoders::decoder(model_type).map(|family| &family.classes.classifying)
+}
+
 /// Returns the class that an export of a folder of transformers is loaded in.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ mod open_clip;
 mod preprocessing;
 mod processors;
 pub mod quantised;
+pub mod sentences;
 pub mod texts;
 mod timm;
 mod traits;

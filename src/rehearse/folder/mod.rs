@@ -259,7 +259,7 @@ mod tests {
         for family in ENCODERS {
             for published in family.published {
                 let (_place, path) = written(published.key, SHARD_BYTES);
-                let opened = encoder::open(&path, &path, Limit::default(), None);
+                let opened = encoder::open(&path, &path, Limit::default(), encoder::Asked::default());
                 let opened = opened.unwrap_or_else(|why| panic!("{}: {why:#}", published.key));
                 assert_eq!((opened.encoder.geometry.blocks, opened.tokenizer.padding.id), (4, 1));
                 let prompts = |text: &str, second: Option<&str>| Prompts {

@@ -1,6 +1,7 @@
 //! Descends into tables (sections, and tables that hold exactly one of several variants) and reads lists. Each item of a list
 //! that breaks the rule is reported separately, as `key[0]`.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -234,9 +235,17 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads a list of at least one of the words of `E`.
+    /// Reads a list of at least one of the words of `E`, each of them once.
     pub fn choices<E: Choice>(&self, key: &str) -> Field<Vec<E>> {
-        self.list(key, format!("a list, each {}", word_rule::<E>()), word::<E>)
+        let named = RefCell::new(Vec::new());
+        self.list(key, format!("a list, each {}", word_rule::<E>()), |value| {
+            let choice = word::<E>(value)?;
+            if named.borrow().contains(&choice) {
+                return Err("is in the list already: leave it out".to_owned());
+            }
+            named.borrow_mut().push(choice);
+            Ok(choice)
+        })
     }
 
     /// Reads a list whose items must pass `check`. Each item that does not is reported separately.

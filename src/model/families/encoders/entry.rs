@@ -7,6 +7,7 @@ use crate::model::families::names::{EMBEDDING, Names, Pair};
 use crate::model::network::ops::Activation;
 use crate::model::stored::StoredNames;
 use crate::model::values::Values;
+use crate::schema::words;
 
 /// A family of text encoders, a class of transformers.
 #[derive(Debug)]
@@ -151,7 +152,19 @@ pub struct Distances {
     pub normed: bool,
 }
 
-/// The way in which a text is read as a whole.
+words! {
+    /// The features of a text.
+    pub enum Features {
+        /// The hidden state of the first token.
+        First = "first",
+        /// The mean of the hidden states of all tokens.
+        Mean = "mean",
+        /// The outputs of the layer that the class for classification has in front of its classifier.
+        Pooled = "pooled",
+    }
+}
+
+/// The layer that the class for classification has in front of its classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readout {
     pub activation: Activation,
@@ -247,6 +260,9 @@ pub(super) const EMBEDDINGS: [Pair; 4] = [
     ("embeddings.LayerNorm", "ln_pre"),
 ];
 
+/// The layer by which a text is read as a whole.
+pub const POOLER: &str = "pooler";
+
 /// The layer that brings embeddings to the width of hidden states.
 pub const EMBEDDING_PROJ: &str = "embed_proj";
 
@@ -254,7 +270,7 @@ pub const EMBEDDING_PROJ: &str = "embed_proj";
 pub const RELATIVE: &str = "relative";
 
 /// The layer on the first token of classes whose classifier is a module of two layers. It lies outside of the network.
-pub(super) static CLASSIFIER_DENSE: [Outer; 1] = [Outer { layer: "pooler", prefix: "", end: "classifier.dense" }];
+pub(super) static CLASSIFIER_DENSE: [Outer; 1] = [Outer { layer: POOLER, prefix: "", end: "classifier.dense" }];
 
 /// Returns the names of a family whose tensors begin with the first of `prefixes`, or with nothing.
 pub(super) const fn names(prefixes: &'static [&'static str], around: &'static [Pair]) -> Names {
@@ -272,6 +288,13 @@ pub(super) const fn bare(name: &'static str, layers: &'static Names) -> Class {
 }
 
 impl Encoder {
+    /// Returns the path in the class for classification of the layer in front of its classifier.
+    pub fn path_of_pooler(&self) -> String {
+        let outer = self.class.around.iter().find(|outer| outer.layer == POOLER);
+        let inner = || format!("{}{}", self.class.prefix[0], self.names.path(POOLER).unwrap_or_default());
+        outer.map_or_else(inner, |outer| format!("{}{}", outer.prefix, outer.end))
+    }
+
     /// Returns the class that an export is loaded in, of a checkpoint with these names.
     pub fn class(&self, names: &StoredNames) -> &'static Class {
         if names.name_of("pooler.weight").is_some() { self.class } else { self.bare }

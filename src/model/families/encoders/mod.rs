@@ -15,7 +15,9 @@ mod roberta;
 
 use crate::model::families::class::Published;
 
-pub use entry::{Distances, EMBEDDING_PROJ, Encoder, Numbering, Places, RELATIVE, Shape, Sizes, Traits};
+pub use entry::{
+    Distances, EMBEDDING_PROJ, Encoder, Features, Numbering, POOLER, Places, RELATIVE, Shape, Sizes, Traits,
+};
 
 /// Every known family.
 pub static ENCODERS: &[&Encoder] = &[

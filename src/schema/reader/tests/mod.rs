@@ -136,6 +136,16 @@ x.toml:6: f = 1: must be one of own, shared, in quotes";
     assert_eq!(found, expected);
 }
 
+/// A list of words is a choice of them.
+#[test]
+fn words_stand_in_a_list_once() {
+    let found = complaints("a = ['own', 'shared']\nb = ['own', 'shared', 'own']\n", |r| {
+        r.choices::<Drive>("a").required();
+        r.choices::<Drive>("b").required();
+    });
+    assert_eq!(found, "x.toml:2: b[2] = 'own': is in the list already: leave it out");
+}
+
 #[test]
 fn lists_name_the_item() {
     let text = "a = [1,\n  -2, 'x']\nb = []\nc = 3\nd = 'x'\ne = [1, 99]\nf = ['', 1]\ng = -1\n";
