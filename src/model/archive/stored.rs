@@ -285,7 +285,7 @@ fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
     ensure!(!pairs.is_empty(), "is an empty dictionary");
     let mut found: BTreeMap<String, Id> = BTreeMap::new();
     for (key, value) in pairs {
-        let name = pickle.text(*key).context("a key of its dictionary is no text")?;
+        let name = pickle.text(*key).context("a key of its dictionary is no text: save model.state_dict()")?;
         if !matches!(pickle.value(*value), Value::Call { .. }) {
             bail!("`{name}` is no tensor: {}", alone(pickle, pairs));
         }
