@@ -223,7 +223,10 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let shown = path.display();
     let container = Container::open(path)?;
     if container.has("byteorder") {
-        ensure!(container.text("byteorder")?[..] == *b"little", "{shown}: its bytes are not in little-endian order");
+        ensure!(
+            container.text("byteorder")?[..] == *b"little",
+            "{shown}: its bytes are not in little-endian order: save it on a machine of that order"
+        );
     }
     let bytes = container.text("data.pkl")?;
     let pickle =
