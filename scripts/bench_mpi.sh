@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Training in two MPI processes against one, a thread each: alternating, same machine, Bella-SVGD on the embedded digits.
 # Needs mpirun and python3.
-# Usage: scripts/bench_mpi.sh CHECKPOINT [ROUNDS] [PARTICLES] [BATCH]      (PRECISIONS="f32 bf16", PROCESSES=2)
+# Usage: scripts/bench_mpi.sh CHECKPOINT [ROUNDS] [PARTICLES] [BATCH]      (PRECISIONS="f32 bf16", where the processor has bf16; PROCESSES=2)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 checkpoint=${1:?usage: scripts/bench_mpi.sh CHECKPOINT [ROUNDS] [PARTICLES] [BATCH]}
 rounds=${2:-5} particles=${3:-8} batch=${4:-32}
 processes=${PROCESSES:-2}
-read -ra precisions <<<"${PRECISIONS:-f32 bf16}"
+native="f32"
+grep -qs avx512_bf16 /proc/cpuinfo && native="f32 bf16"
+read -ra precisions <<<"${PRECISIONS:-$native}"
 bella=${BELLA:-target/release/bella}
 [[ -n ${BELLA:-} ]] || cargo build --release --features mpi
 folder=$(mktemp -d)

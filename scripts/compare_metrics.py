@@ -64,6 +64,7 @@ def uncertainty(logits):
         ("expected_entropy", ""): expected,
         ("mi", ""): np.maximum(total - expected, 0) if len(logits) > 1 else None,
         ("energy", ""): -torch.logsumexp(torch.from_numpy(logits.mean(0)), -1).numpy(),
+        ("expected_energy", ""): -torch.logsumexp(torch.from_numpy(logits), -1).mean(0).numpy(),
     }
 
 

@@ -64,7 +64,7 @@ impl Source<'_> {
     /// Fails if the checkpoint cannot be read, or if it or this machine cannot compute in the type that is asked for.
     pub fn model(&self, experiment: &Experiment, device: Device) -> Result<Measurable> {
         let precision = experiment.training.as_ref().context("the bench config trains")?.train.precision;
-        let kind = compute_kind(precision, device)?;
+        let kind = compute_kind(precision, device).context("train.precision")?;
         match self {
             Source::Shape(shape) => shaped(shape, experiment.checkpoint.quantize, (device, kind)),
             Source::Published(published) => bail!("{}: its costs can be estimated alone (--estimate)", published.key),

@@ -327,6 +327,7 @@ impl Job<'_> {
         let Job { experiment, settings, group, run } = self;
         let device = settings.open_device(&group)?;
         let stored = run.read_posterior(device)?;
+        let settings = settings.after_training(experiment, device);
         let session = Session::open_among(experiment, settings, device, stored.labels(), group)?;
         session.check_layout(run, &stored)?;
         let posterior = stored.posterior;

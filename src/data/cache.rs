@@ -25,7 +25,7 @@ use crate::base::hash::hex;
 use crate::base::mapped::Mapped;
 
 /// The number in it rises when some file is decoded to other pixels than before.
-const MAGIC: &[u8; 16] = b"bella/pixels/4\0\0";
+const MAGIC: &[u8; 16] = b"bella/pixels/5\0\0";
 const HEADER_BYTES: usize = 16 + 32 + 8 + 8;
 const ENTRY_BYTES: usize = 8;
 const PRESENT: u64 = 1 << 32;

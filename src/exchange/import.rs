@@ -76,6 +76,7 @@ impl Import<'_> {
         let read = read(&folders, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
+        let settings = settings.after_training(&experiment, device);
         let session = Session::open(&experiment, settings, device, labels)?;
         let theta = read.rows(&session)?;
         store(&experiment, &session, theta, self.force)

@@ -118,21 +118,19 @@ fn load_libtorch_cuda() -> Result<()> {
 /// Returns the compute type of a precision on a device.
 ///
 /// # Errors
-/// Fails for `bf16` if the processor has no instructions for it, and for `f16` on a processor.
+/// Fails for `bf16` if the processor has no instructions for it, and for `f16` on a processor. The caller says which key or option
+/// asked for the precision.
 pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
     match (precision, native_bf16(device)) {
         (Precision::F64, _) => Ok(Kind::Double),
         (Precision::F16, _) if device == Device::Cpu => {
-            bail!(
-                "train.precision = \"f16\": a processor computes it slowly and it is meant for GPUs without bf16: use \"f32\" or \"auto\""
-            )
+            bail!("\"f16\" is for GPUs without bf16, and a processor computes it slowly: use \"f32\" or \"auto\"")
         }
         (Precision::F16, _) => Ok(Kind::Half),
         (Precision::F32, _) | (Precision::Auto, false) => Ok(Kind::Float),
         (_, true) => Ok(Kind::BFloat16),
         (Precision::Bf16, false) => bail!(
-            "train.precision = \"bf16\": this processor has no bf16 instructions, so it would be slower than f32: \
-             use \"f32\" or \"auto\""
+            "this processor has no bf16 instructions, so \"bf16\" would be slower than f32: use \"f32\" or \"auto\""
         ),
     }
 }
@@ -219,10 +217,7 @@ mod tests {
     fn half_precision_is_for_gpus() {
         assert_eq!(compute_kind(Precision::F16, Device::Cuda(0)).unwrap(), Kind::Half);
         let error = compute_kind(Precision::F16, Device::Cpu).unwrap_err().to_string();
-        assert!(
-            error.starts_with("train.precision = \"f16\": ") && error.ends_with("use \"f32\" or \"auto\""),
-            "{error}"
-        );
+        assert!(error.starts_with("\"f16\" is for GPUs") && error.ends_with("use \"f32\" or \"auto\""), "{error}");
     }
 
     #[test]

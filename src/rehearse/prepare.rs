@@ -86,7 +86,7 @@ pub fn check(
 ) -> Result<()> {
     let device = device.open()?;
     let training = experiment.training.as_ref().context("the config has nothing to train")?;
-    let kind = compute_kind(training.train.precision, device)?;
+    let kind = compute_kind(training.train.precision, device).context("train.precision")?;
     // A tiny network takes a few MB, and its training plans its own memory.
     if folder.size == Size::Published {
         check_reading(folder, experiment, device, kind)?;

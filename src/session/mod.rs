@@ -3,6 +3,7 @@
 mod named;
 mod opened;
 mod posterior;
+mod precision;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,6 +11,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, anyhow, ensure};
 use tch::{Device, Kind, Tensor};
 
+use self::precision::kind_of;
 use crate::base::tensor::first_line;
 use crate::data::augment::Views;
 use crate::data::batches::{SampleSet, TestImages};
@@ -20,7 +22,7 @@ use crate::data::overlap::{Overlap, Seen};
 use crate::data::versions::Version;
 use crate::data::{Dataset, Inputs, Request, Split, SplitName};
 use crate::experiment::{Experiment, Validation};
-use crate::machine::device::{DeviceChoice, compute_kind, precision_name};
+use crate::machine::device::{DeviceChoice, precision_name};
 use crate::machine::parallel::ProcessGroup;
 use crate::machine::{Precision, memory, wait};
 use crate::model::stored::StoredNames;
@@ -72,6 +74,11 @@ impl Settings {
         let place = group.place();
         memory::divide_among(place.neighbours);
         self.device.open_for(place.local_rank)
+    }
+
+    /// Returns the settings for what follows a training: in f32 where this machine does not compute in the number type of the training.
+    pub fn after_training(self, experiment: &Experiment, device: Device) -> Settings {
+        Settings { precision: precision::after_training(experiment, self.precision, device), ..self }
     }
 }
 
@@ -147,7 +154,7 @@ impl Session {
         tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
         wait::announce();
         tracing::debug!("threads: {}, which wait in the way `{}`", tch::get_num_threads(), wait::of_environment());
-        let kind = kind_of(experiment, &settings, device)?;
+        let kind = kind_of(experiment, settings.precision, device)?;
         let reading = crate::base::logging::doing("reading the checkpoint");
         let loaded = Loaded::open(&experiment.checkpoint, &*experiment.head.spec, &classes, device)?.scaled(scale);
         loaded.tower.check_kind(kind)?;
@@ -342,15 +349,5 @@ impl Session {
             theta.get(particle).copy_(&subspace.initial(seed, particle as u64)?);
         }
         Ok(theta)
-    }
-}
-
-/// Returns the number type in which an experiment computes on a device.
-fn kind_of(experiment: &Experiment, settings: &Settings, device: Device) -> Result<Kind> {
-    let configured = experiment.training.as_ref().map_or(Precision::F32, |t| t.train.precision);
-    let needs_f32 = experiment.training.as_ref().is_some_and(|training| training.optimizer.spec.needs_f32());
-    match settings.precision.unwrap_or(configured) {
-        Precision::Auto if needs_f32 => Ok(Kind::Float),
-        precision => compute_kind(precision, device),
     }
 }

@@ -100,6 +100,8 @@ impl Opened {
         let device = settings.device.open()?;
         let stored = run.stored(&experiment, device)?;
         let record = Record::read(&run)?;
+        let asked = overrides.has("train.precision");
+        let settings = if asked { settings } else { settings.after_training(&experiment, device) };
         let session = Session::open(&experiment, settings, device, stored.labels())?;
         session.check_layout(&run, &stored)?;
         let own_sets = run.data()?.test_names();

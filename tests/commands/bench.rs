@@ -1,6 +1,8 @@
 //! `bella bench`: a tiny case end to end, columns, cases that do not fit, mistakes.
 
 use crate::common::{Place, assert_has, bella, done, error_line, messages, printed, repository, with};
+use ::bella::machine::Precision;
+use tch::Device;
 
 fn bench(place: &Place, more: &[&str]) -> std::process::Output {
     let mut command = place.command("bench", &[]);
@@ -94,6 +96,10 @@ fn a_module_is_measured_and_its_mistakes_are_those_of_a_config() {
 
     let unsized_module = error_line(measuring(&["--subspaces", "full"]), 2);
     assert_has(&unsized_module, &["checkpoint.image_size", "must be set with kind = \"module\""]);
+    if ::bella::machine::device::compute_kind(Precision::Bf16, Device::Cpu).is_err() {
+        let refused = error_line(measuring(&[&sized[..], &["--precisions", "bf16"]].concat()), 2);
+        return assert_has(&refused, &["--precisions: ", "no bf16 instructions", "use \"f32\" or \"auto\""]);
+    }
     let bf16 = measuring(&[&sized[..], &["--precisions", "bf16"]].concat()).output().unwrap();
     assert_eq!(bf16.status.code(), Some(1), "{}", messages(&bf16));
     let table = ::bella::results::store::read(&place.path("results/bench.csv")).unwrap();

@@ -105,7 +105,7 @@ fn machine(args: &BenchArgs, precision: Precision) -> Result<Machine> {
         None => {
             wait::announce();
             tch::set_num_threads(settings.threads.unwrap_or_else(tch::get_num_threads));
-            let mut rates = matmul_rates(device, compute_kind(precision, device)?)?;
+            let mut rates = matmul_rates(device, compute_kind(precision, device).context("train.precision")?)?;
             rates.sort_by(f64::total_cmp);
             rates[rates.len() / 2]
         }

@@ -79,7 +79,7 @@ fn check(args: &BenchArgs, source: &Source, choices: &Choices) -> Result<()> {
     if let Some(training) = &experiment.training {
         let kind = crate::machine::device::compute_kind(training.train.precision, args.compute.device.open()?);
         if let Err(error) = kind.map(drop) {
-            return Err(Usage(format!("{error:#}")).into());
+            return Err(Usage(format!("--precisions: {error:#}")).into());
         }
         if training.train.precision == Precision::F64 {
             return Err(Usage("--precisions f64: is there to check formulas; measure f32 or bf16".into()).into());

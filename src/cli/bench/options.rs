@@ -19,7 +19,7 @@ use crate::model::families::shapes;
 /// the mixing of svgd-weight, and compared with the rate of matrix products on this machine, measured in the same
 /// process and precision.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions f32,bf16\n  \
+#[command(after_help = "Examples:\n  bella bench --particles 5,20,100 --batch-size 8 --precisions auto\n  \
     bella bench --checkpoint ViT-B-32.pt --blocks 6-11 --feed prefix\n  \
     bella bench --shapes clip-mini --subspaces low-rank,full --methods svgd,ivon --rounds 3\n  bella bench --table2\n  \
     bella bench --estimate configs/camelyon17.toml --rate 6e13 --image-rate 3000 --memory 40\n  \

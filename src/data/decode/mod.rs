@@ -4,6 +4,7 @@
 
 mod orientation;
 mod pixels;
+mod pnm;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

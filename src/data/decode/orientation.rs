@@ -4,7 +4,7 @@
 
 use std::io::{Cursor, Read};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use flate2::read::ZlibDecoder;
 use image::metadata::Orientation;
 use image::{ImageDecoder, ImageFormat, ImageReader};
@@ -170,11 +170,26 @@ pub fn has_end(bytes: &[u8]) -> bool {
     scan.is_some_and(|scan| scan.rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]))
 }
 
-/// Returns whether a WebP states a length beyond its bytes. A decoder would make up its last pixels; Pillow's refuses such a file.
-pub fn is_cut_off(bytes: &[u8]) -> bool {
-    // The length counts what follows it.
-    let length = bytes.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four));
-    (bytes.len() as u64) < 8 + u64::from(length)
+/// Checks the length that a WebP states, as Pillow's decoder does; another one would make up the pixels that are missing.
+///
+/// # Errors
+/// Fails if the length is beyond the bytes of the file, or if a part of the file ends beyond the length.
+pub fn check_length_of_webp(bytes: &[u8]) -> Result<()> {
+    let long = |at: u64| {
+        let four = bytes.get(at as usize..).and_then(|rest| rest.first_chunk());
+        four.map_or(0, |four| u64::from(u32::from_le_bytes(*four)))
+    };
+    // Each length counts what follows it.
+    let end = 8 + long(4);
+    ensure!(bytes.len() as u64 >= end, "the WebP is cut off: it is shorter than it says");
+    ensure!(end >= 20, "the WebP is damaged: it has parts behind the length that it says");
+    let mut at = 12;
+    while at + 8 <= end {
+        // Parts begin at even places.
+        at += 8 + long(at + 4).next_multiple_of(2);
+        ensure!(at <= end, "the WebP is damaged: it has parts behind the length that it says");
+    }
+    Ok(())
 }
 
 /// Returns whether the colours of the first image of a TIFF with these bytes are multiplied by its alpha. Pillow divides them by it.

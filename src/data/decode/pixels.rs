@@ -3,7 +3,7 @@
 //! is asked for, images are then turned by the orientation that EXIF or XMP states, as Pillow's `ImageOps.exif_transpose` does; TIFF files
 //! are always turned, since Pillow turns them when it opens them. JPEG files are decoded by a port of libjpeg-turbo, Pillow's decoder, and
 //! give exactly the same bytes. The pixels around the first frame of a GIF that is smaller than its screen have the transparent colour of
-//! the palette, or else the first one.
+//! the palette, or else the first one. Other values of 16 bits than those of a PPM are cut to 8 bits.
 
 use std::io::Cursor;
 use std::sync::Once;
@@ -13,7 +13,8 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, Rgb, RgbImage};
 use libjpeg_turbo_rs::{DecodeWarning, Decoder, PixelFormat};
 
-use super::orientation::{self, has_end, is_cut_off, is_jpeg, is_premultiplied};
+use super::orientation::{self, check_length_of_webp, has_end, is_jpeg, is_premultiplied};
+use super::pnm::Largest;
 
 /// The largest number of pixels of an image: twice Pillow's `MAX_IMAGE_PIXELS`, above which Pillow fails too, or 0.5 GB
 /// as RGB.
@@ -30,8 +31,14 @@ const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 pub fn decode(bytes: &[u8], turns: bool) -> Result<RgbImage> {
     ensure!(!bytes.is_empty(), "the file is empty (0 bytes)");
     let format = image::guess_format(bytes).ok();
-    ensure!(format != Some(ImageFormat::WebP) || !is_cut_off(bytes), "the WebP is cut off: it is shorter than it says");
-    let (width, height, pixels) = if is_jpeg(bytes) { jpeg(bytes)? } else { other(bytes, format)? };
+    if format == Some(ImageFormat::WebP) {
+        check_length_of_webp(bytes)?;
+    }
+    let (width, height, pixels) = match Largest::of(bytes) {
+        Some(largest) => anymap(bytes, &largest)?,
+        None if is_jpeg(bytes) => jpeg(bytes)?,
+        None => other(bytes, format)?,
+    };
     // A decoder may return fewer pixels than the header states.
     check_size(width.into(), height.into())?;
     let mut image = RgbImage::from_raw(width, height, pixels).context("fewer pixels than its size needs")?;
@@ -100,19 +107,36 @@ fn limits() -> Limits {
     limits
 }
 
-fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
+/// Returns the image as it is stored.
+fn stored(bytes: &[u8]) -> Result<DynamicImage> {
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
     reader.limits(limits());
     let decoder = reader.into_decoder().map_err(told)?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into())?;
-    let high = |value: &u16| eight_bits(*value, format);
+    DynamicImage::from_decoder(decoder).map_err(told)
+}
+
+/// Decodes a PGM or PPM.
+fn anymap(bytes: &[u8], largest: &Largest) -> Result<Pixels> {
+    let samples = stored(&largest.unscaled(bytes))?;
+    if let DynamicImage::ImageLuma16(_) = samples {
+        warn_of_clipping();
+    }
+    let pixels = largest.rgb(&samples)?.context("it has other samples than its kind of file")?;
+    Ok((samples.width(), samples.height(), pixels))
+}
+
+fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
+    let image = stored(bytes)?;
+    let (width, height) = (image.width(), image.height());
+    let high = |value: &u16| (value >> 8) as u8;
     let spread = |gray: Vec<u8>| gray.into_iter().flat_map(|value| [value; 3]).collect();
     let clipped = |value: &u16| (*value).min(255) as u8;
     // A transparent gray (`tRNS`) of a PNG makes pixels with alpha of gray ones, which Pillow clips all the same.
     let is_gray = format == Some(ImageFormat::Png) && bytes.get(25) == Some(&0);
     let is_premultiplied = format == Some(ImageFormat::Tiff) && is_premultiplied(bytes);
-    let pixels = match DynamicImage::from_decoder(decoder).map_err(told)? {
+    let pixels = match image {
         DynamicImage::ImageRgb8(image) => image.into_raw(),
         DynamicImage::ImageRgba8(image) if is_premultiplied => {
             image.as_raw().chunks_exact(4).flat_map(divided).collect()
@@ -139,11 +163,6 @@ fn other(bytes: &[u8], format: Option<ImageFormat>) -> Result<Pixels> {
         image => image.into_rgb8().into_raw(),
     };
     Ok((width, height, pixels))
-}
-
-/// Returns a value of 16 bits as one of 8 bits: rounded in a PPM and cut in other files, as in Pillow.
-fn eight_bits(value: u16, format: Option<ImageFormat>) -> u8 {
-    if format == Some(ImageFormat::Pnm) { ((u32::from(value) + 128) / 257) as u8 } else { (value >> 8) as u8 }
 }
 
 /// Says of a form that the decoder does not know what to do about it.

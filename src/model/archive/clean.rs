@@ -76,8 +76,9 @@ impl Parts<'_> {
 /// Fails if libtorch cannot load it, with libtorch's message.
 pub fn load(path: &Path, device: Device) -> Result<CModule> {
     let module = CModule::load_on_device(path, device);
-    let mut module =
-        module.map_err(|e| anyhow!("libtorch cannot load this TorchScript archive: {}", first_line(&e)))?;
+    let mut module = module.map_err(|e| {
+        anyhow!("libtorch cannot load this TorchScript archive, download or export it again: {}", first_line(&e))
+    })?;
     module.f_set_eval().map_err(|e| anyhow!("{}", first_line(&e)))?;
     Ok(module)
 }

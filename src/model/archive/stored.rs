@@ -223,7 +223,10 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let shown = path.display();
     let container = Container::open(path)?;
     if container.has("byteorder") {
-        ensure!(container.text("byteorder")?[..] == *b"little", "{shown}: its bytes are not in little-endian order");
+        ensure!(
+            container.text("byteorder")?[..] == *b"little",
+            "{shown}: its bytes are not in little-endian order: save it on a machine of that order"
+        );
     }
     let bytes = container.text("data.pkl")?;
     let pickle =
@@ -285,7 +288,7 @@ fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
     ensure!(!pairs.is_empty(), "is an empty dictionary");
     let mut found: BTreeMap<String, Id> = BTreeMap::new();
     for (key, value) in pairs {
-        let name = pickle.text(*key).context("a key of its dictionary is no text")?;
+        let name = pickle.text(*key).context("a key of its dictionary is no text: save model.state_dict()")?;
         if !matches!(pickle.value(*value), Value::Call { .. }) {
             bail!("`{name}` is no tensor: {}", alone(pickle, pairs));
         }

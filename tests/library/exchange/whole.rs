@@ -1,6 +1,7 @@
 //! Whole models leave and come in, and files say what they hold.
 
 use super::*;
+use crate::common::messages;
 
 /// Follows docs/exchange.md with nothing but the file and the checkpoint.
 #[test]
@@ -165,6 +166,33 @@ fn fine_tuned_models_come_in_whole_and_compressed() {
     let change = tensor(&full, name) - tensor(&family("hf-vit").join("model.safetensors"), name);
     let factor = |which: &str| tensor(&low, &format!("base_model.model.vit.layers.1.mlp.fc2.lora_{which}.weight"));
     alike(&factor("B").matmul(&factor("A")), &change, name);
+}
+
+/// A run that was trained in a number type which this machine lacks is computed in f32, and only who asks for the type is refused.
+#[test]
+fn a_run_of_another_machines_precision_is_computed_in_f32() {
+    let place = Place::new();
+    let run = train(&place, "timm-vit", ALL_LAYERS);
+    done(export(&place, &run, "out", &["--to", "peft"]));
+    let imported = import(&place, &[place.path("out")], &["--set", "train.precision=f16"]);
+    let follow = |name: &str| {
+        let mut command = common::bella(&[name, "--device", "cpu", "--threads", "1", "--out"]);
+        command.arg(place.path("imported")).arg(&imported);
+        command
+    };
+    let output = follow("eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    assert_has(&messages(&output), &["computing in f32", "train.precision = \"f16\""]);
+    let results = ::bella::results::store::read(&imported.join("metrics.csv")).unwrap();
+    assert_eq!(results.get(0, "precision"), Some("f32"));
+    for name in ["soup", "similarity"] {
+        done(follow(name));
+    }
+    for (asked, value) in [("--precision", "f16"), ("--set", "train.precision=f16")] {
+        let mut command = follow("eval");
+        command.args([asked, value]);
+        assert_has(&error_line(command, 1), &["precision: \"f16\" is for GPUs", "use \"f32\" or \"auto\""]);
+    }
 }
 
 /// Commands that follow training take an imported run like any other.

@@ -115,6 +115,47 @@ fn colours_of_16_bits_of_a_ppm_are_rounded() {
     assert_eq!(rgb_of(&ppm, Path::new("a.ppm"), false).unwrap().get_pixel(0, 0).0, [1, 17, 255]);
 }
 
+/// The first pixels of `Image.open(file).convert("RGB")`, Pillow 13.0.0.
+#[test]
+fn values_below_any_largest_value_are_those_of_pillow() {
+    let read = |bytes: &[u8]| rgb_of(bytes, Path::new("a.pnm"), false).map(|image| image.get_pixel(0, 0).0);
+    let wide = |values: &[u16]| values.iter().flat_map(|value| value.to_be_bytes()).collect::<Vec<u8>>();
+    for (header, samples, pixel) in [
+        ("P6 1 1 100\n", vec![10, 30, 70], [26, 76, 178]),
+        ("P6 1 1 254\n", vec![127, 1, 254], [128, 1, 255]),
+        ("P6 1 1 7\n", vec![1, 3, 9], [36, 109, 255]),
+        ("P6 1 1 1023\n", wide(&[100, 513, 1022]), [25, 128, 255]),
+        ("P6 1 1 300\n", wide(&[5, 150, 299]), [4, 128, 254]),
+        ("P6 1 1 65534\n", wide(&[32767, 129, 65535]), [128, 1, 255]),
+        ("P5 1 1 1000\n", wide(&[3]), [197; 3]),
+        ("P5 1 1 1000\n", wide(&[900]), [255; 3]),
+        ("P5 1 1 15\n", vec![7], [119; 3]),
+        ("P3\n# c 9\n1 1 # x\n100\n10 30 70\n", vec![], [26, 76, 178]),
+        ("P2 1 1 1023\n3\n", vec![], [192; 3]),
+        ("P2 2 1 4\n1 3\n", vec![], [64; 3]),
+    ] {
+        assert_eq!(read(&[header.as_bytes(), &samples].concat()).unwrap(), pixel, "{header}");
+    }
+    let error = format!("{:#}", read(b"P3 1 1 100\n10 101 3\n").unwrap_err());
+    assert!(error.contains("a.pnm") && error.contains("101 is above the largest one"), "{error}");
+}
+
+/// Pillow refuses each of these files, and reads one with bytes behind its end.
+#[test]
+fn a_webp_has_the_length_that_it_states() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = std::fs::read(saved(folder.path(), "a.webp", picture())).unwrap();
+    let length = u32::from_le_bytes(*whole[4..].first_chunk().unwrap());
+    let stating = |length: u32| [&whole[..4], &length.to_le_bytes(), &whole[8..]].concat();
+    let read = |bytes: &[u8]| rgb_of(bytes, Path::new("a.webp"), false);
+    for shorter in [length - 1, length - 2, length - 20, 4, 0] {
+        let error = format!("{:#}", read(&stating(shorter)).unwrap_err());
+        assert!(error.contains("a.webp") && error.contains("behind the length that it says"), "{error}");
+    }
+    assert!(format!("{:#}", read(&stating(length + 2)).unwrap_err()).contains("cut off"));
+    assert_eq!(read(&[&whole[..], &[0; 9]].concat()).unwrap(), read(&whole).unwrap());
+}
+
 #[test]
 fn channels_become_planes() {
     let folder = tempfile::tempdir().unwrap();
