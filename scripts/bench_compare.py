@@ -49,7 +49,10 @@ class Bench:
         smallest = ["--shapes", "clip-mini", "--particles", "1", "--batch-size", "1", "--steps", "0", "--predictions", "1"]
         with tempfile.TemporaryDirectory() as out:
             command = [self.arguments.bella, "bench", "--device", "cpu", "--out", out, *smallest, "--precisions", precision]
-            return subprocess.run(command, capture_output=True).returncode == 0
+            found = subprocess.run(command, capture_output=True, text=True)
+        if found.returncode != 0 and "instructions" not in found.stderr:
+            raise SystemExit(found.stderr)
+        return found.returncode == 0
 
     def bella(self, *options, part="step", binary=None):
         """Runs `bella bench`; the row it writes, with the seconds of `part`."""

@@ -52,6 +52,8 @@ pub struct Whole {
 struct Shape {
     extent: Extent,
     stages: usize,
+    /// Whether the layers of a stage are known, so that its size tells how much is computed in it.
+    layers_known: bool,
 }
 
 impl Model {
@@ -71,6 +73,13 @@ impl Model {
         Some(AtMost { members, pairs: largest(|piece| piece.members.len() * piece.samples.len()) })
     }
 
+    /// Returns the bytes that the threads of a pass over these hold beside the weights which they are given.
+    pub fn copies_bytes(&self, trained: &dyn Trained, whole: Whole) -> u64 {
+        let pieces = self.pieces(whole).map_or(1, |pieces| pieces.len());
+        let at_once = Load { pieces, particles: whole.members }.at_once();
+        at_once as u64 * self.network.copy_bytes(trained)
+    }
+
     /// Returns how many numbers enter a stage, for one sample.
     pub fn entering(&self) -> u64 {
         self.network.entering(0).first().iter().product::<i64>().max(1) as u64
@@ -85,7 +94,8 @@ impl Model {
     }
 
     fn shape(&self) -> Shape {
-        Shape { extent: self.network.extent(), stages: self.network.stages() }
+        let layers_known = self.network.records_layers();
+        Shape { extent: self.network.extent(), stages: self.network.stages(), layers_known }
     }
 
     /// Returns what enters the first layer where members differ, or the stage of that layer, computed once for all of them; `None` if it
@@ -147,10 +157,10 @@ fn put(part: Fields, start: i64, count: i64, all: &Mutex<Option<Fields>>) {
 }
 
 fn divided(shape: Shape, whole: Whole) -> Option<Vec<Piece>> {
-    let Shape { extent: Extent { tokens, width }, stages } = shape;
+    let Shape { extent: Extent { tokens, width }, stages, layers_known } = shape;
     let Whole { members, samples, gradients } = whole;
     let rows = samples * tokens;
-    let small = members * rows * width <= SMALL;
+    let small = layers_known && members * rows * width <= SMALL;
     // Two particles are always divided, since libtorch's threads may give other bits with another number of them.
     let fewest = if small { 1 } else { members.clamp(1, 2) };
     let groups = (members * rows / LEAST_ROWS).clamp(fewest, members.max(1));
@@ -205,8 +215,8 @@ mod tests {
     use super::*;
 
     /// A ViT-B/32 and a small CLIP.
-    const VIT: Shape = Shape { extent: Extent { tokens: 50, width: 768 }, stages: 12 };
-    const MINI: Shape = Shape { extent: Extent { tokens: 17, width: 192 }, stages: 6 };
+    const VIT: Shape = Shape { extent: Extent { tokens: 50, width: 768 }, stages: 12, layers_known: true };
+    const MINI: Shape = Shape { extent: Extent { tokens: 17, width: 192 }, stages: 6, layers_known: true };
 
     /// The numbers of members and samples of each piece.
     fn sizes(shape: Shape, members: usize, samples: usize, gradients: usize) -> Vec<[usize; 2]> {
@@ -235,8 +245,11 @@ mod tests {
         assert_eq!(sizes(MINI, 3, 8, 0), [[2, 8], [1, 8]], "no number of particles is left to libtorch's threads");
         assert_eq!(sizes(VIT, 2, 1, 0), [[1, 1]; 2]);
         assert_eq!(sizes(VIT, 1, 8, 0), Vec::<[usize; 2]>::new(), "libtorch's threads serve it better");
-        let tiny = Shape { extent: Extent { tokens: 5, width: 16 }, stages: 2 };
+        let tiny = Shape { extent: Extent { tokens: 5, width: 16 }, stages: 2, layers_known: true };
         assert_eq!(sizes(tiny, 2, 4, 0), [[2, 4]], "one thread is enough");
+        let unknown = Shape { layers_known: false, ..tiny };
+        assert_eq!(sizes(unknown, 2, 4, 0), [[1, 4]; 2], "a thread for each particle of a module");
+        assert_eq!(sizes(unknown, 1, 4, 0), Vec::<[usize; 2]>::new(), "libtorch's threads serve a single one better");
     }
 
     #[test]

@@ -38,10 +38,15 @@ impl Predictor<'_> {
     /// # Errors
     /// Fails if one member and one image do not fit in memory.
     pub fn plan_predictions(&self, images: usize, fixed: u64) -> Result<Chunker> {
-        let need = self.need(Graph::None, fixed, self.made.keeps_all());
+        let divided = Whole { members: self.members(), samples: images, gradients: 0 };
+        let copies = match self.members {
+            Members::Rows { subspace, .. } => self.model.copies_bytes(subspace.layout(), divided),
+            Members::Checkpoint | Members::Linear(_) => 0,
+        };
+        let need = self.need(Graph::None, fixed + copies, self.made.keeps_all());
         let entering = self.model.entering() * self.model.kind.elt_size_in_bytes() as u64;
         let need = MemoryEstimate { image: need.image + entering, ..need };
-        let at_most = self.model.at_most(Whole { members: self.members(), samples: images, gradients: 0 });
+        let at_most = self.model.at_most(divided);
         let at_most = at_most.map(|most| AtMost { members: self.members(), ..most });
         let whole = ChunkSize { members: self.members(), images };
         Task { at_most, ..self.task("prediction", need, whole) }.plan()

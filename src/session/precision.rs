@@ -28,12 +28,10 @@ fn configured(experiment: &Experiment) -> Precision {
 /// training, which may have been on another machine. The weights of a posterior are f32 in any case.
 pub(super) fn after_training(experiment: &Experiment, asked: Option<Precision>, device: Device) -> Option<Precision> {
     let trained = configured(experiment);
-    if asked.is_some() || compute_kind(trained, device).is_ok() {
+    if asked.is_some() {
         return asked;
     }
-    tracing::info!(
-        "computing in f32: the run was trained with train.precision = \"{}\", and this processor has no instructions for it",
-        trained.word()
-    );
+    let why = compute_kind(trained, device).err()?;
+    tracing::info!("computing in f32, since train.precision = \"{}\" does not serve here: {why:#}", trained.word());
     Some(Precision::F32)
 }

@@ -67,6 +67,7 @@ fn text_towers_reproduce_the_archives_own() {
 /// The head as CLIP's notebook builds it, by the archive's own `encode_text` on its full context.
 fn by_the_archive(names: &[&str], templates: &[String], logit_scale: f64) -> Tensor {
     let archive = Archive::open(&fixture("openai_clip_words.pt")).unwrap();
+    let module = archive.load().unwrap();
     let unit = |x: Tensor| &x / x.norm_scalaropt_dim(2.0, [-1], true);
     let rows = names.iter().map(|name| {
         let texts = templates.iter().map(|template| {
@@ -74,7 +75,7 @@ fn by_the_archive(names: &[&str], templates: &[String], logit_scale: f64) -> Ten
             row.resize(77, 0);
             row
         });
-        let embeddings = unit(archive.encode_text(&tokens::matrix(&texts.collect::<Vec<_>>())).unwrap());
+        let embeddings = unit(archive.encode_text(&module, &tokens::matrix(&texts.collect::<Vec<_>>())).unwrap());
         unit(embeddings.mean_dim(0, false, Kind::Float)) * logit_scale
     });
     Tensor::stack(&rows.collect::<Vec<_>>(), 0)

@@ -15,7 +15,8 @@ pub struct Largest {
 }
 
 impl Largest {
-    /// Finds it in the header; `None` in files of other kinds, and where it is no value that a decoder takes.
+    /// Finds it in the header; `None` in files of other kinds, where it is no value that a decoder takes, and where it is the usual one
+    /// of bytes, which nothing scales.
     pub fn of(bytes: &[u8]) -> Option<Largest> {
         let is_plain = match bytes.get(..2)? {
             b"P2" | b"P3" => true,
@@ -28,7 +29,7 @@ impl Largest {
             place = next_word(bytes, place.end)?;
         }
         let value = std::str::from_utf8(&bytes[place.clone()]).ok()?.parse().ok()?;
-        (1..=0xffff).contains(&value).then_some(Largest { value, place, is_plain })
+        ((1..=0xffff).contains(&value) && value != 255).then_some(Largest { value, place, is_plain })
     }
 
     /// Returns the file with the largest value that leaves samples as they are.
@@ -61,7 +62,8 @@ impl Largest {
     }
 }
 
-/// Returns the place of the first word from `at` on; a comment reaches from `#` to the end of its line.
+/// Returns the place of the first word from `at` on; a comment reaches from `#` to the end of its line. `None` for a word that a comment
+/// interrupts, since the decoder joins its parts.
 fn next_word(bytes: &[u8], mut at: usize) -> Option<Range<usize>> {
     loop {
         match *bytes.get(at)? {
@@ -71,5 +73,5 @@ fn next_word(bytes: &[u8], mut at: usize) -> Option<Range<usize>> {
         }
     }
     let length = bytes[at..].iter().position(|byte| !byte.is_ascii_digit())?;
-    (length > 0).then_some(at..at + length)
+    (length > 0 && bytes[at + length] != b'#').then_some(at..at + length)
 }

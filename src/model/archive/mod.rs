@@ -171,13 +171,14 @@ impl Archive {
         if self.has("encode_image") { "encode_image" } else { "forward" }
     }
 
-    /// Returns the output of the archive's own `encode_text` on `tokens: [B, T]` in f32, where T is its full context.
+    /// Returns the output of `encode_text` of the archive's [loaded](Self::load) `module` on `tokens: [B, T]` in f32, where T is its full
+    /// context.
     ///
     /// # Errors
-    /// Fails if the archive has no such method, cannot be loaded, or does not run here.
-    pub fn encode_text(&self, tokens: &Tensor) -> Result<Tensor> {
+    /// Fails if the archive has no such method, or does not run here.
+    pub fn encode_text(&self, module: &CModule, tokens: &Tensor) -> Result<Tensor> {
         ensure!(self.has(TEXT_METHOD), "the archive has no encode_text method");
-        self.call(&self.load()?, TEXT_METHOD, &[IValue::Tensor(tokens.shallow_clone())])
+        self.call(module, TEXT_METHOD, &[IValue::Tensor(tokens.shallow_clone())])
     }
 
     /// Tries [`encode_text`](Self::encode_text) first in a process of its own, if there is such a method.

@@ -175,7 +175,8 @@ pub struct Copies {
     own: Mutex<Own>,
 }
 
-/// The archive, and the copies of each thread that makes no pass just now.
+/// The archive, and the copies of each thread that makes no pass just now. The threads are those of one pool, so that none ends with its
+/// copies left here; those of a pass that fails are dropped.
 struct Own {
     archive: Box<Archive>,
     loaded: HashMap<ThreadId, Vec<Loaded>>,

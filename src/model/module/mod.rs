@@ -57,14 +57,15 @@ impl Module {
     }
 
     /// Returns the bytes of the weights that one particle's copy holds: those that are trained, and those that are
-    /// formed from low-rank factors, which are held twice.
-    fn copy_bytes(&self, trained: &dyn Trained) -> u64 {
+    /// formed from an update, which are held twice.
+    fn bytes_of_copy(&self, trained: &dyn Trained) -> u64 {
         let names = trained.names();
         let held = |(name, shape): &(String, Vec<i64>)| {
-            let factor = name.strip_suffix("weight").map(|layer| format!("{layer}A"));
+            let layer = name.strip_suffix("weight").unwrap_or(name);
+            let of_update = |part: &str| names.contains(&format!("{layer}{part}").as_str());
             let times = if names.contains(&name.as_str()) {
                 1
-            } else if factor.is_some_and(|factor| names.contains(&factor.as_str())) {
+            } else if UPDATES.into_iter().any(of_update) {
                 2
             } else {
                 0
@@ -77,6 +78,9 @@ impl Module {
 
 /// The bytes of a number.
 const F32: u64 = size_of::<f32>() as u64;
+
+/// The names behind a layer's of one part of each update from which a weight is formed.
+const UPDATES: [&str; 2] = ["A", "scales.inputs"];
 
 impl Network for Module {
     fn slots(&self) -> Vec<Slot> {
@@ -142,6 +146,10 @@ impl Network for Module {
         true
     }
 
+    fn copy_bytes(&self, trained: &dyn Trained) -> u64 {
+        self.bytes_of_copy(trained)
+    }
+
     /// Returns false: the graph of a pass needs the values in the copies, which the next pass of the thread fills anew.
     fn keeps_graphs(&self) -> bool {
         false
@@ -171,14 +179,14 @@ impl Network for Module {
         let kept = (self.kept_bytes as f64 * BACKWARD) as u64;
         let features = 2 * self.width as u64 * F32;
         match graph {
-            // Particles follow each other, and what a pass keeps bounds what it uses at once.
-            Graph::None => MemoryEstimate { image: seen + kept, pair: features, ..MemoryEstimate::default() },
+            // Particles follow each other unless threads take them, and what a pass keeps bounds what it uses at once.
+            Graph::None => MemoryEstimate { image: seen, pair: kept + features, ..MemoryEstimate::default() },
             Graph::Samples { budgets } => {
                 let moved = values * F32 * (3 + 2 * budgets as u64);
                 MemoryEstimate { image: seen + moved, pair: kept + features, ..MemoryEstimate::default() }
             }
             Graph::Weights { trained, own_samples, .. } => {
-                let member = self.copy_bytes(trained);
+                let member = self.bytes_of_copy(trained);
                 let graph = if member == 0 { 0 } else { kept };
                 let (image, own) = if own_samples { (kept - graph, seen) } else { (seen + kept - graph, 0) };
                 MemoryEstimate { member, image, pair: graph + features + own, ..MemoryEstimate::default() }

@@ -260,6 +260,12 @@ pub trait Network {
         false
     }
 
+    /// Returns the bytes that each thread that makes a pass holds beside the weights which it is given.
+    fn copy_bytes(&self, trained: &dyn Trained) -> u64 {
+        let _ = trained;
+        0
+    }
+
     /// Returns whether a thread may begin a pass while it keeps the graph of another one.
     fn keeps_graphs(&self) -> bool {
         true

@@ -133,7 +133,7 @@ pub fn identify_text(archive: &Archive, image: Traits) -> Result<Option<Identifi
     let Some(TextWeights { geometry, .. }) = read()? else { return Ok(None) };
     let tokens = check_tokens(geometry.vocabulary, geometry.context);
     archive.try_texts(&tokens)?;
-    let reference = archive.encode_text(&tokens);
+    let reference = archive.encode_text(&archive.load()?, &tokens);
     let Some(weights) = read()? else { return Ok(None) };
     let mut hints = Hints::read(&archive.code());
     // Both towers of a CLIP model have the same activation and eps.
