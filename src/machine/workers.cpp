@@ -13,6 +13,11 @@
 #include <cstring>
 #include <exception>
 
+namespace at {
+// Of the header that cannot be included. A thread's first call takes over the number of threads from libtorch's settings.
+TORCH_API int get_num_threads();
+}  // namespace at
+
 namespace {
 
 // One thread for OpenMP while it lives, in the thread that makes it. Within a parallel region nothing starts further threads, but oneDNN asks
@@ -20,7 +25,9 @@ namespace {
 // for those that never come. OpenMP is asked by name, since linking with it could bring a second library beside libtorch's.
 class OneThread {
 public:
-    OneThread() : before_(most() ? most()() : 0) {
+    OneThread() {
+        at::get_num_threads();
+        before_ = most() ? most()() : 0;
         if (set() && before_ > 0) set()(1);
     }
     ~OneThread() {
@@ -42,7 +49,7 @@ private:
         return found;
     }
 
-    int before_;
+    int before_ = 0;
 };
 
 }  // namespace
