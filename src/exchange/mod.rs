@@ -1,6 +1,7 @@
 //! Models that leave bella for other programs, and adapters that come in from them.
 
 mod beside;
+mod classifying;
 mod config;
 mod destination;
 pub mod expected;
@@ -8,6 +9,7 @@ mod folder;
 mod folder_config;
 pub mod format;
 pub mod formats;
+mod found;
 pub mod graph;
 mod import;
 pub mod incoming;

@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 use super::expected::{self, HEAD_FILE};
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
+use super::settings::MERGE;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::small::push_new;
 use crate::model::head::Training;
@@ -28,7 +29,16 @@ use crate::subspace::{Column, Layout, Shape, Subspace};
 /// Fails if nothing is updated, or if no one table can hold all adapters.
 pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<String> {
     let all = || adapters.iter().flat_map(|adapter| adapter.updates.values());
-    let rank = all().map(Lora::rank).max().context("the adapters update nothing: all of their factors are zero")?;
+    let rank = all().map(Lora::rank).max();
+    let rank = rank.with_context(|| {
+        let whole = adapters.iter().any(|adapter| !adapter.whole.is_empty());
+        let way_out = if whole {
+            format!(", and only layers that lie whole beside them are trained: {MERGE}")
+        } else {
+            String::new()
+        };
+        format!("the adapters update nothing: all of their factors are zero{way_out}")
+    })?;
     let scale = all().next().map_or(1.0, |update| update.scale);
     let (mut targets, mut blocks) = (Vec::new(), BTreeSet::new());
     let is_updated = |slot: &&Slot| adapters.iter().any(|one| one.updates.contains_key(&slot.name));
@@ -163,6 +173,19 @@ pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> 
     }
 }
 
+/// Checks that an adapter holds the layer that the checkpoint has no weights for, which would be random ones in its particle.
+///
+/// # Errors
+/// Fails if it does not.
+pub fn expect_new_layer(session: &Session, adapter: &Adapter) -> Result<()> {
+    let Some(layer) = session.new_layer else { return Ok(()) };
+    ensure!(
+        adapter.whole.contains_key(&format!("{layer}.weight")),
+        "holds no weights of `{layer}`, for which the checkpoint has none either, and other adapters do: import them in separate runs"
+    );
+    Ok(())
+}
+
 /// Returns the particle `[P]` of a fine-tuned model in a full layout.
 ///
 /// # Errors
@@ -278,7 +301,14 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
     // An output matrix that is tied to the embeddings is a layer of its own here.
     let tied = slots().map(|slot| format!("{}.weight", slot.name)).filter(|name| frozen.first_name(name) != name);
     total += tied.filter_map(|name| difference(&name)).map(|delta| square(&delta)).sum::<f64>();
-    ensure!(total > 0.0, "it equals the checkpoint: there is no update to import");
+    let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
+    let whole = tuned.parameters.all().iter().filter(|(name, _)| is_new(name));
+    let whole: BTreeMap<String, Tensor> =
+        whole.map(|(name, value)| (name.clone(), value.to_kind(Kind::Float))).collect();
+    // A new layer or a classifier may be all that was trained.
+    let own = base.tower.own_head().map(|OwnHead { weight, bias }| [weight, bias]);
+    let is_own = head.as_ref().is_none_or(|head| own.is_some_and(|own| head.iter().zip(own).all(|(a, b)| a == b)));
+    ensure!(total > 0.0 || !whole.is_empty() || !is_own, "it equals the checkpoint: there is no update to import");
     for slot in slots().filter(|slot| Some(slot.name.as_str()) != new) {
         let delta = difference(&format!("{}.weight", slot.name));
         let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
@@ -291,9 +321,7 @@ pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
         let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
         updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None });
     }
-    let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
-    let whole = tuned.parameters.all().iter().filter(|(name, _)| is_new(name));
-    let whole = whole.map(|(name, value)| (name.clone(), value.to_kind(Kind::Float))).collect();
     let adapter = Adapter { updates, whole, head, sha256: tuned.sha256 };
-    Ok(Compressed { adapter, lost: 1.0 - kept / total, elsewhere: 1.0 - in_layers / total })
+    let without = |part: f64| if total > 0.0 { 1.0 - part / total } else { 0.0 };
+    Ok(Compressed { adapter, lost: without(kept), elsewhere: without(in_layers) })
 }
