@@ -6,9 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
 use super::classifying;
+use super::compressed::{Compressed, compress};
 use super::found::{expanded, is_adapter};
 use super::incoming::{self, Adapter, Base};
-use super::rows::{self, Compressed, Tuned};
+use super::rows::{self, Tuned};
 use super::rows::{expect_head, expect_new_layer, full_row, low_rank_config, low_rank_rows};
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
@@ -200,10 +201,9 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
     }
     let tuned = models.iter().map(|path| rows::read_tuned(path, base)).collect::<Result<Vec<_>>>()?;
     let Some(rank) = rank else { return Ok(Particles::Models(tuned)) };
-    let compress = |(path, tuned): (&&PathBuf, Tuned)| {
+    let compressed = |(path, tuned): (&&PathBuf, Tuned)| {
         let shown = path.display();
-        let Compressed { adapter, lost, elsewhere } =
-            rows::compress(tuned, base, rank).with_context(|| shown.to_string())?;
+        let Compressed { adapter, lost, elsewhere } = compress(tuned, base, rank).with_context(|| shown.to_string())?;
         tracing::info!(
             "{shown}: rank {rank} leaves out {:.2} % of the squared difference to the checkpoint; {:.2} % is in parameters \
              that are no linear layers",
@@ -212,5 +212,5 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
         );
         Ok(adapter)
     };
-    Ok(Particles::Adapters(models.iter().zip(tuned).map(compress).collect::<Result<_>>()?))
+    Ok(Particles::Adapters(models.iter().zip(tuned).map(compressed).collect::<Result<_>>()?))
 }

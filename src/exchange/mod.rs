@@ -2,6 +2,7 @@
 
 mod beside;
 mod classifying;
+mod compressed;
 mod config;
 mod destination;
 pub mod expected;

@@ -691,6 +691,25 @@ fn new_layers_are_trained() {
     }
 }
 
+/// ModernBERT has a norm behind the layer, which is new with it, and both have names in its class for classification.
+#[test]
+fn a_new_layer_with_a_norm_leaves_by_the_names_of_its_class() {
+    let path = fixture("encoder/folders/modernbert-model");
+    let tokenizer = fixture("encoder/folders/modernbert");
+    let tables =
+        format!("checkpoint.tokenizer = {tokenizer:?}\ncheckpoint.features = \"pooled\"\nhead.linear = {{}}\n{FULL}");
+    let place = trained(&path.display().to_string(), &tables);
+    done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "0"]));
+    let expected = place.path("whole/expected.safetensors");
+    let inputs = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+    near(&classified(&place.path("whole"), &tokenizer, &inputs), &tensor(&expected, "logits"), "a new layer");
+    let names: BTreeSet<String> =
+        tensors(&place.path("whole/model.safetensors")).into_iter().map(|(name, _)| name).collect();
+    for name in ["head.dense.weight", "head.norm.weight", "classifier.weight"] {
+        assert!(names.contains(name), "{names:?}");
+    }
+}
+
 /// The logits that a folder of a text encoder gives samples, by its own classifier or by one beside it.
 fn classified(folder: &Path, tokenizer: &Path, inputs: &[Tensor]) -> Tensor {
     let opened = encoder::open(folder, tokenizer, Limit::default(), encoder::Asked::default()).unwrap();

@@ -15,7 +15,7 @@ use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, folder_config, module};
 use crate::model::archive::Archive;
-use crate::model::encoder::POOLER_NORM;
+use crate::model::families::encoders::POOLER_NORM;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::{Place, config_file, sentences};
 use crate::model::recognition::Package;

@@ -14,5 +14,5 @@ mod outline;
 
 pub use config::Geometry;
 pub use folder::{Asked, Opened, is_encoder, open, parameters, sizes};
-pub use forward::{Encoder, POOLER_NORM};
+pub use forward::Encoder;
 pub use outline::KIND;
