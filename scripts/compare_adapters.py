@@ -140,18 +140,23 @@ def main():
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
     worst = 0.0
-    asked = lambda name, all: not options.only or name in options.only or not set(options.only) & set(all)
+    networks = [*ENCODERS, *DECODERS]
+
+    def asked(name, known):
+        """Whether --only names it, or none of its kind."""
+        return not options.only or name in options.only or not set(options.only) & set(known)
+
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(options.bella).resolve(), Path(folder))
         write_texts(place.folder / "texts")
-        for name in [*ENCODERS, *DECODERS]:
+        for name in networks:
             ends, decoder = DECODERS.get(name) or ENCODERS[name][2], name in DECODERS
-            all = configs(ends, decoder)
-            if not asked(name, [*ENCODERS, *DECODERS]):
+            settings_of = configs(ends, decoder)
+            if not asked(name, networks):
                 continue
             network = published(place.folder, name)
-            for what, settings in all.items():
-                if not asked(what, all) or what == "usual" and name in UNUSUAL:
+            for what, settings in settings_of.items():
+                if not asked(what, settings_of) or what == "usual" and name in UNUSUAL:
                     continue
                 try:
                     found = list(compared(place, network, settings, decoder))

@@ -97,7 +97,7 @@ fn name_classes_of_timm(classes: &[String], values: &mut Value) {
 }
 
 /// Names the classes, and the class of the model where the checkpoint had another one.
-fn name_classes_of_transformers(classes: &[String], class: Option<&str>, place: &HeadPlace, values: &mut Value) {
+pub fn name_classes_of_transformers(classes: &[String], class: Option<&str>, place: &HeadPlace, values: &mut Value) {
     if let Some(class) = class {
         values["architectures"] = json!([class]);
     }

@@ -1,20 +1,20 @@
 //! A run of particles that were trained elsewhere: adapters, or fine-tuned copies of the checkpoint.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
 
-use super::formats::peft::{CONFIG as ADAPTER_CONFIG, WEIGHTS};
+use super::classifying;
+use super::compressed::{Compressed, compress};
+use super::found::{expanded, is_adapter};
 use super::incoming::{self, Adapter, Base};
-use super::rows::{self, Compressed, Tuned};
-use super::rows::{expect_head, full_row, low_rank_config, low_rank_rows};
-use crate::base::tensor_file::State;
+use super::rows::{self, Tuned};
+use super::rows::{expect_head, expect_new_layer, full_row, low_rank_config, low_rank_rows};
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
 use crate::model::Loaded;
-use crate::model::folder::{Place, config_file};
 use crate::model::network::Network;
 use crate::posterior::Posterior;
 use crate::results::rebuild::clear;
@@ -48,11 +48,6 @@ impl Import<'_> {
         for table in ["subspace", "method", "optimizer"] {
             forget(&mut tree.root, &[table]);
         }
-        let without_training = |tree: &Tree| {
-            let mut plain = tree.clone();
-            forget(&mut plain.root, &["train"]);
-            Experiment::read(&plain)
-        };
         let mut plain = without_training(&tree)?;
         let device = settings.device.open()?;
         let labels = Labels::of(&*plain.data.dataset)?;
@@ -62,25 +57,30 @@ impl Import<'_> {
             "checkpoint.kind = \"module\": adapters and models are imported for networks that bella computes itself"
         );
         let folders = expanded(self.folders)?;
-        if let Some(layer) =
-            loaded.tower.classifies_by().filter(|layer| folders.iter().any(|one| has_layer(one, layer)))
-        {
-            tracing::info!(
-                "they hold {layer}, so that features are read as by the class for classification: checkpoint.features = \"pooled\""
-            );
+        if classifying::reads_pooled(&folders, &*loaded.tower, &plain.checkpoint.path, &tree)? {
             tree = over(Tree::parse("bella import", "checkpoint.features = \"pooled\"\n")?, tree);
             plain = without_training(&tree)?;
+            // One network at a time is in memory.
+            drop(loaded);
             loaded = Loaded::open(&plain.checkpoint, &*plain.head.spec, &labels.classes, device)?;
         }
         let base = Base { path: &plain.checkpoint.path, sha256: plain.checkpoint.sha256()?, tower: &*loaded.tower };
         let read = read(&folders, &base, self.rank)?;
         let part = read.config(loaded.tower.network(), tree.has("train"))?;
+        drop(loaded);
         let experiment = Experiment::read(&over(Tree::parse("bella import", &part)?, tree))?;
         let settings = settings.after_training(&experiment, device);
         let session = Session::open(&experiment, settings, device, labels)?;
-        let theta = read.rows(&session)?;
+        let theta = read.rows(&session, &folders)?;
         store(&experiment, &session, theta, self.force)
     }
+}
+
+/// Reads the experiment of a config as if it had no training.
+fn without_training(tree: &Tree) -> Result<Experiment> {
+    let mut plain = tree.clone();
+    forget(&mut plain.root, &["train"]);
+    Ok(Experiment::read(&plain)?)
 }
 
 impl Particles {
@@ -100,12 +100,15 @@ impl Particles {
         ))
     }
 
-    /// Returns the particles as rows `[n, P]` of the session's subspace.
-    fn rows(&self, session: &Session) -> Result<Tensor> {
+    /// Returns the particles, read from `folders`, as rows `[n, P]` of the session's subspace.
+    fn rows(&self, session: &Session, folders: &[PathBuf]) -> Result<Tensor> {
         let subspace = session.subspace()?;
         match self {
             Particles::Adapters(adapters) => {
-                adapters.iter().try_for_each(|one| expect_head(session, one.head.as_ref()))?;
+                for (one, folder) in adapters.iter().zip(folders) {
+                    let fits = expect_head(session, one.head.as_ref()).and_then(|()| expect_new_layer(session, one));
+                    fits.with_context(|| folder.display().to_string())?;
+                }
                 low_rank_rows(adapters, subspace)
             }
             Particles::Models(models) => {
@@ -180,100 +183,6 @@ fn record(session: &Session, experiment: &Experiment, theta: &Tensor) -> Record 
     }
 }
 
-/// Returns whether an adapter or a model holds the weight of a layer. What cannot be read is reported later.
-fn has_layer(folder: &Path, layer: &str) -> bool {
-    let names = match is_adapter(folder) {
-        true => State::read(&folder.join(WEIGHTS)).map(|state| state.names()),
-        false => Place::of(folder)
-            .and_then(|place| place.unread(true))
-            .map(|all| all.into_iter().map(|(name, _)| name).collect()),
-    };
-    let weight = format!("{layer}.weight");
-    names.is_ok_and(|names: Vec<String>| names.iter().any(|name| incoming::inner(name) == weight))
-}
-
-fn is_adapter(path: &Path) -> bool {
-    path.join(ADAPTER_CONFIG).exists()
-}
-
-/// Returns whether a folder holds the weights of an adapter or a model.
-fn has_weights(path: &Path) -> bool {
-    ["adapter_model.safetensors", "adapter_model.bin", "model.safetensors", "model.safetensors.index.json"]
-        .iter()
-        .any(|name| path.join(name).exists())
-}
-
-/// Returns whether a folder holds an adapter or a whole model.
-fn is_particle(path: &Path) -> bool {
-    is_adapter(path) || config_file(path).is_some()
-}
-
-/// Refuses a TorchScript archive or an ONNX graph, a folder with one, any other file, and a folder that is not there.
-fn refuse_programs(path: &Path) -> Result<()> {
-    let is_program =
-        |path: &PathBuf| path.is_file() && path.extension().is_some_and(|end| end == "pt" || end == "onnx");
-    let inside = || std::fs::read_dir(path).ok()?.flatten().map(|entry| entry.path()).find(is_program);
-    if let Some(program) = Some(path.to_path_buf()).filter(is_program).or_else(inside) {
-        bail!(
-            "{}: is a program with merged weights, whose particles do not come in: import the folders that bella export --to peft or \
-             --to weights writes of a publisher's folder, or open the archive itself as checkpoint.path",
-            program.display()
-        );
-    }
-    ensure!(!path.is_file(), "{}: is a file: name the folder that holds it", path.display());
-    ensure!(path.is_dir(), "{}: no such folder", path.display());
-    Ok(())
-}
-
-/// Returns the given folders, with the folders of adapters or models in them in the order of their numbers and names.
-fn expanded(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for path in given {
-        match path.is_dir() && is_particle(path) {
-            true => all.push(path.clone()),
-            false => all.extend(particles_in(path)?),
-        }
-    }
-    let twice = all.iter().enumerate().find(|(at, path)| all[..*at].contains(path));
-    ensure!(
-        twice.is_none(),
-        "{}: is given twice",
-        twice.map_or_else(String::new, |(_, path)| path.display().to_string())
-    );
-    Ok(all)
-}
-
-/// Returns the folders of adapters or models in a folder, in the order of their numbers and names.
-fn particles_in(path: &Path) -> Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        refuse_programs(path)?;
-    }
-    let inner = std::fs::read_dir(path).with_context(|| format!("{}: cannot read", path.display()))?;
-    let (mut inner, others): (Vec<PathBuf>, Vec<PathBuf>) =
-        inner.flatten().map(|entry| entry.path()).partition(|path| is_particle(path));
-    if let Some(lacking) = others.iter().find(|path| has_weights(path)) {
-        bail!(
-            "{}: holds weights, but neither {ADAPTER_CONFIG} nor config.json: copy the whole folder there, or move it elsewhere",
-            lacking.display()
-        );
-    }
-    if inner.is_empty() {
-        refuse_programs(path)?;
-        bail!(
-            "{}: holds neither an adapter ({ADAPTER_CONFIG}) nor a model (model.safetensors), nor folders of these",
-            path.display()
-        );
-    }
-    let number = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let digits: String = name.chars().rev().take_while(char::is_ascii_digit).collect();
-        let number = digits.chars().rev().collect::<String>().parse::<u64>().unwrap_or(0);
-        (name.trim_end_matches(|c: char| c.is_ascii_digit()).to_string(), number)
-    };
-    inner.sort_by_key(number);
-    Ok(inner)
-}
-
 /// Reads all folders, which must be of one kind.
 fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles> {
     let (adapters, models): (Vec<&PathBuf>, Vec<&PathBuf>) = folders.iter().partition(|path| is_adapter(path));
@@ -292,10 +201,9 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
     }
     let tuned = models.iter().map(|path| rows::read_tuned(path, base)).collect::<Result<Vec<_>>>()?;
     let Some(rank) = rank else { return Ok(Particles::Models(tuned)) };
-    let compress = |(path, tuned): (&&PathBuf, Tuned)| {
+    let compressed = |(path, tuned): (&&PathBuf, Tuned)| {
         let shown = path.display();
-        let Compressed { adapter, lost, elsewhere } =
-            rows::compress(tuned, base, rank).with_context(|| shown.to_string())?;
+        let Compressed { adapter, lost, elsewhere } = compress(tuned, base, rank).with_context(|| shown.to_string())?;
         tracing::info!(
             "{shown}: rank {rank} leaves out {:.2} % of the squared difference to the checkpoint; {:.2} % is in parameters \
              that are no linear layers",
@@ -304,5 +212,5 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
         );
         Ok(adapter)
     };
-    Ok(Particles::Adapters(models.iter().zip(tuned).map(compress).collect::<Result<_>>()?))
+    Ok(Particles::Adapters(models.iter().zip(tuned).map(compressed).collect::<Result<_>>()?))
 }

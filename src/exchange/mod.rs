@@ -1,6 +1,8 @@
 //! Models that leave bella for other programs, and adapters that come in from them.
 
 mod beside;
+mod classifying;
+mod compressed;
 mod config;
 mod destination;
 pub mod expected;
@@ -8,6 +10,7 @@ mod folder;
 mod folder_config;
 pub mod format;
 pub mod formats;
+mod found;
 pub mod graph;
 mod import;
 pub mod incoming;

@@ -261,13 +261,16 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
         _ if target.decoder().is_some() && outgoing.experiment.head.key == "checkpoint" && !head.trained => {
             Ok(HeadPlace::Own)
         }
-        _ => {
-            ensure!(
-                outgoing.session.model.head.cap.is_none(),
-                "the logits of this network are bounded (final_logit_softcapping), but those of a head beside a model are not: export it \
-                 by --to torchscript or --to onnx"
-            );
-            Ok(HeadPlace::Beside { normalised: head.normalised })
-        }
+        _ => beside(outgoing, &head),
     }
+}
+
+/// Returns the place of a head in a file beside a model, whose logits are not bounded.
+fn beside(outgoing: &Outgoing, head: &HeadOf) -> Result<HeadPlace> {
+    ensure!(
+        outgoing.session.model.head.cap.is_none(),
+        "the logits of this network are bounded (final_logit_softcapping), but those of a head beside a model are not: export it \
+         by --to torchscript or --to onnx"
+    );
+    Ok(HeadPlace::Beside { normalised: head.normalised })
 }

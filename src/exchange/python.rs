@@ -102,13 +102,17 @@ fn create(outgoing: &Outgoing, target: &Target, loading: &Loading, classes: i64)
             let keeps_head = *is_whole && outgoing.session.names.name_of("head.weight").is_some();
             let own = config["architectures"][0].as_str().filter(|_| keeps_head);
             let name = own.or(class.map(|class| class.name)).unwrap_or("AutoModel");
-            let count = format!(", num_labels={classes}, ignore_mismatched_sizes=True");
-            let count = if new_head { count } else { String::new() };
+            let count = if new_head { resized_head(classes) } else { String::new() };
             // The logits of texts were computed in f32, whatever the type of the weights.
             let kind = if encoded(outgoing).is_some() { ", dtype=torch.float32" } else { "" };
             format!("transformers.{name}.from_pretrained(\"{from}\"{count}{kind})")
         }
     })
+}
+
+/// Returns the options by which a class gets a new classifier of so many classes, whatever number the checkpoint's own one has.
+fn resized_head(classes: i64) -> String {
+    format!(", num_labels={classes}, ignore_mismatched_sizes=True")
 }
 
 /// Returns the expression for what an archive itself computes, in the type of its weights.
@@ -142,14 +146,14 @@ fn call(outgoing: &Outgoing, target: &Target, beside: bool) -> String {
 
 /// Returns the lines that load a decoder and compute its logits after each prompt.
 fn after_prompts(outgoing: &Outgoing, class: &Class, last_token: LastToken, loading: &Loading) -> String {
-    let Loading { head, at, from, import, wrap, .. } = loading;
+    let Loading { head, at, from, is_whole, import, wrap } = loading;
     let texts = outgoing.session.model.preparation.texts();
     let kinds = if texts.is_some_and(|texts| texts.kinds) { ", \"token_type_ids\"" } else { "" };
     let pixels = if texts.is_some_and(|texts| texts.image.is_some()) { ", \"pixel_values\"" } else { "" };
     // Classes that classify refuse batches where the config names no token of padding.
     let classifies = matches!(last_token, LastToken::Classes(_));
     let count = match head {
-        HeadPlace::Saved(..) => format!(", num_labels={}", outgoing.session.model.head.classes()),
+        HeadPlace::Saved(..) if !is_whole => resized_head(outgoing.session.model.head.classes()),
         _ => String::new(),
     };
     let padding = if classifies { "model.config.pad_token_id = 0\n" } else { "" };

@@ -1,7 +1,6 @@
-//! Rows of theta from what came in: from adapters, and from fine-tuned copies of a checkpoint, which are read as full particles or
-//! compressed to low-rank updates.
+//! Rows of theta from what came in: from adapters, and from fine-tuned copies of a checkpoint, which are read as full particles.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,10 +9,11 @@ use tch::{Device, Kind, Tensor};
 use super::expected::{self, HEAD_FILE};
 use super::incoming::{Adapter, Base};
 use super::lora::Lora;
+use super::settings::MERGE;
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::base::small::push_new;
 use crate::model::head::Training;
-use crate::model::network::{Network, Parameters, Slot, SlotKind};
+use crate::model::network::{Network, Parameters, Slot};
 use crate::model::vit::OwnHead;
 use crate::model::{Alike, folder};
 use crate::posterior::description::alpha;
@@ -28,7 +28,7 @@ use crate::subspace::{Column, Layout, Shape, Subspace};
 /// Fails if nothing is updated, or if no one table can hold all adapters.
 pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<String> {
     let all = || adapters.iter().flat_map(|adapter| adapter.updates.values());
-    let rank = all().map(Lora::rank).max().context("the adapters update nothing: all of their factors are zero")?;
+    let rank = largest_rank(adapters)?;
     let scale = all().next().map_or(1.0, |update| update.scale);
     let (mut targets, mut blocks) = (Vec::new(), BTreeSet::new());
     let is_updated = |slot: &&Slot| adapters.iter().any(|one| one.updates.contains_key(&slot.name));
@@ -62,6 +62,16 @@ pub fn low_rank_config(adapters: &[Adapter], network: &dyn Network) -> Result<St
         table += &format!("blocks = \"{}\"\n", numbers.join(","));
     }
     Ok(table)
+}
+
+/// Returns the largest rank of the updates of all adapters.
+fn largest_rank(adapters: &[Adapter]) -> Result<i64> {
+    let rank = adapters.iter().flat_map(|adapter| adapter.updates.values()).map(Lora::rank).max();
+    rank.with_context(|| {
+        let holds_whole = adapters.iter().any(|adapter| !adapter.whole.is_empty());
+        let others = format!(", and they have only trained layers that they hold whole: {MERGE}");
+        format!("the adapters update nothing: all of their factors are zero{}", if holds_whole { &others } else { "" })
+    })
 }
 
 /// Returns the rank of a layer that has fewer inputs or outputs than `rank`, as a pattern.
@@ -163,6 +173,19 @@ pub fn expect_head(session: &Session, head: Option<&[Tensor; 2]>) -> Result<()> 
     }
 }
 
+/// Checks that an adapter holds the layer that the checkpoint has no weights for, which would be random ones in its particle.
+///
+/// # Errors
+/// Fails if it does not.
+pub fn expect_new_layer(session: &Session, adapter: &Adapter) -> Result<()> {
+    let Some(layer) = session.new_layer else { return Ok(()) };
+    ensure!(
+        adapter.whole.contains_key(&format!("{layer}.weight")),
+        "holds no weights of `{layer}`, for which the checkpoint has none either, and other adapters do: import them in separate runs"
+    );
+    Ok(())
+}
+
 /// Returns the particle `[P]` of a fine-tuned model in a full layout.
 ///
 /// # Errors
@@ -242,58 +265,4 @@ pub fn read_tuned(path: &Path, base: &Base) -> Result<Tuned> {
     let own_head = || Ok::<_, anyhow::Error>(expected::read_head(path)?.map(|[weight, bias]| OwnHead { weight, bias }));
     let head = if head.is_some() { head } else { own_head()? };
     Ok(Tuned { parameters, head, sha256: text_sha256(&hashes.concat()) })
-}
-
-/// A fine-tuned copy as low-rank updates.
-pub struct Compressed {
-    pub adapter: Adapter,
-    /// The share of the squared difference to the checkpoint that the updates leave out.
-    pub lost: f64,
-    /// The part of that share that lies in parameters that have no low-rank update, such as norms.
-    pub elsewhere: f64,
-}
-
-/// Returns the best updates of rank `rank` of all linear layers: the truncated singular value decomposition of the
-/// difference to the checkpoint (Eckart & Young 1936), in f64.
-///
-/// # Errors
-/// Fails if the copy equals the checkpoint.
-pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
-    let frozen = base.tower.base();
-    let mut updates = BTreeMap::new();
-    let (mut total, mut in_layers, mut kept) = (0.0, 0.0, 0.0);
-    let square = |t: &Tensor| t.square().sum(Kind::Double).double_value(&[]);
-    let difference = |name: &str| -> Option<Tensor> {
-        let double = |t: &Tensor| t.to_kind(Kind::Double);
-        Some(double(tuned.parameters.get(name)?) - double(frozen.get(name)?))
-    };
-    // A layer that the checkpoint has no weights for has no difference to them, and comes in whole.
-    let new = base.tower.new_layer();
-    let is_new =
-        |name: &str| new.is_some_and(|layer| name.strip_prefix(layer).is_some_and(|part| part.starts_with('.')));
-    for (name, _) in frozen.all().iter().filter(|(name, _)| !is_new(name)) {
-        total += difference(name).map_or(0.0, |delta| square(&delta));
-    }
-    let slots = || base.tower.network().slots().into_iter().filter(|slot| slot.kind != SlotKind::Other);
-    // An output matrix that is tied to the embeddings is a layer of its own here.
-    let tied = slots().map(|slot| format!("{}.weight", slot.name)).filter(|name| frozen.first_name(name) != name);
-    total += tied.filter_map(|name| difference(&name)).map(|delta| square(&delta)).sum::<f64>();
-    ensure!(total > 0.0, "it equals the checkpoint: there is no update to import");
-    for slot in slots().filter(|slot| Some(slot.name.as_str()) != new) {
-        let delta = difference(&format!("{}.weight", slot.name));
-        let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
-        let rank = rank.min(slot.inputs).min(slot.outputs);
-        let (u, s, v) = delta.svd(true, true);
-        let root = s.narrow(0, 0, rank).sqrt();
-        in_layers += square(&s);
-        kept += square(&s.narrow(0, 0, rank));
-        let a = (v.narrow(1, 0, rank) * root.unsqueeze(0)).tr().to_kind(Kind::Float);
-        let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
-        updates.insert(slot.name, Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None });
-    }
-    let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
-    let whole = tuned.parameters.all().iter().filter(|(name, _)| is_new(name));
-    let whole = whole.map(|(name, value)| (name.clone(), value.to_kind(Kind::Float))).collect();
-    let adapter = Adapter { updates, whole, head, sha256: tuned.sha256 };
-    Ok(Compressed { adapter, lost: 1.0 - kept / total, elsewhere: 1.0 - in_layers / total })
 }

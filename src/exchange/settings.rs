@@ -11,7 +11,11 @@ use super::formats::peft::CONFIG;
 use crate::model::values::is_set;
 
 /// The settings of an adapter by LoRA or DoRA.
-pub struct Settings(Value);
+pub struct Settings {
+    values: Value,
+    ranks: Patterns,
+    alphas: Patterns,
+}
 
 impl Settings {
     /// Reads the settings of the adapter in a folder.
@@ -20,45 +24,65 @@ impl Settings {
     /// Fails if there are none, or if bella does not compute such adapters.
     pub fn read(folder: &Path) -> Result<Settings> {
         let values = config::of_file(&folder.join(CONFIG))?;
-        check_kind(&values).with_context(|| folder.display().to_string())?;
-        Ok(Settings(values))
+        let shown = || folder.display().to_string();
+        check_kind(&values).with_context(shown)?;
+        let patterns = |table| Patterns::of(&values, table).with_context(shown);
+        Ok(Settings { ranks: patterns("rank_pattern")?, alphas: patterns("alpha_pattern")?, values })
     }
 
     /// Returns the factor s of a module: α / r, or α / √r (rsLoRA; Kalajdzievski 2023, arXiv 2312.03732).
     pub fn scale(&self, path: &str, rank: i64) -> Result<f64> {
-        let said = self.of_pattern("rank_pattern", path)?.map_or_else(|| self.0["r"].as_i64(), |v| v.as_i64());
+        let said = self.ranks.of_module(path)?.map_or_else(|| self.values["r"].as_i64(), |v| v.as_i64());
         let said = said.context("its config has no rank `r`")?;
         ensure!(said == rank, "{path} has rank {rank}, but its config says {said}");
-        let alpha = self.of_pattern("alpha_pattern", path)?;
-        let alpha = alpha.map_or_else(|| self.0["lora_alpha"].as_f64(), |value| value.as_f64());
+        let alpha = self.alphas.of_module(path)?;
+        let alpha = alpha.map_or_else(|| self.values["lora_alpha"].as_f64(), |value| value.as_f64());
         let alpha = alpha.context("its config has no number `lora_alpha`")?;
         ensure!(alpha.is_finite(), "its lora_alpha = {alpha}: must be a finite number");
-        let by_root = self.0["use_rslora"].as_bool() == Some(true);
+        let by_root = self.values["use_rslora"].as_bool() == Some(true);
         Ok(if by_root { alpha / (rank as f64).sqrt() } else { alpha / rank as f64 })
     }
 
     /// Returns whether the rows of W_0 + ΔW have trained lengths (Liu et al. 2024, arXiv 2402.09353).
     pub fn uses_dora(&self) -> bool {
-        self.0["use_dora"].as_bool() == Some(true)
+        self.values["use_dora"].as_bool() == Some(true)
+    }
+}
+
+/// A table with a value for each of some layers: regular expressions that fit the path of a module or the end of it after a dot, as in PEFT's
+/// `get_pattern_key`.
+struct Patterns {
+    table: &'static str,
+    all: Vec<(Regex, Value)>,
+}
+
+impl Patterns {
+    fn of(values: &Value, table: &'static str) -> Result<Patterns> {
+        let one = |(key, value): (&String, &Value)| {
+            let pattern = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$"));
+            let pattern = pattern.map_err(|why| {
+                let why = why.to_string();
+                let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                anyhow!(
+                    "{CONFIG}: {table} has the regular expression `{key}`, which bella does not read ({why}): write the layers' full paths"
+                )
+            })?;
+            Ok((pattern, value.clone()))
+        };
+        let all = values[table].as_object().into_iter().flatten().map(one).collect::<Result<_>>()?;
+        Ok(Patterns { table, all })
     }
 
-    /// Returns the entry of a table of patterns for a module: regular expressions that fit its path or the end of it after a dot, as in PEFT's
-    /// `get_pattern_key`. The first one counts there; here all that fit must say the same, since the order of a table in JSON is none.
-    fn of_pattern(&self, table: &str, path: &str) -> Result<Option<&Value>> {
-        let mut first = None;
-        for (key, value) in self.0[table].as_object().into_iter().flatten() {
-            let pattern = Regex::new(&format!(r"^(?:.*\.)?(?:{key})$"));
-            let pattern = pattern.map_err(|_| {
-                anyhow!("{table} has the regular expression `{key}`, which bella does not read: write the layers' full paths")
-            })?;
-            if pattern.is_match(path) {
-                ensure!(
-                    first.is_none_or(|first| first == value),
-                    "{table} has several values for {path}: write the layers' full paths"
-                );
-                first = Some(value);
-            }
-        }
+    /// Returns the value for a module. The first pattern that fits counts in PEFT; here all that fit must say the same, since JSON gives the
+    /// entries of a table no order.
+    fn of_module(&self, path: &str) -> Result<Option<&Value>> {
+        let mut fitting = self.all.iter().filter(|(pattern, _)| pattern.is_match(path)).map(|(_, value)| value);
+        let first = fitting.next();
+        ensure!(
+            fitting.all(|other| first == Some(other)),
+            "{CONFIG}: {} has several values for {path}: write the layers' full paths",
+            self.table
+        );
         Ok(first)
     }
 }

@@ -13,7 +13,9 @@ use anyhow::{Context, Result};
 
 use super::space::Axis;
 use crate::base::files::{read_text, with_lock, write_atomic};
-use crate::experiment::{Criterion, Experiment, NOTHING_TO_TRAIN, Selection, TrainSpec, Validation, load_without};
+use crate::experiment::{
+    Criterion, Experiment, NOTHING_TO_TRAIN, Selection, TrainSpec, Validation, full_key, load_config, load_without,
+};
 use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
@@ -76,9 +78,7 @@ impl Base {
     /// # Errors
     /// Fails with every mistake in it, if a value is not of its key's rule, or if there is nothing to choose by.
     pub fn trial(&self, number: usize, axes: &[Axis], values: &[String], out: &Path) -> Result<Trial> {
-        if let Some(Axis { key, .. }) = axes.iter().find(|axis| self.unsets.contains(&axis.key)) {
-            return Err(Refused(format!("--over {key}: is left out by --unset, too: give one of them")).into());
-        }
+        self.check_unsets(axes)?;
         let own = axes.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key));
         let sets: Vec<String> = self.sets.iter().cloned().chain(own).collect();
         let read = load_without(&self.configs, &sets, &self.unsets).and_then(|tree| Experiment::read(&tree));
@@ -91,6 +91,24 @@ impl Base {
             run.check_data(&experiment.data)?;
         }
         Ok(Trial { number, values: values.to_vec(), sets, run, epochs, select, by, experiment })
+    }
+
+    /// Refuses an axis of which `--unset` leaves out the key, a table around it or a key in it: its values would not act.
+    fn check_unsets(&self, axes: &[Axis]) -> Result<()> {
+        if self.unsets.is_empty() {
+            return Ok(());
+        }
+        // What is wrong with the config is reported with the values of the axes.
+        let Ok(tree) = load_config(&self.configs, &self.sets) else { return Ok(()) };
+        let is_in = |key: &str, table: &str| key.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'));
+        for unset in &self.unsets {
+            let full = full_key(&tree, unset).ok().flatten().unwrap_or_else(|| unset.clone());
+            let meets = |axis: &&Axis| axis.key == full || is_in(&axis.key, &full) || is_in(&full, &axis.key);
+            if let Some(Axis { key, .. }) = axes.iter().find(meets) {
+                return refuse(format!("--over {key}: is left out by --unset {unset}, too: give one of them"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -35,8 +35,18 @@ fn keys_are_left_out_of_every_trial() {
     let clipped = ["--set", "train.clip_norm=3"];
     assert_ne!(plan(&clipped), plan(&[]));
     assert_eq!(plan(&[&clipped[..], &["--unset", "clip_norm"]].concat()), plan(&[]));
-    let both = ["--over", "train.clip_norm=1,2", "--unset", "train.clip_norm", "--dry-run"];
-    assert_has(&error_line(sweep(&place, &both), 2), &["--over train.clip_norm", "is left out by --unset, too"]);
+    for (axis, unset) in [
+        ("train.clip_norm=1,2", "train.clip_norm"),
+        ("train.clip_norm=1,2", "clip_norm"),
+        ("clip_norm=1,2", "train.clip_norm"),
+        ("train.clip_norm=1,2", "train"),
+        ("optimizer={adamw={lr=1e-2}},{adamw={lr=1e-9}}", "lr"),
+    ] {
+        let both = [&["--over", axis, "--unset", unset, "--dry-run"], &clipped[..]].concat();
+        let line = error_line(sweep(&place, &both), 2);
+        let key = if axis.starts_with("optimizer") { "--over optimizer:" } else { "--over train.clip_norm:" };
+        assert_has(&line, &[key, &format!("is left out by --unset {unset}, too")]);
+    }
     let missing = [&RATES[..], &["--unset", "train.clip_norm"]].concat();
     assert_has(&error_line(sweep(&place, &missing), 2), &["--unset", "the config does not have this key"]);
     done(sweep(&place, &[&RATES[..], &clipped, &["--unset", "clip_norm"]].concat()));

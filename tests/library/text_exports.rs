@@ -548,7 +548,102 @@ fn patterns_of_ranks_and_alphas_may_be_regular_expressions() {
         &["alpha_pattern has several values for", "query: write the layers' full paths"],
     );
     let broken = with(serde_json::json!({ "quer(y": 2 }), serde_json::json!({}));
-    assert_has(&error_line(broken, 1), &["rank_pattern has the regular expression `quer(y`", "full paths"]);
+    assert_has(
+        &error_line(broken, 1),
+        &["adapter_config.json: rank_pattern has the regular expression `quer(y`", "(unclosed group)", "full paths"],
+    );
+}
+
+/// A place for imports on a masked BERT, which has no layer in front of a classifier, and an adapter that holds one.
+fn masked() -> (Place, PathBuf) {
+    let path = fixture("encoder/folders/bert-masked");
+    let tables = format!("checkpoint.tokenizer = {:?}\nhead.linear = {{}}\n", fixture("encoder/folders/bert"));
+    (described(&path.display().to_string(), &tables), fixture("encoder/peft/bert-masked"))
+}
+
+/// Particles of one run read the same features, and those that the config says.
+#[test]
+fn adapters_that_read_other_features_are_refused() {
+    let (place, whole) = masked();
+    let lacking = place.path("lacking");
+    std::fs::create_dir(&lacking).unwrap();
+    let mut all = tensors(&whole.join("adapter_model.safetensors"));
+    all.retain(|(name, _)| !name.contains("pooler"));
+    Tensor::write_safetensors(&all, lacking.join("adapter_model.safetensors")).unwrap();
+    std::fs::copy(whole.join("adapter_config.json"), lacking.join("adapter_config.json")).unwrap();
+    let both = [whole.clone(), lacking];
+    let apart = "import them in separate runs";
+    assert_has(
+        &error_line(importing(&place, &both, &[]), 1),
+        &["lacking: holds no bert.pooler.dense, and", "peft/bert-masked does", apart],
+    );
+    let pooled = ["--set", "checkpoint.features=\"pooled\""];
+    let line = error_line(importing(&place, &both, &pooled), 1);
+    assert_has(&line, &["lacking: holds no weights of `pooler`", "the checkpoint has none either", apart]);
+    let first = ["--set", "checkpoint.features=\"first\""];
+    let line = error_line(importing(&place, &both[..1], &first), 1);
+    assert_has(
+        &line,
+        &["checkpoint.features = \"first\"", "peft/bert-masked holds bert.pooler.dense", "leave the key out"],
+    );
+    // Without the key, as with the only features that fit, the adapter comes in.
+    import(&place, &both[..1], &[]);
+    import(&place, &both[..1], &[&pooled[..], &["--force"]].concat());
+}
+
+/// A copy that is saved without a classifier calls its layers otherwise, and one of which no linear layer of the checkpoint is changed has no
+/// update to compress.
+#[test]
+fn copies_with_a_new_layer_come_in_however_they_were_saved() {
+    let (place, adapter) = masked();
+    let imported = import(&place, &[adapter], &[]);
+    done(export(&place, &imported, "whole", &["--to", "weights"]));
+    let logits = |run: &Path, output: &str| {
+        done(export(&place, run, output, &["--to", "weights"]));
+        tensor(&place.path(output).join("expected.safetensors"), "logits")
+    };
+    let whole = tensors(&place.path("whole/model.safetensors"));
+    let copy = |name: &str| {
+        let folder = place.path(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(place.path("whole/config.json"), folder.join("config.json")).unwrap();
+        folder
+    };
+    // `model.bert.save_pretrained`, with the classifier beside it.
+    let bare = copy("bare");
+    let (head, network): (Vec<_>, Vec<_>) = whole
+        .iter()
+        .map(|(name, t)| (name.clone(), t.shallow_clone()))
+        .filter(|(name, _)| !name.starts_with("cls."))
+        .partition(|(name, _)| name.starts_with("classifier."));
+    let without = |all: Vec<(String, Tensor)>, start: &str| {
+        all.into_iter().map(|(name, t)| (name.trim_start_matches(start).to_string(), t)).collect::<Vec<_>>()
+    };
+    Tensor::write_safetensors(&without(head, "classifier."), bare.join("head.safetensors")).unwrap();
+    Tensor::write_safetensors(&without(network, "bert."), bare.join("model.safetensors")).unwrap();
+    let found = logits(&import(&place, &[bare], &[]), "of-bare");
+    near(&found, &tensor(&place.path("whole/expected.safetensors"), "logits"), "without a classifier");
+    // Only the new layer and the classifier are trained.
+    let outside = copy("outside");
+    let frozen = tensors(&fixture("encoder/folders/bert-masked/model.safetensors"));
+    let own = |name: &str| frozen.iter().find(|(known, _)| known == name).map(|(_, t)| t.shallow_clone());
+    let all: Vec<(String, Tensor)> =
+        whole.iter().map(|(name, t)| (name.clone(), own(name).unwrap_or_else(|| t.shallow_clone()))).collect();
+    Tensor::write_safetensors(&all, outside.join("model.safetensors")).unwrap();
+    let full = logits(&import(&place, std::slice::from_ref(&outside), &["--force"]), "of-full");
+    let low = logits(&import(&place, &[outside], &["--rank", "2"]), "of-low");
+    near(&low, &full, "without an update");
+}
+
+/// The classifier of a checkpoint that is read for other features stays in its copies, and is not what they read a text by.
+#[test]
+fn copies_with_a_classifier_beside_them_keep_their_features() {
+    let path = fixture("encoder/folders/bert").display().to_string();
+    let place = trained(&path, &format!("checkpoint.features = \"mean\"\nhead.linear = {{}}\n{FULL}"));
+    done(export(&place, &place.run(), "whole", &["--to", "weights"]));
+    let imported = import(&place, &[place.path("whole")], &[]);
+    let theta = |run: &Path| tensor(&run.join("posterior.safetensors"), "theta");
+    assert!(theta(&imported).equal(&theta(&place.run())));
 }
 
 /// Layers that a checkpoint has no weights for are trained, or there is no classifier behind them.
@@ -593,6 +688,25 @@ fn new_layers_are_trained() {
         assert!(!more.is_empty() || found.allclose(&tensor(&expected, "logits"), 1e-5, 1e-5, false));
         let again = tensor(&full.path("again/model.safetensors"), "classifier.dense.weight");
         assert!(again.equal(&tensor(&full.path("whole/model.safetensors"), "classifier.dense.weight")));
+    }
+}
+
+/// ModernBERT has a norm behind the layer, which is new with it, and both have names in its class for classification.
+#[test]
+fn a_new_layer_with_a_norm_leaves_by_the_names_of_its_class() {
+    let path = fixture("encoder/folders/modernbert-model");
+    let tokenizer = fixture("encoder/folders/modernbert");
+    let tables =
+        format!("checkpoint.tokenizer = {tokenizer:?}\ncheckpoint.features = \"pooled\"\nhead.linear = {{}}\n{FULL}");
+    let place = trained(&path.display().to_string(), &tables);
+    done(export(&place, &place.run(), "whole", &["--to", "weights", "--particle", "0"]));
+    let expected = place.path("whole/expected.safetensors");
+    let inputs = ["input_ids", "attention_mask"].map(|name| tensor(&expected, name));
+    near(&classified(&place.path("whole"), &tokenizer, &inputs), &tensor(&expected, "logits"), "a new layer");
+    let names: BTreeSet<String> =
+        tensors(&place.path("whole/model.safetensors")).into_iter().map(|(name, _)| name).collect();
+    for name in ["head.dense.weight", "head.norm.weight", "classifier.weight"] {
+        assert!(names.contains(name), "{names:?}");
     }
 }
 
@@ -689,6 +803,31 @@ fn a_classifier_without_a_bias_comes_in() {
         Tensor::write_safetensors(&others, path.join("adapter_model.safetensors")).unwrap();
         assert_has(&error_line(importing(&place, &[path], &[]), 1), &[why]);
     }
+}
+
+/// The classifier of `LlamaForSequenceClassification` gets as many classes as the data set has, whatever number the checkpoint names.
+#[test]
+fn a_classifier_without_a_bias_has_the_classes_of_the_data() {
+    let targets = "subspace.low-rank = { rank = 2, targets = [\"attn.q\", \"attn.v\"] }\n";
+    let place = trained("llama-classifier", &format!("head.linear = {{}}\n{targets}"));
+    done(export(&place, &place.run(), "out", &["--to", "peft", "--particle", "0"]));
+    let (adapter, head) = (place.path("out/adapter_model.safetensors"), place.path("out/head.safetensors"));
+    let weight = tensor(&head, "weight");
+    std::fs::remove_file(head).unwrap();
+    let mut all = tensors(&adapter);
+    all.push(("base_model.model.score.weight".to_string(), weight.shallow_clone()));
+    Tensor::write_safetensors(&all, &adapter).unwrap();
+    let imported = import(&place, &[place.path("out")], &[]);
+    let sized = "num_labels=2, ignore_mismatched_sizes=True";
+    assert_has(&done(export(&place, &imported, "adapter", &["--to", "peft"])), &[sized]);
+    let python = done(export(&place, &imported, "whole", &["--to", "weights"]));
+    assert!(!python.contains("num_labels"), "{python}");
+    assert!(tensor(&place.path("whole/model.safetensors"), "score.weight").equal(&weight));
+    let config = json(&place.path("whole/config.json"));
+    assert_eq!(config["num_labels"], 2);
+    assert_eq!(config["id2label"], serde_json::json!({ "0": "no", "1": "yes" }));
+    assert_eq!(config["label2id"], serde_json::json!({ "no": 0, "yes": 1 }));
+    assert_eq!(config["architectures"], serde_json::json!(["LlamaForSequenceClassification"]));
 }
 
 /// `peft.get_peft_model` of `RobertaForSequenceClassification` on a folder of `RobertaModel`, as of BERT's and DeBERTa's classes on folders of masked

@@ -113,11 +113,16 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     state.describe(CHECKPOINT, outgoing.experiment.checkpoint.sha256()?.to_string());
     state.write(&folder.join(WEIGHTS))?;
     let mut values = adapter.config(&outgoing.source().display().to_string(), &saved);
+    describe_class(target, &mut values);
+    config::write(&folder.join(CONFIG), &values)
+}
+
+/// Writes what the class of a model decides into an adapter's config: PEFT's word for its task, and whether its matrices are stored transposed.
+fn describe_class(target: &Target, values: &mut Value) {
     if let Some((_, last_token)) = target.decoder() {
-        values["task_type"] = json!(task(last_token, !saved.is_empty()));
+        values["task_type"] = json!(task(last_token, !values["modules_to_save"].is_null()));
     }
     values["fan_in_fan_out"] = json!(target.class.is_some_and(Class::has_turned_layers));
-    config::write(&folder.join(CONFIG), &values)
 }
 
 /// Returns the paths of the layers that particles train whole, by their canonical names.

@@ -15,6 +15,7 @@ use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, folder_config, module};
 use crate::model::archive::Archive;
+use crate::model::families::encoders::POOLER_NORM;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
 use crate::model::folder::{Place, config_file, sentences};
 use crate::model::recognition::Package;
@@ -93,8 +94,14 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     sentences::copy(source, folder, features).with_context(|| format!("{}: cannot copy", source.display()))?;
     let mut values = config::read(source)?;
     match target.decoder() {
-        Some(_) if outgoing.unties(model) => folder_config::untie(&mut values),
-        Some(_) => {}
+        Some(_) => {
+            if outgoing.unties(model) {
+                folder_config::untie(&mut values);
+            }
+            if matches!(place, HeadPlace::Saved(..)) {
+                folder_config::name_classes_of_transformers(&outgoing.session.classes, None, &place, &mut values);
+            }
+        }
         None => folder_config::describe(outgoing, target, &place, &mut values),
     }
     let name = config_file(source).and_then(|path| path.file_name().map(|name| folder.join(name)));
@@ -211,13 +218,13 @@ fn write_tensors(outgoing: &Outgoing, target: &Target, model: usize, folder: &Pa
 /// Returns the parameters of a layer that the checkpoint does not have, by the names of the class that has it.
 fn new_layer(outgoing: &Outgoing, model: usize) -> Vec<(String, Tensor)> {
     let (session, Some(layer)) = (outgoing.session, outgoing.session.new_layer) else { return Vec::new() };
-    let named = |part: &str| {
-        let name = part.replace("{}", layer);
+    let named = |name: String| {
         let value = outgoing.value(model, &name).or_else(|| session.model.base.get(&name).map(to_host))?;
         Some((session.names.name_of(&name)?.to_string(), value))
     };
-    // A norm behind it is new, too.
-    ["{}.weight", "{}.bias", "ln_{}.weight", "ln_{}.bias"].into_iter().filter_map(named).collect()
+    // Where a norm follows the layer, the checkpoint has none for it either.
+    let names = [layer, POOLER_NORM].map(|layer| ["weight", "bias"].map(|part| format!("{layer}.{part}")));
+    names.into_iter().flatten().filter_map(named).collect()
 }
 
 /// Returns the type in which a file stores weights; beside them it may hold indices, in whole numbers.
@@ -242,9 +249,11 @@ impl Added {
         // Tensors of other heads beside a network that has the prefix keep their names.
         let prefix = if first.starts_with(prefix) { "" } else { prefix };
         if let (HeadPlace::Saved(module, head), None) = (place, names.name_of("head.weight")) {
-            let tensors = [("weight", &head.weight), ("bias", &head.bias)];
+            // The classifier of a decoder has no bias.
+            let bias = target.decoder().is_none().then_some(("bias", &head.bias));
+            let tensors = [("weight", &head.weight)].into_iter().chain(bias);
             let tensors = tensors.map(|(part, tensor)| (format!("{module}.{part}"), tensor.contiguous()));
-            return Added { tensors: tensors.into(), prefix };
+            return Added { tensors: tensors.collect(), prefix };
         }
         let output = format!("{OUTPUT}.weight");
         if names.name_of(&output).is_some() || !outgoing.unties(model) {

@@ -9,10 +9,10 @@ use tch::{Kind, Tensor};
 use crate::base::random::{Purpose, normal, stream};
 use crate::machine::quantised::Scheme;
 use crate::model::Alike;
-use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM, POOLER_NORM};
+use crate::model::encoder::forward::{DISTANCE, DISTANCE_NORM};
 use crate::model::encoder::{Encoder, Geometry};
 use crate::model::families::encoders::{
-    Encoder as Family, Features, Numbering, POOLER, Places, RELATIVE, Traits, encoder,
+    Encoder as Family, Features, Numbering, POOLER, POOLER_NORM, Places, RELATIVE, Traits, encoder,
 };
 use crate::model::families::{EMBEDDING, HEAD};
 use crate::model::folder::quantised::tensors_of;
@@ -168,10 +168,11 @@ fn weights(path: &Path, Asked { features, quantize }: Asked) -> Result<Weights> 
         let bias = named.pop()?.1.into_values().to_kind(Kind::Float);
         Some(OwnHead { weight: named.pop()?.1.into_values().to_kind(Kind::Float), bias })
     });
-    let path = family.path_of_pooler();
-    let new_names = fresh.iter().map(|(name, _)| {
-        let stored = name.replace(POOLER_NORM, &path.replace("dense", "norm")).replace(POOLER, &path);
-        (stored, name.clone(), Form::AsIs)
+    let paths = [(POOLER, family.path_of_pooler()), (POOLER_NORM, family.path_of_pooler_norm())];
+    let new_names = fresh.iter().filter_map(|(name, _)| {
+        let (layer, part) = name.rsplit_once('.')?;
+        let (_, path) = paths.iter().find(|(own, _)| *own == layer)?;
+        Some((format!("{path}.{part}"), name.clone(), Form::AsIs))
     });
     let names = names.with(StoredNames::of_plain(new_names));
     named.extend(fresh.into_iter().map(|(name, value)| (name, Weight::Plain(value))));

@@ -12,14 +12,11 @@ use crate::data::Fields;
 use crate::data::fields::{IDS, KINDS, MASK};
 use crate::machine::memory::MemoryEstimate;
 use crate::model::families::EMBEDDING;
-use crate::model::families::encoders::{EMBEDDING_PROJ, Numbering, POOLER, Places, RELATIVE};
+use crate::model::families::encoders::{EMBEDDING_PROJ, Numbering, POOLER, POOLER_NORM, Places, RELATIVE};
 use crate::model::language::rope::{Angles, Rope, Scaling};
 use crate::model::language::{Pass, Texts};
 use crate::model::network::ops::{Constant, Forward, Layer, Mask, Ops, Scoring};
 use crate::model::network::{Graph, HIDDEN, Network, Parameters, Slot, SlotKind, block_of, runs_its_pass};
-
-/// The norm behind that layer.
-pub const POOLER_NORM: &str = "ln_pooler";
 
 /// The table of distances, and its norm.
 pub const DISTANCE: &str = "distance";

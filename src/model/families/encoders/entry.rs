@@ -263,6 +263,9 @@ pub(super) const EMBEDDINGS: [Pair; 4] = [
 /// The layer by which a text is read as a whole.
 pub const POOLER: &str = "pooler";
 
+/// The norm behind that layer.
+pub const POOLER_NORM: &str = "ln_pooler";
+
 /// The layer that brings embeddings to the width of hidden states.
 pub const EMBEDDING_PROJ: &str = "embed_proj";
 
@@ -293,6 +296,13 @@ impl Encoder {
         let outer = self.class.around.iter().find(|outer| outer.layer == POOLER);
         let inner = || format!("{}{}", self.class.prefix[0], self.names.path(POOLER).unwrap_or_default());
         outer.map_or_else(inner, |outer| format!("{}{}", outer.prefix, outer.end))
+    }
+
+    /// Returns the path there of the norm behind that layer.
+    pub fn path_of_pooler_norm(&self) -> String {
+        let outer = self.class.around.iter().find(|outer| outer.layer == POOLER);
+        let prefix = outer.map_or(self.class.prefix[0], |outer| outer.prefix);
+        format!("{prefix}{}", self.names.path(POOLER_NORM).unwrap_or_default())
     }
 
     /// Returns the class that an export is loaded in, of a checkpoint with these names.

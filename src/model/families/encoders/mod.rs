@@ -16,7 +16,8 @@ mod roberta;
 use crate::model::families::class::Published;
 
 pub use entry::{
-    Distances, EMBEDDING_PROJ, Encoder, Features, Numbering, POOLER, Places, RELATIVE, Shape, Sizes, Traits,
+    Distances, EMBEDDING_PROJ, Encoder, Features, Numbering, POOLER, POOLER_NORM, Places, RELATIVE, Shape, Sizes,
+    Traits,
 };
 
 /// Every known family.

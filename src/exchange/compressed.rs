@@ -1,0 +1,93 @@
+//! Fine-tuned copies of a checkpoint, compressed to low-rank updates.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use tch::{Kind, Tensor};
+
+use super::incoming::{Adapter, Base};
+use super::lora::Lora;
+use super::rows::Tuned;
+use crate::model::network::SlotKind;
+use crate::model::vit::OwnHead;
+
+/// A fine-tuned copy as low-rank updates.
+pub struct Compressed {
+    pub adapter: Adapter,
+    /// The share of the squared difference to the checkpoint that the updates leave out.
+    pub lost: f64,
+    /// The part of that share that lies in parameters that have no low-rank update, such as norms.
+    pub elsewhere: f64,
+}
+
+/// Returns the best updates of rank `rank` of all linear layers: the truncated singular value decomposition of the
+/// difference to the checkpoint (Eckart & Young 1936), in f64.
+///
+/// # Errors
+/// Fails if the copy equals the checkpoint.
+pub fn compress(tuned: Tuned, base: &Base, rank: i64) -> Result<Compressed> {
+    let frozen = base.tower.base();
+    let difference = |name: &str| -> Option<Tensor> {
+        let double = |t: &Tensor| t.to_kind(Kind::Double);
+        Some(double(tuned.parameters.get(name)?) - double(frozen.get(name)?))
+    };
+    // A layer that the checkpoint has no weights for has no difference to them, and comes in whole.
+    let new = base.tower.new_layer();
+    let is_new =
+        |name: &str| new.is_some_and(|layer| name.strip_prefix(layer).is_some_and(|part| part.starts_with('.')));
+    let slots = || base.tower.network().slots().into_iter().filter(|slot| slot.kind != SlotKind::Other);
+    // An output matrix that is tied to the embeddings is a layer of its own here.
+    let tied = slots().map(|slot| format!("{}.weight", slot.name)).filter(|name| frozen.first_name(name) != name);
+    let old = frozen.all().iter().map(|(name, _)| name.clone()).filter(|name| !is_new(name));
+    let total: f64 = old.chain(tied).filter_map(|name| difference(&name)).map(|delta| square(&delta)).sum();
+    let whole = tuned.parameters.all().iter().filter(|(name, _)| is_new(name));
+    let whole: BTreeMap<String, Tensor> =
+        whole.map(|(name, value)| (name.clone(), value.to_kind(Kind::Float))).collect();
+    // A new layer or a classifier may be all that was trained.
+    let is_changed = total > 0.0 || !whole.is_empty() || has_new_head(&tuned, base);
+    ensure!(is_changed, "it equals the checkpoint: there is no update to import");
+    let (mut updates, mut in_layers, mut kept) = (BTreeMap::new(), 0.0, 0.0);
+    for slot in slots().filter(|slot| Some(slot.name.as_str()) != new) {
+        let delta = difference(&format!("{}.weight", slot.name));
+        let delta = delta.with_context(|| format!("the checkpoint has no {}", slot.name))?;
+        let best = Best::of(&delta, rank.min(slot.inputs).min(slot.outputs));
+        in_layers += best.all;
+        kept += best.kept;
+        updates.insert(slot.name, best.update);
+    }
+    let head = tuned.head.map(|OwnHead { weight, bias }| [weight, bias]);
+    let adapter = Adapter { updates, whole, head, sha256: tuned.sha256 };
+    let without = |part: f64| if total > 0.0 { 1.0 - part / total } else { 0.0 };
+    Ok(Compressed { adapter, lost: without(kept), elsewhere: without(in_layers) })
+}
+
+/// Returns the sum of the squares of all entries.
+fn square(t: &Tensor) -> f64 {
+    t.square().sum(Kind::Double).double_value(&[])
+}
+
+/// Returns whether a copy has another classifier than the checkpoint.
+fn has_new_head(tuned: &Tuned, base: &Base) -> bool {
+    let is_own =
+        |head: &OwnHead| base.tower.own_head().is_some_and(|own| own.weight == head.weight && own.bias == head.bias);
+    tuned.head.as_ref().is_some_and(|head| !is_own(head))
+}
+
+/// The best update of some rank of a layer.
+struct Best {
+    update: Lora,
+    /// The squared difference of the layer, and the part of it that the update keeps.
+    all: f64,
+    kept: f64,
+}
+
+impl Best {
+    fn of(delta: &Tensor, rank: i64) -> Best {
+        let (u, s, v) = delta.svd(true, true);
+        let root = s.narrow(0, 0, rank).sqrt();
+        let a = (v.narrow(1, 0, rank) * root.unsqueeze(0)).tr().to_kind(Kind::Float);
+        let b = (u.narrow(1, 0, rank) * root.unsqueeze(0)).to_kind(Kind::Float);
+        let update = Lora { a: a.contiguous(), b: b.contiguous(), scale: 1.0, magnitude: None };
+        Best { update, all: square(&s), kept: square(&s.narrow(0, 0, rank)) }
+    }
+}
