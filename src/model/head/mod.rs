@@ -213,14 +213,12 @@ impl Head {
     /// features of them.
     pub fn inputs(&self, features: &Tensor) -> Tensor {
         let features = features.to_kind(self.weight.kind());
-        if let Some(random) = &self.random {
-            return random.of(&features);
+        let norm = self.normalised.then(|| features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12));
+        let features = norm.map_or_else(|| features.shallow_clone(), |norm| &features / norm);
+        match &self.random {
+            Some(random) => random.of(&features),
+            None => features,
         }
-        if !self.normalised {
-            return features;
-        }
-        let norm = features.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
-        features / norm
     }
 
     /// Returns logits `[p, B, C]` in the type of the head, from features `[p, B, d]`.
