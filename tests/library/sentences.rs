@@ -213,7 +213,7 @@ fn runs_follow_a_folder_of_sentence_transformers() {
     let (place, folder) = described(LOW_RANK);
     let output = place.train(&[]).output().unwrap();
     assert!(output.status.success(), "{}", messages(&output));
-    let resolved = text(&place.run().join("config.toml"));
+    let resolved = std::fs::read_to_string(place.run().join("config.toml")).unwrap();
     assert_has(&resolved, &["features = \"mean\"", "max_tokens = 24", "unit_features = true"]);
     let run = place.run().display().to_string();
     let eval = || with(place.command("eval", &[]), &[&run]);
@@ -248,7 +248,8 @@ fn runs_follow_a_folder_of_sentence_transformers() {
 #[test]
 fn configs_say_what_takes_the_place_of_a_refused_default() {
     let (place, folder) = described(LOW_RANK);
-    let check = |sets: &[&str]| place.configured("check", sets);
+    let config = place.path("tiny.toml").display().to_string();
+    let check = |sets: &[&str]| with(place.command("check", sets), &[&config]);
     done(check(&[]));
     let write = |text: &str| std::fs::write(folder.path().join("1_Pooling/config.json"), text).unwrap();
     write(r#"{"pooling_mode": "max"}"#);
@@ -274,7 +275,10 @@ fn folders_with_other_poolings_are_inspected_and_drafted() {
     assert_has(&inspected, &["features      a layer on the first token", "not computed", "its pooling is max"]);
     let (data, file) = (place.path("data").display().to_string(), place.path("mine.toml").display().to_string());
     done(command(&["init", "--checkpoint", &path, "--data", &data, "--output", &file]));
-    assert_has(&text(&place.path("mine.toml")), &["its pooling is max", "features = \"pooled\"", "max_tokens = 24"]);
+    assert_has(
+        &std::fs::read_to_string(place.path("mine.toml")).unwrap(),
+        &["its pooling is max", "features = \"pooled\"", "max_tokens = 24"],
+    );
 }
 
 /// A classifier that was trained on unit features has no place in a class that gives it others.
