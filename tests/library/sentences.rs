@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use crate::common::{
-    Place, alike, assert_has, bella as command, done, error_line, fixture, messages, tensors, text, with,
-};
+use crate::common::{Place, alike, assert_has, bella as command, done, error_line, fixture, messages, tensors, with};
 use bella::data::fields::of_texts;
 use bella::model::encoder;
 use bella::model::families::encoders::Features;
@@ -253,11 +251,11 @@ fn configs_say_what_takes_the_place_of_a_refused_default() {
     done(check(&[]));
     let write = |text: &str| std::fs::write(folder.path().join("1_Pooling/config.json"), text).unwrap();
     write(r#"{"pooling_mode": "max"}"#);
-    assert_has(&error_line(check(&[]), 1), &["checkpoint.features", "its pooling is max"]);
+    assert_has(&error_line(check(&[]), 2), &["checkpoint.features", "its pooling is max"]);
     done(check(&["checkpoint.features=first"]));
     write("{");
     for sets in [&[][..], &["checkpoint.features=mean"]] {
-        assert_has(&error_line(check(sets), 1), &["1_Pooling/config.json: no JSON", "unit_features"]);
+        assert_has(&error_line(check(sets), 2), &["1_Pooling/config.json: no JSON", "unit_features"]);
     }
     done(check(&["checkpoint.features=mean", "checkpoint.unit_features=true", "checkpoint.max_tokens=24"]));
 }
