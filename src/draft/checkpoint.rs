@@ -13,6 +13,7 @@ use crate::model::network::{Network, SlotKind};
 use crate::model::recognition::identify::{Fixed, Identified};
 use crate::model::recognition::naming::Supposed;
 use crate::model::{Normalize, OpenedCheckpoint, language, sighted};
+use crate::schema::Choice;
 
 /// The low-rank subspace of a vision transformer, as text.
 const LOW_RANK: &str =
@@ -104,8 +105,16 @@ impl Checkpoint {
     }
 
     fn look_at_encoder(path: &Path) -> Result<Checkpoint> {
-        let opened = encoder::open(path, &home(path), Limit::default(), encoder::Asked::default())?;
+        let stated = encoder::Stated::of(path);
+        let asked = encoder::Asked { features: stated.features(), ..encoder::Asked::default() };
+        let limit = Limit { tokens: stated.tokens(), ..Limit::default() };
+        let opened = encoder::open(path, &home(path), limit, asked)?;
         let Encoder { geometry, tokens, .. } = &opened.encoder;
+        // What the folder says, bella does not compute, so that the config must say what takes its place.
+        let features = stated.refused().map_or(String::new(), |why| {
+            let why = why.replace('\n', " ");
+            format!("# {why}\nfeatures = \"{}\" # or \"mean\"\nunit_features = false\n", geometry.features.word())
+        });
         let encoder::Geometry { width, blocks, .. } = geometry;
         Ok(Checkpoint {
             path: path.to_path_buf(),
@@ -116,7 +125,9 @@ impl Checkpoint {
             normalize: None,
             classes: opened.head.as_ref().map(|head| head.weight.size()[0] as usize),
             has_text: false,
-            lines: format!("max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"),
+            lines: format!(
+                "{features}max_tokens = {tokens} # fewer take less time\ntruncate = true # longer texts are cut\n"
+            ),
             precision: FASTEST,
             low_rank: low_rank_of_texts(geometry.traits.is_fused),
             questions: None,

@@ -251,6 +251,11 @@ pub fn head_place(outgoing: &Outgoing, target: &Target, model: usize) -> Result<
             let weight = head.weight.constant_pad_nd([0, wanted - read]);
             Ok(HeadPlace::Saved(classifier, HeadOf { weight, ..head }))
         }
+        Some(_) if outgoing.experiment.checkpoint.unit_features => bail!(
+            "checkpoint.unit_features = true: {} does not divide its features by their norm in front of its classifier: export by --to \
+             torchscript or --to onnx",
+            target.class.map_or("the package's model", |class| class.name)
+        ),
         Some(_) if outgoing.experiment.head.key == "checkpoint" => Ok(HeadPlace::Own),
         Some(_) if target.class.is_some() => bail!(
             "the head [head.{}] has no place in {}, which does not return its features: export to another package",

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::name::is_safe;
+use super::name::{is_safe, is_safe_path};
 use crate::base::files::read_json;
 
 /// The config of an adapter of PEFT.
@@ -28,9 +28,10 @@ pub const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 /// The file in which transformers stores how a network writes texts, with the tokens that end them.
 pub const WRITING: &str = "generation_config.json";
 
-/// The file in which sentence-transformers lists its modules, and the one that limits the length of texts.
+/// The file in which sentence-transformers lists its modules, the one that limits the length of texts, and the one of prompts.
 pub const MODULES: &str = "modules.json";
 pub const SENTENCES: &str = "sentence_bert_config.json";
+pub const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// The small files that bella or the packages of Python read beside weights.
 pub const BESIDE: [&str; 21] = [
@@ -54,7 +55,7 @@ pub const BESIDE: [&str; 21] = [
     "chat_template.json",
     MODULES,
     SENTENCES,
-    "1_Pooling/config.json",
+    PROMPTS,
 ];
 
 /// The names of single files of weights that are no pickles, in the order of the search.
@@ -118,7 +119,7 @@ pub fn are_complete(folder: &Path) -> bool {
 
 /// Returns the small files that decide what the weights in a folder are, how samples are prepared for them and where written texts end;
 /// `None` where there is no config yet.
-pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
+pub fn needed(folder: &Path) -> Option<Vec<String>> {
     if folder.join(OPEN_CLIP).is_file() || (folder.join(ADAPTER).is_file() && !folder.join("config.json").is_file()) {
         return Some(Vec::new());
     }
@@ -132,7 +133,23 @@ pub fn needed(folder: &Path) -> Option<Vec<&'static str>> {
     let reads = has("text_config") || has("vocab_size") || !sees;
     let of_images = sees.then_some(PREPARATION).into_iter().chain((sees && reads).then_some(PROCESSOR));
     let of_texts = TOKENIZER.into_iter().chain([WRITING]).filter(|_| reads);
-    Some(of_images.chain(of_texts).chain((!sees).then_some(MODULES)).collect())
+    let names = of_images.chain(of_texts).chain((!sees).then_some(MODULES)).map(str::to_string);
+    Some(names.chain(of_sentences(folder)).collect())
+}
+
+/// Returns the files that decide with the list of modules in a folder how sentence-transformers reads texts; none where it has no list.
+fn of_sentences(folder: &Path) -> Vec<String> {
+    if !folder.join(MODULES).is_file() {
+        return Vec::new();
+    }
+    [SENTENCES, PROMPTS].map(str::to_string).into_iter().chain(module_configs(folder)).collect()
+}
+
+/// Returns the configs in the folders that the list of modules in a folder names.
+pub fn module_configs(folder: &Path) -> Vec<String> {
+    let list = read_json(&folder.join(MODULES)).unwrap_or_default();
+    let paths = list.as_array().into_iter().flatten().filter_map(|module| module.get("path")?.as_str());
+    paths.filter(|path| is_safe_path(path)).map(|path| format!("{path}/config.json")).collect()
 }
 
 /// The names in a repository's list.
@@ -209,6 +226,10 @@ mod tests {
         assert_eq!(of(r#"{"vocab_size": 9}"#), [TOKENIZER[0], TOKENIZER[1], WRITING, MODULES]);
         let both = of(r#"{"vision_config": {}, "text_config": {}}"#);
         assert_eq!(both, [PREPARATION, PROCESSOR, TOKENIZER[0], TOKENIZER[1], WRITING]);
+        let list = r#"[{"path": ""}, {"path": "1_Pool"}, {"path": "../x"}, {}]"#;
+        std::fs::write(folder.path().join(MODULES), list).unwrap();
+        let of_sentences = of(r#"{"vocab_size": 9}"#)[4..].to_vec();
+        assert_eq!(of_sentences, [SENTENCES, PROMPTS, "1_Pool/config.json"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::cache::Folder;
 use super::client::{Ask, Client};
 use super::download::{Download, Hash, check_space, megabytes};
 use super::fault::{OF_HUB, Subject};
-use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, needed, no_weights, shards};
+use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, module_configs, needed, no_weights, shards};
 use super::name::{HubName, is_commit, is_safe_path};
 use super::settings::Settings;
 use crate::base::logging::bar_of_bytes;
@@ -184,16 +184,21 @@ impl Repository<'_> {
     /// Downloads what stands beside the weights, and returns the commit.
     fn fetch_beside(&self, known: Option<&str>) -> Result<String> {
         let list = self.list(known)?;
-        let (here, absent): (Vec<&str>, Vec<&str>) =
-            BESIDE.into_iter().partition(|name| list.files.iter().any(|file| file == name));
         // Weights that do not fit are not asked for only to find that out later.
         lead_of_any(|name| list.files.iter().any(|file| file == name))
             .with_context(|| no_weights(&self.name.to_string(), &list.files))?;
-        let here: Vec<String> = here.into_iter().map(str::to_string).collect();
-        self.download(&list.commit, &here)?;
-        absent.into_iter().for_each(|file| self.folder.note_absence(&list.commit, file));
+        self.settle(&list, BESIDE.map(str::to_string).to_vec())?;
+        self.settle(&list, module_configs(&self.folder.snapshot(&list.commit)))?;
         self.folder.set_commit(self.name, &list.commit)?;
         Ok(list.commit.clone())
+    }
+
+    /// Downloads those of the files that a commit has, and notes which it does not have.
+    fn settle(&self, list: &List, files: Vec<String>) -> Result<()> {
+        let (here, absent): (Vec<String>, Vec<String>) = files.into_iter().partition(|file| list.files.contains(file));
+        self.download(&list.commit, &here)?;
+        absent.iter().for_each(|file| self.folder.note_absence(&list.commit, file));
+        Ok(())
     }
 
     /// Returns the files of a commit, or of the one that the name means.
@@ -280,7 +285,7 @@ impl Repository<'_> {
         let size =
             size.with_context(|| format!("{shown}: {file}: the server tells no size: is HF_ENDPOINT one of the Hub?"))?;
         ensure!(
-            !BESIDE.contains(&file) || size <= LARGEST_BESIDE,
+            !(BESIDE.contains(&file) || file.ends_with("/config.json")) || size <= LARGEST_BESIDE,
             "{shown}: {file} has {}, which is too much for such a file: refused; use another repository",
             megabytes(size)
         );

@@ -32,7 +32,7 @@ pub struct Opening<'a> {
     pub inputs: Option<i64>,
     /// The place of the tokenizer, for kinds of which a config may name it.
     pub tokenizer: Option<&'a Path>,
-    /// The most tokens of a text, if the config says it.
+    /// The most tokens of a text, if the config or the folder of a text encoder says it.
     pub max_tokens: Option<i64>,
     /// Whether longer texts are cut.
     pub truncate: bool,
@@ -40,7 +40,7 @@ pub struct Opening<'a> {
     pub chat: Option<&'a Chat>,
     /// The fewer bits in which weights are stored.
     pub quantize: Option<Scheme>,
-    /// The features of a text encoder, if the config says it.
+    /// The features of a text encoder, if the config or its folder says it.
     pub features: Option<Features>,
 }
 

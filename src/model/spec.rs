@@ -11,8 +11,8 @@ use crate::hub::{Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
+use crate::model::encoder::Stated;
 use crate::model::families::encoders::Features;
-use crate::model::folder::sentences::Sentences;
 use crate::model::folder::{Preprocessing, content, home, stranger};
 use crate::model::kind::{Foreign, KindEntry, TokenizerAt};
 use crate::model::module::tokens;
@@ -107,21 +107,22 @@ settings! {
             usual.interpolation.unwrap_or(Interpolation::Bicubic), omit Interpolation::Bicubic;
         /// Share of the side of a resized image that the centre crop keeps, as in timm; for images from files.
         pub crop_pct: f64 = usual.crop_pct.unwrap_or(1.0), in between(0.1, 1.0), omit 1.0;
-        /// Most tokens of a text; 512, or what the network reads if that is less, by default.
-        pub max_tokens: Option<i64>, in 1..=1 << 20;
+        // What the folder of a text encoder states for sentence-transformers.
+        stated: Stated, given if kind == Kind::Encoder { Stated::of(&path) } else { Stated::default() };
+        /// Most tokens of a text; by default what a folder of sentence-transformers says, or else 512, or what the network reads if that is
+        /// less.
+        pub max_tokens: Option<i64>, unset stated.tokens(), in 1..=1 << 20;
         /// Whether texts of a text encoder that are longer than `max_tokens` are cut, of a pair the longer text first,
         /// instead of being refused.
         pub truncate: bool = false, omit false;
-        // What the folder of a text encoder states for sentence-transformers. A damaged file is reported when the checkpoint is opened.
-        sentences: Option<Sentences>, given sentences_of(kind, &path);
         /// Features of a text encoder: the outputs of the layer that its class for classification has in front of the classifier (`pooled`),
         /// the hidden state of the first token (`first`), or the mean of all tokens (`mean`); by default what a folder of sentence-transformers
         /// says, or else `pooled` where the weights have that layer, and `first` where they have not. A layer that they do not have is new, and
         /// must be trained.
-        pub features: Option<Features>, unset sentences.map(|said| said.features);
-        /// Whether the features of a text encoder are divided by their L2 norm; by default as a folder of sentence-transformers says.
-        pub unit_features: bool =
-            sentences.is_some_and(|said| said.is_unit && features.as_ref() == Some(&said.features)), omit false;
+        pub features: Option<Features>, unset stated.features();
+        /// Whether the features of a text encoder are divided by their L2 norm; by default as a folder of sentence-transformers says, where
+        /// `features` are those that it says.
+        pub unit_features: bool = stated.is_unit(&features), omit false;
         /// Text around every prompt of a language network, as its chat template writes it, with `{prompt}` where the prompt
         /// belongs; special tokens are spelled out in it, and none is added at the edges.
         pub chat: Option<Chat>;
@@ -140,6 +141,7 @@ impl CheckpointSpec {
         check_module(reader, self.kind, medium, &self.path);
         check_medium(reader, self.kind, medium);
         check_preparation(reader, medium, &self.usual);
+        self.stated.check(reader);
     }
 
     /// Returns the kind of samples that the network takes.
@@ -285,11 +287,6 @@ fn read_normalize(
         Medium::Images | Medium::Questions => Some(Normalize::read(reader, usual.normalize)),
         Medium::Texts | Medium::Rows => None,
     }
-}
-
-/// Returns what the folder of a text encoder states for sentence-transformers.
-fn sentences_of(kind: Kind, path: &Path) -> Option<Sentences> {
-    if kind == Kind::Encoder { Sentences::of(&home(path)).ok().flatten() } else { None }
 }
 
 /// Returns the kind of samples that a network takes.

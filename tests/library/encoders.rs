@@ -1,21 +1,18 @@
 //! Text encoders, as modules and from their folders. The reference is transformers (tests/fixtures/encoder, written by
 //! scripts/make_encoder_fixtures.py): token ids of texts and pairs, features and logits, gradients.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::common::{alike, elsewhere, fixture, names_below, tensors};
+use crate::common::{alike, elsewhere, fixture, names_below};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, of_texts};
 use bella::machine::quantised::Scheme;
 use bella::model::encoder;
-use bella::model::families::encoders::Features;
-use bella::model::folder::sentences::Sentences;
 use bella::model::module::{Limit, Opened, Wanted, open};
 use bella::model::network::low_rank::LowRank;
 use bella::model::network::{HIDDEN, Network, SlotKind, Weights};
 use serde_json::Value;
 use tch::{Kind, Tensor};
-use tempfile::TempDir;
 
 const NAMES: [&str; 4] = ["bert", "roberta", "deberta", "deberta-v2"];
 
@@ -281,136 +278,6 @@ fn folders_give_the_numbers_of_transformers() {
             alike(&alone, &expected.narrow(0, row, 1), &format!("{name}: text {row} alone"));
         }
     }
-}
-
-/// The features that SentenceTransformer.encode gives (scripts/make_encoder_fixtures.py).
-#[test]
-fn folders_of_sentence_transformers_are_read_as_they_say() {
-    for name in ["bert", "roberta-model", "mpnet-model", "xlm-roberta", "distilbert-masked", "modernbert-model"] {
-        let (place, golden) = sentences(name);
-        let said = Sentences::of(place.path()).unwrap().unwrap();
-        let opened = encoder::open(place.path(), place.path(), Limit::default(), encoder::Asked::default());
-        let opened = opened.unwrap_or_else(|why| panic!("{name}: {why:#}"));
-        assert_eq!(opened.encoder.geometry.features, said.features);
-        let inputs = ["input_ids", "attention_mask", "token_type_ids"].into_iter();
-        let inputs: Vec<Tensor> = inputs
-            .filter_map(|key| golden.iter().find(|(name, _)| name == key))
-            .map(|(_, t)| t.shallow_clone())
-            .collect();
-        let samples = of_texts(&Tensor::stack(&inputs, 1)).for_all();
-        let found = tch::no_grad(|| opened.encoder.forward(&Weights::frozen(&opened.base), &samples)).squeeze_dim(0);
-        let found = if said.is_unit { &found / found.norm_scalaropt_dim(2.0, [-1], true) } else { found };
-        let features = golden.iter().find(|(name, _)| name == "features").map(|(_, features)| features).unwrap();
-        alike(&found, features, name);
-    }
-}
-
-/// The folder of a network with what sentence-transformers has saved beside it, and the features that it computes.
-fn sentences(name: &str) -> (TempDir, Vec<(String, Tensor)>) {
-    let (network, beside) = (fixture("encoder/folders").join(name), fixture("encoder/sentences").join(name));
-    let own = name.trim_end_matches("-model").trim_end_matches("-masked");
-    let tokenizer = fixture("encoder/folders").join(if own == "mpnet" { "roberta" } else { own });
-    let place = tempfile::tempdir().unwrap();
-    let copy = |from: &Path, file: &str| {
-        let to = place.path().join(file);
-        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(from.join(file), to).unwrap();
-    };
-    ["config.json", "model.safetensors"].into_iter().for_each(|file| copy(&network, file));
-    ["tokenizer.json", "tokenizer_config.json"].into_iter().for_each(|file| copy(&tokenizer, file));
-    ["modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]
-        .into_iter()
-        .for_each(|file| copy(&beside, file));
-    (place, tensors(&beside.join("expected.safetensors")))
-}
-
-#[test]
-fn poolings_that_are_not_computed_are_named() {
-    let error = |file: &str, text: &str| {
-        let (place, _) = sentences("bert");
-        std::fs::write(place.path().join(file), text).unwrap();
-        let open = |features| {
-            let asked = encoder::Asked { features, ..encoder::Asked::default() };
-            encoder::open(place.path(), place.path(), Limit::default(), asked)
-        };
-        assert_eq!(
-            open(Some(Features::Mean)).unwrap_or_else(|why| panic!("{why:#}")).encoder.geometry.features,
-            Features::Mean
-        );
-        format!("{:#}", open(None).err().unwrap_or_else(|| anyhow::anyhow!("it opens")))
-    };
-    const POOLING: &str = "1_Pooling/config.json";
-    let module = |kind: &str, path: &str| {
-        format!(
-            "{{\"idx\": 0, \"name\": \"0\", \"path\": {path:?}, \"type\": \"sentence_transformers.models.{kind}\"}}"
-        )
-    };
-    let modules = |more: &[(&str, &str)]| {
-        let all = [("Transformer", ""), ("Pooling", "1_Pooling")].iter().chain(more);
-        format!("[{}]", all.map(|(kind, path)| module(kind, path)).collect::<Vec<_>>().join(", "))
-    };
-    for (file, text, parts) in [
-        (
-            POOLING,
-            r#"{"pooling_mode": "max"}"#.to_string(),
-            ["1_Pooling/config.json: its pooling is max", "set checkpoint.features"],
-        ),
-        (
-            POOLING,
-            r#"{"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": false}"#.into(),
-            ["its pooling is max", "\"mean\""],
-        ),
-        (
-            POOLING,
-            r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#.into(),
-            ["its pooling is cls_token + mean", "set"],
-        ),
-        (POOLING, r#"{"pooling_mode": ["cls", "max"]}"#.into(), ["its pooling is cls + max", "set"]),
-        (POOLING, "{}".into(), ["its pooling is none", "set"]),
-        (POOLING, r#"{"pooling_mode": "mean", "include_prompt": false}"#.into(), ["include_prompt = false", "set"]),
-        ("modules.json", modules(&[("Dense", "2_Dense")]), ["modules.json: the module Dense", "does not compute"]),
-        (
-            "modules.json",
-            modules(&[("Normalize", "2_Normalize"), ("Dense", "3_Dense")]),
-            ["the module Dense", "does not compute"],
-        ),
-        ("modules.json", format!("[{}]", module("Transformer", "")), ["modules.json: no Pooling", "does not compute"]),
-        (
-            "modules.json",
-            format!("[{}, {}]", module("Transformer", ""), module("Pooling", "../x")),
-            ["must be a list of modules", "path"],
-        ),
-        ("modules.json", "{}".into(), ["must be a list of modules", "type"]),
-    ] {
-        let found = error(file, &text);
-        assert!(parts.iter().all(|part| found.contains(part)), "{text}: {found}");
-    }
-}
-
-/// Earlier versions said the pooling by one key for each, and put the network into a folder of its own.
-#[test]
-fn earlier_folders_of_sentence_transformers_are_read() {
-    let (place, _) = sentences("bert");
-    let text = r#"{"word_embedding_dimension": 16, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}"#;
-    std::fs::write(place.path().join("1_Pooling/config.json"), text).unwrap();
-    std::fs::write(place.path().join("sentence_bert_config.json"), r#"{"max_seq_length": 24, "do_lower_case": false}"#)
-        .unwrap();
-    assert_eq!(Sentences::of(place.path()).unwrap().unwrap().features, Features::First);
-    let inner = place.path().join("0_Transformer");
-    std::fs::create_dir(&inner).unwrap();
-    for file in
-        ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json"]
-    {
-        std::fs::rename(place.path().join(file), inner.join(file)).unwrap();
-    }
-    let list = std::fs::read_to_string(place.path().join("modules.json")).unwrap();
-    std::fs::write(
-        place.path().join("modules.json"),
-        list.replacen("\"path\": \"\"", "\"path\": \"0_Transformer\"", 1),
-    )
-    .unwrap();
-    let opened = encoder::open(&inner, &inner, Limit::default(), encoder::Asked::default()).unwrap();
-    assert_eq!((opened.encoder.geometry.features, opened.encoder.tokens), (Features::First, 24));
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod pieces;
 mod prefix;
 mod projection_exports;
 mod quantised;
+mod sentences;
 mod sighted;
 mod text_exports;
 mod weight_space;

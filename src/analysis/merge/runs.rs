@@ -11,6 +11,7 @@ use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabili
 use crate::data::SplitName;
 use crate::data::batches::{SampleSet, Samples, in_order};
 use crate::model::Model;
+use crate::model::families::encoders::{Features, POOLER};
 use crate::model::network::Graph;
 use crate::posterior::Posterior;
 use crate::run::Cost;
@@ -51,6 +52,7 @@ impl Merge {
             let other = open(name)?;
             let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
             ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", names[0]);
+            reads_alike(opened, &other, name)?;
             starts_equal(opened, &other, self.space)?;
             runs.push(self.contribution(&other)?);
             others.push(other.run.id());
@@ -130,6 +132,26 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let rows = (0..theta.size()[0]).map(of).collect::<Result<Vec<_>>>()?;
     bar.finish_and_clear();
     Ok((Tensor::stack(&rows, 0) * (all as f64 / indices.len() as f64)).to_kind(Kind::Double))
+}
+
+/// Checks that both runs read texts by the same features.
+fn reads_alike(first: &Opened, other: &Opened, name: &str) -> Result<()> {
+    let features = |opened: &Opened| {
+        // By default the layer in front of a classifier is read where the weights have it.
+        let has_pooler = opened.session.model.base.get(&format!("{POOLER}.weight")).is_some();
+        let usual = if has_pooler { Features::Pooled } else { Features::First };
+        opened.experiment.checkpoint.features.unwrap_or(usual)
+    };
+    let is_unit = |opened: &Opened| opened.experiment.checkpoint.unit_features;
+    let keys = [("features", features(first) == features(other)), ("unit_features", is_unit(first) == is_unit(other))];
+    let differs = keys.into_iter().find(|(_, is_same)| !is_same).map(|(key, _)| key);
+    ensure!(
+        differs.is_none(),
+        "{name}: trained with another checkpoint.{} than {}: one network cannot read texts in both ways: merge runs that agree in it",
+        differs.unwrap_or_default(),
+        first.run.id()
+    );
+    Ok(())
 }
 
 /// Checks that both runs started from the same A. Otherwise their factors are written in different bases.

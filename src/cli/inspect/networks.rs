@@ -77,7 +77,9 @@ fn positions(Rope { theta, scaling, channels }: &Rope) -> String {
 /// # Errors
 /// Fails if the network cannot be opened.
 pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
-    let opened = encoder::open(path, &home(path), Limit::default(), encoder::Asked::default())?;
+    let stated = encoder::Stated::of(path);
+    let asked = encoder::Asked { features: stated.features(), ..encoder::Asked::default() };
+    let opened = encoder::open(path, &home(path), Limit::default(), asked)?;
     let geometry = &opened.encoder.geometry;
     let encoder::Geometry { width, mlp, blocks, heads, vocabulary, kinds, eps, activation, family, .. } = geometry;
     println!("file          {}", path.display());
@@ -91,7 +93,15 @@ pub fn print_encoder(path: &Path, rank: i64) -> Result<Parameters> {
     let kinds = (*kinds).max(1);
     println!("texts         at most {} tokens of a vocabulary of {vocabulary}, of {kinds} kinds", geometry.context());
     let read = if geometry.reads_mean() { "the mean of all tokens" } else { "the first token" };
-    println!("features      {}", if geometry.is_pooled() { format!("a layer on {read}") } else { read.into() });
+    let read = if geometry.is_pooled() { format!("a layer on {read}") } else { read.into() };
+    let norm = if stated.is_unit(&Some(geometry.features)) { ", divided by its L2 norm" } else { "" };
+    println!("features      {read}{norm}");
+    if let Some(tokens) = stated.tokens() {
+        println!("max_tokens    {tokens} by default, as the folder says (max_seq_length)");
+    }
+    if let Some(why) = stated.refused() {
+        println!("not computed  {why}");
+    }
     print_own_head(path, opened.head.as_ref());
     print_checked(&opened.base, opened.stored);
     print_low_rank(&opened.encoder, rank, "every block", &[1, 3, 5, 20]);

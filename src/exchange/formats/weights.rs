@@ -14,6 +14,7 @@ use crate::exchange::modules::{HeadPlace, Target, head_place};
 use crate::exchange::outgoing::{ARCHIVE, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, folder_config, module};
+use crate::model::CheckpointSpec;
 use crate::model::archive::Archive;
 use crate::model::families::encoders::POOLER_NORM;
 use crate::model::families::{Class, EMBEDDING, Layers, OUTPUT};
@@ -90,8 +91,9 @@ fn write(outgoing: &Outgoing, target: &Target, model: usize, folder: &Path) -> R
     );
     write_tensors(outgoing, target, model, folder, &place)?;
     copy_others(source, folder)?;
-    let features = outgoing.experiment.checkpoint.features;
-    sentences::copy(source, folder, features).with_context(|| format!("{}: cannot copy", source.display()))?;
+    let CheckpointSpec { features, unit_features, .. } = outgoing.experiment.checkpoint;
+    sentences::copy(source, folder, features, unit_features)
+        .with_context(|| format!("{}: cannot copy", source.display()))?;
     let mut values = config::read(source)?;
     match target.decoder() {
         Some(_) => {

@@ -16,7 +16,6 @@ use crate::model::families::encoders::{
 };
 use crate::model::families::{EMBEDDING, HEAD};
 use crate::model::folder::quantised::tensors_of;
-use crate::model::folder::sentences::Sentences;
 use crate::model::folder::{Place, Unread, model_type_of, values_of};
 use crate::model::language::{Sorted, Stored, largest_kind, sorted};
 use crate::model::module::{Limit, Tokenizer};
@@ -45,8 +44,8 @@ pub struct Opened {
 /// The settings of a config that decide how a folder is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
-    /// The features of a text; by default those that the folder states for sentence-transformers, or else the outputs of the layer in front of
-    /// a classifier where the weights have it, or else the hidden state of the first token.
+    /// The features of a text; by default the outputs of the layer in front of a classifier where the weights have it, or else the hidden
+    /// state of the first token.
     pub features: Option<Features>,
     /// The fewer bits in which weights are stored.
     pub quantize: Option<Scheme>,
@@ -60,8 +59,6 @@ struct Weights {
     stored: Kind,
     names: StoredNames,
     has_pooler: bool,
-    /// The most tokens of a text, if the folder says it.
-    tokens: Option<i64>,
 }
 
 /// Returns whether the config at a path, a folder or a file of weights, is that of a text encoder that bella computes.
@@ -80,7 +77,7 @@ pub fn is_encoder(path: &Path) -> bool {
 /// over, if the tokenizer does not belong to the network, if the limit exceeds the network's positions, or if weights that are
 /// quantised already should be so.
 pub fn open(path: &Path, tokenizer: &Path, limit: Limit, asked: Asked) -> Result<Opened> {
-    let Weights { geometry, base, head, stored, names, has_pooler, tokens } = weights(path, asked)?;
+    let Weights { geometry, base, head, stored, names, has_pooler } = weights(path, asked)?;
     let (context, vocabulary) = (geometry.context(), geometry.vocabulary);
     if let Some(tokens) = limit.tokens {
         ensure!(
@@ -91,8 +88,7 @@ pub fn open(path: &Path, tokenizer: &Path, limit: Limit, asked: Asked) -> Result
     }
     let mut encoder = Encoder::new(geometry, context);
     let padding = Some(encoder.geometry.padding).filter(|token| *token < vocabulary);
-    let tokens = limit.tokens.or(tokens.map(|tokens| tokens.min(context)));
-    let limit = Limit { tokens, context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
+    let limit = Limit { context: Some(context), vocabulary: Some(vocabulary), padding, ..limit };
     let tokenizer = Tokenizer::open(tokenizer, limit, encoder.values())?;
     let (said, own) = (encoder.geometry.padding, tokenizer.padding.id);
     ensure!(
@@ -140,9 +136,7 @@ fn weights(path: &Path, Asked { features, quantize }: Asked) -> Result<Weights> 
     let named = |tensors: &[(String, Unread)]| family.names.stored(tensors.iter().map(|(name, _)| name.as_str()));
     let has_pooler = named(&tensors).name_of(&format!("{POOLER}.weight")).is_some();
     let usual = if has_pooler { Features::Pooled } else { Features::First };
-    // What a config asks for is not looked up.
-    let said = if features.is_none() { Sentences::of(&place.folder)? } else { None };
-    let features = features.or(said.map(|said| said.features)).unwrap_or(usual);
+    let features = features.unwrap_or(usual);
     if features != usual {
         // A classifier reads the features with which it was trained.
         let others = [format!("{POOLER}."), format!("{POOLER_NORM}."), format!("{HEAD}.")];
@@ -176,15 +170,7 @@ fn weights(path: &Path, Asked { features, quantize }: Asked) -> Result<Weights> 
     });
     let names = names.with(StoredNames::of_plain(new_names));
     named.extend(fresh.into_iter().map(|(name, value)| (name, Weight::Plain(value))));
-    Ok(Weights {
-        geometry,
-        base: Parameters::of(named),
-        head,
-        stored,
-        names,
-        has_pooler,
-        tokens: said.and_then(|said| said.tokens),
-    })
+    Ok(Weights { geometry, base: Parameters::of(named), head, stored, names, has_pooler })
 }
 
 /// Returns new parameters of the layer by which a text is read as a whole, as transformers draws them: weights from a Gaussian with the

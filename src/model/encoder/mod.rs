@@ -11,8 +11,10 @@ mod distances;
 mod folder;
 mod forward;
 mod outline;
+mod stated;
 
 pub use config::Geometry;
 pub use folder::{Asked, Opened, is_encoder, open, parameters, sizes};
 pub use forward::Encoder;
 pub use outline::KIND;
+pub use stated::Stated;

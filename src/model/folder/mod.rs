@@ -28,6 +28,7 @@ use tch::{Kind, Tensor, no_grad};
 use crate::base::files::is_there;
 use crate::data::fields::{Fields, PIXELS};
 use crate::hub::{PREPARATION, TOKENIZER, WRITING};
+use crate::model::families::encoders::encoder;
 use crate::model::network::{Network, Parameters, Weights};
 use crate::model::recognition::complete::check_readout;
 use crate::model::recognition::identify::{Difference, Evidence, Fixed, Identified, IdentifiedText, Source, compare};
@@ -154,8 +155,8 @@ fn reference(folder: &Path, vit: &Vit, base: &Parameters) -> Result<Option<Diffe
     Ok(Some(difference))
 }
 
-/// Returns the files that a checkpoint consists of: the archive, or the configs (with that of how texts are written), the tokenizer and the
-/// weights.
+/// Returns the files that a checkpoint consists of: the archive, or the configs (with that of how texts are written), the tokenizer, the
+/// weights, and what a text encoder's texts are read by.
 ///
 /// # Errors
 /// Fails if there are no weights.
@@ -169,5 +170,8 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     let beside = weights::file(&place.folder).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
+    if model_type_of(path).is_some_and(|model_type| encoder(&model_type).is_some()) {
+        all.extend(sentences::files(&place.folder));
+    }
     Ok(all)
 }

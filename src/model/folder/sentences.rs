@@ -4,51 +4,163 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::base::files::read_json;
-use crate::hub::{MODULES, SENTENCES};
+use crate::hub::{MODULES, PROMPTS, SENTENCES};
 use crate::model::families::encoders::Features;
 
-/// The features of a text as sentence-transformers computes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a folder states for sentence-transformers.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentences {
-    pub features: Features,
-    /// Whether they are divided by their L2 norm.
-    pub is_unit: bool,
+    /// The features of a text, or why bella does not compute them.
+    pub encoded: Result<Encoded, String>,
     /// The most tokens of a text, if the folder says it.
     pub tokens: Option<i64>,
 }
 
-/// One module: the last word of its type, and its folder.
+/// The features of a text as `SentenceTransformer.encode` gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    pub features: Features,
+    /// Whether they are divided by their L2 norm.
+    pub is_unit: bool,
+}
+
+/// One module: its type, and its folder.
 struct Module {
     kind: String,
     folder: PathBuf,
+}
+
+impl Module {
+    /// Returns the name of its class; the whole type where that is none of the package's own.
+    fn name(&self) -> &str {
+        let own = self.kind.strip_prefix("sentence_transformers.").and_then(|class| class.rsplit('.').next());
+        own.unwrap_or(&self.kind)
+    }
+}
+
+/// The list of modules of which a network is the first.
+struct List {
+    /// The folder of the list.
+    root: PathBuf,
+    modules: Vec<Module>,
 }
 
 /// The way out for features that bella does not compute.
 const WAY: &str = "bella computes \"cls\" and \"mean\", with or without Normalize behind them: set checkpoint.features to read the hidden states \
                    in another way than this folder says";
 
+/// The task of a network whose classifier is read as that of any other folder.
+const CLASSIFIES: &str = "sequence-classification";
+
 impl Sentences {
     /// Reads what the folder of a network says, or the folder around it where that names it as its first module; `None` where neither has a
-    /// `modules.json`.
+    /// `modules.json`, and for a network that classifies.
     ///
     /// # Errors
-    /// Fails if a file is damaged, or if features are asked for that bella does not compute.
+    /// Fails if a file is missing or damaged.
     pub fn of(network: &Path) -> Result<Option<Sentences>> {
+        let Some(list) = List::of(network)? else { return Ok(None) };
+        let file = network.join(SENTENCES);
+        let settings = if file.is_file() { read_json(&file)? } else { Value::Null };
+        if list.modules.len() == 1 && settings.get("transformer_task").and_then(Value::as_str) == Some(CLASSIFIES) {
+            return Ok(None);
+        }
+        let tokens = match settings.get("max_seq_length").filter(|tokens| !tokens.is_null()) {
+            None => None,
+            Some(said) => Some(said.as_i64().filter(|tokens| *tokens > 0).with_context(|| {
+                format!("{}: max_seq_length = {said}: must be a number of tokens from 1 on, or null", file.display())
+            })?),
+        };
+        let lowers = settings.get("do_lower_case").and_then(Value::as_bool) == Some(true);
+        let encoded = match list.prompt()? {
+            _ if lowers => Err(format!(
+                "{}: do_lower_case = true: makes texts lower case before the tokenizer does, which bella does not do: {WAY}",
+                file.display()
+            )),
+            Some(why) => Err(why),
+            None => list.encoded()?,
+        };
+        Ok(Some(Sentences { encoded, tokens }))
+    }
+}
+
+impl List {
+    /// Finds the list of which a network is the first module.
+    fn of(network: &Path) -> Result<Option<List>> {
         for root in [Some(network), network.parent()].into_iter().flatten() {
-            let list = root.join(MODULES);
-            if !list.is_file() {
+            let file = root.join(MODULES);
+            if !file.is_file() {
                 continue;
             }
-            let modules = modules(root, &list)?;
+            let modules = modules(root, &file)?;
             if modules.first().is_some_and(|first| first.folder == network) {
-                return read(&list, &modules).map(Some);
+                return Ok(Some(List { root: root.to_path_buf(), modules }));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the configs of the modules that have one in a folder of their own.
+    fn configs(&self) -> impl Iterator<Item = PathBuf> {
+        self.modules[1..].iter().map(|module| module.folder.join("config.json")).filter(|config| config.is_file())
+    }
+
+    /// Returns why a prompt in front of every text is not computed, if there is one.
+    fn prompt(&self) -> Result<Option<String>> {
+        let file = self.root.join(PROMPTS);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let json = read_json(&file)?;
+        let name = json.get("default_prompt_name").and_then(Value::as_str);
+        let prompt = name.map(|name| (name, json.get("prompts").and_then(|all| all.get(name))));
+        Ok(prompt.filter(|(_, prompt)| prompt.and_then(Value::as_str) != Some("")).map(|(name, _)| {
+            format!(
+                "{}: default_prompt_name = \"{name}\": puts a prompt in front of every text, which bella does not do: {WAY}",
+                file.display()
+            )
+        }))
+    }
+
+    /// Reads the modules behind the network.
+    fn encoded(&self) -> Result<Result<Encoded, String>> {
+        let names: Vec<&str> = self.modules.iter().map(Module::name).collect();
+        let behind: Vec<&Module> = self.modules[1..].iter().filter(|module| module.name() != "Dropout").collect();
+        let kinds: Vec<&str> = behind.iter().map(|module| module.name()).collect();
+        let is_unit = match (names[0], &kinds[..]) {
+            ("Transformer", ["Pooling"]) => false,
+            ("Transformer", ["Pooling", "Normalize"]) => true,
+            _ => {
+                let known = ["Transformer", "Pooling", "Normalize"];
+                let mut all = std::iter::once(names[0]).chain(kinds).enumerate();
+                let other = all.find(|(at, kind)| known.get(*at) != Some(kind));
+                let what = other.map_or("no Pooling".to_string(), |(_, kind)| format!("the module {kind}"));
+                return Ok(Err(format!(
+                    "{}: {what} gives features in a way that bella does not compute: {WAY}",
+                    self.root.join(MODULES).display()
+                )));
+            }
+        };
+        Ok(pooling(&behind[0].folder.join("config.json"))?.map(|features| Encoded { features, is_unit }))
+    }
+}
+
+/// Returns the files that decide beside the config and the tokenizer of a network how sentence-transformers reads texts by it: none where no
+/// list of modules names it.
+pub fn files(network: &Path) -> Vec<PathBuf> {
+    let lists = [Some(network), network.parent()].into_iter().flatten();
+    match List::of(network) {
+        Ok(None) => Vec::new(),
+        Ok(Some(list)) => {
+            let named = [list.root.join(MODULES), list.root.join(PROMPTS), network.join(SENTENCES)];
+            named.into_iter().filter(|file| file.is_file()).chain(list.configs()).collect()
+        }
+        // A list that is damaged is a content, too.
+        Err(_) => lists.map(|root| root.join(MODULES)).filter(|file| file.is_file()).collect(),
     }
 }
 
@@ -63,7 +175,7 @@ fn modules(root: &Path, list: &Path) -> Result<Vec<Module>> {
     let json = read_json(list)?;
     let one = |module: &Value| {
         let text = |key: &str| module.get(key)?.as_str();
-        let kind = text("type")?.rsplit('.').next()?.to_string();
+        let kind = text("type")?.to_string();
         let path = text("path")?;
         let is_inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
         let folder = if path.is_empty() { root.to_path_buf() } else { root.join(path) };
@@ -73,36 +185,15 @@ fn modules(root: &Path, list: &Path) -> Result<Vec<Module>> {
     all.with_context(wrong)
 }
 
-/// Reads the modules behind the network.
-fn read(list: &Path, modules: &[Module]) -> Result<Sentences> {
-    let shown = list.display();
-    let behind: Vec<&Module> = modules[1..].iter().filter(|module| module.kind != "Dropout").collect();
-    let kinds: Vec<&str> = behind.iter().map(|module| module.kind.as_str()).collect();
-    let is_unit = match kinds[..] {
-        ["Pooling"] => false,
-        ["Pooling", "Normalize"] => true,
-        _ => {
-            let known = ["Pooling", "Normalize"];
-            let other = kinds.iter().enumerate().find(|(at, kind)| known.get(*at) != Some(kind));
-            let what = other.map_or("no Pooling".to_string(), |(_, kind)| format!("the module {kind}"));
-            anyhow::bail!(
-                "{shown}: {what} behind the network changes features in a way that bella does not compute: {WAY}"
-            )
-        }
-    };
-    let features = pooling(&behind[0].folder.join("config.json"))?;
-    let limits = modules[0].folder.join(SENTENCES);
-    let limits = if limits.is_file() { read_json(&limits)? } else { Value::Null };
-    let tokens = limits.get("max_seq_length").and_then(Value::as_i64).filter(|tokens| *tokens > 0);
-    Ok(Sentences { features, is_unit, tokens })
-}
-
-/// Returns the features that the config of a Pooling asks for.
-fn pooling(file: &Path) -> Result<Features> {
+/// Returns the features that the config of a Pooling asks for, or why they are not computed.
+fn pooling(file: &Path) -> Result<Result<Features, String>> {
     let (shown, json) = (file.display(), read_json(file).with_context(|| format!("{MODULES} names its folder"))?);
     let words: Vec<&str> = match json.get("pooling_mode") {
         Some(Value::String(word)) => vec![word],
-        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+        Some(Value::Array(all)) => {
+            let words: Option<Vec<&str>> = all.iter().map(Value::as_str).collect();
+            words.with_context(|| format!("{shown}: pooling_mode: must be a word or a list of words"))?
+        }
         _ => {
             let all = json.as_object().into_iter().flatten();
             let set = all.filter(|(key, value)| key.starts_with("pooling_mode_") && value.as_bool() == Some(true));
@@ -114,38 +205,39 @@ fn pooling(file: &Path) -> Result<Features> {
         ["mean"] => Features::Mean,
         _ => {
             let word = if words.is_empty() { "none".to_string() } else { words.join(" + ") };
-            anyhow::bail!("{shown}: its pooling is {word}: {WAY}")
+            return Ok(Err(format!("{shown}: its pooling is {word}: {WAY}")));
         }
     };
-    ensure!(
-        json.get("include_prompt").and_then(Value::as_bool) != Some(false),
-        "{shown}: include_prompt = false: leaves the tokens of a prompt out of the pooling, which bella does not do: {WAY}"
-    );
-    Ok(features)
+    if json.get("include_prompt").and_then(Value::as_bool) == Some(false) {
+        return Ok(Err(format!(
+            "{shown}: include_prompt = false: leaves the tokens of a prompt out of the pooling, which bella does not do: {WAY}"
+        )));
+    }
+    Ok(Ok(features))
 }
 
-/// Copies what sentence-transformers reads beside a network into the folder of another one that has these features; where the folder states
-/// others, the copy gets no list of modules.
+/// Copies what sentence-transformers reads beside a network into the folder of another one, if the network's folder states the features of the
+/// other one; otherwise the copy gets no list of modules.
 ///
 /// # Errors
 /// Fails if a file cannot be read or written.
-pub fn copy(network: &Path, to: &Path, features: Option<Features>) -> Result<()> {
-    let list = network.join(MODULES);
-    if !list.is_file() {
-        return Ok(());
-    }
-    let said = Sentences::of(network).ok().flatten().map(|said| said.features);
-    if said.is_none() || said != features {
+pub fn copy(network: &Path, to: &Path, features: Option<Features>, is_unit: bool) -> Result<()> {
+    let Ok(Some(list)) = List::of(network) else { return Ok(()) };
+    let said = Sentences::of(network).ok().flatten().and_then(|said| said.encoded.ok());
+    let is_same = said.is_some_and(|said| Some(said.features) == features && said.is_unit == is_unit);
+    if !is_same || list.root != network {
+        tracing::info!(
+            "{}: has no {MODULES}, since {}: SentenceTransformer would read its texts in another way",
+            to.display(),
+            if is_same { "the network lies in a folder of its own" } else { "the checkpoint's is for other features" }
+        );
         let copied = to.join(MODULES);
         return if copied.is_file() { Ok(fs::remove_file(copied)?) } else { Ok(()) };
     }
-    for Module { folder, .. } in modules(network, &list)?.iter().filter(|module| module.folder != network) {
-        let config = folder.join("config.json");
-        if config.is_file() {
-            let target = to.join(folder.strip_prefix(network)?);
-            fs::create_dir_all(&target)?;
-            fs::copy(&config, target.join("config.json"))?;
-        }
+    for config in list.configs() {
+        let target = to.join(config.strip_prefix(network)?);
+        target.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::copy(&config, target)?;
     }
     Ok(())
 }

@@ -209,13 +209,19 @@ impl Head {
         self.bias.size()[0]
     }
 
-    /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so, or random
-    /// features of them.
+    /// Returns what the classifier sees of features `[p, B, d]`, in the type of the head: normalised if it wants them so, and random
+    /// features of them if it has such.
     pub fn inputs(&self, features: &Tensor) -> Tensor {
-        let features = features.to_kind(self.weight.kind());
-        if let Some(random) = &self.random {
-            return random.of(&features);
+        let features = self.normed(features);
+        match &self.random {
+            Some(random) => random.of(&features),
+            None => features,
         }
+    }
+
+    /// Returns features in the type of the head, normalised if it wants them so.
+    fn normed(&self, features: &Tensor) -> Tensor {
+        let features = features.to_kind(self.weight.kind());
         if !self.normalised {
             return features;
         }
@@ -314,20 +320,21 @@ impl Head {
 
     /// Returns [`inputs`](Self::inputs) with their derivatives.
     fn inputs_along(&self, features: &Dual) -> Dual {
+        let normed = Dual { value: self.normed(&features.value), moved: self.normed_moved(features) };
         match &self.random {
-            Some(random) => random.dual(&features.linearly(|x| x.to_kind(self.weight.kind()))),
-            None => Dual { value: self.inputs(&features.value), moved: self.inputs_moved(features) },
+            Some(random) => random.dual(&normed),
+            None => normed,
         }
     }
 
-    /// Returns the derivatives of [`inputs`](Self::inputs) where these are the features, normalised or not. Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.
-    fn inputs_moved(&self, features: &Dual) -> Option<Tensor> {
+    /// Returns the derivatives of [`normed`](Self::normed). Those of u = f / ‖f‖ are (ḟ − u uᵀḟ) / ‖f‖.
+    fn normed_moved(&self, features: &Dual) -> Option<Tensor> {
         let kind = self.weight.kind();
         let moved = features.moved.as_ref()?.to_kind(kind);
         if !self.normalised {
             return Some(moved);
         }
-        let (own, unit) = (features.value.to_kind(kind), self.inputs(&features.value));
+        let (own, unit) = (features.value.to_kind(kind), self.normed(&features.value));
         let norm = own.norm_scalaropt_dim(2.0, [-1], true).clamp_min(1e-12);
         let along = (&moved * &unit).sum_dim_intlist([-1i64].as_slice(), true, None::<Kind>);
         Some((moved - unit * along) / norm)
@@ -343,4 +350,29 @@ fn of_rows(weights: &Weights, rows: &Tensor, features: &Tensor) -> Tensor {
     }
     let one = |row: i64| output.rows(rows.int64_value(&[row]), 1).to_kind(kind).forward(&x);
     Tensor::cat(&(0..rows.size()[0]).map(one).collect::<Vec<_>>(), 3).squeeze_dim(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The features of `unit_features` are normalised before a head makes random features of them.
+    #[test]
+    fn random_features_are_of_normalised_ones() {
+        tch::manual_seed(3);
+        let draw = |size: &[i64]| Tensor::randn(size, tch::kind::DOUBLE_CPU);
+        let random = || RandomFeatures { weight: draw(&[7, 5]), bias: draw(&[7]) };
+        let head = Head::new(draw(&[2, 7]), draw(&[2]), Training::Always);
+        let head = Head { normalised: true, random: Some(random()), ..head };
+        // Their variance is so small that the constant that is added to it counts.
+        let features = draw(&[1, 4, 5]) * 1e-3;
+        let unit = &features / features.norm_scalaropt_dim(2.0, [-1], true);
+        let expected = head.random.as_ref().unwrap().of(&unit);
+        assert!(head.inputs(&features).allclose(&expected, 1e-9, 1e-9, false));
+        let (moved, step) = (draw(&[1, 4, 5]) * 1e-3, 1e-5);
+        let along = Dual { value: features.shallow_clone(), moved: Some(moved.shallow_clone()) };
+        let [up, down] = [step, -step].map(|step| head.inputs(&(&features + &moved * step)));
+        let slope = head.inputs_along(&along).moved.unwrap();
+        assert!(slope.allclose(&((up - down) / (2.0 * step)), 1e-6, 1e-6, false));
+    }
 }
