@@ -199,8 +199,10 @@ fn pieces_give_what_one_pass_gives() {
 #[test]
 fn pieces_of_a_module_give_what_one_pass_gives() {
     let path = fixture("module").join("residual.pt");
-    for (subspace, images) in [("full", 200), ("low-rank", 129)] {
-        let module = choices(subspace, svgd(), &["checkpoint.kind=module", "checkpoint.image_size=8"]);
+    let targets = "subspace.low-rank.targets=[\"pointwise\"]";
+    for (subspace, images, own) in [("full", 200, &[][..]), ("low-rank", 129, &[targets][..])] {
+        let sets = [&["checkpoint.kind=module", "checkpoint.image_size=8"][..], own].concat();
+        let module = choices(subspace, svgd(), &sets);
         let case = Case::from(&Source::Checkpoint(&path), &module);
         case.assert_divided(images, subspace);
         let (theta, batch) = (case.theta(), case.batch(images as i64));
