@@ -49,11 +49,14 @@ fn record(run: &Path) -> serde_json::Map<String, serde_json::Value> {
     serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap()
 }
 
-/// Checks that two folders hold the same run: its files, config, history, record and posterior.
+/// Checks that two folders hold the same run: its files, config, history, record and posterior. A process that was killed while it wrote a file
+/// leaves a hidden one, which goes when it is old.
 #[track_caller]
 fn same_run(found: &Path, alone: &Path) {
     let files = |run: &Path| -> BTreeSet<String> {
-        std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+        let names =
+            std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        names.filter(|name| !name.starts_with('.')).collect()
     };
     assert_eq!(files(found), files(alone));
     let bytes = |run: &Path| std::fs::read(run.join("config.toml")).unwrap();
