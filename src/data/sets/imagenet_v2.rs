@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use image::ImageFormat;
 
-use crate::data::read::class_folders::{Made, expect_once, scan, write};
+use crate::data::read::class_folders::{Made, scan, write};
 use crate::data::read::image_files::ImageFiles;
 use crate::data::read::imagenet_part::{OTHERS, expect_test};
 use crate::data::read::{cifar, wordnet};
@@ -57,9 +57,7 @@ settings! {
 
 impl V2 {
     fn check(&self, reader: &Reader) {
-        let names: Vec<String> = self.test.iter().map(|variant| variant.word().to_string()).collect();
-        expect_once(reader, "test", "variant", &names);
-        if names.is_empty() {
+        if self.test.is_empty() {
             reader.problem("test", "at least one variant must be named");
         }
     }
@@ -188,7 +186,7 @@ mod tests {
         let text = error(&*set(&ENTRY, root.path(), "test = [\"top-images\", \"threshold0.7\"]"), SplitName::Test);
         assert!(text.contains("imagenetv2-threshold0.7-format-val: no such folder"), "{text}");
         let text = mistakes(&ENTRY, "test = [\"top-images\", \"top-images\"]");
-        assert!(text.contains("`top-images` comes twice"), "{text}");
+        assert!(text.contains("\"top-images\": is in the list already"), "{text}");
         assert!(mistakes(&ENTRY, "test = [\"val\"]").contains("matched-frequency, threshold0.7, top-images"));
     }
 }
