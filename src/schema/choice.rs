@@ -127,7 +127,7 @@ pub(crate) use words;
 
 /// An entry of a registry. `keyed!` implements it.
 pub trait Keyed {
-    /// What messages call such an entry.
+    /// The word that messages use for such an entry.
     const KIND: &'static str;
 
     /// Returns the word by which options and configs name the entry.

@@ -141,7 +141,7 @@ pub fn print_seeing(path: &Path, rank: i64) -> Result<Parameters> {
     Ok(opened.base)
 }
 
-/// What reading a folder of weights has checked.
+/// The checks that a folder of weights has passed once it is read.
 pub const CHECKED: &str = "every tensor has its place, every place has its tensor, and all shapes agree";
 
 fn print_checked(base: &Parameters, stored: Kind) {

@@ -8,11 +8,11 @@ use crate::model::folder::sentences::{Encoded, Sentences};
 use crate::model::folder::{home, values_of};
 use crate::schema::Reader;
 
-/// What a folder states; nothing where it is not one of sentence-transformers.
+/// The defaults that one folder states. They are empty where the folder is not one of sentence-transformers.
 #[derive(Default)]
 pub struct Stated {
     sentences: Option<Sentences>,
-    /// What is wrong with a file, which then states nothing.
+    /// The reason why one of its files cannot be read. The folder states nothing then.
     damage: Option<String>,
 }
 

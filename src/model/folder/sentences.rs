@@ -11,7 +11,7 @@ use crate::base::files::read_json;
 use crate::hub::{MODULES, PROMPTS, SENTENCES};
 use crate::model::families::encoders::Features;
 
-/// What a folder states for sentence-transformers.
+/// The settings that a folder holds for sentence-transformers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentences {
     /// The features of a text, or why bella does not compute them.

@@ -55,25 +55,6 @@ impl Module {
         let output = self.copies.forward(copy, samples, weights, particle);
         output.unwrap_or_else(|error| panic!("the module's forward: {error:#}")).flatten(1, -1)
     }
-
-    /// Returns the bytes of the weights that one particle's copy holds: those that are trained, and those that are
-    /// formed from an update, which are held twice.
-    fn bytes_of_copy(&self, trained: &dyn Trained) -> u64 {
-        let names = trained.names();
-        let held = |(name, shape): &(String, Vec<i64>)| {
-            let layer = name.strip_suffix("weight").unwrap_or(name);
-            let of_update = |part: &str| names.contains(&format!("{layer}{part}").as_str());
-            let times = if names.contains(&name.as_str()) {
-                1
-            } else if UPDATES.into_iter().any(of_update) {
-                2
-            } else {
-                0
-            };
-            times * shape.iter().product::<i64>() as u64 * F32
-        };
-        self.shapes.iter().map(held).sum()
-    }
 }
 
 /// The bytes of a number.
@@ -146,8 +127,23 @@ impl Network for Module {
         true
     }
 
+    /// Returns the bytes of the weights that one particle's copy holds: those that are trained, and those that are formed from an update,
+    /// which are held twice.
     fn copy_bytes(&self, trained: &dyn Trained) -> u64 {
-        self.bytes_of_copy(trained)
+        let names = trained.names();
+        let held = |(name, shape): &(String, Vec<i64>)| {
+            let layer = name.strip_suffix("weight").unwrap_or(name);
+            let of_update = |part: &str| names.contains(&format!("{layer}{part}").as_str());
+            let times = if names.contains(&name.as_str()) {
+                1
+            } else if UPDATES.into_iter().any(of_update) {
+                2
+            } else {
+                0
+            };
+            times * shape.iter().product::<i64>() as u64 * F32
+        };
+        self.shapes.iter().map(held).sum()
     }
 
     /// Returns false: the graph of a pass needs the values in the copies, which the next pass of the thread fills anew.
@@ -186,7 +182,7 @@ impl Network for Module {
                 MemoryEstimate { image: seen + moved, pair: kept + features, ..MemoryEstimate::default() }
             }
             Graph::Weights { trained, own_samples, .. } => {
-                let member = self.bytes_of_copy(trained);
+                let member = self.copy_bytes(trained);
                 let graph = if member == 0 { 0 } else { kept };
                 let (image, own) = if own_samples { (kept - graph, seen) } else { (seen + kept - graph, 0) };
                 MemoryEstimate { member, image, pair: graph + features + own, ..MemoryEstimate::default() }
