@@ -40,10 +40,11 @@ fn compile(lib: &Path) {
         "src/machine/workers.cpp",
     ];
     const ROWS: &str = "src/machine/fused/rows.cpp";
+    const OWN: &str = "build.rs"; // the compiler's flags
     const LIBRARY: &str = "bella_libtorch";
     println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
     COMPILER.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
-    let read: Vec<&str> = INCLUDED.into_iter().chain([SOURCE, ROWS]).collect();
+    let read: Vec<&str> = INCLUDED.into_iter().chain([SOURCE, ROWS, OWN]).collect();
     read.iter().for_each(|source| println!("cargo:rerun-if-changed={source}"));
     let include = std::env::var_os("LIBTORCH_INCLUDE").map_or(lib.join(".."), PathBuf::from).join("include");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
@@ -76,6 +77,8 @@ fn rows(source: &str) -> Vec<PathBuf> {
         let mut build = cc::Build::new();
         build.cpp(true).std("c++17").warnings(false).opt_level(3).file(source);
         build.define("BELLA_ROWS", format!("bella_rows_{name}").as_str());
+        // Without it, GCC makes no vectors of loops that compare numbers, unless the instructions have masks.
+        build.flag_if_supported("-fno-trapping-math");
         flags.iter().for_each(|flag| {
             build.flag(flag);
         });
