@@ -11,6 +11,7 @@ use super::ending::{self, Stopped};
 use crate::base::logging::open_logs;
 use crate::base::small::Usage;
 use crate::data::batches::TestImages;
+use crate::data::labels::Labels;
 use crate::evaluate::after_training;
 use crate::experiment::Experiment;
 use crate::machine::parallel::ProcessGroup;
@@ -82,8 +83,8 @@ impl Packed<'_> {
         opened.iter().for_each(|run| tracing::info!("run: {}", run.folder.path().display()));
         first.command().iter().for_each(|command| tracing::info!("{command}"));
         let device = self.settings.open_device(group)?;
-        let classes = first.data.dataset.classes()?;
-        let session = Session::open_among(first, self.settings.clone(), device, classes, group.clone())?;
+        let labels = Labels::of(&*first.data.dataset)?;
+        let session = Session::open_among(first, self.settings.clone(), device, labels, group.clone())?;
         let images = Images::read(opened, &session, self.evaluates)?;
         let (mut started, mut runs, mut failed) = (Vec::new(), Vec::new(), 0);
         for one in opened {

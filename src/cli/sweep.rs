@@ -105,6 +105,10 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         share.threads,
         search.ledger.trials().display()
     );
+    if args.packed && seeds.len() > 1 {
+        let trial = &search.trials[0].experiment;
+        trial.check_packed_seeds().map_err(|why| Usage(format!("--packed with --over seed: {why}")))?;
+    }
     let stop = ending::stop(&ProcessGroup::alone())?;
     let outcome = search.run(&share, &stop);
     print_table(&search);

@@ -19,8 +19,9 @@ use crate::base::small::Usage;
 use crate::data::labels::Labels;
 use crate::data::overlap::Seen;
 use crate::evaluate::{after_training, stored_rows};
-use crate::experiment::{Experiment, LogFormat, NOTHING_TO_TRAIN};
+use crate::experiment::{Experiment, LogFormat, NOTHING_TO_TRAIN, full_key};
 use crate::machine::parallel::ProcessGroup;
+use crate::methods::Origin;
 use crate::results::experiment_csv;
 use crate::results::rebuild::{clear, mend};
 use crate::results::store::Row;
@@ -65,7 +66,8 @@ pub struct TrainArgs {
     #[arg(long)]
     force: bool,
 
-    /// Finished run around whose particles Gaussians are fitted instead of training (method.laplace.from).
+    /// Finished run around whose particles Gaussians are fitted instead of training: by the config's method if that
+    /// reads runs (method.tfb.from), otherwise by Laplace's (method.laplace.from).
     #[arg(long, value_name = "RUN", add = super::completions::of_runs())]
     from: Option<String>,
 
@@ -150,11 +152,11 @@ impl TrainArgs {
         if let Some(set) = self.config.sets.iter().find(is_seed).filter(|_| seed.is_some()) {
             return Err(Usage(format!("--set {set}: --seeds gives the seeds: leave one of them out")).into());
         }
-        let from = self.from.as_ref().map(|run| format!("method.laplace.from={}", toml::Value::from(run.as_str())));
+        let config = ConfigArgs { configs, ..self.config.clone() };
+        let from = self.from.as_ref().map(|run| taken_from(run, &config)).transpose()?;
         let formats: Vec<String> = self.log.iter().map(|format| format!("\"{format}\"")).collect();
         let log = (!formats.is_empty()).then(|| format!("train.log=[{}]", formats.join(",")));
         let seed = seed.map(|seed| format!("seed={seed}"));
-        let config = ConfigArgs { configs, ..self.config.clone() };
         let experiment = config.read(from.into_iter().chain(log).chain(seed))?;
         if experiment.training.is_none() {
             return Err(Usage(NOTHING_TO_TRAIN.into()).into());
@@ -183,6 +185,23 @@ impl TrainArgs {
         tracing::info!("results: {}", experiment_csv(self.compute.out(), experiment).display());
         Ok(())
     }
+}
+
+/// Returns the override by which a config takes the particles of a run.
+///
+/// # Errors
+/// Fails if the config's method is fitted to the pretrained network, which no run has trained.
+fn taken_from(run: &str, config: &ConfigArgs) -> Result<String> {
+    let tree = config.tree([])?;
+    let training = Experiment::read(&tree).ok().and_then(|experiment| experiment.training);
+    if let Some(method) =
+        training.map(|training| training.method).filter(|method| method.spec.origin() == Origin::Checkpoint)
+    {
+        let why = format!("--from: method.{} is fitted to the pretrained network: leave one of them out", method.key);
+        return Err(Usage(why).into());
+    }
+    let key = full_key(&tree, "from").map_err(|why| Usage(format!("--from: {why}")))?;
+    Ok(format!("{}={}", key.unwrap_or_else(|| "method.laplace.from".to_string()), toml::Value::from(run)))
 }
 
 /// Trains runs together and evaluates them, as far as that is still to be done.

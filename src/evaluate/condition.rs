@@ -6,6 +6,7 @@ use std::fmt;
 use crate::data::corruptions::Applied;
 use crate::data::versions::Version;
 use crate::evaluate::attacks::{Resolution, Target};
+use crate::results::CLEAN;
 use crate::results::store::Row;
 
 /// The change made to the images.
@@ -22,6 +23,16 @@ pub enum Condition {
         severity: Option<u8>,
     },
     Attacked(Attacked),
+    /// The images of a set of other classes.
+    Foreign(String),
+}
+
+/// The beginning of the condition of images of a set of other classes; the name of the set follows.
+const FOREIGN: &str = "ood ";
+
+/// Returns the set of other classes that a condition names, if it names one.
+pub fn foreign_set(condition: &str) -> Option<&str> {
+    condition.strip_prefix(FOREIGN)
 }
 
 /// An attack and its budget.
@@ -43,11 +54,12 @@ pub struct Attacked {
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Condition::Clean => f.write_str("clean"),
+            Condition::Clean => f.write_str(CLEAN),
             Condition::Corrupted(applied) => write!(f, "{applied} (bella)"),
             Condition::Published(version) => write!(f, "{version}"),
             Condition::Mean { name, .. } => f.write_str(name),
             Condition::Attacked(attacked) => attacked.fmt(f),
+            Condition::Foreign(set) => write!(f, "{FOREIGN}{set}"),
         }
     }
 }
@@ -71,7 +83,7 @@ impl Condition {
     pub fn describe(&self, row: &mut Row) {
         row.push("condition", self.to_string());
         match self {
-            Condition::Clean => {}
+            Condition::Clean | Condition::Foreign(_) => {}
             Condition::Corrupted(applied) => shift(row, applied.key(), Some(applied.severity()), "bella"),
             Condition::Published(version) => shift(row, &version.corruption, Some(version.severity), "published"),
             Condition::Mean { name, severity } => {

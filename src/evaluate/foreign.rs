@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::Evaluation;
 use super::asked::{FittedOn, Foreign, ForeignSet, SetGroup};
+use super::condition::Condition;
 use super::features::Scored;
 use crate::base::small::{Usage, push_new};
 use crate::data::batches::{SampleSet, TestImages};
@@ -174,7 +175,8 @@ impl Evaluation<'_> {
         images: &TestImages,
         scores: SampleScores,
     ) -> Result<Vec<Row>> {
-        let About { classes, metadata } = self.about(&format!("ood {ood_set}"), images.fingerprint);
+        let About { classes, metadata } =
+            self.about(&Condition::Foreign(ood_set.to_string()).to_string(), images.fingerprint);
         let outside = self.predictor.predictions(self.logits(&images.set)?, None)?;
         let outside = outside.with_class_names(classes)?.with_metadata(metadata)?.with_scores(scores)?;
         self.save(&outside)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::IMAGES;
+use super::condition::foreign_set;
 use super::conformal::Thresholds;
 use crate::metrics::answers::{self, Level, Scored};
 use crate::metrics::calibrators::{Calibration, Calibrator};
@@ -34,7 +35,7 @@ pub fn files_of(named: &str, out: &Path, validation: Option<&Path>) -> Result<Ve
     files.retain(|file| validation.is_none() || file.canonicalize().ok() != validation);
     let (all, mut files) = (files, Vec::new());
     for file in all {
-        let is_foreign = |condition: String| condition.starts_with("ood ");
+        let is_foreign = |condition: String| foreign_set(&condition).is_some();
         if !has_logits(&file) || !Predictions::described(&file, "condition")?.is_some_and(is_foreign) {
             files.push(file);
         }
@@ -93,10 +94,7 @@ pub fn score(file: &Path, validation: Option<(&Path, &[&'static Calibrator])>) -
 pub fn conformal_sets(plan: &Plan, validation: &Path, files: &[PathBuf]) -> Result<Vec<Row>> {
     let held_out = open_outcome(validation)?;
     if let Some(predictions) = held_out.logits() {
-        let names: Vec<String> = (0..predictions.classes())
-            .map(|class| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
-            .collect();
-        plan.check(predictions.labels().unwrap_or_default(), &names)?;
+        plan.check(predictions.labels().unwrap_or_default(), &predictions.names_or_numbers())?;
     }
     let thresholds = Thresholds::of(plan, &*held_out).with_context(|| validation.display().to_string())?;
     let mut rows = Vec::new();
@@ -146,7 +144,7 @@ pub fn detect(files: &[PathBuf], sets: &[PathBuf]) -> Result<Vec<Row>> {
             for found in measured.into_iter().chain(ood::features::compare(inside.scores(), outside.scores())) {
                 let mut row = cells_of(file, inside.metadata());
                 row.push("ood_file", set.display().to_string());
-                row.push("ood_set", foreign_set(outside));
+                row.push("ood_set", set_outside(outside));
                 row.push("ood_images", outside.metadata().get(IMAGES).cloned().unwrap_or_default());
                 row.push("members", inside.members().to_string());
                 row.push("samples", inside.samples().to_string());
@@ -173,9 +171,9 @@ fn check_run(one: &dyn Outcome, other: &dyn Outcome) -> Result<()> {
 }
 
 /// Returns the name of the out-of-distribution set, if the predictions were saved as those of one, or else of the set.
-fn foreign_set(outside: &Predictions) -> String {
+fn set_outside(outside: &Predictions) -> String {
     let fact = |key: &str| outside.metadata().get(key).map_or("", String::as_str);
-    fact("condition").strip_prefix("ood ").unwrap_or(fact("set")).to_string()
+    foreign_set(fact("condition")).unwrap_or(fact("set")).to_string()
 }
 
 /// Returns the cells that distinguish a row from those of other files.

@@ -10,9 +10,9 @@ use super::IMAGES;
 use crate::data::{Dataset, Fingerprint, Request, SplitName};
 use crate::experiment::{DataSpec, Experiment};
 use crate::machine::cores;
-use crate::results::experiment_csv;
 use crate::results::images::TESTED;
 use crate::results::store::{Row, Table, read};
+use crate::results::{CLEAN, experiment_csv};
 use crate::run::{RunFolder, open_outcome};
 
 /// Returns the rows of all test sets and predictives of a finished run, which the results folder `out` holds; `None` if some
@@ -71,9 +71,6 @@ fn predictions_of(run: &RunFolder, parts: &[&str], ending: &str, present: Option
     }
     other
 }
-
-/// The condition of test sets as they are.
-const CLEAN: &str = "clean";
 
 /// Returns the row of a test set and a predictive, if it and its predictions are stored.
 fn stored_row(table: &Table, run: &RunFolder, file: &Path, set: &str, predictive: &str) -> Option<Row> {

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::Evaluation;
+use super::condition::Condition;
 use crate::data::Fingerprint;
 use crate::predictions::Predictions;
 use crate::results::conformal_csv;
@@ -26,7 +27,7 @@ impl Evaluation<'_> {
         self.measure(predictions, || {
             let mut who = self.who();
             who.push("set", &self.set);
-            who.push("condition", format!("ood {foreign}"));
+            Condition::Foreign(foreign.to_string()).describe(&mut who);
             who.push("members", predictions.members().to_string());
             who.push("samples", predictions.samples().to_string());
             who.push("images", images.short());

@@ -44,6 +44,13 @@ impl Experiment {
         Ok(format!("{method}-s{}-{digest}", self.seed))
     }
 
+    /// Returns the resolved settings without those that do not change a reported number.
+    pub fn relevant(&self) -> toml::Table {
+        let mut settings = self.resolved();
+        leave_out_irrelevant(&mut settings);
+        settings
+    }
+
     /// Returns the SHA-256 of the checkpoint and of the head's files, concatenated. The files are read once.
     ///
     /// # Errors

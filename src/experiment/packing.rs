@@ -34,7 +34,7 @@ impl Experiment {
                 ));
             }
         }
-        if all.iter().any(|one| one.seed != first.seed) { first.check_seeds() } else { Ok(()) }
+        if all.iter().any(|one| one.seed != first.seed) { first.check_packed_seeds() } else { Ok(()) }
     }
 
     /// Checks that a run can be trained together with others.
@@ -62,7 +62,7 @@ impl Experiment {
     }
 
     /// Checks that runs of this config with several seeds can be trained together.
-    fn check_seeds(&self) -> Result<(), String> {
+    pub fn check_packed_seeds(&self) -> Result<(), String> {
         let data = &self.data;
         if data.dataset.medium() != Medium::Images {
             return Err(format!(

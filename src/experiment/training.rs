@@ -28,6 +28,19 @@ pub(super) enum Images {
 }
 
 impl Training {
+    /// Returns why the input of the first trained block is not the same for all epochs and all that a step needs; `None` if it may be
+    /// kept.
+    pub fn why_no_prefix(&self, is_augmented: bool) -> Option<String> {
+        let changes = is_augmented.then_some("data.*.augment").or(self.train.mixup.as_ref().map(|_| "train.mixup"));
+        match changes {
+            Some(key) => Some(format!("{key} changes the images in every epoch; leave one of them out")),
+            None if self.method.spec.differentiates_pixels() => {
+                Some("the method takes gradients by pixels, which go through all blocks; leave it out".to_string())
+            }
+            None => None,
+        }
+    }
+
     /// Reads the tables that define training.
     pub(super) fn read(
         root: &Reader,

@@ -243,6 +243,12 @@ impl Predictions {
         &self.class_names
     }
 
+    /// Returns the names of the classes, `[C]`, or their numbers if the names are unknown.
+    pub fn names_or_numbers(&self) -> Vec<String> {
+        let name = |class: usize| self.class_names.get(class).cloned().unwrap_or_else(|| class.to_string());
+        (0..self.classes()).map(name).collect()
+    }
+
     /// Returns free text about the predictions by key: set, condition, run, method, …
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata

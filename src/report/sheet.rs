@@ -16,6 +16,7 @@ use crate::metrics::Uncertainty;
 use crate::plot::contact_sheet::{self, Section, Sheet, Tile};
 use crate::predict::inputs::Prediction;
 use crate::predictions::Predictions;
+use crate::results::CLEAN;
 use crate::run::{RunFolder, open_predictions};
 use crate::tasks::has_logits;
 
@@ -35,7 +36,7 @@ pub fn of_run(run: &RunFolder) -> Result<Option<Extremes>> {
     let mut saved = vec![];
     for file in run.predicted_files()?.into_iter().filter(|file| has_logits(file)) {
         let fact = |key: &str| Predictions::described(&file, key);
-        if fact("condition")?.as_deref() == Some("clean") && fact("predictive")?.is_none_or(|name| name.is_empty()) {
+        if fact("condition")?.as_deref() == Some(CLEAN) && fact("predictive")?.is_none_or(|name| name.is_empty()) {
             saved.push(file);
         }
     }
@@ -65,8 +66,7 @@ fn offer(split: &Split, file: &Path, extremes: &mut Extremes) -> Result<()> {
     let labels = predictions.labels().with_context(|| format!("{}: has no labels", file.display()))?;
     ensure!(labels.len() == split.len(), "{}: {} predictions of {} images", file.display(), labels.len(), split.len());
     let uncertainty = Uncertainty::compute(&predictions)?;
-    let name = |class: usize| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string());
-    let classes: Vec<String> = (0..predictions.classes()).map(name).collect();
+    let classes = predictions.names_or_numbers();
     for (at, label) in labels.iter().enumerate() {
         let prediction = Prediction::of(&predictions, &uncertainty, at, &classes)?;
         let path = split.sample_name(at);

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 use crate::run::RunFolder;
 
+/// The `condition` of images that nothing has changed.
+pub const CLEAN: &str = "clean";
+
 /// Returns the path of the file that collects all runs of an experiment.
 pub fn experiment_csv(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.csv"))

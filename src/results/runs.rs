@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
+use super::CLEAN;
 use super::store::{Row, Table, read_own};
 use crate::base::tensor_file::RUN;
 use crate::run::RunFolder;
@@ -173,7 +174,7 @@ fn accuracy(folder: &RunFolder, config: &str) -> Option<f64> {
     let rows = rows(folder).ok().filter(|rows| !rows.is_empty())?;
     let sets = folder.data_in(config).ok()?.test_names();
     let is_own = |row: &Row| sets.iter().any(|set| row.get("set") == Some(set));
-    let clean = |row: &Row| row.get("condition") == Some("clean") && row.get("predictive") == Some("");
+    let clean = |row: &Row| row.get("condition") == Some(CLEAN) && row.get("predictive") == Some("");
     rows.iter().find(|row| is_own(row) && clean(row))?.get("accuracy_lm")?.parse().ok()
 }
 

@@ -67,6 +67,13 @@ struct Running {
     trials: Vec<Claimed>,
     device: usize,
     child: Child,
+    log: PathBuf,
+}
+
+/// The way in which a process ended, and its log.
+struct Ending<'a> {
+    status: ExitStatus,
+    log: &'a Path,
 }
 
 /// The number of a trial in the queue, with the right to train it.
@@ -90,8 +97,8 @@ struct Queue<'a> {
     stopping: bool,
 }
 
-/// A function that is told of each trial that has ended, with the reason if it failed.
-pub type Report<'a> = dyn FnMut(&Trial, Option<String>) -> Result<()> + 'a;
+/// A function that is told of each trial that has ended, with the reason if it failed, and the log that says more.
+pub type Report<'a> = dyn FnMut(&Trial, Option<String>, &Path) -> Result<()> + 'a;
 
 /// The way in which the training of trials ended.
 pub enum Ended {
@@ -146,7 +153,9 @@ impl Launcher<'_> {
             let claim = if self.is_decided(trial, epochs) { None } else { self.claim(trial)? };
             // Another process may have trained it until its claim was free.
             if self.is_decided(trial, epochs) {
-                report(trial, self.claims.why_failed(trial, epochs).filter(|_| !trial.has_trained(epochs)))?;
+                let why = self.claims.why_failed(trial, epochs).filter(|_| !trial.has_trained(epochs));
+                // It is not known which trials another process has trained together.
+                report(trial, why, &if self.packed { self.logs.to_path_buf() } else { self.logs.join(log_of(trial)) })?;
                 continue;
             }
             match claim {
@@ -185,7 +194,7 @@ impl Launcher<'_> {
                     queue.free.push(one.device);
                     queue.next_look = Instant::now();
                     for Claimed { at, claim } in one.trials {
-                        self.settle(queue, at, status, report)?;
+                        self.settle(queue, at, &Ending { status, log: &one.log }, report)?;
                         drop(claim);
                     }
                 }
@@ -196,13 +205,14 @@ impl Launcher<'_> {
 
     /// Reports a trial whose process has ended. The trial waits again where another process trains it, and once where a signal, such as that
     /// of a system without memory, ended its process, which says nothing of its settings.
-    fn settle(&self, queue: &mut Queue, at: usize, status: ExitStatus, report: &mut Report) -> Result<()> {
+    fn settle(&self, queue: &mut Queue, at: usize, ending: &Ending, report: &mut Report) -> Result<()> {
         let (trial, epochs) = queue.tasks[at];
+        let status = ending.status;
         // A process of several trials fails if one of them does.
         let is_trained = status.success() || (self.packed && trial.has_trained(epochs));
         let signal = child::ending_signal(status);
         let by_signal = || signal.as_ref().map(|signal| format!("its process was ended by {signal}"));
-        let why = || by_signal().unwrap_or_else(|| last_words(&self.log(trial), &trial.run.id()));
+        let why = || by_signal().unwrap_or_else(|| last_words(ending.log, &trial.run.id()));
         match (!is_trained).then(why) {
             // Trials that were asked to end have not failed.
             _ if queue.stopping => {}
@@ -215,15 +225,10 @@ impl Launcher<'_> {
             Some(why) if why.ends_with(TRAINED_ELSEWHERE) => queue.waiting.push_back(at),
             failed => {
                 failed.iter().try_for_each(|why| self.claims.fail(trial, epochs, why))?;
-                report(trial, failed)?;
+                report(trial, failed, ending.log)?;
             }
         }
         Ok(())
-    }
-
-    /// Returns the path of the log of a trial, or of all that are trained together.
-    pub fn log(&self, trial: &Trial) -> PathBuf {
-        self.logs.join(if self.packed { "packed.log".to_string() } else { format!("trial-{}.log", trial.number) })
     }
 
     /// Starts a process that trains these trials on a free device.
@@ -231,8 +236,9 @@ impl Launcher<'_> {
         let (Some(device), Some(first)) = (queue.free.pop(), claimed.first()) else { return Ok(()) };
         let (trial, epochs) = queue.tasks[first.at];
         let trials: Vec<&Trial> = claimed.iter().map(|one| queue.tasks[one.at].0).collect();
-        let child = self.spawn(self.command(&trials, epochs, device)?, &self.log(trial))?;
-        queue.running.push(Running { trials: claimed, device, child });
+        let log = self.logs.join(if self.packed { format!("{}.log", packed(&trials)) } else { log_of(trial) });
+        let child = self.spawn(self.command(&trials, epochs, device)?, &log)?;
+        queue.running.push(Running { trials: claimed, device, child, log });
         Ok(())
     }
 
@@ -271,7 +277,7 @@ impl Launcher<'_> {
         }
         if trials.len() > 1 {
             let own: Vec<&[String]> = trials.iter().map(|trial| &trial.sets[shared..]).collect();
-            let (path, text) = (self.logs.join("packed.json"), serde_json::to_string(&own)?);
+            let (path, text) = (self.logs.join(format!("{}.json", packed(trials))), serde_json::to_string(&own)?);
             write_atomic(&path, |file| Ok(file.write_all(text.as_bytes())?))?;
             command.arg("--variants").arg(path);
         }
@@ -293,6 +299,16 @@ impl Launcher<'_> {
         }
         Ok(command)
     }
+}
+
+/// Returns the name of the files about trials that are trained together. Other processes train other trials of the same search.
+fn packed(trials: &[&Trial]) -> String {
+    format!("packed-{}", trials.iter().map(|trial| trial.number).min().unwrap_or_default())
+}
+
+/// Returns the name of the log of a trial that is trained alone.
+fn log_of(trial: &Trial) -> String {
+    format!("trial-{}.log", trial.number)
 }
 
 /// Returns what the last command of a log said last, or what it said of the failure of this run alone.

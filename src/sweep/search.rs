@@ -5,7 +5,7 @@
 //! which stays is the very run that would have been trained alone.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
@@ -143,10 +143,10 @@ impl Search {
         );
         let (base, out, packed) = (&request.base, &request.out, request.packed);
         let launcher = Launcher { base, share, packed, out, logs: &ledger.folder, claims };
-        let mut report = |trial: &Trial, failed: Option<String>| {
+        let mut report = |trial: &Trial, failed: Option<String>, log: &Path| {
             let standing = &mut standings[trial.number - 1];
             *standing = Standing::after(trial, halving.epochs(rung, trial.epochs), failed);
-            announce(trial, standing, &request.axes, &launcher);
+            announce(trial, standing, &request.axes, log);
             ledger.write(&request.axes, trials, &standings[..])
         };
         launcher.train(&tasks, stop, &mut report)
@@ -163,7 +163,7 @@ impl Search {
 }
 
 /// Reports the validation of a trial that has ended, or why it failed.
-fn announce(trial: &Trial, standing: &Standing, axes: &[Axis], launcher: &Launcher) {
+fn announce(trial: &Trial, standing: &Standing, axes: &[Axis], log: &Path) {
     let (number, words) = (trial.number, trial.words(axes));
     match standing.score {
         Some(score) => {
@@ -174,7 +174,7 @@ fn announce(trial: &Trial, standing: &Standing, axes: &[Axis], launcher: &Launch
                 standing.epochs
             );
         }
-        None => tracing::warn!("trial {number} ({words}) failed: {} [{}]", standing.why, launcher.log(trial).display()),
+        None => tracing::warn!("trial {number} ({words}) failed: {} [{}]", standing.why, log.display()),
     }
 }
 

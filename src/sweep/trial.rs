@@ -20,6 +20,7 @@ use crate::methods::Origin;
 use crate::results::runs::history;
 use crate::results::store::Table;
 use crate::run::RunFolder;
+use crate::train::HAS_POSTERIOR;
 
 /// The error that a search makes no sense: a mistake of the user.
 #[derive(Debug)]
@@ -169,7 +170,11 @@ impl Trial {
         let chosen = match self.select {
             Selection::Last => last,
             Selection::Best => {
-                let valued = rows.iter().filter_map(|row| Some((*row, number(*row, &column)?)));
+                // Training selects among the epochs that have a posterior. Before the first of them, the others are all that there is.
+                let has_posterior = |row: &usize| number(*row, HAS_POSTERIOR) == Some(1.0);
+                let waits = !rows.iter().any(has_posterior);
+                let offered = rows.iter().filter(|row| waits || has_posterior(row));
+                let valued = offered.filter_map(|row| Some((*row, number(*row, &column)?)));
                 valued.reduce(|best, one| if self.by.gains(one.1, best.1) { one } else { best })?.0
             }
         };

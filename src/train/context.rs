@@ -97,14 +97,9 @@ impl<'a> Context<'a> {
     /// Fails if a cache is asked for and of no use.
     pub fn first_computed(&self) -> Result<usize> {
         let spec = self.spec();
-        let is_augmented = self.material.train.is_augmented();
-        let changes = is_augmented.then_some("data.*.augment").or(spec.mixup.as_ref().map(|_| "train.mixup"));
         let stage = self.model().network.first_stage(self.subspace.layout());
-        let useless = match changes {
-            Some(key) => format!("{key} changes the images in every epoch; leave one of them out"),
-            None if self.training.method.spec.differentiates_pixels() => {
-                "the method takes gradients by pixels, which go through all blocks; leave it out".to_string()
-            }
+        let useless = match self.training.why_no_prefix(self.material.train.is_augmented()) {
+            Some(why) => why,
             None if stage == 0 => "the first block is trained, so there is nothing to keep; leave it out".to_string(),
             None => return Ok(stage),
         };

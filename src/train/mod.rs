@@ -30,6 +30,8 @@ pub use context::{Material, rate_factors};
 pub use gradient::Passes;
 pub use likelihood::{Learner, Likelihood};
 pub use packed::{PackedRun, run_packed};
+pub use prefix::has_room;
+pub use progress::HAS_POSTERIOR;
 pub use run::{Outcome, Run, Watch, run};
 pub use saver::{Finished, read_resume_file, stored_threads};
 pub use shared::Shared;

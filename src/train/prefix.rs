@@ -73,8 +73,8 @@ pub(super) fn of(
     Prefix::build(&plan, spec.prefix_cache)
 }
 
-/// Returns whether half of the memory that is free beside `coming` bytes has room for `bytes` bytes.
-fn has_room(bytes: u64, coming: u64) -> bool {
+/// Returns whether half of the memory that is free beside `coming` bytes has room for a cache of `bytes` bytes.
+pub fn has_room(bytes: u64, coming: u64) -> bool {
     free_bytes(Device::Cpu).is_some_and(|free| bytes <= free.saturating_sub(coming) / 2)
 }
 

@@ -20,6 +20,9 @@ pub(super) const ADVICE: &str = "lower optimizer.*.lr, or method.*.lr where the 
 /// The prefix of the names of the best epoch's tensors.
 const BEST: &str = "progress.best_";
 
+/// The column of `train.csv` that is 1 from the epoch on from which the method has a posterior, and 0 before.
+pub const HAS_POSTERIOR: &str = "has_posterior";
+
 /// One row of `train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
@@ -66,6 +69,7 @@ impl EpochRow {
         values.extend(self.validation_other.iter().map(|(name, value)| (name.as_str(), Some(*value))));
         values.extend(self.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
         values.extend([("wall_seconds", Some(self.wall_seconds)), ("images_per_second", self.images_per_second)]);
+        values.push((HAS_POSTERIOR, Some(f64::from(u8::from(self.has_posterior)))));
         values
     }
 

@@ -304,8 +304,8 @@ pub(super) fn adopted(from: &str, experiment: &Experiment, session: &Session) ->
     ensure!(from != LATEST, "{key}: the config would mean another run after the next training: name the run by its id");
     let run = RunFolder::find(&session.settings.out, Some(from)).with_context(|| key.clone())?;
     ensure!(run.is_finished(), "{key}: this run is not finished: continue it with `bella train`");
-    let theirs = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.resolved();
-    let ours = experiment.resolved();
+    let theirs = Experiment::read_to_evaluate(&load_config(&[run.config()], &[])?)?.relevant();
+    let ours = experiment.relevant();
     for table in ["seed", "checkpoint", "head", "data", "subspace"] {
         ensure!(
             ours.get(table) == theirs.get(table),

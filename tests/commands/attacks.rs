@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Place, assert_has, done, error_line, messages, number, tensor_bytes, with};
+use crate::common::{Place, assert_has, cells, done, error_line, messages, number, tensor_bytes, with};
 use bella::results::store::Table;
 
 /// A trained tiny run.
@@ -194,6 +194,34 @@ fn bad_attacks_are_refused() {
     let mut command = place.command("eval", &[]);
     command.args(["--attack", "fgsm", "--attack-target", "member-2"]);
     assert_has(&error_line(command, 1), &["member-2", "the prediction has 2 members, counted from 0"]);
+}
+
+/// Half of the attacks of `plus` have five starts, so that one start is another attack with a name of its own.
+#[test]
+fn attacks_that_differ_have_names_that_differ() {
+    let place = Place::with_tiny();
+    done(place.train(&["train.epochs=1", "data.digits.subset.test=2"]));
+    let effort = [
+        "--attack",
+        "autoattack",
+        "--attack-version",
+        "plus",
+        "--attack-steps",
+        "2",
+        "--attack-queries",
+        "2",
+        "--attack-targets",
+        "1",
+    ];
+    let attacked =
+        |more: &[&str]| done(with(place.command("eval", &[]), &[&effort[..], &["--epsilon", "0.05"], more].concat()));
+    attacked(&[]);
+    attacked(&["--attack-restarts", "1"]);
+    let conditions = place.results();
+    let mut conditions: Vec<&str> = cells(&conditions, "condition");
+    conditions.retain(|condition| condition.starts_with("autoattack"));
+    assert_eq!(conditions.len(), 2, "{conditions:?}");
+    assert!(conditions.iter().any(|condition| condition.contains("1 starts")), "{conditions:?}");
 }
 
 /// Each attack of AutoAttack alone leaves at least as many images right as all of them together, on whatever batches.

@@ -1,6 +1,6 @@
 //! `[method.laplace]` from the command line: training, every structure, every predictive, and what is refused.
 
-use crate::common::{Place, assert_has, cell, done, error_line, folder, messages, text, with};
+use crate::common::{Place, assert_has, cell, done, error_line, folder, messages, repository, text, with};
 use bella::base::tensor_file::State;
 use bella::results::store::Table;
 
@@ -228,6 +228,22 @@ fn several_runs_are_one_table_of_csv() {
 }
 
 #[test]
+fn a_method_that_reads_runs_keeps_to_itself() {
+    let place = Place::with_tiny();
+    done(place.train(&["method.map={}"]));
+    let trained = place.run().file_name().unwrap().to_str().unwrap().to_string();
+    let from = ["--from", &trained];
+    done(with(place.train(&["method.tfb={tolerance=10,anchors=8,samples=2}"]), &from));
+    let methods: Vec<String> = place.runs().iter().map(|run| text(run)).filter(|run| run.contains("-tfb-")).collect();
+    assert_eq!((methods.len(), place.runs().len()), (1, 2), "{:?}", place.runs());
+    let bayesvlm = ["method.bayesvlm={samples=2}", "optimizer.none={}", "subspace.projections={}"];
+    assert_has(
+        &error_line(with(place.train(&bayesvlm), &from), 2),
+        &["--from: method.bayesvlm is fitted to the pretrained network"],
+    );
+}
+
+#[test]
 fn particles_of_another_run_are_fitted() {
     let place = Place::with_tiny();
     assert_eq!(place.train(&["method.ensemble={particles=2}"]).output().unwrap().status.code(), Some(0));
@@ -242,6 +258,10 @@ fn particles_of_another_run_are_fitted() {
     let table = place.results();
     let linearised = table.rows.iter().filter(|row| row[table.index("members").unwrap()] == "12").count();
     assert_eq!(linearised, 1, "two particles of six draws");
+    // The place of the checkpoint is no setting of a run.
+    let copy = place.path("copy.pt");
+    std::fs::copy(repository("assets/vit-digits.pt"), &copy).unwrap();
+    done(with(place.train(&[&from, &format!("checkpoint.path={copy:?}")]), &["--force"]));
     for (sets, parts) in [
         (&["method.laplace={from=\"absent\"}"][..], &["method.laplace.from", "no run `absent`"][..]),
         (&[&from, "method.laplace.particles=3"], &["2 particles", "method.laplace.particles = 2"]),

@@ -7,7 +7,7 @@ use crate::common::{
 };
 
 /// The tiny experiment on the digits as numbers.
-fn numbers() -> String {
+pub fn numbers() -> String {
     tiny().replace("[head.checkpoint]", "[head.gaussian]").replace("[data.digits]", "[data.digits]\nnumbers = true")
 }
 

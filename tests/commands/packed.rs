@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Place, assert_has, cells, done, error_line, messages, number, tiny, with};
+use crate::numbers::numbers;
 use bella::results::store::{Table, read};
 use tch::Tensor;
 
@@ -174,13 +175,13 @@ fn a_packed_sweep_comes_to_the_choice_of_jobs_side_by_side() {
         .filter(|(run, _)| run.join("posterior.safetensors").is_file())
         .for_each(|(found, alone)| same_run(found, alone));
     assert!(!packed.path("results/tiny.csv").exists(), "test images are not read");
-    let log = std::fs::read_to_string(search(&packed).join("packed.log")).unwrap();
+    let log = std::fs::read_to_string(search(&packed).join("packed-1.log")).unwrap();
     let commands: Vec<&str> = log.lines().filter(|line| line.starts_with("$ ")).collect();
     assert!(commands.len() == 2 && commands[0].contains("--until-epoch 1"), "a process for each rung: {commands:?}");
     assert_has(&log, &["4 runs in one pass: 8 rows", "2 runs in one pass: 4 rows"]);
     let before = log.len();
     done(sweep(&packed, &[&AXES[..], &["--halving", "2"]].concat()));
-    assert_eq!(std::fs::read(search(&packed).join("packed.log")).unwrap().len(), before, "everything is done");
+    assert_eq!(std::fs::read(search(&packed).join("packed-1.log")).unwrap().len(), before, "everything is done");
 }
 
 #[test]
@@ -205,12 +206,50 @@ fn seeds_are_trained_together_and_tested_each() {
     assert_eq!(cells(&place.results(), "seed"), ["4", "3"]);
 }
 
+/// Each process tells its own list of trials to the one that it starts.
+#[test]
+fn two_packed_sweeps_share_the_trials() {
+    let place = Place::with_tiny();
+    let arguments = ["--over", "optimizer.adamw.lr=1e-2,3e-3,1e-3,3e-4,1e-4,3e-5", "--halving", "1"];
+    std::thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| sweep(&place, &arguments).output().unwrap()));
+        for process in both {
+            let output = process.join().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+        }
+    });
+    let trials = trials(&place);
+    let states = cells(&trials, "state");
+    assert_eq!(states[0], "chosen");
+    assert!(states[1..].iter().all(|state| *state == "finished"), "{states:?}");
+}
+
+#[test]
+fn seeds_that_cannot_be_trained_together_are_refused_before_the_search() {
+    let place = Place::with_tiny();
+    let arguments =
+        ["--set", "data.digits.label_noise=0.1", "--over", "optimizer.adamw.lr=1e-2,1e-3", "--over", "seed=1,2"];
+    let error = error_line(sweep(&place, &arguments), 2);
+    assert_has(&error, &["--packed with --over seed", "data.digits.label_noise"]);
+    assert!(place.runs().is_empty(), "nothing is trained");
+}
+
+#[test]
+fn numbers_are_trained_together() {
+    let [packed, alone] = [(); 2].map(|()| Place::new());
+    for (place, together) in [(&packed, &["--packed"][..]), (&alone, &[])] {
+        place.write("tiny.toml", numbers().as_bytes());
+        done(with(place.train(&[]), &[&["--seeds", "1,2"], together].concat()));
+    }
+    packed.runs().iter().zip(&alone.runs()).for_each(|(found, alone)| same_run(found, alone));
+}
+
 #[test]
 fn a_run_that_fails_leaves_the_others_alone() {
     let place = Place::with_tiny();
     let output = sweep(&place, &["--over", "optimizer.adamw.lr=1e-2,1e30,3e-3", "--halving", "1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
-    assert_has(&messages(&output), &["(lr = 1e30) failed: ", "lower optimizer.*.lr", "packed.log"]);
+    assert_has(&messages(&output), &["(lr = 1e30) failed: ", "lower optimizer.*.lr", "packed-1.log"]);
     let table = trials(&place);
     assert_eq!(cells(&table, "state")[1..], ["finished", "failed"]);
     assert_has(table.get(2, "why").unwrap(), &["lower optimizer.*.lr"]);

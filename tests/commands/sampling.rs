@@ -1,7 +1,7 @@
 //! Methods whose posterior is made along the way, or that draw while they train: SWAG's Gaussians, SGLD's bank of states,
 //! IBDR's interacting Gaussians, TFB's and BayesTune's particles, from training to results.
 
-use crate::common::{Place, assert_has, cell, done, error_line, number, text, tiny, train_with_a_pause, with};
+use crate::common::{Place, assert_has, cell, cells, done, error_line, number, text, tiny, train_with_a_pause, with};
 use bella::base::tensor_file::State;
 use bella::results::store::{Table, read};
 
@@ -197,6 +197,28 @@ fn bayestune_searches_and_tunes() {
     assert_has(&line, &["8 training steps leave none", "search_steps = 8"]);
     let line = error_line(place.train(&["method.bayestune.burn_in=4"]), 2);
     assert_has(&line, &["method.bayestune.burn_in", "below search_steps = 4"]);
+}
+
+/// Trials are judged by the epochs that training would select from.
+#[test]
+fn a_sweep_scores_no_epoch_that_only_searches() {
+    let bayestune = "[method.bayestune]\nparticles = 2\nsearch_steps = 8\nlr = 0.01\ness = 32\nshare = 0.1";
+    let place = place(bayestune, "[optimizer.adamw]\nlr = 2e-3");
+    let file = text(&place.path("tiny.toml"));
+    // With these rates the epochs that tune are worse than the search.
+    let sets =
+        ["--set", "train.epochs=4", "--set", "train.select=\"best-epoch\"", "--over", "optimizer.adamw.lr=0.3,0.5"];
+    done(with(place.command("sweep", &[]), &[&[file.as_str(), "--halving", "1"], &sets[..]].concat()));
+    for run in place.runs() {
+        let history = read(&run.join("train.csv")).unwrap();
+        assert_eq!(cells(&history, "has_posterior"), ["0", "0", "1", "1"]);
+        let nll = [0, 1, 2, 3].map(|row| number(&history, row, "validation_nll_lm"));
+        assert!(nll[0].min(nll[1]) < nll[2].min(nll[3]), "the search is better: {nll:?}");
+    }
+    let search = std::fs::read_dir(place.path("results/sweeps")).unwrap().next().unwrap().unwrap().path();
+    let trials = read(&search.join("trials.csv")).unwrap();
+    let selected = cells(&trials, "selected_epoch");
+    assert!(selected.iter().all(|epoch| ["3", "4"].contains(epoch)), "{selected:?}");
 }
 
 /// Without noise of the method, particles that start equal and see the same images would be one particle.

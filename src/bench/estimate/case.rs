@@ -1,20 +1,20 @@
 //! An experiment with its network laid out, whose parts are counted.
 
 use anyhow::{Context, Result};
-use tch::Device;
 
 use crate::bench::estimate::lengths::{Lengths, Machine, Part};
 use crate::bench::estimate::network::Sized;
 use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
-use crate::machine::memory::{Within, free_bytes};
+use crate::machine::memory::Within;
 use crate::model::Model;
 use crate::posterior::Predictive;
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
 use crate::rehearse::sizes::Real;
 use crate::subspace::Subspace;
 use crate::train::chunks::{Images, Step, posterior_bytes, state_bytes};
+use crate::train::has_room;
 
 /// An experiment with its network laid out.
 pub struct Case<'a> {
@@ -96,14 +96,13 @@ impl<'a> Case<'a> {
     /// Returns the first trained stage, if what enters it is kept for all epochs.
     fn kept_from(&self) -> Option<usize> {
         let first = self.model.network.first_stage(self.subspace.layout());
-        let Training { train, method, .. } = self.training;
-        let cache = train.prefix_cache;
-        let changes = self.experiment.data.augment.is_some() || train.mixup.is_some();
-        let is_kept = !changes && !method.spec.differentiates_pixels() && cache != PrefixCache::Off;
+        let cache = self.training.train.prefix_cache;
+        let is_augmented = self.experiment.data.augment.is_some();
+        let is_kept = self.training.why_no_prefix(is_augmented).is_none() && cache != PrefixCache::Off;
         let entering = self.model.network.entering(first);
         let values: i64 = entering.values().map(|shape| shape.iter().product::<i64>()).sum();
         let bytes = values as u64 * self.real.train as u64 * self.model.kind.elt_size_in_bytes() as u64;
-        let fits = cache != PrefixCache::Auto || free_bytes(Device::Cpu).is_none_or(|free| bytes <= free / 2);
+        let fits = cache != PrefixCache::Auto || has_room(bytes, 0);
         (first > 0 && is_kept && fits).then_some(first)
     }
 

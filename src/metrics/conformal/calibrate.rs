@@ -73,9 +73,7 @@ impl Calibrated {
     /// Fails if the predictions have no labels, if a logit is not finite, or if there are too few images for a level.
     pub fn all(rules: &[Rule], alphas: &[Alpha], held_out: &Predictions) -> Result<Vec<Calibrated>> {
         let labels = labels(held_out)?;
-        let names: Vec<String> = (0..held_out.classes())
-            .map(|class| held_out.class_names().get(class).cloned().unwrap_or_else(|| class.to_string()))
-            .collect();
+        let names = held_out.names_or_numbers();
         for (rule, alpha) in rules.iter().flat_map(|rule| alphas.iter().map(move |alpha| (rule, alpha))) {
             rule.check(*alpha, labels, &names)?;
         }

@@ -6,6 +6,7 @@ use super::material::{Drawing, Material};
 use super::readings::{Place, Plan, Reading, ladder, sweeps, unit_of};
 use crate::metrics::accuracy::interval;
 use crate::report::sources::RowView;
+use crate::results::CLEAN;
 use crate::results::table::attacked;
 
 /// Returns the column with the accuracy of the prediction that an attack changes.
@@ -61,7 +62,7 @@ fn unattacked(material: &Material, series: usize, several_sets: bool) -> Vec<Rea
         if done.contains(&key) || rows().any(|other| is_zero(&other)) {
             continue;
         }
-        let clean = rows().find(|other| same(&row, other) && other.get("condition") == "clean");
+        let clean = rows().find(|other| same(&row, other) && other.is_clean());
         if let Some(value) = clean.and_then(|clean| clean.number(&attacked_accuracy(&row))) {
             readings.push(accuracy(key.0.clone(), series, 0.0, value, &row));
         }
@@ -164,7 +165,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
         interval: None,
     };
     let readings: Vec<_> = found.into_iter().map(reading).collect();
-    let name = |budget: &f64| if *budget == 0.0 { "clean".to_string() } else { format!("FGSM ε = {budget}") };
+    let name = |budget: &f64| if *budget == 0.0 { CLEAN.to_string() } else { format!("FGSM ε = {budget}") };
     let names: Vec<_> = budgets.iter().map(name).collect();
     let plan = Plan { x_title: "repulsion strength γ (not to scale)", columns: 2, joined: true, notes: vec![] };
     match ladder(&names, &readings, plan) {
@@ -181,7 +182,7 @@ pub fn gamma(material: &Material) -> Result<Option<Drawing>> {
 /// again.
 fn budget_of(row: &RowView) -> Option<f64> {
     match (row.get("attack"), row.get("condition")) {
-        ("", "clean") => Some(0.0),
+        ("", CLEAN) => Some(0.0),
         ("fgsm", _) if on_members_mean(row) => row.number("epsilon").filter(|budget| *budget != 0.0),
         _ => None,
     }

@@ -10,6 +10,7 @@ use super::readings::{Place, Plan, distinct, ladder, measured};
 use crate::base::small::{capital, push_new};
 use crate::report::picture;
 use crate::report::sources::RowView;
+use crate::results::CLEAN;
 use crate::results::store::Table;
 
 const DIVERSITY: &[&str] = &["diversity_kl"];
@@ -48,7 +49,7 @@ pub fn stl10(material: &Material) -> Result<Option<Drawing>> {
     }
     let caption = "Methods on STL-10 images of the classes shared with the set they were trained on, beside the clean \
                    images of that set.";
-    let shown = rows(material).filter(|(series, row)| tested.contains(series) && row.get("condition") == "clean");
+    let shown = rows(material).filter(|(series, row)| tested.contains(series) && row.is_clean());
     // STL-10 comes first, because the last sets are left out if there are too many.
     let (stl, others): (Vec<_>, Vec<_>) = shown.partition(|(_, row)| is_stl(row));
     by_condition(material, UNCERTAINTY, 2, caption, &[stl, others].concat())
@@ -149,10 +150,10 @@ pub fn calibration_under_shift(material: &Material) -> Result<Option<Drawing>> {
     let set = |row: &RowView| row.stored_name("set").to_string();
     let is_shifted = |row: &RowView| !row.get("corruption").is_empty();
     let sets = distinct(rows(material).filter(|(_, row)| is_shifted(row)).map(|(_, row)| set(&row)));
-    let is_shown = |row: &RowView| sets.contains(&set(row)) && (is_shifted(row) || row.get("condition") == "clean");
+    let is_shown = |row: &RowView| sets.contains(&set(row)) && (is_shifted(row) || row.is_clean());
     let shown = of_most_images(rows(material).filter(|(_, row)| is_shown(row)).collect());
     // Clean images come first.
-    let mut conditions = vec!["clean"];
+    let mut conditions = vec![CLEAN];
     shown.iter().for_each(|(_, row)| push_new(&mut conditions, row.get("condition")));
     let left_out = conditions.len().saturating_sub(MOST_CONDITIONS);
     conditions.truncate(MOST_CONDITIONS);

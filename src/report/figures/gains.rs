@@ -28,7 +28,7 @@ fn clean<'a>(material: &'a Material) -> Vec<(usize, RowView<'a>)> {
     let mut found = vec![];
     for (series, one) in material.series.iter().enumerate() {
         let rows = one.rows.iter().map(|row| RowView::new(&material.sources.results, *row));
-        let is_shown = |row: &RowView| row.get("condition") == "clean" && row.number(NLL).is_some();
+        let is_shown = |row: &RowView| row.is_clean() && row.number(NLL).is_some();
         found.extend(rows.filter(is_shown).map(|row| (series, row)));
     }
     found

@@ -9,6 +9,7 @@ use super::readings::distinct;
 use crate::metrics::Scores;
 use crate::plot::{Canvas, Chart};
 use crate::report::sources::{OfExperiment, RowView, Sources};
+use crate::results::CLEAN;
 use crate::results::names::without_shared;
 use crate::results::series::Series;
 use crate::run::open_predictions;
@@ -30,7 +31,7 @@ pub struct Measured {
 impl Measured {
     /// Returns whether the images were left unchanged.
     pub fn is_clean(&self) -> bool {
-        self.condition == "clean"
+        self.condition == CLEAN
     }
 
     /// Returns the set and the condition as the title of a panel names them.
@@ -62,9 +63,8 @@ fn measure(sources: &Sources, series: &[Series]) -> (Vec<Measured>, Vec<String>)
 /// Returns the names of the classes of a predictions file, and its scores.
 fn read(path: &Path) -> Result<(Vec<String>, Scores)> {
     let predictions = open_predictions(path)?;
-    let name = |class: usize| predictions.class_names().get(class).cloned().unwrap_or_else(|| class.to_string());
     let scores = Scores::compute(&predictions).with_context(|| path.display().to_string())?;
-    Ok(((0..predictions.classes()).map(name).collect(), scores))
+    Ok((predictions.names_or_numbers(), scores))
 }
 
 fn place(row: &RowView) -> (String, String) {
@@ -78,7 +78,7 @@ fn shown(sources: &Sources) -> Vec<(String, String)> {
     let mut shown = vec![];
     for set in distinct(saved.iter().map(|row| row.get("set"))) {
         let own = || saved.iter().filter(move |row| row.get("set") == set);
-        shown.extend(own().filter(|row| row.get("condition") == "clean").map(place));
+        shown.extend(own().filter(|row| row.is_clean()).map(place));
         let mut shifts: Vec<_> = own().filter(|row| !row.get("corruption").is_empty()).collect();
         shifts.sort_by(|a, b| severity(b).total_cmp(&severity(a)));
         shown.extend(distinct(shifts.into_iter().map(place)).into_iter().take(MOST_SHIFTS));

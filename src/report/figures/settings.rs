@@ -77,7 +77,7 @@ fn of_runs(material: &Material) -> Vec<Panel> {
             for (rate, series) in &sweep.steps {
                 let rows =
                     material.series[*series].rows.iter().map(|row| RowView::new(&material.sources.results, *row));
-                for row in rows.filter(|row| row.get("condition") == "clean") {
+                for row in rows.filter(|row| row.is_clean()) {
                     let tried = |nll: Shown| Tried { set: row.get("set").to_string(), rate: *rate, nll: nll.value };
                     found.extend(measured(&row, NLL).map(tried));
                 }
@@ -155,7 +155,7 @@ fn swept(material: &Material, column: &str, x_title: &'static str) -> Result<Opt
 
 fn clean_rows<'a>(material: &'a Material, series: usize) -> impl Iterator<Item = RowView<'a>> {
     let rows = material.series.get(series).map_or(&[][..], |one| &one.rows);
-    rows.iter().map(|row| RowView::new(&material.sources.results, *row)).filter(|row| row.get("condition") == "clean")
+    rows.iter().map(|row| RowView::new(&material.sources.results, *row)).filter(|row| row.is_clean())
 }
 
 pub fn parameters(material: &Material) -> Result<Option<Drawing>> {

@@ -16,7 +16,7 @@ use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
 use crate::results::store::{self, Table};
-use crate::results::{conformal_csv, ood_csv};
+use crate::results::{CLEAN, conformal_csv, ood_csv};
 use crate::run::RunFolder;
 use run_files::folders;
 
@@ -77,6 +77,11 @@ impl<'a> RowView<'a> {
     /// the row.
     pub fn stored_name(&self, column: &'static str) -> &'a str {
         self.get(images::stored_name(self.table, column))
+    }
+
+    /// Returns whether the row is of images that nothing has changed.
+    pub fn is_clean(&self) -> bool {
+        self.get("condition") == CLEAN
     }
 
     /// Returns the cell of a column as a number. `None` if it is not a finite number.

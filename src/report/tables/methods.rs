@@ -96,7 +96,7 @@ fn measured(sources: &Sources) -> Vec<Measured<'_>> {
     let mut found = Vec::new();
     for series in sources.series() {
         let rows = series.rows.iter().map(|row| RowView::new(&sources.results, *row));
-        let clean: Vec<RowView> = rows.filter(|row| row.get("condition") == "clean").collect();
+        let clean: Vec<RowView> = rows.filter(|row| row.is_clean()).collect();
         let mut sets = Vec::new();
         clean.iter().for_each(|row| push_new(&mut sets, row.get("set")));
         for set in sets {

@@ -59,11 +59,16 @@ impl Breaking for AutoAttack {
     }
 
     fn words(&self) -> String {
-        let Settings { steps, queries, version, .. } = self.settings;
+        let Settings { steps, queries, version, restarts, .. } = self.settings;
         let plus = if version == Some(Version::Plus) { " plus" } else { "" };
         let steps = steps.map_or(String::new(), |steps| format!(" {steps} steps"));
         let queries = queries.map_or(String::new(), |queries| format!(" {queries} queries"));
-        let (starts, targets) = (self.settings.words_of_starts(), self.settings.words_of_targets());
+        // Half of the attacks of `plus` have five starts unless a number is given, so that one is another attack.
+        let starts = match (version, restarts) {
+            (Some(Version::Plus), Some(count)) => format!(" {count} starts"),
+            _ => self.settings.words_of_starts(),
+        };
+        let targets = self.settings.words_of_targets();
         format!("{plus}{steps}{queries}{starts}{targets}{}", self.settings.seed_words())
     }
 }
