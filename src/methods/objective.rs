@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::{Error, Result, anyhow};
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// The batch of a step, which a method may ask any number of times within the step. What a method needs of it is a field of
 /// [`Request`], so that an objective around another one changes the requests that it knows and passes on the others.
@@ -195,6 +195,16 @@ pub struct Evaluation {
     pub losses: Tensor,
     /// The gradient of each particle's own loss, `[n, P]`.
     pub gradients: Tensor,
+}
+
+impl Evaluation {
+    /// Returns sums of nothing for `theta: [n, P]`, with losses in f32 as those of batches are.
+    pub fn zero(theta: &Tensor) -> Evaluation {
+        Evaluation {
+            losses: Tensor::zeros([theta.size()[0]], (Kind::Float, theta.device())),
+            gradients: theta.zeros_like(),
+        }
+    }
 }
 
 /// Losses and gradients, and the further numbers that an [`Extra`] asks for.

@@ -94,6 +94,29 @@ impl Objective for Gaussian {
     }
 }
 
+/// The Gaussian as training asks for it, in f32, with a constant in its loss.
+struct Single {
+    of: Gaussian,
+    constant: f64,
+}
+
+impl Objective for Single {
+    fn evaluate(&mut self, request: &Request) -> Result<Answer> {
+        let single = |tensor: &Tensor| tensor.to_kind(Kind::Float);
+        let own = |found: Evaluation| Evaluation {
+            losses: single(&(found.losses + self.constant)),
+            gradients: single(&found.gradients),
+        };
+        let theta = request.theta.to_kind(Kind::Double);
+        Ok(match self.of.evaluate(&Request { theta: &theta, ..*request })? {
+            Answer::Losses(found) => own(found).into(),
+            Answer::Extended(found) => Extended { own: own(found.own), extra: single(&found.extra) }.into(),
+            Answer::Outputs(found) => Outputs { values: single(&found.values), labels: found.labels }.into(),
+            Answer::Gradients(found) => Answer::Gradients(single(&found)),
+        })
+    }
+}
+
 /// The settings of a method that the bench does not measure.
 const UNMEASURED: Variant = Variant { key: "", sets: &[], asks_for_mixing: false };
 
@@ -139,11 +162,16 @@ impl Case {
         Case { key, training: experiment.training.unwrap() }
     }
 
-    /// The particles at their different starts, and the method. The two columns are one linear layer.
+    /// The particles at their different starts, in f64, and the method.
     fn start(&self) -> (Tensor, Box<dyn Method>) {
+        self.start_in(Kind::Double)
+    }
+
+    /// The same in another precision. The two columns are one linear layer.
+    fn start_in(&self, kind: Kind) -> (Tensor, Box<dyn Method>) {
         let particles = self.training.method.spec.particles();
         let places = Tensor::arange(2 * particles, (Kind::Double, Device::Cpu)).view([particles, 2]);
-        let theta = (places * 1.7).sin() * 0.3;
+        let theta = ((places * 1.7).sin() * 0.3).to_kind(kind);
         let mut layout = Layout::default();
         layout.push_linear("layer.weight", [1, 2]);
         layout.close_block("layer", 0, Shape::Dense);
@@ -360,6 +388,28 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
             let resumed = (theta.shallow_clone(), members(&method.posterior(&theta)));
             assert!(same(&whole, &resumed), "{name}: goes on otherwise after its file");
         }
+    }
+}
+
+/// The losses are summed in f32, in which theta is, too: a sum that began as a column of the gradients would be one with them.
+#[test]
+fn a_constant_in_the_loss_moves_nothing() {
+    const CONSTANT: f64 = 8.0;
+    for method in of_any_columns() {
+        let (name, case) = (word(method), Case::of(method, 3, &[]));
+        let run = |constant: f64| {
+            let (mut theta, mut method) = case.start_in(Kind::Float);
+            let mut objective = Single { of: Gaussian::new(), constant };
+            let losses = method.step(&mut theta, &mut objective, 1.0).unwrap().losses;
+            (0..4).for_each(|_| drop(method.step(&mut theta, &mut objective, 1.0).unwrap()));
+            (theta, losses)
+        };
+        let (plain, moved) = (run(0.0), run(CONSTANT));
+        let apart = (&moved.0 - &plain.0).abs().max().double_value(&[]);
+        assert!(apart < 1e-5, "{name}: a constant in the loss moves particles by {apart}");
+        // The losses that IBDR reports are those of its logits.
+        let wrong = (&moved.1 - &plain.1 - CONSTANT).abs().max().double_value(&[]);
+        assert!(wrong < 1e-4 || case.key == "ibdr", "{name}: a constant of {CONSTANT} is off by {wrong} in the loss");
     }
 }
 

@@ -128,9 +128,8 @@ impl Bbb {
     /// Averages gradients at `mc_samples` draws for each part of the batch.
     fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Sums> {
         let samples = self.spec.mc_samples;
-        let zeros = theta.zeros_like();
-        let losses = zeros.select(1, 0).to_kind(Kind::Float);
-        let mut sums = Sums { losses, gradients: zeros.copy(), products: zeros };
+        let Evaluation { losses, gradients } = Evaluation::zero(theta);
+        let mut sums = Sums { losses, gradients, products: theta.zeros_like() };
         for at in At::of_step(self.steps, samples, objective.parts()) {
             let noise = self.noise.draw(at, theta);
             let Evaluation { losses, gradients } =

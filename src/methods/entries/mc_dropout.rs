@@ -17,12 +17,12 @@
 //! saved predictions make again bit for bit. The gradient is unbiased for the same objective, with more noise from step to step.
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::base::random::{At, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::{
-    Entry, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
+    Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
 use crate::posterior::{Masks, Place, Posterior, Predictive};
 use crate::schema::settings;
@@ -101,8 +101,7 @@ impl Dropout {
 impl Method for Dropout {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
         ensure!(!self.masks.layers.is_empty(), "method.mc-dropout: no trained layer has inputs that could be dropped");
-        let mut direction = theta.zeros_like();
-        let mut losses = direction.select(1, 0).to_kind(Kind::Float);
+        let Evaluation { mut losses, gradients: mut direction } = Evaluation::zero(theta);
         for part in 0..objective.parts() {
             let factors = self.factors(theta, part);
             let found = objective.losses_of_part(&(&*theta * &factors), part)?;
@@ -134,11 +133,11 @@ impl Method for Dropout {
 mod tests {
     use super::*;
     use crate::methods::doubles::Plain;
-    use crate::methods::{Answer, Evaluation, Request};
+    use crate::methods::{Answer, Request};
     use crate::posterior::Draws;
     use crate::subspace::Layout;
     use crate::subspace::geometry::WeightSpace;
-    use tch::Device;
+    use tch::{Device, Kind};
 
     /// A linear layer with two outputs and three inputs, and its bias.
     fn parts(rows: i64) -> Parts {

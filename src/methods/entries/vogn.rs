@@ -135,9 +135,7 @@ impl Vogn {
     /// Averages gradients and squares at `mc_samples` noisy weights. Each part of the batch has its own noise.
     fn sample(&self, theta: &Tensor, deviations: &Tensor, objective: &mut dyn Objective) -> Result<Extended> {
         let samples = self.spec.mc_samples;
-        let zeros = theta.zeros_like();
-        let own = Evaluation { losses: zeros.select(1, 0).to_kind(Kind::Float), gradients: zeros.copy() };
-        let mut sums = Extended { own, extra: zeros };
+        let mut sums = Extended { own: Evaluation::zero(theta), extra: theta.zeros_like() };
         for at in At::of_step(self.steps, samples, objective.parts()) {
             let noisy = self.noise.draw(at, theta).g_mul_(deviations).g_add_(theta);
             let request = Request::losses(&noisy).on_part(at.part as usize).with(Extra::Squares);
