@@ -37,7 +37,8 @@ settings! {
         /// Epoch whose posterior is kept; `best-epoch`, by `select_by`, where images are held out and the method
         /// does not gather its posterior along the training, as `swag` and the samplers do.
         pub select: Selection = select;
-        /// Metric of the held-out images, of averaged logits, by which `best-epoch` and `early_stop` compare epochs.
+        /// Metric of the held-out images, of averaged logits, by which `best-epoch` and `early_stop` compare epochs; an epoch without a
+        /// value, as `auroc_entropy_error` is without a mistake, gains nothing.
         pub select_by: Criterion = Criterion(&NLL), omit Criterion(&NLL);
         /// Weights of the classes in the loss, `balanced` or one number each, as in torch's cross-entropy; equal if nothing is set.
         pub class_weights: Option<ClassWeights>, in above(0.0);

@@ -37,9 +37,9 @@ pub struct EpochRow {
     pub validation_nll: Option<f64>,
     pub validation_accuracy: Option<f64>,
     pub validation_ece: Option<f64>,
-    /// The metric by which epochs are compared, with its column, if it is none of these.
+    /// The metric by which epochs are compared, with its column, if it is none of these; its value is absent where it is not defined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub validation_other: Option<(String, f64)>,
+    pub validation_other: Option<(String, Option<f64>)>,
     /// The name of each diagnostic and its mean over the steps of the epoch.
     pub diagnostics: Vec<(String, f64)>,
     pub wall_seconds: f64,
@@ -66,17 +66,24 @@ impl EpochRow {
             ("validation_accuracy_lm", self.validation_accuracy),
             ("validation_ece_lm", self.validation_ece),
         ];
-        values.extend(self.validation_other.iter().map(|(name, value)| (name.as_str(), Some(*value))));
+        values.extend(self.validation_other.iter().map(|(name, value)| (name.as_str(), *value)));
         values.extend(self.diagnostics.iter().map(|(name, value)| (name.as_str(), Some(*value))));
         values.extend([("wall_seconds", Some(self.wall_seconds)), ("images_per_second", self.images_per_second)]);
         values.push((HAS_POSTERIOR, Some(f64::from(u8::from(self.has_posterior)))));
         values
     }
 
-    /// Returns the value of the metric by which epochs are compared.
+    /// Returns the value of the metric by which epochs are compared; `None` where it is not defined or not a number, which is no gain.
     pub fn criterion(&self, by: Criterion) -> Option<f64> {
         let column = by.column();
-        self.values().into_iter().find(|(name, _)| *name == column).and_then(|(_, value)| value)
+        let found = self.values().into_iter().find(|(name, _)| *name == column);
+        found.and_then(|(_, value)| value).filter(|value| !value.is_nan())
+    }
+
+    /// Returns whether one of the columns of every row has the metric.
+    pub fn has_column(&self, by: Criterion) -> bool {
+        let column = by.column();
+        self.values().iter().any(|(name, _)| *name == column)
     }
 }
 
@@ -198,7 +205,7 @@ impl Progress {
         let mut best = None;
         let mut since = 0;
         for row in self.rows.iter().filter(|row| row.has_posterior) {
-            match row.criterion(by).filter(|value| !value.is_nan()) {
+            match row.criterion(by) {
                 Some(value) if best.is_none_or(|best| by.gains(value, best)) => (best, since) = (Some(value), 0),
                 _ => since += 1,
             }
@@ -295,6 +302,39 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::metrics::METRICS;
+
+    /// Returns the row of an epoch with a value of the metric.
+    fn row(by: Criterion, value: Option<f64>) -> EpochRow {
+        EpochRow {
+            epoch: 1,
+            step: 1,
+            rate_factor: 1.0,
+            train_loss: 0.5,
+            validation_nll: Some(0.5),
+            validation_accuracy: None,
+            validation_ece: None,
+            validation_other: Some((by.column(), value)),
+            diagnostics: Vec::new(),
+            wall_seconds: 1.0,
+            images_per_second: None,
+            has_posterior: true,
+        }
+    }
+
+    #[test]
+    fn an_epoch_without_a_value_is_no_gain() {
+        let by = Criterion(METRICS.iter().find(|metric| metric.key == "auroc_entropy_error").unwrap());
+        let mut progress = Progress::new(1, 0, Device::Cpu);
+        let mut since = |value| {
+            progress.rows.push(row(by, value));
+            progress.epochs_without_gain(by)
+        };
+        let found = [None, Some(0.6), None, Some(f64::NAN), Some(0.5), Some(0.7), None].map(&mut since);
+        assert_eq!(found, [1, 0, 1, 2, 3, 0, 1]);
+        let text = serde_json::to_string(&row(by, None)).unwrap();
+        assert_eq!(serde_json::from_str::<EpochRow>(&text).unwrap(), row(by, None));
+    }
 
     #[test]
     fn a_training_that_waits_for_others_takes_no_time() {

@@ -274,7 +274,8 @@ impl<'a> Training<'a> {
         particles.align(context.group())?;
         let row = validator.row(particles, meter.images_per_second(&particles.progress))?;
         selector.offer(&row, particles);
-        announce(&self.whose, &row, context.spec().epochs, &particles.warnings(&row));
+        let warnings: Vec<String> = particles.warnings(&row).into_iter().chain(selector.lacks(&row)).collect();
+        announce(&self.whose, &row, context.spec().epochs, &warnings);
         observers.epoch(&row);
         particles.progress.finish_epoch(row);
         saver.write_history(&particles.progress)?;
@@ -292,9 +293,10 @@ impl<'a> Training<'a> {
     /// Returns the result of the training.
     ///
     /// # Errors
-    /// Fails if reading from the device fails.
+    /// Fails if reading from the device fails, or if no epoch has a value of the metric by which they are compared.
     pub fn finish(self) -> Result<Finished> {
         let Training { context, particles, selector, whose, .. } = self;
+        selector.check(&particles.progress)?;
         tracing::info!("{whose}{}", selector.choice(&particles.progress));
         particles.method.remarks()?.iter().for_each(|remark| tracing::info!("{whose}{remark}"));
         let record = saver::trained(&context, &particles, selector);

@@ -1,7 +1,7 @@
 //! The row of an epoch with the predictions on the held-out samples, the epoch that gives the posterior, and the end of a training
 //! that no longer gains.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use indicatif::ProgressBar;
 use tch::no_grad_guard;
 
@@ -12,6 +12,7 @@ use crate::analysis::sensitivity::sensitivities;
 use crate::data::batches::Samples;
 use crate::experiment::{Criterion, Selection, TrainSpec};
 use crate::machine::parallel::ProcessGroup;
+use crate::metrics::Metric;
 use crate::model::Model;
 use crate::posterior::Posterior;
 use crate::predict::{Members, Predictor};
@@ -66,8 +67,8 @@ impl<'a> Validator<'a> {
             has_posterior: method.has_posterior(),
         };
         let by = self.spec.select_by;
-        if let Some(value) = criterion.filter(|_| row.criterion(by).is_none()) {
-            row.validation_other = Some((by.column(), value));
+        if !row.has_column(by) {
+            row.validation_other = Some((by.column(), criterion));
         }
         if let Some(scale) = &particles.scale {
             row.diagnostics.push(("loss_scale".to_string(), scale.factor));
@@ -90,13 +91,7 @@ impl<'a> Validator<'a> {
         let predictor = Predictor::new(self.model, members, self.spec.particle_chunk);
         let held_out = Batched { group: self.group, set, indices, batch_size: self.spec.eval_batch_size };
         let Criterion(metric) = self.spec.select_by;
-        let found = self.task.validate(&predictor, &held_out, metric).context("validation")?;
-        let (key, definition) = (metric.key, metric.definition);
-        ensure!(
-            found.criterion.is_some(),
-            "train.select_by = \"{key}\": has no value for the held-out images and this posterior ({definition}): choose another metric"
-        );
-        Ok(found)
+        self.task.validate(&predictor, &held_out, metric).context("validation")
     }
 
     /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.
@@ -144,6 +139,28 @@ impl Selector {
         {
             let posterior = particles.posterior();
             particles.progress.offer(self.by, value, || posterior);
+        }
+    }
+
+    /// Returns what the epoch lacks, in words: a value of the metric by which epochs are compared. `None` if it has one, or if nothing is
+    /// compared.
+    pub fn lacks(&self, row: &EpochRow) -> Option<String> {
+        let compares = row.validation_nll.is_some() && (self.select == Selection::Best || self.early_stop.is_some());
+        (compares && row.criterion(self.by).is_none()).then(|| {
+            let Metric { key, definition, .. } = self.by.0;
+            format!("train.select_by = \"{key}\": has no value for the held-out images ({definition})")
+        })
+    }
+
+    /// Checks that epochs could be compared.
+    ///
+    /// # Errors
+    /// Fails if the metric had a value in no epoch.
+    pub fn check(&self, progress: &Progress) -> Result<()> {
+        let all: Option<Vec<String>> = progress.rows.iter().map(|row| self.lacks(row)).collect();
+        match all.as_deref() {
+            Some([what, ..]) => bail!("{what} in any epoch, so that none is the best: choose another metric"),
+            _ => Ok(()),
         }
     }
 

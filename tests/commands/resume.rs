@@ -477,7 +477,7 @@ fn epochs_are_chosen_by_any_metric() {
     let line = error_line(place.train(&["train.select_by=mi"]), 2);
     assert_has(&line, &["train.select_by", "must be one of"]);
     let line = error_line(place.train(&["train.select_by=auroc"]), 1);
-    assert_has(&line, &["train.select_by = \"auroc\"", "has no value for the held-out images"]);
+    assert_has(&line, &["train.select_by = \"auroc\"", "has no value for the held-out images", "in any epoch"]);
     let line = error_line(place.train(&["train.select_by=ece", "train.select=last-epoch"]), 2);
     assert_has(&line, &["train.select_by", "has no meaning without"]);
 }
