@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Place, assert_has, bella, done, error_line, messages, tensor_bytes, tiny, train_with_a_pause, with,
+    Place, assert_has, bella, done, error_line, messages, repository, tensor_bytes, tiny, train_with_a_pause, with,
 };
 use bella::base::tensor_file::State;
 use bella::results::store::read;
@@ -448,6 +448,31 @@ fn factors_of_layers_are_trained() {
     let line = error_line(Place::with_tiny().train(&["subspace.low-rank.std=0.1"]), 2);
     assert_has(&line, &["subspace.low-rank.std", "init = \"normal\""]);
     done(Place::with_tiny().train(&["subspace.low-rank.init=normal", "train.epochs=1"]));
+}
+
+/// The AUROC of errors has no value where no held-out image is wrong, as in some epochs here, of ten images.
+#[test]
+fn epochs_without_a_value_of_the_metric_are_not_the_best() {
+    let place = Place::with_tiny();
+    let checkpoint = repository("assets/vit-digits.pt");
+    let config = format!(
+        "name = \"tiny\"\nseed = 1\n[checkpoint]\npath = {checkpoint:?}\nnormalize = {{ mean = [0.5, 0.5, 0.5], std = [0.5, 0.5, 0.5] }}\n\
+         [head.checkpoint]\n[data.digits]\nsubset = {{ train = 150, test = 10 }}\nvalidation = 0.05\n\
+         [subspace.low-rank]\nrank = 4\ntargets = [\"mlp.fc\", \"mlp.proj\"]\n[method.map]\n[optimizer.adamw]\nlr = 5e-3\n\
+         [train]\nepochs = 4\nbatch_size = 32\nwarmup_steps = 0\nselect_by = \"auroc_entropy_error\"\n"
+    );
+    place.write("tiny.toml", config.as_bytes());
+    let output = place.train(&[]).arg("--no-eval").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let history = read(&place.run().join("train.csv")).unwrap();
+    let values = crate::common::cells(&history, "validation_auroc_entropy_error_lm");
+    let without: Vec<usize> = (0..4).filter(|epoch| values[*epoch].is_empty()).collect();
+    assert!(!without.is_empty() && without.len() < 4, "{values:?}");
+    for epoch in without {
+        let said = format!("epoch {}: train.select_by = \"auroc_entropy_error\": has no value", epoch + 1);
+        assert_has(&messages(&output), &[&said]);
+        assert!(!messages(&output).contains(&format!("epoch {} of 4 gives the posterior", epoch + 1)));
+    }
 }
 
 /// Each metric has its own direction: the epoch with its best value is kept, and training ends two epochs later.
