@@ -143,9 +143,9 @@ impl Training {
         self.check_loss(root);
         self.check_ema(root);
         self.check_scaled(root);
-        let gaussians = self.method_entry().is_some_and(|entry| entry.rows == RowsAre::Gaussians);
-        if self.train.loo_samples > 0 && !(gaussians && self.subspace.key == "low-rank") {
-            let why = "loo_samples: needs a Gaussian posterior while training: [method.ivon] in [subspace.low-rank]";
+        let independent = self.method.spec.has_independent_columns();
+        if self.train.loo_samples > 0 && !(independent && self.subspace.key == "low-rank") {
+            let why = "loo_samples: needs a Gaussian posterior with independent columns while training: [method.ivon] in [subspace.low-rank]";
             root.problem("train", why);
         }
         if self.method.spec.schedules_rate() && self.train.schedule != Schedule::Constant {

@@ -91,6 +91,12 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns whether every posterior of the method, from the first step on, is one Gaussian per particle whose columns are independent
+    /// ([`Posterior::Gaussians`](crate::posterior::Posterior::Gaussians)), as leave-one-out losses need it.
+    fn has_independent_columns(&self) -> bool {
+        false
+    }
+
     /// Returns whether the method needs the logits of classes, or what enters a head of classes, besides losses and their
     /// gradients. Such a method does not learn free answers.
     fn needs_classes(&self) -> bool {

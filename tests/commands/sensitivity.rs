@@ -53,3 +53,23 @@ fn points_have_no_sensitivities() {
     let line = error_line(place.train(&["train.loo_samples=5"]), 2);
     assert_has(&line, &["loo_samples", "[method.ivon] in [subspace.low-rank]"]);
 }
+
+/// Leave-one-out losses need Gaussians with independent columns, which these settings do not have.
+#[test]
+fn leave_one_out_losses_are_refused_before_training_where_columns_depend_on_each_other() {
+    let place = Place::with_tiny();
+    for method in [
+        "method.scalabl={cycle=9}",
+        "method.vbll={ess=32,rank=2}",
+        "method.vbll={ess=32,covariance=\"dense\"}",
+        "method.ibdr={particles=2,std=0}",
+    ] {
+        let line = error_line(place.train(&[method, "train.loo_samples=5"]), 2);
+        assert_has(&line, &["loo_samples: needs a Gaussian posterior with independent columns"]);
+    }
+    for method in ["method.vbll={ess=32}", "method.ibdr={particles=2,std=0.01}", "method.blob={kl_lr=0}"] {
+        let sets = [method, "head.linear={}", "train.loo_samples=5", "train.epochs=1"];
+        let output = place.train(&sets).arg("--no-eval").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{method}: {}", messages(&output));
+    }
+}

@@ -81,6 +81,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn has_independent_columns(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Blob::new(self.clone(), parts))
     }

@@ -62,6 +62,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn has_independent_columns(&self) -> bool {
+        self.std > 0.0
+    }
+
     fn needs_classes(&self) -> bool {
         true
     }

@@ -51,6 +51,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn has_independent_columns(&self) -> bool {
+        true
+    }
+
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         Box::new(Ivon::new(self.clone(), &parts.theta, Noise::new(parts.seed, Purpose::Noise)))
     }

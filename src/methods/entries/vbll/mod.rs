@@ -107,6 +107,10 @@ impl MethodSpec for Spec {
         self.particles
     }
 
+    fn has_independent_columns(&self) -> bool {
+        self.covariance == Covariance::Diagonal && self.rank == 0
+    }
+
     fn needs_classes(&self) -> bool {
         true
     }
