@@ -64,7 +64,7 @@ impl Training {
     /// Checks that a step of f16, which is skipped if its gradient is not finite, has one gradient of theta.
     pub(super) fn check_scaled(&self, root: &Reader) {
         let spec = &self.method.spec;
-        if self.train.precision != Precision::F16 || spec.gradients_of_a_step() == 1 && !spec.asks_for_extras() {
+        if self.train.precision != Precision::F16 || spec.skips_steps() {
             return;
         }
         let why = format!(
@@ -99,6 +99,10 @@ mod tests {
         let place = svgd("drive = \"weight\"");
         assert!(place.starts_with("half.toml:10: train: precision: "), "{place}");
         let blob = in_f16(&format!("[method.blob]\ncycle = 5\nsamples = 2\n{adamw}"));
+        let plain =
+            |keys: &str| in_f16(&format!("[method.blob]\ncycle = 5\nsamples = 2\nflipout = false\n{keys}{adamw}"));
+        assert_eq!(plain(""), "", "without flipout a step takes one gradient");
+        assert_eq!(in_f16("[method.ivon]\nlr = 0.1\ness = 100.0\nmc_samples = 2\n[optimizer.none]\n"), "");
         let vogn = in_f16("[method.vogn]\nlr = 0.1\ness = 100.0\n[optimizer.none]\n");
         for (refused, method) in [(svgd("drive = \"weight\""), "svgd"), (blob, "blob"), (vogn, "vogn")] {
             let expected =

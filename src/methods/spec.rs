@@ -209,6 +209,12 @@ pub trait MethodSpec: Resolved {
         self.passes_together()
     }
 
+    /// Returns whether a step may be skipped where one of its gradients is not finite, as f16 has it: nothing has moved by then, and all
+    /// that it asks for are losses and their gradients.
+    fn skips_steps(&self) -> bool {
+        self.gradients_of_a_step() == 1 && !self.asks_for_extras()
+    }
+
     /// Returns whether every step asks once for the losses and gradients of the whole batch, at theta itself, and for nothing else, so that
     /// trainings can share their passes.
     fn asks_at_theta(&self) -> bool {

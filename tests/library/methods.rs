@@ -391,6 +391,20 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
     }
 }
 
+/// `bella bench --estimate` multiplies the operations of a pass by this number.
+#[test]
+fn gradients_of_a_step_are_counted() {
+    let drawn = ["ivon", "bbb", "vogn"].map(|key| Case::new(key, 3, &["mc_samples=4"]));
+    for case in of_any_columns().map(|method| Case::of(method, 3, &[])).chain(drawn) {
+        let Training { method: spec, optimizer, .. } = &case.training;
+        let counted = spec.spec.gradients_of_a_step() + optimizer.spec.gradients_of_a_step();
+        let (mut theta, mut method) = case.start();
+        let mut gaussian = Gaussian::new();
+        step(&mut method, &mut theta, &mut gaussian, 2);
+        assert_eq!(gaussian.steps as u64, 2 * counted, "{}", case.key);
+    }
+}
+
 /// The losses are summed in f32, in which theta is, too: a sum that began as a column of the gradients would be one with them.
 #[test]
 fn a_constant_in_the_loss_moves_nothing() {

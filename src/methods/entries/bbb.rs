@@ -91,6 +91,15 @@ impl MethodSpec for Spec {
         10
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        self.mc_samples as u64
+    }
+
+    /// All of its gradients are those of losses, and they come before anything moves.
+    fn skips_steps(&self) -> bool {
+        true
+    }
+
     fn matrices_of_the_posterior(&self) -> u64 {
         2
     }

@@ -105,6 +105,10 @@ impl MethodSpec for Spec {
         true
     }
 
+    fn gradients_of_a_step(&self) -> u64 {
+        self.mc_samples as u64
+    }
+
     fn matrices_of_the_posterior(&self) -> u64 {
         2
     }

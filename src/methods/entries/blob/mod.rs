@@ -108,7 +108,7 @@ impl MethodSpec for Spec {
 
     /// The noise of Flipout is in the factors.
     fn asks_for_extras(&self) -> bool {
-        true
+        self.flipout
     }
 
     /// The noise, the noisy factors in theta, the gradients by both, and the sums of two of them.
