@@ -228,6 +228,11 @@ fn methods_that_draw_nothing_need_particles_that_differ() {
     let cases = [
         ("[method.ibdr]\nvariant = \"released\"\nparticles = 3", sgd, "method.ibdr.std above 0"),
         ("[method.vbll]\ness = 30\nparticles = 3", sgd, "method.vbll.rank above 0"),
+        (
+            "[method.vbll]\ness = 30\ncovariance = \"dense\"\nparticles = 3",
+            sgd,
+            "method.vbll.covariance = \"diagonal\" with method.vbll.rank above 0",
+        ),
         ("[method.mc-dropout]\nrate = 0\nparticles = 3", sgd, "method.mc-dropout.rate above 0"),
         (
             "[method.sgld]\nlr = 0.1\ness = 30\ntemperature = 0\nstart = 0\nevery = 1\nparticles = 3",

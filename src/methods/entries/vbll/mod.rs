@@ -133,7 +133,10 @@ impl MethodSpec for Spec {
 
     /// Training draws nothing, but U starts at random.
     fn noise_left_out(&self) -> Option<&'static str> {
-        (self.rank == 0).then_some("method.vbll.rank above 0")
+        (self.rank == 0).then_some(match self.covariance {
+            Covariance::Diagonal => "method.vbll.rank above 0",
+            Covariance::Dense => "method.vbll.covariance = \"diagonal\" with method.vbll.rank above 0",
+        })
     }
 
     /// The spread and the two moments of Adam.
