@@ -321,6 +321,24 @@ pub(super) fn from(reader: &Reader) -> Option<String> {
         .optional()
 }
 
+/// Reads the steps over which the weights of a divergence double, `cycle`, which the rate `kl_lr` needs where it is not 0.
+pub(super) fn cycle(reader: &Reader, kl_lr: f64) -> Option<i64> {
+    let field = reader
+        .integer("cycle", 1..=1_000_000_000)
+        .about("Steps over which the KL weights double again and again; required unless `kl_lr` is 0.");
+    if kl_lr == 0.0 {
+        return field.optional();
+    }
+    Some(field.required_because(
+        "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch size for N training images",
+    ))
+}
+
+/// Returns the rate of the step that follows a divergence after `steps` steps: `kl_lr` times the weight in the cycle, and 0 without a cycle.
+pub(super) fn divergence_rate(kl_lr: f64, cycle: Option<i64>, steps: i64) -> f64 {
+    cycle.map_or(0.0, |cycle| kl_lr * doubling_weight(steps, cycle))
+}
+
 /// Returns the weight π_i = 2^i / (2^(m+1) − 1) of a divergence in a step counted from 0, where i goes from 1 to the length m of a
 /// cycle again and again (BLoB; Wang et al. 2024, arXiv 2406.11675).
 pub(super) fn doubling_weight(step: i64, cycle: i64) -> f64 {

@@ -589,6 +589,9 @@ fn settings_outside_their_range_are_refused() {
             none,
             "method.mclmc needs an optimizer",
         ),
+        ("blob", vec!["kl_lr=0.1"], adamw, "method.blob.cycle is required"),
+        ("blob", vec!["kl_lr=0", "cycle=9"], adamw, "cycle = 9: is of the divergence from the prior"),
+        ("scalabl", vec!["kl_lr=0", "cycle=9"], adamw, "cycle = 9: is of the divergence from the prior"),
         (
             "blob",
             vec!["cycle=9", "kl_lr=0", "prior_std=0.3"],

@@ -56,10 +56,7 @@ settings! {
         pub prior_std: f64 = 0.2, in above(0.0);
         /// Largest start ε of the roots of the standard deviations.
         pub init: f64 = 0.05, in above(0.0);
-        /// Steps over which the KL weights double again and again.
-        pub cycle: i64, in 1..=1_000_000_000,
-            because "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
-                     size for N training images";
+        pub cycle: Option<i64>, by |reader| spec::cycle(reader, kl_lr);
         /// Whether each image sees the noise with random signs of its own.
         pub flipout: bool = true;
         /// Draws per particle that predict after training.
@@ -72,7 +69,7 @@ impl Spec {
         if context.is_not("low-rank") {
             reader.problem("particles", "the factor A of low-rank updates is Gaussian: write [subspace.low-rank]");
         }
-        spec::check_divergence(reader, self.kl_lr, &["prior_std"]);
+        spec::check_divergence(reader, self.kl_lr, &["prior_std", "cycle"]);
     }
 }
 
@@ -164,7 +161,7 @@ impl Blob {
 
     /// Follows the gradient of the KL divergence.
     fn pull(&mut self, theta: &Tensor, factor: f64) {
-        let rate = self.spec.kl_lr * factor * spec::doubling_weight(self.steps, self.spec.cycle);
+        let rate = spec::divergence_rate(self.spec.kl_lr * factor, self.spec.cycle, self.steps);
         let precision = self.spec.prior_std.powi(-2);
         for (start, length) in &self.columns {
             let _ = theta.narrow(1, *start, *length).g_mul_scalar_(1.0 - rate * precision);

@@ -70,12 +70,8 @@ settings! {
         pub divergence: Divergence = Divergence::Reverse;
         /// Largest start ε of the standard deviations.
         pub init: f64 = 0.05, in above(0.0);
-        /// Steps over which the KL weights double again and again.
-        pub cycle: i64, in 1..=1_000_000_000,
-            because "the steps over which the KL weights double again and again: the authors take 100 N^(π/8) / batch \
-                     size for N training images";
-        /// Draws per particle that predict after training.
-        pub samples: usize = 10, in 1..=100_000;
+        pub cycle: Option<i64>, by |reader| spec::cycle(reader, kl_lr);
+        pub samples: usize, by |reader| spec::samples(reader, 10);
     } then check
 }
 
@@ -84,7 +80,7 @@ impl Spec {
         if context.is_not("low-rank") {
             reader.problem("particles", "singular values of low-rank updates are Gaussian: write [subspace.low-rank]");
         }
-        spec::check_divergence(reader, self.kl_lr, &["prior_std", "divergence"]);
+        spec::check_divergence(reader, self.kl_lr, &["prior_std", "divergence", "cycle"]);
     }
 
     /// Returns the gradients of the divergence by ln m and by ln σ, `[n, R]` each.
@@ -278,7 +274,7 @@ impl Method for Scalabl {
         let mut of_directions = OfDirections { inner: objective, updates: &self.updates, mean: &mean };
         self.parts.apply(theta, &direction, &mut of_directions, factor)?;
         self.adam.step(&mut self.numbers, &Tensor::cat(&[by_log_mean, by_log_std], 1), factor);
-        let rate = self.spec.kl_lr * factor * spec::doubling_weight(self.steps, self.spec.cycle);
+        let rate = spec::divergence_rate(self.spec.kl_lr * factor, self.spec.cycle, self.steps);
         let [mean, std] = self.moments();
         self.numbers -= Tensor::cat(&self.spec.pull(&mean, &std), 1) * rate;
         let [mean, std] = self.moments();

@@ -24,7 +24,16 @@ fn layout(blocks: &[&str]) -> Layout {
 }
 
 fn spec(divergence: Divergence) -> Spec {
-    Spec { particles: 2, std_lr: 0.01, kl_lr: 0.002, prior_std: 1.0, divergence, init: 0.05, cycle: 3, samples: 4 }
+    Spec {
+        particles: 2,
+        std_lr: 0.01,
+        kl_lr: 0.002,
+        prior_std: 1.0,
+        divergence,
+        init: 0.05,
+        cycle: Some(3),
+        samples: 4,
+    }
 }
 
 fn method(blocks: &[&str], theta: &Tensor, divergence: Divergence) -> Scalabl {
