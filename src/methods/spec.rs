@@ -166,6 +166,12 @@ pub trait MethodSpec: Resolved {
         HeadNumbers::default()
     }
 
+    /// Returns the copies in f32 that a step makes at once, for every particle, of the prepared images of its whole batch: of gradients by
+    /// their pixels, however few of them go through the network at once.
+    fn copies_of_images(&self) -> u64 {
+        0
+    }
+
     /// Returns the number of gradients that a step takes.
     fn gradients_of_a_step(&self) -> u64 {
         1

@@ -171,6 +171,9 @@ impl<'a> Step<'a> {
         let pairs = if compares { WeightSpace::new(layout).bytes_of_pairs(self.particles as i64) } else { 0 };
         let head = head_numbers(self.method, layout, spec.batch_size);
         let numbers = head.step + if keeps_best { head.posterior } else { 0 };
+        let images = spec.batch_size.min(self.images) as u64;
+        let pixels = 3 * model.preparation.image_side().pow(2) as u64;
+        let numbers = numbers + self.method.copies_of_images() * images * pixels;
         let beside = particles * numbers * Kind::Float.elt_size_in_bytes() as u64;
         // The input of the first trained stage is there once for all particles.
         let entering = if own_samples { 0 } else { model.entering() * model.kind.elt_size_in_bytes() as u64 };

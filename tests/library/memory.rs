@@ -22,6 +22,7 @@ use bella::predict::{Members, Predictor, Rows};
 use bella::schema::Tree;
 use bella::subspace::Subspace;
 use bella::tasks::{Classes, Loss};
+use bella::train::chunks::{Images, Step};
 use bella::train::{self, Learner, Likelihood};
 use tch::{Kind, Tensor};
 
@@ -123,6 +124,22 @@ fn what_is_kept_from_step_to_step_is_counted() {
         let bytes = train::chunks::state_bytes(experiment.training.as_ref().unwrap(), subspace.layout());
         assert_eq!(bytes, matrices * matrix, "{more}");
     }
+}
+
+/// Four more images of 3 x S x S numbers, for three particles: their gradients in f32, and seven copies of these in f64.
+#[test]
+fn gradients_by_pixels_are_planned_for_the_whole_batch() {
+    let svgd = "[method.svgd]\nparticles = 3\ngamma = 0.1\nspace = \"input-gradients\"";
+    let text = config("[subspace.low-rank]\nrank = 2").replace("[method.ensemble]\nparticles = 3", svgd);
+    let (model, subspace) = model(&text, Kind::Float);
+    let least = |batch_size: usize| {
+        let text = text.replace("batch_size = 4", &format!("batch_size = {batch_size}"));
+        let experiment = Experiment::read(&Tree::parse("x.toml", &text).unwrap()).unwrap();
+        let images = Images { train: 100, validation: 0 };
+        Step::of(experiment.training.as_ref().unwrap(), &model, subspace.layout(), images).within(1).bytes
+    };
+    let side = model.images().unwrap().size() as u64;
+    assert_eq!(least(8) - least(4), 3 * 4 * 3 * side * side * (4 + 7 * 8));
 }
 
 /// What products keep beside frozen matrices, and what is computed once for all members, is in the plans of bf16.

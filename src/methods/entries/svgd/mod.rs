@@ -88,6 +88,12 @@ impl MethodSpec for Spec {
         self.space == Space::InputGradients && self.particles > 1
     }
 
+    /// The gradients by pixels, and in f64 the leaf, the unit vectors, the two copies that `cdist` makes of them, their gradient and two
+    /// on its way to the leaf's.
+    fn copies_of_images(&self) -> u64 {
+        if self.differentiates_pixels() { 1 + 2 * 7 } else { 0 }
+    }
+
     /// The mixed gradients with drive = weight, or those of the repulsion of features or input gradients, besides the particles' own.
     fn matrices_of_a_step(&self, _: usize) -> u64 {
         let pulled = matches!(self.space, Space::Features | Space::InputGradients);
