@@ -168,28 +168,30 @@ impl At {
     }
 }
 
+/// A function of the place of a draw and of `theta: [n, P]`, which gives numbers for theta in its type and on its device.
+type Draw = dyn Fn(At, &Tensor) -> Tensor + Send;
+
 /// A source of noise.
-pub enum Noise {
-    /// Noise that is a pure function of the place.
-    Seeded { seed: u64, purpose: Purpose },
-    /// Given draws `[n, P]`, used in turn, for comparison with other code.
-    Given(Vec<Tensor>),
-}
+pub struct Noise(Box<Draw>);
 
 impl Noise {
+    /// Returns standard normal noise that is a pure function of (seed, purpose, place, particle).
     pub fn new(seed: u64, purpose: Purpose) -> Noise {
-        Noise::Seeded { seed, purpose }
+        Noise::from(move |at: At, theta: &Tensor| {
+            let row = |particle| row(seed, purpose, at, particle, theta);
+            Tensor::stack(&(0..theta.size()[0]).map(row).collect::<Vec<_>>(), 0)
+        })
     }
 
     /// Returns noise for `theta: [n, P]`, in its type and on its device.
     pub fn draw(&self, at: At, theta: &Tensor) -> Tensor {
-        match self {
-            Noise::Seeded { seed, purpose } => {
-                let row = |particle| row(*seed, *purpose, at, particle, theta);
-                Tensor::stack(&(0..theta.size()[0]).map(row).collect::<Vec<_>>(), 0)
-            }
-            Noise::Given(draws) => draws[(at.step + at.sample) as usize % draws.len()].expand_as(theta),
-        }
+        (self.0)(at, theta)
+    }
+}
+
+impl<F: Fn(At, &Tensor) -> Tensor + Send + 'static> From<F> for Noise {
+    fn from(draw: F) -> Noise {
+        Noise(Box::new(draw))
     }
 }
 

@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::{Answer, Evaluation, Objective, Parts, Request};
 use crate::base::golden::Golden;
+use crate::base::random::{At, Noise};
 use crate::base::tensor::label_log_probabilities;
 use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
@@ -24,6 +25,11 @@ impl Optimizer for Plain {
     fn load(&mut self, _: &State) -> Result<()> {
         Ok(())
     }
+}
+
+/// Returns noise that is these draws `[n, P]` in turn, for comparison with other code.
+pub fn given(draws: Vec<Tensor>) -> Noise {
+    Noise::from(move |at: At, theta: &Tensor| draws[(at.step + at.sample) as usize % draws.len()].expand_as(theta))
 }
 
 /// Cross-entropy of linear layers `[4, 3]`, a row each; gradients by autograd. Inputs and labels are those of a golden of the authors.

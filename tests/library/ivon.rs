@@ -1,7 +1,7 @@
 //! IVON on a vision transformer against the public package, and end to end on the embedded digits.
 
 use crate::common::{Place, assert_has, cell, error_line, fixture, messages, model};
-use bella::base::random::Noise;
+use bella::base::random::{At, Noise};
 use bella::data::batches::Batch;
 use bella::data::fields::{Fields, PIXELS};
 use bella::methods::Method;
@@ -43,12 +43,13 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
     };
     let mut theta = subspace.initial(1, 0).unwrap().to_kind(Kind::Double).unsqueeze(0);
 
-    let noise = |step: i64| {
-        let of = |count: i64| {
-            let j = Tensor::arange(count, (Kind::Double, Device::Cpu));
-            (j * 0.37 + (1.1 * step as f64 + 0.5 * (count % 7) as f64)).sin() * 2f64.sqrt()
+    let counts: Vec<i64> = subspace.layout().columns.iter().map(|column| column.count()).collect();
+    let noise = move |at: At, theta: &Tensor| {
+        let of = |count: &i64| {
+            let j = Tensor::arange(*count, (Kind::Double, Device::Cpu));
+            (j * 0.37 + (1.1 * at.step as f64 + 0.5 * (count % 7) as f64)).sin() * 2f64.sqrt()
         };
-        Tensor::cat(&subspace.layout().columns.iter().map(|column| of(column.count())).collect::<Vec<_>>(), 0)
+        Tensor::cat(&counts.iter().map(of).collect::<Vec<_>>(), 0).expand_as(theta)
     };
     let settings = Spec {
         particles: 1,
@@ -66,8 +67,7 @@ fn a_hundred_steps_equal_those_of_the_public_package() {
         mc_samples: 1,
         samples: 1,
     };
-    let given = Noise::Given((0..STEPS).map(|step| noise(step).unsqueeze(0)).collect());
-    let mut ivon = Ivon::new(settings, &theta, given);
+    let mut ivon = Ivon::new(settings, &theta, Noise::from(noise));
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let mut objective = Likelihood::new(Learner::of_classes(&model, &*subspace), Passes::WHOLE, &batch, 1);

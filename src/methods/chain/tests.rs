@@ -253,7 +253,7 @@ pub fn check_cycles(dynamics: &dyn DynamicsSpec, script: &str, sign: f64) {
     let mut theta = tensor("start").view([1, 6]);
     let mut chain = Chain::new("chain", settings, dynamics.build(&theta), &parts(&theta));
     let noise = tensor("noise") * sign;
-    chain.noise = Noise::Given((0..20).map(|step| noise.get(step).view([1, 6])).collect());
+    chain.noise = doubles::given((0..20).map(|step| noise.get(step).view([1, 6])).collect());
     let (states, rates) = (tensor("states"), tensor("rates"));
     let mut objective = Regression { x: tensor("x"), y: tensor("y") };
     for step in 0..20 {

@@ -207,7 +207,7 @@ impl Method for Bbb {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
-    use crate::methods::doubles::Layers;
+    use crate::methods::doubles::{Layers, given};
 
     /// Three steps of bayesian-torch's layer with torch's Adam (tests/fixtures/authors/bbb.json).
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             samples: 8,
         };
         let mut theta = golden.tensor("start").view([1, -1]);
-        let noise = Noise::Given((0..3).map(|step| row("noise", step)).collect());
+        let noise = given((0..3).map(|step| row("noise", step)).collect());
         let mut bbb = Bbb::new(spec, &theta, noise);
         let mut layer = Layers::of(&golden);
         for step in 0..3 {

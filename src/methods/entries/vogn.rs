@@ -202,6 +202,7 @@ mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
     use crate::methods::Answer;
+    use crate::methods::doubles::given;
 
     /// L_i = Σ a (θ − x_i)⁴ / 4 for two images.
     struct Images;
@@ -256,7 +257,7 @@ mod tests {
             mc_samples: 1,
             samples: 8,
         };
-        let noise = Noise::Given(vec![row([0.5, -1.0, 0.25]), row([-0.75, 0.1, 1.5]), row([1.2, 0.4, -0.6])]);
+        let noise = given(vec![row([0.5, -1.0, 0.25]), row([-0.75, 0.1, 1.5]), row([1.2, 0.4, -0.6])]);
         let mut theta = row([0.1, 0.2, -0.3]);
         let mut vogn = Vogn::new(spec, &theta, noise);
         for _ in 0..3 {
@@ -306,9 +307,9 @@ mod tests {
         };
         let tensor = |name: &str| golden.tensor(&format!("{case}/{name}"));
         let noise = tensor("noise");
-        let given = (0..noise.size()[0]).map(|step| noise.get(step).view([1, 12])).collect();
+        let draws = (0..noise.size()[0]).map(|step| noise.get(step).view([1, 12])).collect();
         let mut theta = tensor("start").view([1, 12]);
-        let mut vogn = Vogn::new(spec, &theta, Noise::Given(given));
+        let mut vogn = Vogn::new(spec, &theta, given(draws));
         let mut objective = Classes { x: tensor("x"), labels: tensor("labels") };
         let steps = 0..noise.size()[0];
         steps

@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::golden::Golden;
 use crate::methods::Answer;
-use crate::methods::doubles::Plain;
+use crate::methods::doubles::{Plain, given};
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
@@ -232,7 +232,7 @@ fn a_step_is_that_of_the_authors_code() {
         samples: 1,
     };
     let mut blob = Blob::new(spec, parts);
-    (blob.roots, blob.noise) = (roots.copy(), Noise::Given(vec![golden.tensor("draws/noise").view([1, 6])]));
+    (blob.roots, blob.noise) = (roots.copy(), given(vec![golden.tensor("draws/noise").view([1, 6])]));
     blob.step(&mut theta, &mut Flipped { golden: Golden::of_authors("blob") }, 1.0).unwrap();
 
     let mut state = State::default();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::methods::doubles::given;
 use crate::methods::{Answer, Request};
 
 /// A quadratic with the gradient a ∘ (θ − b).
@@ -36,8 +37,7 @@ fn spec() -> Spec {
 
 /// Returns the mean, the Hessian and the momentum after some steps.
 fn run(spec: Spec, steps: usize) -> [Tensor; 3] {
-    let noise =
-        Noise::Given(vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])]);
+    let noise = given(vec![row([0.5, -1.0, 0.25, 2.0]), row([-0.75, 0.1, 1.5, -0.3]), row([1.2, 0.4, -0.6, 0.9])]);
     let mut theta = row([0.1, 0.2, -0.3, 0.4]);
     let mut ivon = Ivon::new(spec, &theta, noise);
     for _ in 0..steps {

@@ -21,13 +21,14 @@
 //! Differs from blackjax, to whose steps these are equal: ε at most doubles in a step, a number that is not finite ends the training
 //! instead of the step, and ℓ is not refined by autocorrelations.
 
+mod langevin;
 mod smile;
 mod tuning;
 
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::base::random::{At, Noise, Purpose};
+use crate::base::random::{Noise, Purpose};
 use crate::base::tensor_file::State;
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{
@@ -36,8 +37,9 @@ use crate::methods::{
 };
 use crate::posterior::Posterior;
 use crate::schema::{Reader, settings, words};
-use smile::{Adaption, OUTER, Scale, Smile, turn, unit};
-use tuning::{Tuning, Wanted};
+use langevin::Langevin;
+use smile::{Adaption, Moved, Scale, Smile};
+use tuning::Wanted;
 
 pub static ENTRY: Entry = Entry {
     key: "mclmc",
@@ -212,11 +214,11 @@ impl MethodSpec for Spec {
         (self.dynamics != Dynamics::Langevin).then_some("method.mclmc.dynamics = \"langevin\"")
     }
 
-    /// The states, the direction, and what the dynamics keep: the two moments of the columns while they are tuned, or the last gradient and the
+    /// The states, the direction, and what the dynamics keep: the two moments of the columns by which a length is found, or the last gradient and the
     /// noise of gradients.
     fn kept_matrices(&self) -> u64 {
         let own = match self.dynamics {
-            Dynamics::Langevin if self.tune_steps > 0 => 2,
+            Dynamics::Langevin if self.tune_steps > 0 && self.length.is_none() => 2,
             Dynamics::Langevin => 0,
             Dynamics::Smile => 1,
             Dynamics::Preconditioned => 3,
@@ -238,105 +240,87 @@ impl MethodSpec for Spec {
     }
 }
 
+/// The dynamics of the chains, with what they keep.
+enum Chains {
+    Langevin(Langevin),
+    Smile(Smile),
+}
+
 struct Mclmc {
     spec: Spec,
     parts: Parts,
-    noise: Noise,
     steps: i64,
     /// u, `[n, P]`.
     direction: Tensor,
-    tuning: Tuning,
-    smile: Option<Smile>,
+    chains: Chains,
     kept: Last,
 }
 
 impl Mclmc {
     fn new(spec: Spec, parts: Parts) -> Mclmc {
-        let noise = Noise::new(parts.seed, Purpose::Noise);
-        let is_preconditioned = match spec.dynamics {
-            Dynamics::Langevin => None,
-            Dynamics::Smile => Some(false),
-            Dynamics::Preconditioned => Some(true),
+        let smile = |is_preconditioned| Chains::Smile(Smile::new(spec.adaption(), is_preconditioned, &parts.theta));
+        let chains = match spec.dynamics {
+            Dynamics::Langevin => {
+                let noise = Noise::new(parts.seed, Purpose::Noise);
+                Chains::Langevin(Langevin::new(&spec.wanted(), noise, &parts.theta))
+            }
+            Dynamics::Smile => smile(false),
+            Dynamics::Preconditioned => smile(true),
         };
-        let smile = is_preconditioned.map(|is| Smile::new(spec.adaption(), is, &parts.theta));
-        // SMILE's first gradient gives the direction.
-        let direction = match &smile {
-            Some(_) => parts.theta.zeros_like(),
-            None => unit(&noise.draw(At { step: -1, sample: 0, part: 0 }, &parts.theta)),
+        let direction = match &chains {
+            Chains::Langevin(langevin) => langevin.start(&parts.theta),
+            // The first gradient gives the direction.
+            Chains::Smile(_) => parts.theta.zeros_like(),
         };
-        let tuning = Tuning::new(&spec.wanted(), &parts.theta);
         let kept = Last::new(spec.samples, &parts.theta);
-        Mclmc { spec, parts, noise, steps: 0, direction, tuning, smile, kept }
+        Mclmc { spec, parts, steps: 0, direction, chains, kept }
     }
 
-    /// Turns the direction by a share of a step, and returns the change of the speed's own energy, `[n, 1]`.
-    fn turn(&mut self, gradient: &Tensor, share: f64) -> Tensor {
-        turn(&mut self.direction, gradient, self.tuning.step_size(), share)
-    }
-
-    /// Adds noise to the direction, for the first or the second half of a step.
-    fn refresh(&mut self, half: i64) {
-        let columns = self.direction.size()[1] as f64;
-        let ratio = self.tuning.step_size() / self.tuning.length();
-        let width = (ratio.expm1() / columns).sqrt().to_kind(self.direction.kind());
-        let noise = self.noise.draw(At { step: 2 * self.steps + half, sample: 0, part: 0 }, &self.direction);
-        self.direction = unit(&(&self.direction + noise * width));
-    }
-
-    fn go(&self, theta: &mut Tensor, share: f64) {
-        *theta += &self.direction * (self.tuning.step_size() * share).to_kind(self.direction.kind());
-    }
-
-    /// Makes a step, and returns the losses where it began and ΔE, `[n, 1]`.
-    fn advance(&mut self, theta: &mut Tensor, objective: &mut dyn Objective) -> Result<(Tensor, Tensor)> {
+    /// Makes a step of the chains.
+    fn advance(&mut self, theta: &mut Tensor, objective: &mut dyn Objective) -> Result<Moved> {
         let scale = self.spec.scale();
-        self.refresh(0);
-        let first = scale.energy(theta, objective)?;
-        let mut error = self.turn(&first.gradient, OUTER) - &first.value;
-        self.go(theta, 0.5);
-        let middle = scale.energy(theta, objective)?;
-        error += self.turn(&middle.gradient, 1.0 - 2.0 * OUTER);
-        self.go(theta, 0.5);
-        let last = scale.energy(theta, objective)?;
-        error += self.turn(&last.gradient, OUTER) + last.value;
-        self.refresh(1);
-        Ok((first.losses, error))
+        match &mut self.chains {
+            Chains::Smile(smile) => smile.advance(theta, &mut self.direction, objective, scale),
+            Chains::Langevin(langevin) => {
+                let moved = langevin.advance(self.steps, theta, &mut self.direction, objective, scale)?;
+                langevin.tuning.learn(self.steps - self.spec.fit_steps, theta, &moved.error);
+                Ok(moved)
+            }
+        }
+    }
+
+    /// Makes a step of the optimizer, before those of the chains.
+    fn fit(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Moved> {
+        let Evaluation { losses, gradients } = objective.losses(theta)?;
+        self.parts.apply(theta, &gradients, objective, factor)?;
+        let nothing = || Tensor::zeros([theta.size()[0], 1], (Kind::Double, theta.device()));
+        Ok(Moved { losses, error: nothing(), undone: nothing() })
     }
 }
 
 impl Method for Mclmc {
     fn step(&mut self, theta: &mut Tensor, objective: &mut dyn Objective, factor: f64) -> Result<Step> {
-        let nothing = || self.tuning.step_size().zeros_like();
-        let (losses, error, undone) = if self.steps < self.spec.fit_steps {
-            let (error, undone) = (nothing(), nothing());
-            let Evaluation { losses, gradients } = objective.losses(theta)?;
-            self.parts.apply(theta, &gradients, objective, factor)?;
-            (losses, error, undone)
-        } else if let Some(smile) = &mut self.smile {
-            let moved = smile.advance(theta, &mut self.direction, objective, self.spec.scale())?;
-            (moved.losses, moved.error, moved.undone)
-        } else {
-            let undone = nothing();
-            let (losses, error) = self.advance(theta, objective)?;
-            self.tuning.learn(self.steps - self.spec.fit_steps, theta, &error);
-            (losses, error, undone)
+        let moved = match self.steps < self.spec.fit_steps {
+            true => self.fit(theta, objective, factor)?,
+            false => self.advance(theta, objective)?,
         };
+        let Moved { losses, error, undone } = moved;
         self.steps += 1;
         if self.spec.schedule.is_due(self.steps) {
             self.kept.push(theta.copy());
         }
         let each = error.square() / theta.size()[1] as f64;
-        let found = match &self.smile {
-            Some(smile) => [&each, smile.step_size(), &undone],
-            None => [&each, self.tuning.step_size(), self.tuning.length()],
+        let found = match &self.chains {
+            Chains::Smile(smile) => [&each, smile.step_size(), &undone],
+            Chains::Langevin(Langevin { tuning, .. }) => [&each, tuning.step_size(), tuning.length()],
         };
         Ok(Step { losses, diagnostics: Some(Tensor::stack(&found.map(|t| t.mean(Kind::Double)), 0)) })
     }
 
     fn diagnostics(&self) -> &'static [&'static str] {
-        match self.smile {
-            Some(_) => &["energy_variance", "step_size", "undone"],
-            None => &["energy_variance", "step_size", "length"],
+        match self.chains {
+            Chains::Smile(_) => &["energy_variance", "step_size", "undone"],
+            Chains::Langevin(_) => &["energy_variance", "step_size", "length"],
         }
     }
 
@@ -349,20 +333,20 @@ impl Method for Mclmc {
     }
 
     fn remarks(&self) -> Result<Vec<String>> {
-        Ok(vec![format!(
-            "mclmc: {} states of each chain are the posterior; {}",
-            self.kept.count(),
-            self.smile.as_ref().map_or_else(|| self.tuning.said(), Smile::said)?
-        )])
+        let said = match &self.chains {
+            Chains::Smile(smile) => smile.said()?,
+            Chains::Langevin(langevin) => langevin.tuning.said()?,
+        };
+        Ok(vec![format!("mclmc: {} states of each chain are the posterior; {said}", self.kept.count())])
     }
 
     fn save(&self, state: &mut State) {
         self.parts.optimizer.save(state);
         state.put("mclmc.direction", &self.direction);
         state.put_count("mclmc.steps", self.steps);
-        match &self.smile {
-            Some(smile) => smile.save(state),
-            None => self.tuning.save(state),
+        match &self.chains {
+            Chains::Smile(smile) => smile.save(state),
+            Chains::Langevin(langevin) => langevin.tuning.save(state),
         }
         self.kept.save("mclmc.kept", state);
     }
@@ -371,9 +355,9 @@ impl Method for Mclmc {
         self.parts.optimizer.load(state)?;
         state.copy_into("mclmc.direction", &mut self.direction)?;
         self.steps = state.count("mclmc.steps")?;
-        match &mut self.smile {
-            Some(smile) => smile.load(state)?,
-            None => self.tuning.load(state)?,
+        match &mut self.chains {
+            Chains::Smile(smile) => smile.load(state)?,
+            Chains::Langevin(langevin) => langevin.tuning.load(state)?,
         }
         self.kept.load("mclmc.kept", self.spec.schedule.snapshots(self.steps), state)
     }

@@ -67,7 +67,7 @@ struct Noise {
 
 /// The result of a step.
 pub struct Moved {
-    /// The mean losses half-way, `[n]`.
+    /// The mean losses, `[n]`: half-way in SMILE.
     pub losses: Tensor,
     /// ΔE, and 1 for each chain whose step was undone, `[n, 1]`.
     pub error: Tensor,

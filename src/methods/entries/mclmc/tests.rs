@@ -1,6 +1,8 @@
+use super::smile::{OUTER, turn};
+use super::tuning::Tuning;
 use super::*;
 use crate::base::golden::{Golden, near};
-use crate::methods::doubles::parts;
+use crate::methods::doubles::{given, parts};
 use crate::methods::{Answer, Request};
 
 /// E(θ) = Σ w² θ⁴ / 4 + θ² / 2, the second term as the prior of one image.
@@ -45,12 +47,13 @@ fn steps_are_those_of_blackjax() {
     let mut method = Mclmc::new(spec(), parts(&theta));
     method.direction = row("direction");
     let draws = row("draws").squeeze_dim(0);
-    method.noise = Noise::Given((0..6).map(|draw| draws.narrow(0, draw, 1)).collect());
+    let noise = given((0..6).map(|draw| draws.narrow(0, draw, 1)).collect());
+    method.chains = Chains::Langevin(Langevin::new(&spec().wanted(), noise, &theta));
     let mut objective = Quartic(row("weights"));
     for step in 0..3 {
         let of = |name: &str| golden.value(&format!("dynamics/steps/{step}/{name}")).clone();
         let expected = |name: &str| golden.tensor(&format!("dynamics/steps/{step}/{name}")).unsqueeze(0);
-        let (_, error) = method.advance(&mut theta, &mut objective).unwrap();
+        let Moved { error, .. } = method.advance(&mut theta, &mut objective).unwrap();
         method.steps += 1;
         near(&theta, &expected("theta"), 1e-12);
         near(&method.direction, &expected("direction"), 1e-12);
@@ -143,12 +146,9 @@ fn steps_of_smile_are_those_of_its_authors() {
             near(&theta, &row("theta"), 1e-12);
             near(&method.direction, &row("direction"), 1e-12);
             let size = golden.number(&format!("{key}/{step}/step_size"));
-            near(
-                method.smile.as_ref().unwrap().step_size(),
-                &Tensor::full_like(&taken.losses, size).view([1, 1]),
-                1e-14,
-            );
-            undone += taken.diagnostics.unwrap().double_value(&[2]);
+            let diagnostics = taken.diagnostics.unwrap();
+            near(&diagnostics.get(1), &Tensor::from(size), 1e-14);
+            undone += diagnostics.double_value(&[2]);
         }
         assert!(undone >= 1.0 && method.remarks().unwrap()[0].contains(&format!("{undone} of 20 steps were undone")));
     }
@@ -183,7 +183,28 @@ fn a_gradient_of_nothing_turns_nothing() {
     let theta = Tensor::ones([1, 4], (Kind::Float, tch::Device::Cpu));
     let mut method = Mclmc::new(spec(), parts(&theta));
     let before = method.direction.copy();
-    let grown = method.turn(&theta.zeros_like(), OUTER);
+    let size = Tensor::full([1, 1], 0.3, tch::kind::DOUBLE_CPU);
+    let grown = turn(&mut method.direction, &theta.zeros_like(), &size, OUTER);
     near(&method.direction, &before, 1e-6);
     near(&grown, &grown.zeros_like(), 1e-6);
+}
+
+/// The memory plan counts the matrices of the file, and the states that are kept: there are no moments where a length is given.
+#[test]
+fn what_is_kept_is_what_is_counted() {
+    let theta = Tensor::ones([2, 7], (Kind::Float, tch::Device::Cpu));
+    for (dynamics, length, tune_steps, own) in [
+        (Dynamics::Langevin, None, 8, 2),
+        (Dynamics::Langevin, Some(1.0), 8, 0),
+        (Dynamics::Langevin, Some(1.0), 0, 0),
+        (Dynamics::Smile, None, 8, 1),
+        (Dynamics::Preconditioned, None, 8, 3),
+    ] {
+        let spec = Spec { particles: 2, dynamics, length, tune_steps, ..spec() };
+        assert_eq!(spec.kept_matrices(), spec.samples as u64 + 1 + own);
+        let mut state = State::default();
+        Mclmc::new(spec, parts(&theta)).save(&mut state);
+        let matrices = state.names().iter().filter(|name| state.get(name).unwrap().size() == [2, 7]).count();
+        assert_eq!(matrices as u64, 1 + own);
+    }
 }

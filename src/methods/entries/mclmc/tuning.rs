@@ -34,14 +34,13 @@ pub struct Tuning {
     wanted: f64,
     /// The steps of tuning.
     steps: i64,
-    finds_length: bool,
     /// ε and ℓ, `[n, 1]` in f64.
     step_size: Tensor,
     length: Tensor,
     /// Σ w ξ / ε⁶ and Σ w, `[n, 1]`.
     scaled: Tensor,
     weight: Tensor,
-    /// The mean of theta and of its squares over the second half of the steps, `[n, P]`, and the sum of the weights ε, `[n, 1]`.
+    /// The mean of theta and of its squares over the second half of the steps, `[n, P]`, where they give ℓ, and the sum of the weights ε, `[n, 1]`.
     moments: Option<[Tensor; 2]>,
     total: Tensor,
 }
@@ -50,12 +49,10 @@ impl Tuning {
     pub fn new(wanted: &Wanted, theta: &Tensor) -> Tuning {
         let (particles, columns) = (theta.size()[0], theta.size()[1]);
         let full = |value: f64| Tensor::full([particles, 1], value, (Kind::Double, theta.device()));
-        let finds_length = wanted.length.is_none();
-        let moments = (wanted.steps > 0 && finds_length).then(|| [theta.zeros_like(), theta.zeros_like()]);
+        let moments = (wanted.steps > 0 && wanted.length.is_none()).then(|| [theta.zeros_like(), theta.zeros_like()]);
         Tuning {
             wanted: wanted.energy_variance,
             steps: wanted.steps,
-            finds_length,
             step_size: full(wanted.step_size),
             length: full(wanted.length.unwrap_or((columns as f64).sqrt())),
             scaled: full(0.0),
@@ -126,7 +123,7 @@ impl Tuning {
 
     pub fn save(&self, state: &mut State) {
         self.named().iter().for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
-        if let (true, Some([mean, square])) = (self.finds_length, &self.moments) {
+        if let Some([mean, square]) = &self.moments {
             state.put("mclmc.mean", mean);
             state.put("mclmc.square", square);
         }

@@ -2,7 +2,7 @@ use tch::Kind;
 
 use super::*;
 use crate::base::golden::{Golden, near};
-use crate::methods::doubles::Plain;
+use crate::methods::doubles::{Plain, given};
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
 
@@ -68,7 +68,7 @@ fn after_the_loss(at: &Scalabl, theta: &Tensor, layer: &mut Layer, draw: &Tensor
     at.save(&mut state);
     let mut twin = method(&["w"], theta, Divergence::Forward);
     twin.load(&state).unwrap();
-    (twin.spec.kl_lr, twin.noise) = (0.0, Noise::Given(vec![draw.unsqueeze(0)]));
+    (twin.spec.kl_lr, twin.noise) = (0.0, given(vec![draw.unsqueeze(0)]));
     twin.step(&mut theta.copy(), layer, 1.0).unwrap();
     let [mean, std] = twin.moments();
     twin.spec.divergence(&mean, &std)
@@ -91,7 +91,7 @@ fn steps_are_those_of_the_authors_code() {
     assert!(own_std.max().double_value(&[]) <= 0.05 && own_std.min().double_value(&[]) >= 0.05 / 2f64.sqrt());
     method.numbers.narrow(1, RANK, RANK).copy_(&golden.tensor("before/std").log().unsqueeze(0));
     let draws = (0..3).map(|step| golden.tensor(&format!("draws/{step}")).unsqueeze(0)).collect();
-    method.noise = Noise::Given(draws);
+    method.noise = given(draws);
     // Singular vectors may have another sign; products do not.
     let signs =
         (right.tr() * golden.tensor("before/directions")).sum_dim_intlist([1i64].as_slice(), true, Kind::Double);
