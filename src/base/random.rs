@@ -204,6 +204,11 @@ pub fn row(seed: u64, purpose: Purpose, at: At, particle: i64, theta: &Tensor) -
     Tensor::randn([theta.size()[1]], (kind, theta.device()))
 }
 
+/// Returns uniform numbers in [0, 1] from standard normal ones: the normal distribution function of them.
+pub fn uniform_of_normal(normal: &Tensor) -> Tensor {
+    ((normal / std::f64::consts::SQRT_2).erf() + 1.0) * 0.5
+}
+
 /// Returns the noise ε `[P]` of one draw from the posterior of a particle, for `theta: [n, P]`.
 pub fn posterior_row(seed: u64, sample: i64, particle: i64, theta: &Tensor) -> Tensor {
     row(seed, Purpose::Posterior, At { step: 0, sample, part: 0 }, particle, theta)

@@ -6,7 +6,7 @@ use super::train_table::{Batches, Schedule, Selection, TrainSpec};
 use crate::base::tensor::{ROOM_TO_TRAIN, ROOM_WITH_FEWER};
 use crate::machine::{Chunk, Precision};
 use crate::methods::{Entry, MethodContext, MethodSpec, RowsAre, Update, registered};
-use crate::optimizers::{OPTIMIZERS, OptimizerSpec};
+use crate::optimizers::{OPTIMIZERS, OptimizerSpec, check_rates};
 use crate::schema::{Choice, Reader};
 use crate::subspace::{SUBSPACES, SubspaceSpec};
 
@@ -184,8 +184,7 @@ impl Training {
     /// Checks that the method has an optimizer if it needs one, with one learning rate for all particles or one for
     /// each.
     fn check_optimizer(&self, root: &Reader) {
-        let (particles, optimizer) = (self.method.spec.particles() as usize, &self.optimizer);
-        let rates = optimizer.spec.rates();
+        let optimizer = &self.optimizer;
         let halves = matches!(self.train.precision, Precision::Bf16 | Precision::F16);
         if optimizer.spec.needs_f32() && halves {
             let why = format!(
@@ -195,13 +194,8 @@ impl Training {
             );
             root.problem("train", why);
         }
-        if rates.len() > 1 && rates.len() != particles {
-            let why = format!(
-                "{}.lr has {} learning rates for {particles} particles: give one, or one per particle",
-                optimizer.key,
-                rates.len()
-            );
-            root.problem("optimizer", why);
+        if let Some(why) = check_rates(optimizer.spec.rates(), self.method.spec.particles()) {
+            root.problem("optimizer", format!("{}.lr {why}", optimizer.key));
         }
         self.check_update(root);
     }

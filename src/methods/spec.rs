@@ -5,6 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::method::{Independent, Method, Parts};
 use super::post_hoc::{Origin, PostHoc};
+use crate::base::random::{self, At, uniform_of_normal};
 use crate::model::head::Noise;
 use crate::posterior::Predictive;
 use crate::schema::{Reader, Resolved, limits};
@@ -304,9 +305,9 @@ pub(super) fn ess(reader: &Reader) -> f64 {
         .required_because("the effective sample size: the number of training images")
 }
 
-/// Reads the number of draws that predict, `samples`, of Gaussians over all columns.
-pub(super) fn samples(reader: &Reader) -> usize {
-    reader.count("samples", 1..=100_000).about("Draws per particle that predict after training.").or(8)
+/// Reads the number of draws that predict, `samples`.
+pub(super) fn samples(reader: &Reader, default: usize) -> usize {
+    reader.count("samples", 1..=100_000).about("Draws per particle that predict after training.").or(default)
 }
 
 /// Reads the number of noisy weights in a step, `mc_samples`.
@@ -351,6 +352,14 @@ pub(super) fn doubling_weight(step: i64, cycle: i64) -> f64 {
     let i = step % cycle + 1;
     // Divided by 2^(m+1), so that nothing overflows.
     2f64.powf((i - cycle - 1) as f64) / (1.0 - 2f64.powf(-(cycle + 1) as f64))
+}
+
+/// Returns draws from U(ε/√2, ε), as BLoB's roots of standard deviations start, in the shape of `like: [n, K]` for ε = `init`.
+pub(super) fn spread_at_start(noise: &random::Noise, like: &Tensor, init: f64) -> Tensor {
+    // Steps count from 0.
+    let uniform = uniform_of_normal(&noise.draw(At { step: -1, sample: 0, part: 0 }, like));
+    let least = std::f64::consts::FRAC_1_SQRT_2;
+    (uniform * (1.0 - least) + least) * init
 }
 
 /// Refuses keys of a divergence that is followed with the rate `kl_lr`, where this is 0.

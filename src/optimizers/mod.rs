@@ -96,6 +96,19 @@ pub fn beta1(reader: &Reader) -> f64 {
     reader.float("beta1", limits::from_below(0.0, 1.0)).about("Decay of the gradient's running mean.").or(0.9)
 }
 
+/// Returns 1 − β^t after t steps, by which a running mean that began at 0 is divided.
+pub(crate) fn correction(beta: f64, steps: i64) -> f64 {
+    1.0 - beta.powi(steps.min(i64::from(i32::MAX)) as i32)
+}
+
+/// Returns what is wrong with the learning rates of a number of particles, in words that follow the key: each particle has its own, or all
+/// have one. `None` if nothing is.
+pub(crate) fn check_rates(rates: &[f64], particles: i64) -> Option<String> {
+    let fits = rates.len() <= 1 || rates.len() as i64 == particles;
+    let count = rates.len();
+    (!fits).then(|| format!("has {count} learning rates for {particles} particles: give one, or one per particle"))
+}
+
 /// Two running means and the number of steps that are in them.
 struct Moments {
     /// The name of the optimizer, with which the names of its tensors begin.
@@ -113,9 +126,9 @@ impl Moments {
         Moments { key, first: theta.zeros_like(), second: theta.zeros_like(), steps: 0 }
     }
 
-    /// Returns 1 − β^t after t steps, by which a running mean that began at 0 is divided.
+    /// Returns the [`correction`] of the moment with the decay β.
     pub fn correction(&self, beta: f64) -> f64 {
-        1.0 - beta.powi(self.steps.min(i64::from(i32::MAX)) as i32)
+        correction(beta, self.steps)
     }
 
     fn names(&self) -> [String; 3] {

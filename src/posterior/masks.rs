@@ -7,7 +7,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use crate::base::random::{At, Purpose, row};
+use crate::base::random::{At, Purpose, row, uniform_of_normal};
 use crate::base::tensor_file::State;
 use crate::subspace::geometry::Inputs;
 
@@ -36,9 +36,7 @@ impl Masks {
         let like = Tensor::zeros([1, units], (theta.kind(), theta.device()));
         let Place { seed, purpose, at, particle } = place;
         let normal = row(seed, purpose, at, particle, &like);
-        // The normal distribution function of normal numbers is uniform.
-        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) * 0.5;
-        let kept = uniform.ge(self.rate).to_kind(theta.kind()) / (1.0 - self.rate);
+        let kept = uniform_of_normal(&normal).ge(self.rate).to_kind(theta.kind()) / (1.0 - self.rate);
         let factors = Tensor::ones([theta.size()[1]], (theta.kind(), theta.device()));
         let mut unit = 0;
         for Inputs { start, outputs, inputs } in &self.layers {

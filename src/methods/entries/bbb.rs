@@ -55,7 +55,7 @@ settings! {
         /// Initial standard deviation; by default 1.5 / √ess.
         std_init: f64, unset 1.5 / ess.max(f64::MIN_POSITIVE).sqrt(), in above(0.0);
         mc_samples: i64, by spec::mc_samples;
-        samples: usize, by spec::samples;
+        samples: usize, by |reader| spec::samples(reader, 8);
     }
 }
 

@@ -21,6 +21,7 @@ use tch::Tensor;
 use crate::base::tensor_file::State;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
+use crate::optimizers::correction;
 use crate::schema::settings;
 
 pub static ENTRY: Entry = Entry {
@@ -70,7 +71,7 @@ impl Dynamics for Preconditioned {
         self.steps += 1;
         self.squares *= decay;
         self.squares += gradients.square() * (1.0 - decay);
-        let correction = 1.0 - decay.powi(self.steps.min(i64::from(i32::MAX)) as i32);
+        let correction = correction(decay, self.steps);
         let preconditioner = ((&self.squares / correction).sqrt() + eps).reciprocal();
         let drift = (&*theta * weight_decay + gradients) * &preconditioner;
         *theta -= drift * rate;

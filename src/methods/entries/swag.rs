@@ -42,8 +42,7 @@ settings! {
         pub schedule: Schedule, part Schedule::read;
         /// Number of the last snapshots whose deviations span the low-rank part of the covariance.
         pub columns: usize = 20, in 2..=10_000;
-        /// Draws per particle that predict after training.
-        pub samples: usize = 30, in 1..=100_000;
+        pub samples: usize, by |reader| spec::samples(reader, 30);
         pub sharpness: Option<Sharpness>, part Sharpness::option;
     }
 }

@@ -31,6 +31,7 @@ use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
     Update, Variant, spec,
 };
+use crate::optimizers::correction;
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::settings;
 
@@ -66,7 +67,7 @@ settings! {
         /// Number added to the Hessian, in the step and in the variance.
         damping: f64 = 0.0, in at_least(0.0);
         mc_samples: i64, by spec::mc_samples;
-        samples: usize, by spec::samples;
+        samples: usize, by |reader| spec::samples(reader, 8);
     }
 }
 
@@ -166,7 +167,7 @@ impl Method for Vogn {
         self.hessian += squares * (1.0 - beta2);
         self.momentum *= beta1;
         self.momentum += own.gradients * (1.0 - beta1);
-        let debias = 1.0 - beta1.powi(self.steps.min(i64::from(i32::MAX)) as i32);
+        let debias = correction(beta1, self.steps);
         let direction = (&self.momentum / debias + &*theta * weight_decay) / self.precision();
         *theta -= direction * (lr * factor);
         let means = [deviations.mean(Kind::Double), self.hessian.mean(Kind::Double)];

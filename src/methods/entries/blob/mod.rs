@@ -59,8 +59,7 @@ settings! {
         pub cycle: Option<i64>, by |reader| spec::cycle(reader, kl_lr);
         /// Whether each image sees the noise with random signs of its own.
         pub flipout: bool = true;
-        /// Draws per particle that predict after training.
-        pub samples: usize = 10, in 1..=100_000;
+        pub samples: usize, by |reader| spec::samples(reader, 10);
     } then check
 }
 
@@ -137,11 +136,7 @@ impl Blob {
         let columns: Vec<(i64, i64)> =
             updates.iter().map(|update| (update.start, update.rank * update.inputs)).collect();
         let noise = Noise::new(parts.seed, Purpose::Noise);
-        // Steps count from 0. The distribution function turns normal numbers into uniform ones.
-        let normal = noise.draw(At { step: -1, sample: 0, part: 0 }, &take(&columns, &parts.theta));
-        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) / 2.0;
-        let least = std::f64::consts::FRAC_1_SQRT_2;
-        let roots = (uniform * (1.0 - least) + least) * spec.init;
+        let roots = spec::spread_at_start(&noise, &take(&columns, &parts.theta), spec.init);
         let adam = adam(&[spec.std_lr], &roots);
         Blob { spec, parts, noise, steps: 0, columns, roots, adam }
     }

@@ -29,7 +29,7 @@ use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
 };
-use crate::optimizers::{beta1, rate_column};
+use crate::optimizers::{beta1, check_rates, correction, rate_column};
 use crate::posterior::{Posterior, Predictive};
 use crate::schema::{Reader, settings, words};
 
@@ -254,7 +254,7 @@ impl Ivon {
         let Spec { beta1, weight_decay, debias, clip_radius, .. } = self.spec;
         let (mut theta, mut momentum) = (tile.of(theta), tile.of(&self.momentum));
         momentum.copy_(&(&momentum * beta1 + tile.of(gradient) * (1.0 - beta1)));
-        let debiased = if debias { 1.0 / (1.0 - beta1.powi(self.steps as i32)) } else { 1.0 };
+        let debiased = if debias { 1.0 / correction(beta1, self.steps) } else { 1.0 };
         let direction = (momentum * debiased + &theta * weight_decay) / self.precision(tile);
         let direction = match clip_radius {
             Some(radius) => direction.clamp(-radius, radius),
@@ -378,7 +378,7 @@ settings! {
         /// Estimate of the curvature: from gradients times noise, or from squared gradients.
         pub estimator: Estimator = Estimator::Price;
         pub mc_samples: i64, by spec::mc_samples;
-        pub samples: usize, by spec::samples;
+        pub samples: usize, by |reader| spec::samples(reader, 8);
     } then check
 }
 
@@ -387,13 +387,6 @@ impl Spec {
         if self.tune_hess_init && reader.sets("hess_init") {
             reader.problem("hess_init", "is found by tune_hess_init: leave one of them out");
         }
-        if self.lr.len() > 1 && self.lr.len() as i64 != self.particles {
-            let why = format!(
-                "has {} learning rates for {} particles: give one, or one per particle",
-                self.lr.len(),
-                self.particles
-            );
-            reader.problem("lr", why);
-        }
+        check_rates(&self.lr, self.particles).iter().for_each(|why| reader.problem("lr", why));
     }
 }

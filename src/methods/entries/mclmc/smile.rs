@@ -21,6 +21,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::tensor::host_f64;
 use crate::base::tensor_file::State;
 use crate::methods::{Evaluation, Objective};
+use crate::optimizers::correction;
 
 /// The adaptation of the size of the steps to the errors of the energy.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +148,7 @@ impl Smile {
         self.mean = if self.steps < 3 { error.copy() } else { &self.mean * (1.0 - smoothing) + &error * smoothing };
         self.mean = self.mean.clamp(1e-6, 1e6);
         let kept = if self.steps == 1 { 0.0 } else { 1.0 - smoothing };
-        let known = if self.steps < 5 { 1.0 } else { 1.0 - 0.5f64.powi((self.steps - 4) as i32) };
+        let known = if self.steps < 5 { 1.0 } else { correction(0.5, self.steps - 4) };
         let square = self.deviation.square() * kept + (&error - &self.mean).square() * smoothing;
         self.deviation = (square / known).sqrt().clamp(1e-6, 1e7);
         if settles {

@@ -174,11 +174,7 @@ impl Scalabl {
             true => Tensor::zeros([parts.theta.size()[0], 0], (parts.theta.kind(), parts.theta.device())),
             false => Tensor::cat(&values, 1).log().to_kind(parts.theta.kind()),
         };
-        // Steps count from 0. The distribution function turns normal numbers into uniform ones.
-        let normal = noise.draw(At { step: -1, sample: 0, part: 0 }, &log_mean);
-        let uniform = ((normal / std::f64::consts::SQRT_2).erf() + 1.0) / 2.0;
-        let least = std::f64::consts::FRAC_1_SQRT_2;
-        let log_std = ((uniform * (1.0 - least) + least) * spec.init).log();
+        let log_std = spec::spread_at_start(&noise, &log_mean, spec.init).log();
         let numbers = Tensor::cat(&[log_mean, log_std], 1);
         let adam = adam(&[spec.std_lr], &numbers);
         Scalabl { spec, parts, noise, steps: 0, updates, numbers, adam }

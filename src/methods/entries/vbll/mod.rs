@@ -74,8 +74,7 @@ settings! {
         pub noise_dof: f64 = 1.0, in above(0.0);
         /// Scale of the inverse Wishart prior on the variances of the logits' noise.
         pub noise_scale: f64 = 1.0, in above(0.0);
-        /// Draws per particle that predict after training.
-        pub samples: usize = 10, in 1..=100_000;
+        pub samples: usize, by |reader| spec::samples(reader, 10);
     } then check
 }
 
