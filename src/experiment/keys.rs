@@ -183,7 +183,7 @@ into another. In paths, `~` at the start is the home folder, and `$NAME` and `${
 `checkpoint.path` may be a name that is downloaded (`hf://ORG/NAME`, [networks.md](networks.md)).
 Without `[subspace.*]`, `[method.*]`, `[optimizer.*]` and `[train]` the checkpoint is only evaluated. Unknown keys, wrong types and
 values out of range are errors that name file, line, key, value and rule, all of them at once. An empty default means that
-nothing is set. Three defaults depend on another key, which the meaning names.
+nothing is set. Where a default depends on other keys, the meaning says how.
 ";
 
 /// Returns the registry's description of the entry of a table such as `method.svgd`.

@@ -30,9 +30,9 @@ settings! {
         pub layer_decay: f64 = 1.0, in above(0.0), omit 1.0;
         /// Factor of the learning rate of the factors B of low-rank updates (LoRA+).
         pub b_rate: f64 = 1.0, in above(0.0), omit 1.0;
-        /// Number type of forward and backward; masters, kernels and optimizer state are f32.
+        /// Number type of forward and backward; masters and optimizer state are f32, and distances and kernels of particles f64.
         pub precision: Precision = Precision::F32;
-        /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`.
+        /// Whether each particle has its own order of the images; `shared` is the default of `ibdr`, and of `svgd` with any `space` but `weights`.
         pub batches: Batches = batches;
         /// Epoch whose posterior is kept; `best-epoch`, by `select_by`, where images are held out and the method
         /// does not gather its posterior along the training, as `swag` and the samplers do.

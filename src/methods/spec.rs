@@ -162,7 +162,7 @@ pub trait MethodSpec: Resolved {
         1
     }
 
-    /// Returns the bytes that the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
+    /// Returns the numbers that the method takes for a trained head of this size, in a step on `images` images, besides these matrices.
     fn head_numbers(&self, _head: Inputs, _images: usize) -> HeadNumbers {
         HeadNumbers::default()
     }

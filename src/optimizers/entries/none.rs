@@ -1,4 +1,4 @@
-//! `[optimizer.none]`: a placeholder for methods that have their own update, such as ivon.
+//! `[optimizer.none]`: a placeholder for methods that have their own update, or train nothing.
 
 use anyhow::Result;
 use tch::Tensor;
@@ -7,8 +7,11 @@ use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
 use crate::schema::settings;
 
-pub static ENTRY: Entry =
-    Entry { key: "none", about: "no optimizer: the method has its own update (ivon)", read: |_| Box::new(Spec) };
+pub static ENTRY: Entry = Entry {
+    key: "none",
+    about: "no optimizer: the method has its own update, or trains nothing",
+    read: |_| Box::new(Spec),
+};
 
 settings! {
     struct Spec;

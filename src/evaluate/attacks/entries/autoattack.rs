@@ -15,7 +15,7 @@ use crate::evaluate::attacks::{Entry, Settings, Version};
 
 pub static ENTRY: Entry = Entry {
     key: "autoattack",
-    about: "apgd-ce, apgd-t, fab-t and square, each on the images that still resist",
+    about: "apgd-ce, apgd-t, fab-t and square, with --attack-version plus also apgd-dlr and fab, each on the images that still resist",
     reads: &["steps", "restarts", "targets", "queries", "version", "seed"],
     ranks: true,
     classes: 4,

@@ -49,7 +49,8 @@ const SCALES: (f64, f64) = (1e-8, 1e4);
 settings! {
     #[derive(Clone, Debug)]
     pub struct Spec {
-        /// Training steps in which parameters and scales are sampled; the steps after them fine-tune.
+        /// Training steps in which parameters and scales are sampled; the steps after them fine-tune. `train.clip_norm`, `b_rate`,
+        /// `head_rate` and `layer_decay` act in the latter alone.
         pub search_steps: i64, in 1..=1_000_000_000;
         /// Number of particles.
         pub particles: i64 = 1, in 1..=MAX_PARTICLES;

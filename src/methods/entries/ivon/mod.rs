@@ -362,7 +362,7 @@ settings! {
         /// Initial value of the Hessian.
         pub hess_init: f64 = 1.0, in above(0.0);
         /// Whether the Hessian starts, instead, at the smallest power of two at which no draw changes the loss of the first batch by more
-        /// than 2 %.
+        /// than 2 %, or than 0.02 nats where that is more.
         pub tune_hess_init: bool = false, omit false;
         pub beta1: f64, by beta1;
         /// Decay of the Hessian's running mean.
