@@ -47,7 +47,7 @@ pub fn recognised(named: &str) -> Result<Layout> {
     }
     let keys = schema::keys(DATASETS);
     if let Some(files) = hub::data_files(path)? {
-        let found = of_either(path, &files)?;
+        let found = of_either(path, &files.names)?;
         return found.with_context(|| {
             format!(
                 "{named}: has neither tables (.parquet) nor tar archives in a layout that bella knows; a data set of its own is named by \

@@ -35,6 +35,13 @@ enum Data {
     Here(PathBuf),
 }
 
+/// The names of the files of a repository.
+pub struct DataFiles {
+    pub names: Vec<String>,
+    /// Whether these are all of them, and not only those in the cache.
+    pub are_all: bool,
+}
+
 /// A repository at a revision.
 pub struct Repository<'a> {
     settings: &'a Settings,
@@ -160,13 +167,13 @@ impl Repository<'_> {
     ///
     /// # Errors
     /// Fails if the Hub does not know the name, or if the cache has nothing of it.
-    pub fn names(&self) -> Result<Vec<String>> {
+    pub fn names(&self) -> Result<DataFiles> {
         match self.data()? {
-            Data::Listed(list) => Ok(list.files.clone()),
+            Data::Listed(list) => Ok(DataFiles { names: list.files.clone(), are_all: true }),
             Data::Here(folder) => {
                 let mut names = Vec::new();
                 below(&folder, "", &mut names);
-                Ok(names)
+                Ok(DataFiles { names, are_all: false })
             }
         }
     }

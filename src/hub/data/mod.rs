@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::name::HubName;
-use super::repository::Repository;
+use super::repository::{DataFiles, Repository};
 use super::settings::Settings;
 use crate::schema::{Field, Reader, Setting};
 
@@ -78,11 +78,11 @@ pub(super) fn data_folder_by(
     }
 }
 
-/// Returns the names of the files of the repository that the root of a data set means; `None` for a folder.
+/// Returns the files of the repository that the root of a data set means; `None` for a folder.
 ///
 /// # Errors
 /// Fails if a name is none, or if the Hub or the cache does not know it.
-pub fn data_files(root: &Path) -> Result<Option<Vec<String>>> {
+pub fn data_files(root: &Path) -> Result<Option<DataFiles>> {
     let settings = Settings::of_environment();
     HubName::of_data(root)?.map(|name| Repository::new(&settings, &name).names()).transpose()
 }

@@ -96,8 +96,97 @@ fn the_card_names_the_files() {
     assert!(error.ends_with("README.md: has no configuration `large`; known: small, big"), "{error}");
 }
 
+/// The tables of each split.
+type Splits = &'static [(&'static str, &'static [&'static str])];
+
+/// What `datasets` 5.2 (`load_dataset`, fsspec 2026.9) takes of these files by each card, as splits with their tables; `None` where it refuses.
+const CARDS: [(&str, Option<Splits>); 20] = [
+    ("- data_files: [{path: v/train-*, split: train}]\n  config_name: default", Some(&[("train", &["v/train-0"])])),
+    (
+        "- config_name: default # usual\n  data_files:\n  - path: 'v/train-*' # y\n    split: train # x\n  - split: test\n    path: v/test-*",
+        Some(&[("test", &["v/test-0"]), ("train", &["v/train-0"])]),
+    ),
+    ("- config_name: d\n  data_dir: w", Some(&[("test", &["w/test"]), ("train", &["w/train"])])),
+    ("- config_name: d\n  data_files: v/*.parquet", Some(&[("train", &["v/test-0", "v/train-0"])])),
+    ("- config_name: d\n  data_files: [./v/test-0.parquet]", Some(&[("train", &["v/test-0"])])),
+    (
+        "- config_name: a\n  data_files: v/*\n- config_name: d\n  data_dir: v\n  data_files: test-*\n  default: true",
+        Some(&[("train", &["v/test-0"])]),
+    ),
+    (
+        "- config_name: d\n  data_files:\n  - split: train\n    path: ['v/train-[0-9].parquet']",
+        Some(&[("train", &["v/train-0"])]),
+    ),
+    ("- config_name: d\n  data_files: v/t??t-[!1-9]*", Some(&[("train", &["v/test-0"])])),
+    ("- config_name: d\n  data_files: v/**", Some(&[("train", &["v/test-0", "v/train-0"])])),
+    ("- config_name: d\n  data_files: '**/te*'", Some(&[("train", &["data/test-0", "v/test-0", "w/test"])])),
+    ("- config_name: d\n  data_files: .h/*", Some(&[("train", &[".h/test-0"])])),
+    (
+        "- config_name: d\n  data_files: '*/*-0.parquet'\n- config_name: e\n  data_files: v/test*\n  default: true",
+        Some(&[("train", &["v/test-0"])]),
+    ),
+    ("- config_name: d\n  data_files: v/{train,test}-0.parquet", None),
+    ("- config_name: d\n  data_files: v/x-0.parquet", None),
+    ("- config_name: d\n  data_files: v/x**", None),
+    ("- config_name: d\n  data_files: {train: v/train-0.parquet}", None),
+    ("- config_name: d\n  data_files: [{split: train, path: v/train-*}, {split: train, path: v/test-*}]", None),
+    ("- config_name: d\n  data_files: [{split: a-b, path: v/train-*}]", None),
+    ("- data_files: v/train-*", None),
+    (
+        "- config_name: d\n  default: true\n  data_files: v/train-*\n- config_name: e\n  default: true\n  data_files: v/test-*",
+        None,
+    ),
+];
+
 #[test]
-fn patterns_are_those_of_the_hub() {
-    assert!(fits("train-00000-of-00001.parquet", "train-*") && fits("a.b.c", "a*b*c") && fits("abc", "abc"));
-    assert!(!fits("test-0", "train-*") && !fits("abcd", "abc") && !fits("ac", "a*b*c"));
+fn cards_are_read_as_by_the_hubs_package() {
+    let root = tempfile::tempdir().unwrap();
+    let tables =
+        ["data/train-0", "data/test-0", "v/train-0", "v/test-0", ".h/test-0", "v/__x/test-0", "w/train", "w/test"];
+    touch(root.path(), &tables.map(|table| format!("{table}.parquet")).each_ref().map(String::as_str));
+    for (entries, expected) in CARDS {
+        std::fs::write(root.path().join("README.md"), format!("---\nconfigs:\n{entries}\n---\n")).unwrap();
+        let found = splits(root.path(), Wanted::Only).ok().map(Option::unwrap_or_default);
+        let expected = expected.map(|splits| {
+            let tables = |tables: &[&str]| tables.iter().map(|table| format!("{table}.parquet")).collect::<Vec<_>>();
+            splits.iter().map(|(split, of_it)| (split.to_string(), tables(of_it))).collect()
+        });
+        assert_eq!(found, expected, "{entries}");
+    }
+}
+
+#[test]
+fn a_card_that_is_not_understood_or_fits_nothing_is_refused_in_one_line() {
+    let root = tempfile::tempdir().unwrap();
+    touch(root.path(), &["data/train-0.parquet", "v/a.csv"]);
+    let error = |entries: &str| {
+        std::fs::write(root.path().join("README.md"), format!("---\nconfigs:\n{entries}\n---\n")).unwrap();
+        let error = format!("{:#}", splits(root.path(), Wanted::Only).unwrap_err());
+        error.split_once("README.md: ").unwrap().1.to_string()
+    };
+    let rest = ": fetch what it names, mend it, or take `configs` out of it, and names of files say the splits";
+    let is = |entries: &str, expected: &str| assert_eq!(error(entries), format!("{expected}{rest}"));
+    is(
+        "- config_name: d\n  data_files: [{split: train, path: v/tr*}, {split: test, path: data/*}]",
+        "the configuration `d`: no table (.parquet) here is one of the split `train` (path `v/tr*`)",
+    );
+    is(
+        "- config_name: d\n  data_dir: w",
+        "the configuration `d`: no table (.parquet) here is in its folder (data_dir `w`)",
+    );
+    is("- config_name: d\n  data_files: ../x", "`configs`, entry 1: `d`: `../x` leads out of the repository");
+    is(
+        "- config_name: d\n  data_files: *x",
+        "its metadata is no YAML: while parsing node, found unknown anchor at byte 40 line 3 column 15",
+    );
+    is(
+        "- config_name: d\n  <<: &x {}",
+        "`configs`, entry 1: takes keys from elsewhere (`<<`), which bella does not follow",
+    );
+    is(&"[".repeat(1000), "its metadata has more than 64 lists and mappings in each other");
+    // The original files of a published set may lie beside its card, and tables of another format are none of its kind.
+    std::fs::write(root.path().join("README.md"), "---\nconfigs:\n- config_name: d\n  data_files: w/*\n---\n").unwrap();
+    assert_eq!(splits(root.path(), Wanted::Published("d")).unwrap().unwrap().len(), 1);
+    std::fs::write(root.path().join("README.md"), "---\nconfigs:\n- config_name: d\n  data_files: v/*\n---\n").unwrap();
+    assert_eq!(splits(root.path(), Wanted::Only).unwrap(), None);
 }
