@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::name::{is_safe, is_safe_path};
 use crate::base::files::read_json;
 
+/// The config of transformers and timm.
+const CONFIG: &str = "config.json";
+
 /// The config of an adapter of PEFT.
 const ADAPTER: &str = "adapter_config.json";
 
@@ -35,7 +38,7 @@ pub const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// The small files that bella or the packages of Python read beside weights.
 pub const BESIDE: [&str; 21] = [
-    "config.json",
+    CONFIG,
     OPEN_CLIP,
     ADAPTER,
     PREPARATION,
@@ -88,7 +91,7 @@ pub fn lead(has: impl Fn(&str) -> bool) -> Option<&'static str> {
 
 /// Returns the file that leads to the weights of a network or, where there is none, of an adapter.
 pub fn lead_of_any(has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    if has(ADAPTER) && !has("config.json") {
+    if has(ADAPTER) && !has(CONFIG) {
         return Some(ADAPTER_WEIGHTS).filter(|name| has(name));
     }
     lead(has)
@@ -120,10 +123,15 @@ pub fn are_complete(folder: &Path) -> bool {
 /// Returns the small files that decide what the weights in a folder are, how samples are prepared for them and where written texts end;
 /// `None` where there is no config yet.
 pub fn needed(folder: &Path) -> Option<Vec<String>> {
-    if folder.join(OPEN_CLIP).is_file() || (folder.join(ADAPTER).is_file() && !folder.join("config.json").is_file()) {
+    // A config of transformers beside it may be the one of the weights, and SigLIP's texts need the tokenizer.
+    if folder.join(OPEN_CLIP).is_file() {
+        let names = [CONFIG, PREPARATION].into_iter().chain(TOKENIZER);
+        return Some(names.map(str::to_string).collect());
+    }
+    if folder.join(ADAPTER).is_file() && !folder.join(CONFIG).is_file() {
         return Some(Vec::new());
     }
-    let config = read_json(&folder.join("config.json")).ok()?;
+    let config = read_json(&folder.join(CONFIG)).ok()?;
     let has = |key: &str| config.get(key).is_some();
     // timm's config says how images are prepared.
     if has("pretrained_cfg") || has("architecture") {
@@ -230,6 +238,13 @@ mod tests {
         std::fs::write(folder.path().join(MODULES), list).unwrap();
         let of_sentences = of(r#"{"vocab_size": 9}"#)[4..].to_vec();
         assert_eq!(of_sentences, [SENTENCES, PROMPTS, "1_Pool/config.json"]);
+    }
+
+    #[test]
+    fn the_config_of_open_clip_alone_does_not_tell_what_prepares_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(OPEN_CLIP), "{}").unwrap();
+        assert_eq!(needed(folder.path()).unwrap(), [CONFIG, PREPARATION, TOKENIZER[0], TOKENIZER[1]]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 use crate::base::files::read_json;
 use crate::base::tensor::wide;
 use crate::machine::quantised::Scheme;
-use crate::model::folder::{config_file, home};
+use crate::model::folder::config_file;
 use crate::model::head::{Head, HeadSpec, Training};
 use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::values::Values;
@@ -65,7 +65,7 @@ impl Described {
     /// # Errors
     /// Fails if there is neither, or if the config asks for an operation that bella does not compute.
     pub fn of(path: &Path, kind: CheckpointKind, tokens: Option<i64>, normalize: Normalize) -> Result<Described> {
-        if let Some(file) = config_file(&home(path)).filter(|_| path.exists()) {
+        if let Some(file) = config_file(path).filter(|_| path.exists()) {
             let (name, values) = (path.display().to_string(), Values::new(&file, read_json(&file)?));
             return Described::new(name, &values, kind, tokens, normalize);
         }

@@ -9,7 +9,7 @@ use tch::Tensor;
 use super::open_clip::OpenClip;
 use super::quantised::expect_plain;
 use super::timm;
-use super::weights::{FILES, Place, file, home};
+use super::weights::{FILES, Place, file};
 use crate::base::files::read_json;
 use crate::model::families::{
     FAMILIES, Family, IMAGE_SIZE, TowerConfig, decoders, family, model_types, types_of_texts, within,
@@ -56,7 +56,7 @@ impl Config {
     /// Fails if the config is not JSON, if its model type or architecture is unknown, if it has a key that bella does not know,
     /// or if there is neither a config nor an architecture nor all of `heads`, `activation` and `eps`.
     pub fn read(place: &Place, fixed: &Fixed) -> Result<Config> {
-        let Some(path) = file(&place.folder) else { return Config::told(place, fixed) };
+        let Some(path) = file(&place.path) else { return Config::told(place, fixed) };
         let shown = path.display();
         let table = read_json(&path)?;
         if let Some(model) = table.get("model_cfg") {
@@ -223,7 +223,7 @@ const OF_TEXTS: &str = "scripts/export_text_encoder.py exports other text encode
 /// Returns why the network of a folder, or of a file of weights, is not read: its config is damaged, or its model type unknown; `None` where
 /// it is neither.
 pub fn stranger(path: &Path) -> Option<String> {
-    let path = file(&home(path))?;
+    let path = file(path)?;
     let values = match read_json(&path) {
         Ok(config) => Values::new(&path, config),
         Err(error) => return Some(format!("{error:#}")),

@@ -13,6 +13,8 @@ mod preprocessing;
 mod processors;
 pub mod quantised;
 pub mod sentences;
+#[cfg(test)]
+mod tests;
 pub mod texts;
 mod timm;
 mod traits;
@@ -167,7 +169,7 @@ pub fn content(path: &Path) -> Result<Vec<PathBuf>> {
     let place = Place::of(path)?;
     let asked = stated(&place.folder)?.map(|(name, _)| name).filter(|name| *name != PREPARATION);
     let named = asked.into_iter().chain([PREPARATION, WRITING]).chain(TOKENIZER).map(|name| place.folder.join(name));
-    let beside = weights::file(&place.folder).into_iter().chain(named);
+    let beside = weights::file(&place.path).into_iter().chain(named);
     let mut all: Vec<PathBuf> = beside.filter(|file| is_there(file)).collect();
     all.extend(place.files());
     if model_type_of(path).is_some_and(|model_type| encoder(&model_type).is_some()) {

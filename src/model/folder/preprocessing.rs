@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::processors;
 use super::wanted::{CROP, FILTER, Instead, NORMALIZE, Preprocessing, Refused, SHARE, SQUARE, is_share, normalize};
-use super::weights::{FILES, Place, has_weights, input_size};
+use super::weights::{FILES, Place, configs, has_weights, input_size};
 use crate::base::files::{is_there, read_json};
 use crate::data::{Centre, Interpolation, Resize};
 use crate::hub::{PREPARATION, PROCESSOR};
@@ -39,7 +39,7 @@ const TIMM_CROP_PCT: f64 = 0.875;
 
 /// Returns the model type that the config beside weights names.
 fn model_type_of(path: &Path) -> Option<String> {
-    beside(path, FILES).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.to_string()))
+    beside(path, configs(path)).find_map(|(_, config)| Some(config.get("model_type")?.as_str()?.to_string()))
 }
 
 /// Returns the model type beside weights, and the normalisation of images of published networks of that type.
@@ -65,7 +65,7 @@ impl Preprocessing {
             let found = processors::read(&at(name, &table), model_type_of(path));
             return Preprocessing { file: Some(name), ..found };
         }
-        let found = beside(path, FILES).find_map(|(name, config)| {
+        let found = beside(path, configs(path)).find_map(|(name, config)| {
             let open_clip = config.get("preprocess_cfg").map(|table| Preprocessing::of_open_clip(&at(name, table)));
             // Older folders of timm have one table.
             let timm = || config.get("architecture").map(|_| config.get("pretrained_cfg").unwrap_or(&config));

@@ -11,7 +11,7 @@ use crate::base::files::{is_there, read_json};
 use crate::hub::TOKENIZER;
 use crate::model::families::tokenizer_class;
 use crate::model::folder::preprocessing::beside;
-use crate::model::folder::weights::{FILES, home};
+use crate::model::folder::weights::{FILES, configs, home};
 
 /// The start of the names that transformers gives to classes without one.
 const NAMELESS: &str = "LABEL_";
@@ -19,7 +19,7 @@ const NAMELESS: &str = "LABEL_";
 /// Returns the names in the order of the logits; `None` where the config beside the weights at `path` names no classes.
 pub fn class_names(path: &Path) -> Option<Vec<String>> {
     let named = |config: &Value| of_transformers(config).or_else(|| of_timm(config));
-    beside(path, FILES).find_map(|(_, config)| named(&config)).or_else(|| named(&of_text_encoder(path)?))
+    beside(path, configs(path)).find_map(|(_, config)| named(&config)).or_else(|| named(&of_text_encoder(path)?))
 }
 
 /// Returns the config of an archive beside which a tokenizer lies. That of another archive may not be its own.

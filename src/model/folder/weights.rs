@@ -266,9 +266,18 @@ fn quantised(path: &Path, name: &str, kind: &str) -> String {
 /// The file names of configs, in the order of the search.
 pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 
-/// Returns the config of a folder, if it has one.
-pub fn file(folder: &Path) -> Option<PathBuf> {
-    FILES.iter().map(|name| folder.join(name)).find(|path| is_there(path))
+/// Returns the file names of configs in the order of the search for the weights at a path, a folder or a file: where both lie there, those of
+/// open_clip are described by its own config.
+pub fn configs(path: &Path) -> [&'static str; 2] {
+    let named = path.file_name().and_then(|name| name.to_str()).filter(|_| !path.is_dir());
+    let weights = named.or_else(|| lead(|name| is_there(&path.join(name)))).unwrap_or_default();
+    let [plain, of_open_clip] = FILES;
+    if weights.starts_with("open_clip_") { [of_open_clip, plain] } else { FILES }
+}
+
+/// Returns the config beside the weights at a path, a folder or a file, if there is one.
+pub fn file(path: &Path) -> Option<PathBuf> {
+    configs(path).iter().map(|name| home(path).join(name)).find(|path| is_there(path))
 }
 
 /// Returns the values of the config beside the weights at a path, a folder or a file.
@@ -276,7 +285,7 @@ pub fn file(folder: &Path) -> Option<PathBuf> {
 /// # Errors
 /// Fails if there is none, or if it is not JSON.
 pub fn values_of(path: &Path) -> Result<Values> {
-    let file = file(&home(path)).context("there is no config.json beside the weights")?;
+    let file = file(path).context("there is no config.json beside the weights")?;
     Ok(Values::new(&file, read_json(&file)?))
 }
 

@@ -35,7 +35,7 @@ impl Tokenizer {
     /// Fails if the text tower has another vocabulary than its tokenizer, or if the folder's tokenizer is missing or damaged.
     pub fn of(text: &TextGeometry, path: &Path) -> Result<Tokenizer> {
         let folder = folder::home(path);
-        let config = folder::config_file(&folder).map(|file| read_json(&file)).transpose()?.unwrap_or(Value::Null);
+        let config = folder::config_file(path).map(|file| read_json(&file)).transpose()?.unwrap_or(Value::Null);
         check_options(&config, text.style)?;
         let is_of_transformers = folder::has_weights(path)? && config.get("model_type").is_some();
         let stored = |found: Result<Stored>| found.map(|found| Tokenizer::Stored(Box::new(found)));
