@@ -22,6 +22,9 @@ pub const REFERENCE: &str = "reference.safetensors";
 
 /// The name of most weights.
 const PLAIN: &str = "model.safetensors";
+/// The config of an adapter of PEFT.
+const ADAPTER: &str = "adapter_config.json";
+
 const SAFETENSORS: &str = "safetensors";
 
 /// The largest header of a safetensors file, as its format has it.
@@ -53,7 +56,7 @@ pub fn has_weights(path: &Path) -> Result<bool> {
 
 /// Says what to do about a folder without weights of a known name.
 fn instead(folder: &Path) -> String {
-    if folder.join("adapter_config.json").is_file() {
+    if folder.join(ADAPTER).is_file() {
         return "it is a PEFT adapter, which `bella import` reads".into();
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -84,6 +87,13 @@ impl Place {
         }
         match lead(|name| is_there(&path.join(name))) {
             Some(file) => Place::of_file(path, path, &path.join(file)),
+        let has = |name: &str| is_there(&path.join(name));
+        ensure!(
+            !has(ADAPTER) || lead(has).is_none(),
+            "{}: {ADAPTER} lies beside the weights of a whole network, to which transformers would apply that adapter: move it with \
+             adapter_model.safetensors to a folder of its own, which `bella import` reads, or take it away",
+            path.display()
+        );
             None => bail!("{}: has no {PLAIN} and no {PLAIN}{INDEX}; {}", path.display(), instead(path)),
         }
     }
