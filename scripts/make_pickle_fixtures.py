@@ -49,6 +49,10 @@ if __name__ == "__main__":
     torch.save({"weight": torch.quantize_per_tensor(one, 0.1, 0, torch.qint8)}, OUT / "quantised.pth")
     torch.save({"weight": one.to(torch.float8_e4m3fn)}, OUT / "float8.pth")
     torch.save({"patch_embed.proj.weight": one.to(torch.int8)}, OUT / "int8.pth")
+    # Weights beside their mean over the steps of a training, as timm's script and torchvision's write them.
+    torch.save({"epoch": 3, "state_dict": {"module.patch_embed.proj.weight": one},
+                "state_dict_ema": {"module.patch_embed.proj.weight": 2 * one}, "model_ema": None}, OUT / "means_of_timm.pth")
+    torch.save({"model": {"conv1.weight": one}, "model_ema": {"conv1.weight": 2 * one}}, OUT / "means.pth")
     # A view of one number that claims a million.
     torch.save({"weight": one[:1].expand(1 << 23)}, OUT / "expanded.pth")
     # Lists within lists, deeper than Python's own reader goes.

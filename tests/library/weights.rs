@@ -142,6 +142,16 @@ fn a_pickled_network_is_a_checkpoint() {
     assert_eq!(names.collect::<Vec<_>>(), ["bias", "weight"]);
 }
 
+/// `timm.models._helpers.load_state_dict` takes the mean of the weights of both files. Under the names of other packages, neither is meant for sure.
+#[test]
+fn the_mean_of_weights_is_read_where_timm_reads_it() {
+    let [(name, mean)] = &stored::read(&pickled("means_of_timm.pth")).unwrap()[..] else { panic!() };
+    assert_eq!((name.as_str(), mean.double_value(&[0])), ("patch_embed.proj.weight", 2.0));
+    let error = format!("{:#}", stored::read(&pickled("means.pth")).unwrap_err());
+    let rule = "means.pth: has two sets of weights, `model` and their mean over the training, `model_ema`: save the one that you mean";
+    assert!(error.contains(rule), "{error}");
+}
+
 #[test]
 fn pickles_that_hold_anything_else_are_refused_in_one_line() {
     for (name, parts) in [

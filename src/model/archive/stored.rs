@@ -184,6 +184,12 @@ const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19
 /// The entries of a training script's dictionary in which the weights may lie.
 const NESTED: [&str; 3] = ["state_dict", "model", "module"];
 
+/// The entries in which means of the weights over the steps of a training may lie beside them, in the order in which timm takes them.
+const MEANS: [&str; 2] = ["state_dict_ema", "model_ema"];
+
+/// A part of the name of a parameter in timm's networks, by which its checkpoints are known.
+const OF_TIMM: &str = "patch_embed.proj.weight";
+
 /// The prefixes that parallel training and `torch.compile` put before all names.
 const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
 
@@ -231,7 +237,7 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let bytes = container.text("data.pkl")?;
     let pickle =
         pickle::read(&bytes, &is_tensor_part).map_err(|why| anyhow!("{shown}: data.pkl: {why:#}: {ADVICE}"))?;
-    let entries = entries(&pickle).with_context(|| shown.to_string())?;
+    let entries = entries(&pickle, path).with_context(|| shown.to_string())?;
     let stored = entries.into_iter().map(|(name, id)| {
         Stored::of(&pickle, &name, id).map_err(|why| anyhow!("{shown}: `{name}`: {why:#}: {ADVICE}"))
     });
@@ -276,14 +282,33 @@ fn alone(pickle: &Pickle, pairs: &[(Id, Id)]) -> String {
     }
 }
 
-/// Returns the names of all tensors with the values that build them.
-fn entries(pickle: &Pickle) -> Result<Vec<(String, Id)>> {
-    let mut root = pickle.root();
-    if let Some(inner) =
-        NESTED.iter().find_map(|key| pickle.entry(root, key).ok()).filter(|id| pickle.pairs(*id).is_some())
-    {
-        root = inner;
+/// Returns the dictionary of tensors within that of a training script, or the whole where there is none.
+fn nested(pickle: &Pickle, path: &Path) -> Result<Id> {
+    let root = pickle.root();
+    let table = |key: &str| pickle.entry(root, key).ok().filter(|id| pickle.pairs(*id).is_some());
+    let of = |keys: &[&'static str]| keys.iter().find_map(|key| Some((*key, table(key)?)));
+    let Some((key, mean)) = of(&MEANS) else { return Ok(of(&NESTED).map_or(root, |(_, weights)| weights)) };
+    let mut names = pickle.pairs(mean).into_iter().flatten().filter_map(|(name, _)| pickle.text(*name));
+    let is_of_timm = names.any(|name| name.ends_with(OF_TIMM));
+    match of(&NESTED) {
+        Some((other, _)) if is_of_timm => {
+            tracing::info!(
+                "{}: of its weights, those of `{key}` are read, as by timm, and not `{other}`",
+                path.display()
+            )
+        }
+        Some((other, _)) => bail!(
+            "has two sets of weights, `{other}` and their mean over the training, `{key}`: save the one that you mean, such as \
+             torch.save(torch.load(file, weights_only=True)[\"{key}\"], \"weights.pth\")"
+        ),
+        None => {}
     }
+    Ok(mean)
+}
+
+/// Returns the names of all tensors with the values that build them.
+fn entries(pickle: &Pickle, path: &Path) -> Result<Vec<(String, Id)>> {
+    let root = nested(pickle, path)?;
     let pairs = pickle.pairs(root).context("is no dictionary of tensors: save model.state_dict()")?;
     ensure!(!pairs.is_empty(), "is an empty dictionary");
     let mut found: BTreeMap<String, Id> = BTreeMap::new();
