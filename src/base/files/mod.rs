@@ -14,6 +14,15 @@ pub use target::behind_links;
 pub use target::{Staging, remove_leftovers, sync_folder};
 use target::{Temporary, folder_of};
 
+/// Returns the largest number of bytes that so many packed ones may become in memory: neither weights nor images become sixteen times smaller
+/// by packing, and a few bytes may become any.
+pub const fn most_unpacked(packed: u64) -> u64 {
+    const RATIO: u64 = 16;
+    const ALWAYS: u64 = 16 << 20;
+    let most = packed.saturating_mul(RATIO);
+    if most > ALWAYS { most } else { ALWAYS }
+}
+
 /// The folder that archives made by macOS leave beside the others.
 pub const OF_MACOS: &str = "__MACOSX";
 

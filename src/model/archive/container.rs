@@ -14,16 +14,11 @@ use std::rc::Rc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use flate2::read::DeflateDecoder;
 
+use crate::base::files::most_unpacked;
 use crate::model::archive::directory::{self, CENTRAL, END, END64, END64_BYTES, Entry, LOCAL, LOCATOR, WIDE};
 
 /// The largest number of bytes of code or of a pickle: a thousand times that of the usual models.
 const MAX_TEXT: u64 = 64 << 20;
-
-/// The largest compression ratio. Entries may be compressed, but weights do not become much smaller by it.
-const MAX_RATIO: u64 = 16;
-
-/// The number of bytes to which a small archive may unpack with any compression ratio.
-const ALWAYS: u64 = 16 << 20;
 
 /// The way from weights of other files to an archive.
 const EXPORT: &str = "export the network, for example with scripts/export_torchscript.py (which reads weights of timm and \
@@ -219,7 +214,7 @@ fn is_below_code(name: &str) -> bool {
 fn check_sizes(entries: &[Entry], bytes: u64) -> Result<()> {
     let declared = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.size));
     ensure!(
-        declared <= ALWAYS.max(bytes.saturating_mul(MAX_RATIO)),
+        declared <= most_unpacked(bytes),
         "its entries declare {declared} bytes in a file of {bytes}, which no model's weights unpack to: it is not loaded"
     );
     Ok(())

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::ZlibDecoder;
 
-use crate::base::files::put;
+use crate::base::files::{most_unpacked, put};
 
 /// The variables of a file by name.
 pub type Variables = BTreeMap<String, Value>;
@@ -87,8 +87,7 @@ fn variables(bytes: &[u8]) -> Result<Variables> {
         let element = Element::take(&mut rest, Padding::UnlessCompressed)?;
         let matrix = match element.kind {
             COMPRESSED => {
-                let mut inner = Vec::new();
-                ZlibDecoder::new(element.data).read_to_end(&mut inner).context("a compressed variable is damaged")?;
+                let inner = unpacked(element.data)?;
                 let mut inner = &inner[..];
                 let element = Element::take(&mut inner, Padding::UnlessCompressed)?;
                 if element.kind != MATRIX {
@@ -102,6 +101,20 @@ fn variables(bytes: &[u8]) -> Result<Variables> {
         found.insert(matrix.0, matrix.1);
     }
     Ok(found)
+}
+
+/// Returns the bytes of a compressed variable.
+fn unpacked(packed: &[u8]) -> Result<Vec<u8>> {
+    let most = most_unpacked(packed.len() as u64);
+    let mut bytes = Vec::new();
+    let all = ZlibDecoder::new(packed).take(most + 1).read_to_end(&mut bytes);
+    all.context("a compressed variable is damaged")?;
+    ensure!(
+        bytes.len() as u64 <= most,
+        "a compressed variable of {} bytes becomes more than {most}, which no images or labels do: fetch it again, or save it with -v6",
+        packed.len()
+    );
+    Ok(bytes)
 }
 
 /// A data element: its type and its data.

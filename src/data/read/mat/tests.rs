@@ -37,6 +37,26 @@ fn structs_in_a_compressed_file() {
 }
 
 #[test]
+fn a_compressed_variable_that_fills_the_memory_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.mat");
+    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    let zeros = vec![0; 17 << 20];
+    let tag = [MATRIX.to_le_bytes(), (zeros.len() as u32).to_le_bytes()].concat();
+    std::io::Write::write_all(&mut packer, &[tag, zeros].concat()).unwrap();
+    let packed = packer.finish().unwrap();
+    let size = packed.len();
+    write(&file, &[]).unwrap();
+    let header = std::fs::read(&file).unwrap();
+    let tag = [COMPRESSED.to_le_bytes(), (size as u32).to_le_bytes()].concat();
+    std::fs::write(&file, [header, tag, packed].concat()).unwrap();
+    let error = format!("{:#}", read(&file).unwrap_err());
+    let rule =
+        format!("a compressed variable of {size} bytes becomes more than 16777216, which no images or labels do");
+    assert!(error.contains(&rule), "{error}");
+}
+
+#[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.mat");
