@@ -7,6 +7,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use safetensors::tensor::Metadata;
+use serde::Deserialize;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -20,11 +22,11 @@ use crate::model::values::Values;
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
 
-/// The name of most weights.
-const PLAIN: &str = "model.safetensors";
 /// The config of an adapter of PEFT.
 const ADAPTER: &str = "adapter_config.json";
 
+/// The name of most weights.
+const PLAIN: &str = "model.safetensors";
 const SAFETENSORS: &str = "safetensors";
 
 /// The largest header of a safetensors file, as its format has it.
@@ -85,8 +87,6 @@ impl Place {
         if !path.is_dir() {
             return Place::of_file(path, &home(path), path);
         }
-        match lead(|name| is_there(&path.join(name))) {
-            Some(file) => Place::of_file(path, path, &path.join(file)),
         let has = |name: &str| is_there(&path.join(name));
         ensure!(
             !has(ADAPTER) || lead(has).is_none(),
@@ -94,6 +94,8 @@ impl Place {
              adapter_model.safetensors to a folder of its own, which `bella import` reads, or take it away",
             path.display()
         );
+        match lead(|name| is_there(&path.join(name))) {
+            Some(file) => Place::of_file(path, path, &path.join(file)),
             None => bail!("{}: has no {PLAIN} and no {PLAIN}{INDEX}; {}", path.display(), instead(path)),
         }
     }
@@ -221,7 +223,18 @@ fn checked_header(path: &Path, codes: bool) -> Result<(Value, u64)> {
         let plain = ["F32", "F16", "BF16", "F64"].contains(&kind) || codes && ["I8", "U8", "I32"].contains(&kind);
         ensure!(plain || is_index(name), "{}", quantised(path, name, kind));
     }
+    let there = path.metadata().map_or(0, |file| file.len()).saturating_sub(start);
+    check_layout(&header, there).map_err(|why| damaged(path, &format!("{why:#}")))?;
     Ok((header, start))
+}
+
+/// Checks that the tensors of a header fill the bytes behind it without gaps and overlaps.
+fn check_layout(header: &Value, there: u64) -> Result<()> {
+    let layout = Metadata::deserialize(header).map_err(|why| anyhow!("its header is wrong: {why}"))?;
+    let needed = layout.data_len() as u64;
+    ensure!(needed <= there, "it is cut off: its tensors have {needed} bytes, and {there} lie behind its header");
+    ensure!(needed == there, "{} bytes lie behind its tensors, which belong to none", there - needed);
+    Ok(())
 }
 
 fn of_pickle(path: &Path, codes: bool) -> Result<Vec<(String, Tensor)>> {
@@ -254,7 +267,7 @@ fn header(mut file: File) -> Result<(Value, u64)> {
     let mut length = [0; 8];
     file.read_exact(&mut length).context("it is cut off")?;
     let length = u64::from_le_bytes(length);
-    ensure!(length <= MAX_HEADER.min(file.metadata()?.len()), "its header is larger than the file");
+    ensure!(length <= MAX_HEADER.min(file.metadata()?.len().saturating_sub(8)), "its header is larger than the file");
     let mut bytes = vec![0; length as usize];
     file.read_exact(&mut bytes).context("it is cut off")?;
     Ok((serde_json::from_slice(&bytes).context("its header is no JSON")?, 8 + length))
@@ -273,7 +286,7 @@ fn quantised(path: &Path, name: &str, kind: &str) -> String {
     )
 }
 
-/// The file names of configs, in the order of the search.
+/// The file names of configs: that of transformers and timm, and that of open_clip.
 pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
 
 /// Returns the file names of configs in the order of the search for the weights at a path, a folder or a file: where both lie there, those of
