@@ -178,6 +178,24 @@ static USUAL: [Usual; 2] = [
     },
 ];
 
+/// A setting that a class of transformers builds a part of `tokenizer.json` for, or leaves it out.
+struct ByPart {
+    class: &'static str,
+    key: &'static str,
+    part: &'static str,
+    /// The value for which the part is there.
+    with: bool,
+    /// The value of an absent key.
+    usual: bool,
+}
+
+static BY_PART: [ByPart; 4] = [
+    ByPart { class: "DebertaV2Tokenizer", key: "do_lower_case", part: "Lowercase", with: true, usual: false },
+    ByPart { class: "DebertaV2Tokenizer", key: "split_by_punct", part: "Punctuation", with: true, usual: false },
+    ByPart { class: "AlbertTokenizer", key: "do_lower_case", part: "Lowercase", with: true, usual: true },
+    ByPart { class: "AlbertTokenizer", key: "keep_accents", part: "StripAccents", with: false, usual: false },
+];
+
 /// Returns the class of transformers that reads a tokenizer, by its settings or by the network's config; a name of no class where neither
 /// tells.
 fn class_of(settings: &Value, config: &Value) -> String {
@@ -218,6 +236,23 @@ fn check_settings(file: &Value, settings: &Value, class: &str) -> Result<()> {
             "{key} = {asked}{how}, but {part} of {} has {own} = {}: transformers prepares texts by the one or the other: let both be the same",
             TOKENIZER[0],
             table[own]
+        );
+    }
+    for ByPart { key, part, with, usual, .. } in
+        BY_PART.iter().filter(|setting| setting.class == class && file["model"]["type"] == "Unigram")
+    {
+        let asked = settings[key].as_bool();
+        let how = if asked.is_some() {
+            String::new()
+        } else {
+            format!(" (what {class} means, as the key is absent or null)")
+        };
+        let (asked, is_there) = (asked.unwrap_or(*usual), parts().any(|table| table["type"] == *part));
+        ensure!(
+            (asked == *with) == is_there,
+            "{key} = {asked}{how}, but {} has {} {part}: transformers prepares texts by the one or the other: let both be the same",
+            TOKENIZER[0],
+            if is_there { "a" } else { "no" }
         );
     }
     Ok(())
@@ -365,6 +400,69 @@ mod tests {
             (bytes(true), Value::Null, "llama"),
         ] {
             assert_eq!(refused(&file, settings, model_type), None);
+        }
+    }
+
+    /// `transformers.AutoTokenizer` 5.24 of such folders lowers, splits and keeps accents by the settings, and not by the file.
+    #[test]
+    fn settings_of_sentencepiece_are_those_of_the_file() {
+        let refused = |class: &str, settings: Value, [normalizer, pre]: [&str; 2]| {
+            let file = json!({
+                "model": { "type": "Unigram" },
+                "normalizer": { "type": "Sequence", "normalizers": [{ "type": "NFKC" }, { "type": normalizer }] },
+                "pre_tokenizer": { "type": "Sequence", "pretokenizers": [{ "type": pre }, { "type": "Metaspace" }] },
+            });
+            check_settings(&file, &settings, class).err().map(|why| why.to_string())
+        };
+        let (deberta, albert) = ("DebertaV2TokenizerFast", "AlbertTokenizer");
+        for (class, settings, file, rule) in [
+            (
+                deberta,
+                json!({ "do_lower_case": true }),
+                ["Strip", "x"],
+                "do_lower_case = true, but tokenizer.json has no Lowercase: ",
+            ),
+            (
+                deberta,
+                json!({}),
+                ["Lowercase", "x"],
+                "do_lower_case = false (what DebertaV2Tokenizer means, as the key is absent or null), but",
+            ),
+            (
+                deberta,
+                json!({ "split_by_punct": true }),
+                ["Strip", "x"],
+                "split_by_punct = true, but tokenizer.json has no Punctuation: ",
+            ),
+            (
+                albert,
+                json!({ "keep_accents": true }),
+                ["Strip", "x"],
+                "do_lower_case = true (what AlbertTokenizer means, ",
+            ),
+            (
+                albert,
+                json!({ "do_lower_case": false }),
+                ["Strip", "x"],
+                "keep_accents = false (what AlbertTokenizer means, ",
+            ),
+            (
+                albert,
+                json!({ "do_lower_case": false, "keep_accents": true }),
+                ["StripAccents", "x"],
+                "keep_accents = true, but tokenizer.json has a StripAccents: ",
+            ),
+        ] {
+            let found = refused(class, settings, file).unwrap();
+            assert!(found.starts_with(rule), "{found}");
+        }
+        for (class, settings, file) in [
+            (deberta, json!({ "do_lower_case": false, "split_by_punct": false }), ["Strip", "x"]),
+            (deberta, json!({ "do_lower_case": true, "split_by_punct": true }), ["Lowercase", "Punctuation"]),
+            (albert, json!({ "do_lower_case": false, "keep_accents": true }), ["Strip", "x"]),
+            (albert, json!({ "keep_accents": true }), ["Lowercase", "x"]),
+        ] {
+            assert_eq!(refused(class, settings, file), None);
         }
     }
 

@@ -46,7 +46,7 @@ pub static ALBERT: Encoder = Encoder {
     class: &CLASS,
     bare: &BARE,
     usual: Sizes { vocabulary: 30_000, width: 4096, mlp: 16_384, heads: 64, activation: "gelu_new", ..BASE },
-    tokenizer: None,
+    tokenizer: Some("AlbertTokenizer"),
     numbering: Numbering::Columns,
     spelling: PLAIN,
     keys: &["embedding_size", "inner_group_num", "num_hidden_groups", "position_embedding_type"],

@@ -54,7 +54,7 @@ pub static DEBERTA: Encoder = Encoder {
     class: &CLASS,
     bare: &BARE,
     usual: Sizes { vocabulary: 128_100, width: 1536, mlp: 6144, blocks: 24, heads: 24, kinds: 0, eps: 1e-7, ..BASE },
-    tokenizer: None,
+    tokenizer: Some("DebertaV2Tokenizer"),
     numbering: Numbering::Columns,
     spelling: PLAIN,
     keys: &[
