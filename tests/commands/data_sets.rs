@@ -34,6 +34,22 @@ fn a_good_set_is_counted() {
     assert_has(&done(check(&place, &["--config", "both.toml"])), &["10 classes"]);
 }
 
+/// The tables of WinoGrande call their two answers 1 and 2.
+#[test]
+fn a_class_that_no_label_names_is_warned_of() {
+    let place = Place::new();
+    let root = format!("parquet={}", crate::common::fixture("data/parquet/hub/winogrande").display());
+    let with = |more: &[&str]| {
+        let keys = ["text=\"sentence\"", "label=\"answer\"", "config=\"winogrande_s\"", "test=\"validation\""];
+        let keys: Vec<String> = keys.iter().chain(more).map(|key| format!("data.parquet.{key}")).collect();
+        let all = keys.iter().flat_map(|key| ["--set", key.as_str()]);
+        messages(&check(&place, &[root.as_str()].into_iter().chain(all).collect::<Vec<_>>()).output().unwrap())
+    };
+    let rule = "winogrande: nothing has the label 0, which is a class all the same; otherwise set data.parquet.classes = [\"1\", \"2\"]";
+    assert_has(&with(&[]), &[rule]);
+    assert!(!with(&["classes=[\"1\", \"2\"]"]).contains("label 0"));
+}
+
 #[test]
 fn every_bad_file_is_a_line() {
     let place = Place::new();

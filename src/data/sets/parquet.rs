@@ -226,6 +226,10 @@ impl Dataset for Parquet {
     fn load(&self, split: SplitName, request: &Request) -> Result<Split> {
         let tables = self.open(self.part(split).0)?;
         let (labels, numbers) = self.learnt(&tables)?;
+        let is_implied = self.target.is_none() && self.classes.is_none() && split == SplitName::Train;
+        if is_implied && tables.names(&self.label)?.is_none() {
+            list::warn_of_zero(&self.root, ENTRY.key, &tables.words(&self.label)?);
+        }
         let of = self.group.as_ref().map(|column| tables.words(column)).transpose()?;
         let groups = of.map(|of| Groups::of(&of));
         let drawn = self.drawn(&tables, &labels, split);

@@ -139,13 +139,8 @@ impl Dataset for List {
         let paths = kept.iter().map(|&i| rows.paths[i].clone()).collect();
         let numbers = self.has_numbers().then(|| kept.iter().map(|&i| rows.numbers[i]).collect());
         let labels = if numbers.is_some() { vec![0; kept.len()] } else { self.labels(&rows, &kept)? };
-        if split == SplitName::Train
-            && let Some(names) = self.classes.is_none().then(|| names_from_one(&rows.labels)).flatten()
-        {
-            let at = at.display();
-            tracing::warn!(
-                "{at}: no image has the label 0, which is a class all the same; otherwise set data.list.classes = {names:?}"
-            );
+        if split == SplitName::Train && self.classes.is_none() {
+            warn_of_zero(&at, ENTRY.key, &rows.labels);
         }
         self.files.turned(self.exif_orientation).load(
             Listing { paths, labels, numbers, groups, members: None },
@@ -261,6 +256,16 @@ pub(super) fn classes(labels: &[String]) -> Vec<String> {
     match highest.collect::<Option<BTreeSet<u32>>>().and_then(|numbers| numbers.last().copied()) {
         Some(last) => (0..=last).map(|class| class.to_string()).collect(),
         None => labels.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect(),
+    }
+}
+
+/// Warns of the class 0 that labels from 1 on imply, though nothing is of it.
+pub(super) fn warn_of_zero(at: &Path, set: &str, labels: &[String]) {
+    if let Some(names) = names_from_one(labels) {
+        let at = at.display();
+        tracing::warn!(
+            "{at}: nothing has the label 0, which is a class all the same; otherwise set data.{set}.classes = {names:?}"
+        );
     }
 }
 
