@@ -59,11 +59,11 @@ pub fn describe(outgoing: &Outgoing, target: &Target, place: &HeadPlace, values:
 }
 
 fn describe_timm(outgoing: &Outgoing, size: i64, stretches: bool, values: &mut Value) {
-    // timm takes a number or a list of height and width; null means the size that it was built for.
-    match &mut values["model_args"]["img_size"] {
-        Value::Null => {}
-        Value::Array(sides) => *sides = vec![json!(size); 2],
-        side => *side = json!(size),
+    // timm takes a number, or a list of height and width. Where there is none, it builds the network for the architecture's own size.
+    match values.pointer_mut("/model_args/img_size") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(sides)) => *sides = vec![json!(size); 2],
+        Some(side) => *side = json!(size),
     }
     values["pretrained_cfg"]["input_size"] = json!([3, size, size]);
     values["pretrained_cfg"]["crop_pct"] = json!(outgoing.experiment.checkpoint.crop_pct);

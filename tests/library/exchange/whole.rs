@@ -132,27 +132,35 @@ fn whole_models_prepare_images_as_the_run_did() {
     }
 }
 
-/// timm builds the network for `model_args.img_size`, which may be a height and a width: at another size its weights would not fit.
+/// timm builds the network for `model_args.img_size`, which may be a height and a width: at another size its weights would not fit. Where
+/// the arguments have none, as in most published folders, there stays none.
 #[test]
 fn the_size_of_timms_arguments_is_that_of_the_positions() {
-    let place = Place::new();
-    let folder = place.path("timm-vit");
-    copy(&family("timm-vit"), &folder);
-    std::fs::remove_file(folder.join("reference.safetensors")).unwrap();
-    let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
-    let listed = text.replace("\"img_size\": 16", "\"img_size\": [16, 16]");
-    assert_ne!(listed, text);
-    std::fs::write(folder.join("config.json"), listed).unwrap();
-    let text = std::fs::read_to_string(config(&place, "timm-vit", "subspace.full = {}")).unwrap();
-    let text = text.replace(&format!("{:?}", family("timm-vit")), &format!("{folder:?}, image_size = 24"));
-    place.write("x.toml", (text + "method.map = {}\n").as_bytes());
-    let mut command = place.command("train", &[]);
-    command.arg("--config").arg(place.path("x.toml"));
-    done(command);
-    done(export(&place, &place.run(), "out", &["--to", "weights"]));
-    let written: Value = serde_json::from_slice(&std::fs::read(place.path("out/config.json")).unwrap()).unwrap();
+    let exported = |replaced: &str, more: &str| {
+        let place = Place::new();
+        let folder = place.path("timm-vit");
+        copy(&family("timm-vit"), &folder);
+        std::fs::remove_file(folder.join("reference.safetensors")).unwrap();
+        let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let changed = text.replace("\"img_size\": 16,", replaced);
+        assert_ne!(changed, text);
+        std::fs::write(folder.join("config.json"), changed).unwrap();
+        let text = std::fs::read_to_string(config(&place, "timm-vit", "subspace.full = {}")).unwrap();
+        let text = text.replace(&format!("{:?}", family("timm-vit")), &format!("{folder:?}{more}"));
+        place.write("x.toml", (text + "method.map = {}\n").as_bytes());
+        let mut command = place.command("train", &[]);
+        command.arg("--config").arg(place.path("x.toml"));
+        done(command);
+        done(export(&place, &place.run(), "out", &["--to", "weights"]));
+        let written: Value = serde_json::from_slice(&std::fs::read(place.path("out/config.json")).unwrap()).unwrap();
+        (written, tensor(&place.path("out/model.safetensors"), "pos_embed").size())
+    };
+    let (written, positions) = exported("\"img_size\": [16, 16],", ", image_size = 24");
     assert_eq!(written["model_args"]["img_size"], json!([24, 24]));
-    assert_eq!(tensor(&place.path("out/model.safetensors"), "pos_embed").size(), [1, 37, 16]);
+    assert_eq!(positions, [1, 37, 16]);
+    let (written, positions) = exported("", "");
+    assert!(!written["model_args"].as_object().unwrap().contains_key("img_size"), "{written}");
+    assert_eq!(positions, [1, 17, 16]);
 }
 
 #[test]
