@@ -97,6 +97,10 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         }
         return Ok(());
     }
+    if args.packed && seeds.len() > 1 {
+        let trial = &search.trials[0].experiment;
+        trial.check_packed_seeds().map_err(|why| Usage(format!("--packed with --over seed: {why}")))?;
+    }
     let share = share(args)?;
     let at_a_time = if args.packed { "all".to_string() } else { share.devices.len().to_string() };
     tracing::info!(
@@ -105,10 +109,6 @@ pub fn run(args: &SweepArgs) -> Result<()> {
         share.threads,
         search.ledger.trials().display()
     );
-    if args.packed && seeds.len() > 1 {
-        let trial = &search.trials[0].experiment;
-        trial.check_packed_seeds().map_err(|why| Usage(format!("--packed with --over seed: {why}")))?;
-    }
     let stop = ending::stop(&ProcessGroup::alone())?;
     let outcome = search.run(&share, &stop);
     print_table(&search);

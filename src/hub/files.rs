@@ -10,13 +10,13 @@ use super::name::{is_safe, is_safe_path};
 use crate::base::files::read_json;
 
 /// The config of transformers and timm.
-const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";
 
 /// The config of an adapter of PEFT.
-const ADAPTER: &str = "adapter_config.json";
+pub const ADAPTER: &str = "adapter_config.json";
 
 /// The config of open_clip, which says all that bella reads of a checkpoint.
-const OPEN_CLIP: &str = "open_clip_config.json";
+pub const OPEN_CLIP: &str = "open_clip_config.json";
 
 /// The file in which transformers stores the preparation of images.
 pub const PREPARATION: &str = "preprocessor_config.json";

@@ -33,7 +33,9 @@ use name::{HubName, Name};
 use repository::Repository;
 
 pub use data::{DataRoot, data_files, data_folder, repository_of};
-pub use files::{INDEX, MODULES, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER, WRITING, lead};
+pub use files::{
+    ADAPTER, CONFIG, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER, WRITING, lead,
+};
 pub use settings::{Settings, go_offline};
 
 /// The place of a checkpoint or an adapter: a path, or a name with the path at which its files lie. It is used as that path.

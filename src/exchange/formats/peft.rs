@@ -16,6 +16,7 @@ use crate::exchange::modules::{HeadPlace, OUT_PROJ, Part, Target, head_place};
 use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::exchange::python::{Loading, lines};
 use crate::exchange::{config, modules};
+use crate::hub::ADAPTER;
 use crate::model::families::{Class, LastToken, Outer};
 use crate::model::network::Slot;
 use crate::posterior::description::alpha;
@@ -27,7 +28,7 @@ pub static FORMAT: Format = Format {
 };
 
 /// The names of an adapter's files.
-pub const CONFIG: &str = "adapter_config.json";
+pub const CONFIG: &str = ADAPTER;
 pub const WEIGHTS: &str = "adapter_model.safetensors";
 
 /// The end of the name of a magnitude vector.

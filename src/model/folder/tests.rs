@@ -33,7 +33,7 @@ fn a_config_is_that_of_the_weights_beside_it() {
     assert!(identify(&file, &Fixed::default()).is_ok());
 }
 
-/// transformers' from_pretrained applies the adapter to the network.
+/// The `from_pretrained` of transformers applies such an adapter to the network.
 #[test]
 fn an_adapter_beside_a_whole_network_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ fn an_adapter_beside_a_whole_network_is_refused() {
     );
 }
 
-/// What the package safetensors refuses, in files whose tensors are read one by one.
+/// The package safetensors refuses such files. Here the tensors of a file are read one by one.
 #[test]
 fn tensors_fill_a_file_of_safetensors_without_gaps_and_overlaps() {
     let folder = tempfile::tempdir().unwrap();

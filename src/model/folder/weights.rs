@@ -14,16 +14,13 @@ use tch::{Kind, Tensor};
 
 use crate::base::files::{is_there, open_file, read_json};
 use crate::base::tensor::safetensors_line;
-use crate::hub::{INDEX, lead};
+use crate::hub::{ADAPTER, CONFIG, INDEX, OPEN_CLIP, lead};
 use crate::model::archive::stored;
 use crate::model::folder::unread::{Unread, listed};
 use crate::model::values::Values;
 
 /// The file with what a network's own package computes, which a user may put beside the weights.
 pub const REFERENCE: &str = "reference.safetensors";
-
-/// The config of an adapter of PEFT.
-const ADAPTER: &str = "adapter_config.json";
 
 /// The name of most weights.
 const PLAIN: &str = "model.safetensors";
@@ -88,16 +85,16 @@ impl Place {
             return Place::of_file(path, &home(path), path);
         }
         let has = |name: &str| is_there(&path.join(name));
+        let Some(file) = lead(has) else {
+            bail!("{}: has no {PLAIN} and no {PLAIN}{INDEX}; {}", path.display(), instead(path))
+        };
         ensure!(
-            !has(ADAPTER) || lead(has).is_none(),
+            !has(ADAPTER),
             "{}: {ADAPTER} lies beside the weights of a whole network, to which transformers would apply that adapter: move it with \
              adapter_model.safetensors to a folder of its own, which `bella import` reads, or take it away",
             path.display()
         );
-        match lead(|name| is_there(&path.join(name))) {
-            Some(file) => Place::of_file(path, path, &path.join(file)),
-            None => bail!("{}: has no {PLAIN} and no {PLAIN}{INDEX}; {}", path.display(), instead(path)),
-        }
+        Place::of_file(path, path, &path.join(file))
     }
 
     fn of_file(path: &Path, folder: &Path, file: &Path) -> Result<Place> {
@@ -287,7 +284,7 @@ fn quantised(path: &Path, name: &str, kind: &str) -> String {
 }
 
 /// The file names of configs: that of transformers and timm, and that of open_clip.
-pub const FILES: [&str; 2] = ["config.json", "open_clip_config.json"];
+pub const FILES: [&str; 2] = [CONFIG, OPEN_CLIP];
 
 /// Returns the file names of configs in the order of the search for the weights at a path, a folder or a file: where both lie there, those of
 /// open_clip are described by its own config.

@@ -47,7 +47,7 @@ pub fn configs(card: &str) -> Result<Vec<Config>> {
     let mut found: Vec<Config> = Vec::new();
     for (number, item) in items.iter().enumerate() {
         let place = format!("`{CONFIGS}`, entry {}", number + 1);
-        let config = config(item).map_err(|error| anyhow::anyhow!("{place}: {error:#}"))?;
+        let config = config(item).with_context(|| place.clone())?;
         ensure!(found.iter().all(|other| other.name != config.name), "{place}: `{}` is there twice", config.name);
         found.push(config);
     }
@@ -76,16 +76,20 @@ fn config(item: &Node) -> Result<Config> {
         "takes keys from elsewhere (`<<`), which bella does not follow"
     );
     let Some(Node::Text(name)) = item.get("config_name") else { bail!("must have a `config_name`") };
-    let of_it = |error: anyhow::Error| anyhow::anyhow!("`{name}`: {error:#}");
+    named(name, item).with_context(|| format!("`{name}`"))
+}
+
+/// Reads the configuration of this name.
+fn named(name: &str, item: &Node) -> Result<Config> {
     Ok(Config {
-        name: name.clone(),
-        is_default: is_true(item.get("default")).context("default").map_err(of_it)?,
+        name: name.to_string(),
+        is_default: is_true(item.get("default")).context("default")?,
         folder: match item.get("data_dir") {
             None | Some(Node::Null) => String::new(),
-            Some(Node::Text(folder)) => plain(folder).context("data_dir").map_err(of_it)?,
-            Some(_) => bail!("`{name}`: data_dir must be the path of a folder"),
+            Some(Node::Text(folder)) => plain(folder).context("data_dir")?,
+            Some(_) => bail!("data_dir must be the path of a folder"),
         },
-        files: item.get("data_files").filter(|files| **files != Node::Null).map(files).transpose().map_err(of_it)?,
+        files: item.get("data_files").filter(|files| **files != Node::Null).map(files).transpose()?,
     })
 }
 

@@ -10,7 +10,7 @@ use super::names::{DEFAULT, ENDING, USUAL, Wanted, ambiguous, of_names};
 use super::place::{Place, joined};
 use crate::base::files::read_text;
 
-/// What can be done about a card that names other tables than there are.
+/// The ways out where a card is not understood, or names other tables than there are.
 const WAY_OUT: &str = "fetch what it names, mend it, or take `configs` out of it, and names of files say the splits";
 
 /// The files of a data set with its card.
@@ -134,7 +134,7 @@ impl Described<'_> {
 /// The tables that were found in one place.
 struct Found {
     split: String,
-    /// What they are, in words.
+    /// The words for these tables in a message that there are none.
     sought: String,
     tables: Vec<String>,
     /// Whether files of another format lie there.

@@ -99,7 +99,8 @@ fn the_card_names_the_files() {
 /// The tables of each split.
 type Splits = &'static [(&'static str, &'static [&'static str])];
 
-/// What `datasets` 5.2 (`load_dataset`, fsspec 2026.9) takes of these files by each card, as splits with their tables; `None` where it refuses.
+/// Cards with the splits and their tables that `load_dataset` of `datasets` 5.2 (fsspec 2026.9) reads of these files by each; `None` where it
+/// refuses the card.
 const CARDS: [(&str, Option<Splits>); 20] = [
     ("- data_files: [{path: v/train-*, split: train}]\n  config_name: default", Some(&[("train", &["v/train-0"])])),
     (

@@ -1,6 +1,7 @@
 //! The names in OpenAI's CLIP archives and in open_clip: `visual.conv1.weight`,
 //! `visual.transformer.resblocks.0.mlp.c_fc.weight`.
 
+use crate::hub::OPEN_CLIP;
 use crate::model::Normalize;
 use crate::model::recognition::naming::{Naming, Package, Supposed, anything_beside};
 use crate::model::stored::Form;
@@ -15,7 +16,7 @@ pub static NAMING: Naming = Naming {
     beside: anything_beside,
     required: None,
     packages: &[Package::OpenClip],
-    config: "open_clip_config.json",
+    config: OPEN_CLIP,
     normalize: Supposed { value: Normalize::CLIP, why: "as all models of CLIP" },
 };
 

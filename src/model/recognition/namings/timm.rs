@@ -1,5 +1,6 @@
 //! The names in timm's `VisionTransformer`: `patch_embed.proj.weight`, `blocks.0.attn.qkv.weight`, `head.weight`.
 
+use crate::hub::CONFIG;
 use crate::model::recognition::naming::{Naming, Package, Supposed};
 use crate::model::stored::Form;
 
@@ -14,7 +15,7 @@ pub static NAMING: Naming = Naming {
     beside,
     required: None,
     packages: &[Package::Timm],
-    config: "config.json",
+    config: CONFIG,
     normalize: Supposed::OF_TIMM,
 };
 

@@ -1,5 +1,6 @@
 //! The names in torchvision's `VisionTransformer`: `conv_proj.weight`, `encoder.layers.encoder_layer_0.mlp.0.weight`.
 
+use crate::hub::CONFIG;
 use crate::model::Normalize;
 use crate::model::recognition::naming::{Naming, Package, Supposed, anything_beside};
 use crate::model::stored::Form;
@@ -14,7 +15,7 @@ pub static NAMING: Naming = Naming {
     beside: anything_beside,
     required: Some(Required::PLAIN),
     packages: &[Package::Torchvision],
-    config: "config.json",
+    config: CONFIG,
     normalize: Supposed { value: Normalize::IMAGENET, why: "as torchvision's models" },
 };
 

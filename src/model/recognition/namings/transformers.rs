@@ -2,6 +2,7 @@
 //! `vision_model.encoder.layers.0.self_attn.q_proj.weight`, `layer.0.mlp.up_proj.weight`. Each family says its own.
 
 use crate::base::small::push_new;
+use crate::hub::CONFIG;
 use crate::model::families::{FAMILIES, TowerNames};
 use crate::model::recognition::naming::{Naming, Package, Supposed};
 use crate::model::stored::Form;
@@ -24,7 +25,7 @@ pub static NAMING: Naming = Naming {
     beside: |name| beside(name).or_else(|| block(name)),
     required: None,
     packages: &[Package::Transformers4, Package::Transformers5],
-    config: "config.json",
+    config: CONFIG,
     normalize: Supposed::OF_TIMM,
 };
 
