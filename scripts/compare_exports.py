@@ -33,7 +33,7 @@ NETWORKS = {
     "timm-vit": LAYERS, "timm-deit3": LAYERS, "timm-dinov2-registers": LAYERS, "timm-mean": LAYERS, "timm-siglip": LAYERS,
     "timm-dinov3": LAYERS, "open-clip": LAYERS, "hf-vit": LAYERS, "hf-dinov2": LAYERS, "hf-dinov2-registers": LAYERS,
     "hf-dinov2-swiglu": GATED, "hf-dinov3": LAYERS, "hf-dinov3-gated": GATED, "hf-clip": LAYERS, "hf-clip-both": LAYERS,
-    "hf-siglip": LAYERS,
+    "hf-siglip": LAYERS, "open-clip-timm": LAYERS, "open-clip-siglip": LAYERS,
 }
 # Of these, only whole models leave: no package of adapters has their layers, or transformers computes no logits of theirs.
 WHOLE = {"timm-eva02": GATED, "timm-beit": LAYERS, "timm-dinov2-gated": GATED, "timm-deit-distilled": LAYERS, "hf-beit": LAYERS}
@@ -57,7 +57,7 @@ normalize = "clip"
 CONFIG = """
 name = "exports"
 seed = 1
-checkpoint = {{ path = "{path}", normalize = "imagenet" }}
+checkpoint = {{ path = "{path}", normalize = "imagenet"{heads} }}
 data.digits.subset = {{ train = 24, test = 20 }}
 head.linear = {{}}
 method.svgd = {{ particles = 2, gamma = 0.01 }}
@@ -79,7 +79,7 @@ class Place:
         return done.stdout
 
     def train(self, network, subspace):
-        return self.trained(CONFIG.format(path=network, subspace=subspace))
+        return self.trained(configured(network, subspace))
 
     def trained(self, text):
         config = self.folder / "x.toml"
@@ -93,12 +93,36 @@ class Place:
         return self.run("export", *arguments, "--output", out, "--force")
 
 
+def configured(network, subspace):
+    """The config of a run. Those of open_clip's towers of timm name no number of heads."""
+    heads = ", heads = 2" if Path(network).name.startswith("open-clip-") else ""
+    return CONFIG.format(path=network, subspace=subspace, heads=heads)
+
+
 def printed(code):
     """The relative difference that the printed lines print."""
     text = io.StringIO()
-    with contextlib.redirect_stdout(text):
+    with contextlib.redirect_stdout(text), small_towers():
         exec(code, {})
     return float(text.getvalue().split()[-1].strip("tensor()"))
+
+
+@contextlib.contextmanager
+def small_towers():
+    """Makes the towers of timm within open_clip as small as the fixtures' ones, since open_clip's configs have no sizes of them."""
+    import timm
+
+    original = timm.create_model
+    small = dict(img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0)
+
+    def create(name, **more):
+        return original(name, **more if name.startswith("local-dir:") else {**small, **more})
+
+    timm.create_model = create
+    try:
+        yield
+    finally:
+        timm.create_model = original
 
 
 def loadable(name, folder):
@@ -259,7 +283,7 @@ def packages(place):
 def compared(place, name, network, folders, logits, options=()):
     """Imports folders and compares the logits of every particle with those of the package's model."""
     config = place.folder / "x.toml"
-    config.write_text(CONFIG.format(path=network, subspace="low-rank.rank = 2"))
+    config.write_text(configured(network, "low-rank.rank = 2"))
     shutil.rmtree(place.folder / "results", ignore_errors=True)
     run = place.run("import", *folders, "--config", config, *options).strip()
     place.export(run, "--to", "torchscript")

@@ -88,6 +88,7 @@ impl Destination {
     fn apart(&self, format: &Apart, outgoing: &Outgoing) -> Result<String> {
         let session = outgoing.session;
         let target = Target::new(self.package, outgoing.checkpoint(), session.naming, &session.names)?;
+        target.expect_size(outgoing)?;
         (format.check)(outgoing, &target)?;
         let python = (format.lines)(outgoing, &target, &self.output)?;
         let expected = outgoing.expected()?;

@@ -163,7 +163,7 @@ impl Reading<'_> {
     fn targets(&self) -> Result<Vec<Target>> {
         let (naming, names) = (self.base.tower.naming(), self.base.tower.names());
         let target = |package: &Package| Target::new(Some(*package), self.base.path, naming, &names);
-        packages(naming).iter().map(target).collect()
+        packages(naming, &names).iter().map(target).collect()
     }
 
     /// Returns the layers of the network, then those of blocks that the checkpoint has and the network does not run.

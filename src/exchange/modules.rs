@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::exchange::outgoing::{HeadOf, Outgoing};
-use crate::model::families::{self, Class, LastToken, Layers, OUTPUT, Style};
+use crate::model::families::{self, Class, IMAGE_SIZE, LastToken, Layers, OUTPUT, Style};
 use crate::model::network::Slot;
 use crate::model::recognition::{NAMINGS, Package};
 use crate::model::stored::{Piece, StoredNames};
@@ -60,7 +60,8 @@ pub fn of(slot: &Slot, target: &Target, names: &StoredNames, gated: bool) -> Res
     }
     let pieces = names.modules(&slot.name, slot.outputs);
     let stored = pieces.first().with_context(|| format!("the checkpoint stores {} under no name", slot.name))?;
-    if target.package == Package::OpenClip && slot.target.starts_with("attn.") {
+    // A tower of timm within open_clip has linear layers instead.
+    if target.package == Package::OpenClip && [".in_proj", ".out_proj"].iter().any(|end| stored.name.ends_with(end)) {
         let attention = stored.name.trim_end_matches(".out_proj").trim_end_matches(".in_proj").to_string();
         let (path, times) = match slot.target.as_str() {
             "attn.qkv" => (attention.clone(), 1.0),
@@ -126,10 +127,18 @@ pub struct Target {
     pub class: Option<&'static Class>,
 }
 
+/// The beginning of the names of an image tower's parameters in open_clip, whether the tower is its own or timm's.
+const WITHIN_OPEN_CLIP: &str = "visual.";
+
 /// Returns the packages that load checkpoints with names of the family `naming`, the usual one last; none for a module, which has
 /// names of its own.
-pub fn packages(naming: &str) -> &'static [Package] {
-    NAMINGS.iter().find(|known| known.key == naming).map_or(&[], |known| known.packages)
+pub fn packages(naming: &str, names: &StoredNames) -> &'static [Package] {
+    let within = names.name_of("patch.weight").is_some_and(|name| name.starts_with(WITHIN_OPEN_CLIP));
+    match NAMINGS.iter().find(|known| known.key == naming) {
+        Some(_) if within => &[Package::OpenClip],
+        Some(known) => known.packages,
+        None => &[],
+    }
 }
 
 impl Target {
@@ -139,7 +148,7 @@ impl Target {
     /// Fails if the package has no such models, or if `naming` is that of no package.
     pub fn new(asked: Option<Package>, checkpoint: &Path, naming: &str, names: &StoredNames) -> Result<Target> {
         let shown = checkpoint.display();
-        let known = packages(naming);
+        let known = packages(naming, names);
         let package = asked.or(known.last().copied());
         let package = package.with_context(|| format!("{shown}: no package loads a {naming} by its names"))?;
         let words: Vec<String> = known.iter().map(|package| format!("--for {package}")).collect();
@@ -158,12 +167,30 @@ impl Target {
         Ok(Target { package, class })
     }
 
+    /// Checks that the package builds the network for images of the size that the run reads.
+    ///
+    /// # Errors
+    /// Fails if the package builds it for another size, whatever its config says, or if that config cannot be read.
+    pub fn expect_size(&self, outgoing: &Outgoing) -> Result<()> {
+        let config = if self.package == Package::OpenClip { outgoing.config()? } else { None };
+        let tower = config.as_ref().map(|config| &config["model_cfg"]["vision_cfg"]);
+        let Some(tower) = tower.filter(|tower| tower["timm_model_name"].is_string()) else { return Ok(()) };
+        let (own, size) = (tower["image_size"].as_i64().unwrap_or(IMAGE_SIZE), outgoing.image_size()?);
+        ensure!(
+            own == size,
+            "the run reads images of {size} pixels per side, and open_clip builds towers of timm for their own size alone, here {own}: train \
+             with checkpoint.image_size = {own}, or export --to onnx or torchscript"
+        );
+        Ok(())
+    }
+
     /// Checks that adapters fit the package's models.
     ///
     /// # Errors
     /// Fails if no package wraps their layers under names of their own, or if the package's forward goes past the wraps.
     pub fn expect_adapters(&self, names: &StoredNames) -> Result<()> {
-        let apart = (self.package == Package::Timm).then(|| names.name_of_stored_end(".attn.q_bias")).flatten();
+        let timm = matches!(self.package, Package::Timm | Package::OpenClip);
+        let apart = timm.then(|| names.name_of_stored_end(".attn.q_bias")).flatten();
         ensure!(
             apart.is_none(),
             "{}: timm multiplies by the fused weight of such layers itself (BEiT, EVA), past what PEFT wraps, so an adapter \

@@ -109,7 +109,12 @@ fn whole_models_have_both_projections() {
     for (checkpoint, more) in CHECKPOINTS {
         let place = trained(checkpoint, more);
         done(exporting(&place, "all", &["--to", "weights"]));
-        done(exporting(&place, "soup", &["--to", "weights", "--soup"]));
+        let lines = done(exporting(&place, "soup", &["--to", "weights", "--soup"]));
+        if checkpoint.contains("open-clip") {
+            // The tower is timm's, and the folder open_clip's.
+            assert_has(&lines, &["open_clip.create_model(", "model.encode_image(pixels)"]);
+            assert!(place.path("soup/open_clip_model.safetensors").exists());
+        }
         let frozen = head_of(&place, &fixture(checkpoint), more);
         let folders = ["all/particle-0", "all/particle-1", "soup"].map(|name| place.path(name));
         let heads: Vec<Tensor> =
@@ -139,6 +144,16 @@ fn features(model: &Path, more: &str, pixels: &Tensor) -> Tensor {
     let images = Fields::of(PIXELS, pixels.unsqueeze(0));
     let features = tch::no_grad(|| vit.forward(&Weights::frozen(&base), &images)).squeeze_dim(0);
     &features / features.norm_scalaropt_dim(2.0, [-1], true)
+}
+
+/// open_clip builds timm's towers for their own size of images, whatever a config says.
+#[test]
+fn a_tower_of_timm_leaves_for_open_clip_at_its_own_size() {
+    let more = "heads = 2\nimage_size = 32\n";
+    let place = trained(CHECKPOINTS[2].0, more);
+    let line = error_line(exporting(&place, "out", &["--to", "weights"]), 1);
+    assert_has(&line, &["32 pixels per side", "checkpoint.image_size = 16", "--to onnx"]);
+    done(exporting(&place, "out", &["--to", "onnx"]));
 }
 
 /// Adapters have no place for a projection, and say so.
