@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
+use crate::base::random::some_of;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::batches::{Batch, SampleSet, Samples, in_order};
 use crate::data::order::replaced_labels;
@@ -155,8 +156,8 @@ pub struct Sensitivities {
 }
 
 impl Sensitivities {
-    /// Computes the sensitivities to the first `samples` training images of a run, or to all, and writes them into its
-    /// folder.
+    /// Computes the sensitivities to `samples` training images of a run, a random choice by its seed, or to all, and writes them into
+    /// its folder.
     ///
     /// # Errors
     /// Fails if the run has no Gaussian posterior, if memory runs out, if a sensitivity is not finite, or if the file
@@ -166,8 +167,9 @@ impl Sensitivities {
         let split = session.load(experiment, SplitName::Train)?;
         let replaced = replaced_labels(experiment.seed, split.len(), experiment.data.label_noise);
         let replaced: BTreeSet<u32> = replaced.into_iter().collect();
-        let mut trained_on = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
-        trained_on.truncate(samples.map_or(usize::MAX, |count| count as usize));
+        let trained_on = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
+        let most = samples.map_or(usize::MAX, |count| count as usize);
+        let trained_on = some_of(&trained_on, most, experiment.seed);
         let set = SampleSet::new(split.clone(), session.device, session.settings.workers)?;
         let bar = crate::base::logging::bar(trained_on.len() as u64, "images");
         let posterior = &opened.stored()?.posterior;

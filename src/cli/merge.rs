@@ -47,7 +47,7 @@ pub struct MergeArgs {
     #[arg(long, value_name = "H0")]
     prior: Option<f64>,
 
-    /// Number of training images per run for the squared gradients.
+    /// Number of training images per run for the squared gradients, chosen at random by the run's seed.
     #[arg(long, value_name = "N", default_value_t = IMAGES, value_parser = clap::value_parser!(u32).range(1..))]
     images: u32,
 

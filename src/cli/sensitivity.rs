@@ -21,7 +21,7 @@ pub struct SensitivityArgs {
     #[arg(add = super::completions::of_runs())]
     run: Option<String>,
 
-    /// Number of training images, from the first on [default: all].
+    /// Number of training images, chosen at random by the run's seed [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 

@@ -61,7 +61,7 @@ settings! {
         pub recompute: bool = false, omit false;
         /// Where the output of the blocks below the first trained one is kept.
         pub prefix_cache: PrefixCache = PrefixCache::Auto;
-        /// Training images on which the leave-one-out loss is estimated after each epoch; 0 for none.
+        /// Number of training images, chosen at random by the seed, on which the leave-one-out loss is estimated after each epoch; 0 for none.
         pub loo_samples: usize = 0, in 0..=u32::MAX as usize, omit 0;
         /// Minutes between two writings of the resume file within an epoch.
         pub save_minutes: f64 = 10.0, in above(0.0);

@@ -1,6 +1,7 @@
 //! The cache of the Hub as its Python package lays it out: `models--org--name` or `datasets--org--name` with `refs/<revision>` (a commit),
 //! `blobs/<hash>` (the files), `snapshots/<commit>/<file>` (relative links to them), `.no_exist/<commit>/<file>` (files
-//! that a commit does not have), and locks in `.locks` beside it.
+//! that a commit does not have), and locks in `.locks` beside it. `.names/<commit>` is bella's own: the names of all files of a commit of
+//! a data set, by which the part of it that is here is told from the whole.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -10,6 +11,9 @@ use anyhow::{Context, Result, anyhow};
 
 use super::name::{HubName, is_commit};
 use crate::base::files::{read_text, remove_leftovers, write_atomic};
+
+/// The folder with the names of all files of each commit.
+const NAMES: &str = ".names";
 
 /// The folder of a repository in the cache.
 #[derive(Clone, Debug)]
@@ -72,6 +76,26 @@ impl Folder {
         if let Err(error) = noted {
             tracing::debug!("{}: {error:#}", path.display());
         }
+    }
+
+    /// Notes the names of all files of a commit, one a line. Where that cannot be written, they are not known without the Hub.
+    pub fn note_names(&self, commit: &str, names: &[String]) {
+        let path = self.path.join(NAMES).join(commit);
+        if path.is_file() {
+            return;
+        }
+        let text = names.join("\n");
+        let noted =
+            create_beside(&path).and_then(|()| write_atomic(&path, |file| Ok(file.write_all(text.as_bytes())?)));
+        if let Err(error) = noted {
+            tracing::debug!("{}: {error:#}", path.display());
+        }
+    }
+
+    /// Returns the names that were noted; `None` if there are none.
+    pub fn names(&self, commit: &str) -> Option<Vec<String>> {
+        let text = read_text(&self.path.join(NAMES).join(commit)).ok()?;
+        Some(text.lines().map(str::to_string).collect())
     }
 
     /// Gives a content, which is there, its name in a commit.

@@ -13,7 +13,7 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Proxy};
 
 use super::fault::{Fault, Subject, Told, lasting, passing, plain};
-use super::settings::Settings;
+use super::settings::{Settings, Token};
 use crate::base::files::read_file;
 
 /// Tries of a request that makes no progress.
@@ -183,6 +183,11 @@ impl Client<'_> {
         Err(lasting(anyhow!("{}: {}: more than {MOST_REDIRECTS} redirects", self.subject.name, plain(url))))
     }
 
+    /// Returns the user's token, where this client is for the server that it belongs to.
+    fn token(&self) -> Option<&Token> {
+        self.settings.token.as_ref().filter(|_| self.subject.ways.takes_token)
+    }
+
     fn request(&self, at: &Uri, ask: Ask) -> Result<Request<()>, Fault> {
         let mut request = Request::builder().uri(at).header("accept-encoding", "identity");
         request = request.method(if ask == Ask::Headers { "HEAD" } else { "GET" });
@@ -191,7 +196,7 @@ impl Client<'_> {
         {
             request = request.header("range", format!("bytes={from}-"));
         }
-        if let Some(token) = self.settings.token.as_ref().filter(|_| same_place(at, &self.endpoint)) {
+        if let Some(token) = self.token().filter(|_| same_place(at, &self.endpoint)) {
             request = request.header("authorization", format!("Bearer {}", token.0));
         }
         // The error would contain the token.
@@ -216,7 +221,7 @@ impl Client<'_> {
         let told = Told {
             code: answer.header("x-error-code").unwrap_or_default(),
             pause: answer.header("retry-after").and_then(|text| text.trim().parse().ok()).map(Duration::from_secs),
-            had_token: self.settings.token.is_some(),
+            had_token: self.token().is_some(),
         };
         self.subject.fault_of_status(at, answer.status, &told).map_or(Ok(answer), Err)
     }

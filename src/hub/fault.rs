@@ -29,11 +29,11 @@ pub struct Ways {
     pub mirror: &'static str,
     /// The words by which a user names another folder.
     pub folder: &'static str,
-    /// Whether a token opens what is closed.
+    /// Whether the server is the Hub, whose token opens what is closed. No other server is sent it.
     pub takes_token: bool,
 }
 
-/// The ways out of the Hub's checkpoints and of OpenAI's archives.
+/// The ways out of the Hub's checkpoints and data sets.
 pub static OF_HUB: Ways = Ways { mirror: "HF_ENDPOINT", folder: "set HF_HOME to a folder", takes_token: true };
 
 /// The facts about an answer, beside its status, by which its fault is named.

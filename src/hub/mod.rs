@@ -27,7 +27,7 @@ use crate::schema::{Field, Reader, Setting};
 use cache::{create_beside, with_lock_of};
 use client::{Ask, Client};
 use download::{Download, Hash, check_space, megabytes};
-use fault::{OF_HUB, Subject};
+use fault::{Subject, Ways};
 use name::Archive;
 use name::{HubName, Name};
 use repository::Repository;
@@ -36,7 +36,8 @@ pub use data::{DataRoot, data_files, data_folder, repository_of};
 pub use files::{
     ADAPTER, CONFIG, INDEX, MODULES, OPEN_CLIP, PREPARATION, PROCESSOR, PROMPTS, SENTENCES, TOKENIZER, WRITING, lead,
 };
-pub use settings::{Settings, go_offline};
+use settings::DATA_MIRROR;
+pub use settings::{NO_NETWORK, Settings, go_offline};
 
 /// The place of a checkpoint or an adapter: a path, or a name with the path at which its files lie. It is used as that path.
 #[derive(Clone, Debug, Default)]
@@ -174,6 +175,10 @@ pub fn commit_in(path: &str) -> Option<String> {
     HubName::of_data(Path::new(path)).ok()??.commit().map(str::to_string)
 }
 
+/// The ways out of OpenAI's archives.
+static OF_OPENAI: Ways =
+    Ways { mirror: DATA_MIRROR, folder: "make ~/.cache/clip a link to a folder", takes_token: false };
+
 /// Downloads an archive of OpenAI's unless it is there. One with another content, half of one perhaps, is replaced.
 fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Result<()> {
     let shown = target.display();
@@ -189,16 +194,12 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
         );
     }
     if settings.offline {
-        bail!(
-            "{archive}: is not at {shown}, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once, or \
-             put it there"
-        );
+        bail!("{archive}: is not at {shown}, and {NO_NETWORK}, or put it there");
     }
     create_beside(target)?;
-    // No token is for this server.
-    let settings = Settings { token: None, ..settings.clone() };
-    let subject = Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into(), ways: &OF_HUB };
-    let client = Client::new(&settings, &settings.openai, subject)?;
+    let subject =
+        Subject { name: archive.to_string(), page: "https://github.com/openai/CLIP".into(), ways: &OF_OPENAI };
+    let client = Client::new(settings, &settings.published(&archive.url()).endpoint, subject)?;
     let plan = of_openai(&client, archive, target)?;
     let folder = target.parent().unwrap_or(Path::new("."));
     with_lock_of(&folder.join(format!("{}.lock", archive.name)), &archive.to_string(), || {
@@ -217,11 +218,11 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
 
 /// Returns the download of an archive, whose size the server tells.
 fn of_openai(client: &Client, archive: &Archive, target: &Path) -> Result<Download> {
-    let url = format!("{}/{}/{}", client.settings.openai, archive.sha256, archive.file());
+    let url = client.settings.published(&archive.url()).url;
     let answer = client.persist(&url, || 0, || client.ask(&url, Ask::Headers))?;
     let size = answer.header("content-length").and_then(|text| text.parse().ok());
     let size = size.ok_or_else(|| anyhow::anyhow!("{archive}: the server tells no size: try again later"))?;
     let part = target.with_extension("pt.incomplete");
     let hash = Hash::Sha256(archive.sha256.into());
-    Ok(Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_HUB })
+    Ok(Download { url, size, hash, part, target: target.to_path_buf(), ways: &OF_OPENAI })
 }

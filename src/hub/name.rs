@@ -166,7 +166,7 @@ pub fn is_safe(text: &str) -> bool {
 }
 
 /// The start of the addresses.
-pub const ADDRESS: &str = "https://openaipublic.azureedge.net/clip/models";
+const ADDRESS: &str = "https://openaipublic.azureedge.net/clip/models";
 
 /// A published archive.
 #[derive(Debug, PartialEq)]
@@ -179,6 +179,11 @@ pub struct Archive {
 impl Archive {
     pub fn file(&self) -> String {
         format!("{}.pt", self.name)
+    }
+
+    /// Returns the address, which contains the hash.
+    pub fn url(&self) -> String {
+        format!("{ADDRESS}/{}/{}", self.sha256, self.file())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::ProgressBar;
 
 use super::cache::Folder;
@@ -13,7 +13,7 @@ use super::download::{Download, Hash, check_space, megabytes};
 use super::fault::{OF_HUB, Subject};
 use super::files::{BESIDE, INDEX, are_complete, lead_of_any, listed, module_configs, needed, no_weights, shards};
 use super::name::{HubName, is_commit, is_safe_path};
-use super::settings::Settings;
+use super::settings::{NO_NETWORK, Settings};
 use crate::base::logging::bar_of_bytes;
 
 /// The largest file beside weights, in bytes.
@@ -30,8 +30,11 @@ static LISTS: LazyLock<Mutex<HashMap<String, Arc<List>>>> = LazyLock::new(Defaul
 
 /// The files of a data set.
 enum Data {
+    /// As the Hub lists them.
     Listed(Arc<List>),
-    /// The folder of the cache.
+    /// As the Hub listed them before, and why it is not asked now.
+    Noted(Arc<List>, String),
+    /// The folder of the cache, which another program has filled.
     Here(PathBuf),
 }
 
@@ -127,24 +130,32 @@ impl Repository<'_> {
         Ok(list.commit.clone())
     }
 
-    /// Returns the files of a data set as the Hub lists them, or the folder of the cache where the Hub may not or cannot be asked.
+    /// Returns the files of a data set as the Hub lists them, or what the cache knows of them where the Hub may not or cannot be asked.
     ///
     /// # Errors
     /// Fails if the Hub does not know the name, or if the cache has nothing of it.
     fn data(&self) -> Result<Data> {
         let known = self.folder.commit(self.name);
-        let here = known.as_deref().map(|commit| self.folder.snapshot(commit)).filter(|folder| folder.is_dir());
-        if self.settings.offline {
-            return here.map(Data::Here).with_context(|| self.missing());
-        }
-        match (self.list(known.as_deref()), here) {
-            (Ok(list), _) => Ok(Data::Listed(list)),
-            // The folder in the cache is enough without the Hub.
-            (Err(error), Some(folder)) => {
-                tracing::debug!("{error:#}");
-                Ok(Data::Here(folder))
+        let asked = if self.settings.offline { Err(anyhow!(NO_NETWORK)) } else { self.list(known.as_deref()) };
+        let error = match asked {
+            Ok(list) => {
+                self.folder.note_names(&list.commit, &list.files);
+                return Ok(Data::Listed(list));
             }
-            (Err(error), None) => Err(error),
+            Err(error) => error,
+        };
+        let here = known.filter(|commit| self.folder.snapshot(commit).is_dir());
+        match here.map(|commit| (self.folder.names(&commit), commit)) {
+            None if self.settings.offline => bail!(self.missing()),
+            None => Err(error),
+            Some((Some(files), commit)) => Ok(Data::Noted(Arc::new(List { commit, files }), format!("{error:#}"))),
+            Some((None, commit)) => {
+                tracing::warn!(
+                    "{}: what is in the cache is taken for all of its files, since the Hub has not told their names: {error:#}",
+                    self.name
+                );
+                Ok(Data::Here(self.folder.snapshot(&commit)))
+            }
         }
     }
 
@@ -159,17 +170,32 @@ impl Repository<'_> {
                 self.folder.set_commit(self.name, &list.commit)?;
                 Ok(self.folder.snapshot(&list.commit))
             }
+            Data::Noted(list, why) => {
+                let folder = self.folder.snapshot(&list.commit);
+                let chosen = choose(&list.files);
+                let missing: Vec<&String> = chosen.iter().filter(|file| !folder.join(file).is_file()).collect();
+                ensure!(
+                    missing.is_empty(),
+                    "{}: {} of the {} files that are read are not in {}, {} among them: {why}",
+                    self.name,
+                    missing.len(),
+                    chosen.len(),
+                    self.settings.cache.display(),
+                    missing.first().map_or("", |file| file)
+                );
+                Ok(folder)
+            }
             Data::Here(folder) => Ok(folder),
         }
     }
 
-    /// Returns the names of the files of a data set: of those in the cache where the Hub may not or cannot be asked.
+    /// Returns the names of the files of a data set: of those in the cache where the Hub has not told them.
     ///
     /// # Errors
     /// Fails if the Hub does not know the name, or if the cache has nothing of it.
     pub fn names(&self) -> Result<DataFiles> {
         match self.data()? {
-            Data::Listed(list) => Ok(DataFiles { names: list.files.clone(), are_all: true }),
+            Data::Listed(list) | Data::Noted(list, _) => Ok(DataFiles { names: list.files.clone(), are_all: true }),
             Data::Here(folder) => {
                 let mut names = Vec::new();
                 below(&folder, "", &mut names);
@@ -181,8 +207,7 @@ impl Repository<'_> {
     /// Says that the cache has nothing of this name.
     pub fn missing(&self) -> String {
         format!(
-            "{}: is not in {}, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once, or set HF_HOME \
-             to the cache that has it",
+            "{}: is not in {}, and {NO_NETWORK}, or set HF_HOME to the cache that has it",
             self.name,
             self.settings.cache.display()
         )

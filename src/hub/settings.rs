@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::name::ADDRESS;
 use crate::base::files::read_text;
 use crate::base::small::expanded;
 
 /// The Hub itself, where no mirror is set.
 const HUB: &str = "https://huggingface.co";
 
-/// The variable that names a mirror of the servers of data sets.
+/// The variable that names a mirror of the servers of data sets and of OpenAI's archives.
 pub const DATA_MIRROR: &str = "BELLA_DATA_MIRROR";
+
+/// The reason for which no server is asked, with the way out.
+pub const NO_NETWORK: &str = "the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once";
 
 /// Seconds without a byte after which a transfer counts as stalled.
 const PATIENCE: u64 = 10;
@@ -38,8 +40,6 @@ pub struct Settings {
     pub archives: PathBuf,
     /// The address of the Hub or its mirror, without a slash at the end.
     pub endpoint: String,
-    /// The start of the addresses of OpenAI's archives.
-    pub openai: String,
     /// The mirror of the servers of data sets, which has their files below `<host>/<path>`.
     pub data_mirror: Option<String>,
     pub token: Option<Token>,
@@ -50,11 +50,31 @@ pub struct Settings {
     pub pause: Duration,
 }
 
+/// The place of a file that its publisher serves, not the Hub.
+pub struct Published {
+    pub url: String,
+    /// The address of the server, or that of the mirror.
+    pub endpoint: String,
+}
+
 impl Settings {
     /// Reads the environment of this process.
     pub fn of_environment() -> Settings {
         let home = std::env::home_dir().unwrap_or_default();
         Settings::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()), &home)
+    }
+
+    /// Returns where a file of a publisher's server is asked for: there, or at the mirror of such servers.
+    pub fn published(&self, url: &str) -> Published {
+        match &self.data_mirror {
+            Some(mirror) => Published {
+                url: format!("{mirror}/{}", url.split_once("://").map_or(url, |(_, rest)| rest)),
+                endpoint: mirror.clone(),
+            },
+            None => {
+                Published { url: url.to_string(), endpoint: url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/") }
+            }
+        }
     }
 
     fn read(variable: &dyn Fn(&str) -> Option<String>, user: &Path) -> Settings {
@@ -75,7 +95,6 @@ impl Settings {
             cache: cache.unwrap_or_else(|| home.join("hub")),
             archives: caches.join("clip"),
             endpoint: variable("HF_ENDPOINT").unwrap_or(HUB.into()).trim_end_matches('/').to_string(),
-            openai: ADDRESS.to_string(),
             data_mirror: variable(DATA_MIRROR).map(|text| text.trim_end_matches('/').to_string()),
             token: token.map(|text| text.trim().to_string()).filter(|text| !text.is_empty()).map(Token),
             offline: OFFLINE.load(Ordering::Relaxed) || is_set(offline),

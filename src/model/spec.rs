@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::base::hash::{file_sha256, text_sha256};
 use crate::data::{Interpolation, Medium, Resize};
-use crate::hub::{Place, Settings, TOKENIZER, last_part};
+use crate::hub::{NO_NETWORK, Place, Settings, TOKENIZER, last_part};
 use crate::machine::quantised::Scheme;
 use crate::model::backbone::{Opened, Opening};
 use crate::model::chat::Chat;
@@ -245,11 +245,7 @@ impl CheckpointSpec {
 /// write the name of a network of the Hub.
 fn no_such(path: &Place) -> String {
     if let Some(name) = path.name() {
-        return format!(
-            "{name}: is not at {}, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once, or set \
-             normalize",
-            path.display()
-        );
+        return format!("{name}: is not at {}, and {NO_NETWORK}, or set normalize", path.display());
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -217,7 +217,10 @@ impl Subspace for Dense {
         let mut weights = Weights::frozen(base);
         for ((column, source), leaf) in self.layout.columns.iter().zip(&self.sources).zip(leaves) {
             let whole = match (base.value(&column.name), &source.shape) {
-                (Some(frozen), _) => leaf + frozen.unsqueeze(0),
+                // The update of a 1 × 1 convolution is a matrix, and its kernel has two more axes.
+                (Some(frozen), _) => {
+                    leaf.reshape([&[leaf.size()[0]], frozen.size().as_slice()].concat()) + frozen.unsqueeze(0)
+                }
                 // A head is not part of the base: its columns are relative to the origin.
                 (None, _) => {
                     let start = self.origin.narrow(0, source.start, column.count()).view(column.shape.as_slice());

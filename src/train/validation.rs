@@ -9,6 +9,7 @@ use super::context::{Context, Material, Rates};
 use super::particles::Particles;
 use super::progress::{EpochRow, Progress};
 use crate::analysis::sensitivity::sensitivities;
+use crate::base::random::some_of;
 use crate::data::batches::Samples;
 use crate::experiment::{Criterion, Selection, TrainSpec};
 use crate::machine::parallel::ProcessGroup;
@@ -28,6 +29,7 @@ pub(super) struct Validator<'a> {
     material: &'a Material,
     group: &'a ProcessGroup,
     rates: Rates,
+    seed: u64,
 }
 
 impl<'a> Validator<'a> {
@@ -40,6 +42,7 @@ impl<'a> Validator<'a> {
             material: context.material,
             group: context.group(),
             rates: context.rates(),
+            seed: context.experiment.seed,
         }
     }
 
@@ -94,7 +97,7 @@ impl<'a> Validator<'a> {
         self.task.validate(&predictor, &held_out, metric).context("validation")
     }
 
-    /// Returns the mean leave-one-out loss of the first training images, if the config asks for it.
+    /// Returns the mean leave-one-out loss of some training images, the same ones after every epoch, if the config asks for it.
     fn leave_one_out(&self, particles: &Particles) -> Result<Option<f64>> {
         let Material { train, holdout, .. } = self.material;
         let count = self.spec.loo_samples.min(holdout.train.len());
@@ -102,7 +105,7 @@ impl<'a> Validator<'a> {
             return Ok(None);
         }
         let posterior = particles.posterior();
-        let images = Samples { set: train, indices: &holdout.train[..count] };
+        let images = Samples { set: train, indices: &some_of(&holdout.train, count, self.seed) };
         let found = sensitivities(self.model, self.subspace, &posterior, images, &ProgressBar::hidden())
             .context("train.loo_samples")?;
         Ok(Some(found.iter().map(|one| one.loo_loss).sum::<f64>() / count as f64))

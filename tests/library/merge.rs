@@ -1,29 +1,35 @@
 //! `bella merge`: formed updates equal the low-rank ones, their variances those of draws, squared gradients the curvature's
 //! diagonal; and the command end to end on the embedded digits.
 
+use std::path::Path;
+
 use crate::common;
 use crate::common::{Place, assert_has, cells, done, error_line, fixture, model, number, with};
-use bella::analysis::merge::squared_gradients;
+use bella::analysis::merge::{Contribution, Settings, merge, squared_gradients};
 use bella::data::batches::{Batch, SampleSet, Samples, in_order};
 use bella::data::fields::{Fields, PIXELS};
+use bella::data::small::Sizes;
 use bella::data::{Inputs, Packed, Split};
 use bella::laplace::fit::Fit;
 use bella::laplace::pass::{Maps, Pass};
 use bella::laplace::{Curvature, Labels, Shape, Structure, Tokens};
 use bella::model::Model;
 use bella::results::store::read;
-use bella::subspace::Subspace;
 use bella::subspace::updates::Dense;
+use bella::subspace::{Space, Subspace};
 use indicatif::ProgressBar;
 use tch::{Device, Kind, Tensor};
 
+/// A config, with what it says of the checkpoint and of the head.
+fn text(checkpoint: &Path, more: &str, subspace: &str) -> String {
+    format!(
+        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {checkpoint:?}\n{more}\n[data.digits]\n{subspace}\n[method.map]\n\
+         [optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n"
+    )
+}
+
 fn fixtures(subspace: &str) -> (Model, Box<dyn Subspace>) {
-    let text = format!(
-        "name = \"x\"\nseed = 1\n[checkpoint]\npath = {:?}\nnormalize = \"clip\"\n[head.linear]\n[data.digits]\n{subspace}\n\
-         [method.map]\n[optimizer.adamw]\nlr = 1e-3\n[train]\nepochs = 1\nbatch_size = 4\n",
-        fixture("timm_scripted.pt")
-    );
-    model(&text, Kind::Float)
+    model(&text(&fixture("timm_scripted.pt"), "normalize = \"clip\"\n[head.linear]", subspace), Kind::Float)
 }
 
 /// One particle away from its start, `[1, P]`.
@@ -38,18 +44,42 @@ fn logits(model: &Model, subspace: &dyn Subspace, theta: &Tensor, images: &Field
     model.logits(&subspace.weights(&model.base, &leaves), images)
 }
 
+/// Networks, each with the side of its images: the low-rank, full and projected ones of them.
+fn every_kind() -> Vec<(i64, String)> {
+    let vit = |subspace: &str| text(&fixture("timm_scripted.pt"), "normalize = \"clip\"\n[head.linear]", subspace);
+    let module = "kind = \"module\"\nimage_size = 8\nnormalize = \"imagenet\"\n[head.linear]";
+    let words = "normalize = \"clip\"\n[head.zero-shot]\ntemplates = [\"a {}.\"]\nclass_names = [\"cat\", \"dog\", \"ship\", \"zebra\", \
+                 \"frog\", \"truck\", \"maple\", \"7\", \"foot\", \"a\"]";
+    vec![
+        (32, vit("[subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"mlp.fc\"]")),
+        (32, vit("[subspace.full]")),
+        (
+            12,
+            text(
+                &fixture("module").join("residual.pt"),
+                module,
+                "[subspace.low-rank]\nrank = 2\ntargets = [\"linear\", \"pointwise\"]",
+            ),
+        ),
+        (8, text(&fixture("module").join("residual.pt"), module, "[subspace.full]")),
+        (16, text(&fixture("openai_clip_words.pt"), words, "[subspace.projections]")),
+    ]
+}
+
 #[test]
-fn formed_updates_are_the_same_model() {
-    for subspace in ["[subspace.low-rank]\nrank = 2\ntargets = [\"attn.qkv\", \"mlp.fc\"]", "[subspace.full]"] {
-        let (model, subspace) = fixtures(subspace);
+fn merged_in_weights_a_model_with_itself_is_that_model() {
+    for (side, config) in every_kind() {
+        let (model, subspace) = model(&config, Kind::Float);
         let theta = particle(&*subspace);
-        let images = Fields::of(PIXELS, Tensor::rand([1, 3, 3, 32, 32], (Kind::Float, Device::Cpu)));
-        let dense = Dense::of(&*subspace).unwrap();
+        let images = Fields::of(PIXELS, Tensor::rand([1, 3, 3, side, side], (Kind::Float, Device::Cpu)));
         let own = logits(&model, &*subspace, &theta, &images);
-        let formed = logits(&model, &dense, &dense.updates(&theta), &images);
+        let run = || Contribution::new(&*subspace, &theta, None, Space::Weights).unwrap();
+        let merged = merge(vec![run(), run()], &Settings { share: 0.5, prior: 0.0 }).unwrap();
+        let formed = logits(&model, &*merged.subspace, &merged.theta, &images);
         let difference = (&own - formed).abs().max().double_value(&[]) / own.abs().max().double_value(&[]);
-        assert!(difference < 1e-5, "{difference}");
-        assert_eq!(logits(&model, &dense, &dense.initial(1, 0).unwrap().unsqueeze(0), &images).size(), own.size());
+        assert!(difference < 1e-5, "{difference}: {config}");
+        let start = logits(&model, &*subspace, &subspace.initial(1, 0).unwrap().unsqueeze(0), &images);
+        assert!((own - start).abs().max().double_value(&[]) > 1e-3, "the particle is its start: {config}");
     }
 }
 
@@ -159,4 +189,58 @@ fn runs_are_merged_and_evaluated() {
     assert_has(&error_line(merge([&first, &second], &["--space", "factors"]), 1), &["same A", "leave --space out"]);
     assert_has(&error_line(merge([&first, &second], &["--share", "0"]), 2), &["--share", "above 0"]);
     assert_has(&error_line(merge([&first, &second], &["--by", "squared-gradients", "--prior", "0"]), 2), &["--prior"]);
+}
+
+/// Runs of the tiny experiment with these settings, in their order.
+fn trained(place: &Place, all: &[&[&str]]) -> Vec<String> {
+    let names = || place.runs().iter().map(|run| run.display().to_string()).collect::<Vec<_>>();
+    let mut runs = Vec::new();
+    for sets in all {
+        done(place.train(sets));
+        runs.extend(names().into_iter().filter(|run| !runs.contains(run)).collect::<Vec<_>>());
+    }
+    runs
+}
+
+#[test]
+fn what_has_other_meanings_in_two_runs_is_not_merged() {
+    let place = Place::with_tiny();
+    place.write(
+        "tiny.toml",
+        common::tiny().replace("[method.svgd]\nparticles = 2\ngamma = 0.01\n", "[method.map]\n").as_bytes(),
+    );
+    let sizes = Sizes { classes: 2, present: 2, train: 16, val: 0, test: 6, side: 16, corruptions: 0 };
+    for folder in ["images", "others"] {
+        common::small_set(&place, folder, "image-folder", &sizes);
+    }
+    for split in ["train", "test"] {
+        let folders = std::fs::read_dir(place.path("others").join(split)).unwrap().map(|entry| entry.unwrap().path());
+        let last = folders.max().unwrap();
+        std::fs::rename(&last, last.with_file_name("zebra")).unwrap();
+    }
+    let folder = |name: &str| {
+        let root = format!("data.image-folder.root={}", place.path(name).display());
+        ["data={}".to_string(), root, "head={linear={}}".to_string()]
+    };
+    let (images, others) = (folder("images"), folder("others"));
+    let [images, others] = [&images, &others].map(|sets| sets.each_ref().map(String::as_str));
+    let runs = trained(
+        &place,
+        &[
+            &[],
+            &["subspace.low-rank.alpha=64"],
+            &["method={ensemble={particles=2}}"],
+            &["subspace.low-rank.init=eva"],
+            &images,
+            &others,
+        ],
+    );
+    let refused = |first: usize, second: usize, more: &[&str]| {
+        error_line(with(with(place.command("merge", &[]), &[&runs[first], &runs[second]]), more), 1)
+    };
+    let factors = ["--space", "factors"];
+    assert_has(&refused(0, 1, &factors), &["alpha", "leave --space out"]);
+    assert_has(&refused(0, 2, &factors), &["same A", "leave --space out"]);
+    assert_has(&refused(0, 3, &factors), &["init = \"eva\"", "leave --space out"]);
+    assert_has(&refused(4, 5, &[]), &["class 1 is `zebra`, and `", "same classes"]);
 }

@@ -73,17 +73,16 @@ impl Contribution {
         variances: Option<Tensor>,
         space: Space,
     ) -> Result<Contribution> {
-        Ok(match space {
-            Space::Weights => {
-                let dense = Dense::of(subspace)?;
-                let variances = variances.map(|v| dense.variances(theta, &v));
-                Contribution { updates: dense.updates(theta), variances, subspace: Box::new(dense) }
-            }
-            Space::Factors => {
-                let updates = theta - subspace.origin().to_device(theta.device());
-                Contribution { updates, variances, subspace: subspace.again() }
-            }
-        })
+        // Columns that are entries of weights are so already, and their subspace knows what else follows from them, such as the head from
+        // a text projection.
+        let is_explicit = subspace.layout().is_dense() && subspace.scaled_by().is_none();
+        if space == Space::Factors || is_explicit {
+            let updates = theta - subspace.origin().to_device(theta.device());
+            return Ok(Contribution { updates, variances, subspace: subspace.again() });
+        }
+        let dense = Dense::of(subspace)?;
+        let variances = variances.map(|v| dense.variances(theta, &v));
+        Ok(Contribution { updates: dense.updates(theta), variances, subspace: Box::new(dense) })
     }
 }
 
@@ -92,9 +91,15 @@ impl Contribution {
 /// # Errors
 /// Fails if the runs trained different layers, or if merged weights are not finite.
 pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
-    let mut layouts = runs.iter().map(|run| &run.subspace.layout().columns);
+    let mut layouts = runs.iter().map(|run| run.subspace.layout());
     let first = layouts.next().context("there is nothing to merge")?;
-    ensure!(layouts.all(|other| other == first), "the runs trained different layers: merge runs of equal [subspace.*]");
+    for other in layouts {
+        ensure!(other.columns == first.columns, "the runs trained different layers: merge runs of equal [subspace.*]");
+        ensure!(
+            other.blocks == first.blocks,
+            "--space factors: the runs scale their products B A differently (alpha, alpha_pattern, rslora): leave --space out"
+        );
+    }
     // The columns are merged in parts, because the intermediate results take several times the memory of the updates.
     let columns = runs.iter().map(|run| run.updates.size()[1]).next().context("there is nothing to merge")?;
     let starts = (0..columns).step_by(COLUMNS as usize);

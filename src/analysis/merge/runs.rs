@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
 use super::{By, Contribution, Settings, merge};
-use crate::base::random::{Purpose, stream};
+use crate::base::random::{Purpose, some_of, stream};
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::SplitName;
 use crate::data::batches::{SampleSet, Samples, in_order};
@@ -16,7 +16,7 @@ use crate::model::network::Graph;
 use crate::posterior::Posterior;
 use crate::run::Cost;
 use crate::session::Opened;
-use crate::subspace::{Combined, Space, Subspace};
+use crate::subspace::{Block, Combined, Shape, Space, Subspace};
 
 /// The way in which runs are merged.
 pub struct Merge {
@@ -53,6 +53,7 @@ impl Merge {
             let same = other.experiment.checkpoint.sha256()? == opened.experiment.checkpoint.sha256()?;
             ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", names[0]);
             reads_alike(opened, &other, name)?;
+            classes_equal(opened, &other, name)?;
             starts_equal(opened, &other, self.space)?;
             runs.push(self.contribution(&other)?);
             others.push(other.run.id());
@@ -118,9 +119,9 @@ fn fisher(opened: &Opened, count: usize) -> Result<Tensor> {
     let (experiment, session) = (&opened.experiment, &opened.session);
     session.model.check_classes().context("--by squared-gradients")?;
     let split = session.load(experiment, SplitName::Train)?;
-    let mut indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
+    let indices = experiment.data.validation.holdout(experiment.seed, &split.labels).train;
     let all = indices.len();
-    indices.truncate(count);
+    let indices = some_of(&indices, count, experiment.seed);
     let set = SampleSet::new(split, session.device, session.settings.workers)?;
     let theta = opened.stored()?.posterior.theta();
     let bar = crate::base::logging::bar((theta.size()[0] as usize * indices.len()) as u64, "squared gradients");
@@ -154,19 +155,65 @@ fn reads_alike(first: &Opened, other: &Opened, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that both runs started from the same A. Otherwise their factors are written in different bases.
+/// Checks that trained heads have a row for the same classes. Frozen heads are not merged: the first run's stays.
+fn classes_equal(first: &Opened, other: &Opened, name: &str) -> Result<()> {
+    if first.session.subspace()?.layout().outputs_of_head().is_none() {
+        return Ok(());
+    }
+    let (own, others) = (&first.session.classes, &other.session.classes);
+    let differs = own.iter().zip(others).position(|(own, other)| own != other);
+    if let Some(place) = differs.or((own.len() != others.len()).then_some(own.len().min(others.len()))) {
+        let class = |classes: &[String]| classes.get(place).map_or("none".to_string(), |class| format!("`{class}`"));
+        bail!(
+            "{name}: class {place} is {}, and {} in {}: trained heads are merged row by row: merge runs that were trained with the same \
+             classes in the same order",
+            class(others),
+            class(own),
+            first.run.id()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that all particles of both runs started from the same A. Otherwise their factors are written in different bases.
 fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
     if space == Space::Weights {
         return Ok(());
     }
-    let start = |opened: &Opened| opened.session.subspace()?.initial(opened.experiment.seed, 0);
-    let (a, b) = (start(first)?, start(other)?);
-    ensure!(
-        a.size() == b.size() && a.equal(&b),
-        "{}: --space factors needs runs that started from the same A (equal seeds): leave --space out",
-        other.run.id()
-    );
+    for opened in [first, other] {
+        let directed = opened.session.subspace()?.directed();
+        ensure!(
+            directed.is_empty(),
+            "{}: --space factors needs particles that started from the same A, and init = \"eva\" takes a run's A from its own training \
+             images: leave --space out",
+            opened.run.id()
+        );
+    }
+    let start = factors_at_start(first, 0)?;
+    for opened in [first, other] {
+        for particle in 0..opened.stored()?.posterior.theta().size()[0] as u64 {
+            let own = factors_at_start(opened, particle)?;
+            ensure!(
+                own.size() == start.size() && own.equal(&start),
+                "{}: --space factors needs particles that started from the same A (runs of one particle with equal seeds): leave \
+                 --space out",
+                opened.run.id()
+            );
+        }
+    }
     Ok(())
+}
+
+/// Returns the columns of the factors with which a particle started. Entries of weights have one meaning wherever they started.
+fn factors_at_start(opened: &Opened, particle: u64) -> Result<Tensor> {
+    let subspace = opened.session.subspace()?;
+    let start = subspace.initial(opened.experiment.seed, particle)?;
+    if subspace.scaled_by().is_some() {
+        return Ok(start);
+    }
+    let factors = subspace.layout().blocks.iter().filter(|block| block.shape != Shape::Dense);
+    let columns = factors.map(|Block { columns, .. }| start.narrow(0, columns.start, columns.end - columns.start));
+    Ok(Tensor::cat(&std::iter::once(start.narrow(0, 0, 0)).chain(columns).collect::<Vec<_>>(), 0))
 }
 
 /// Returns Σ_n (∂ log p(y_n | x_n) / ∂θ)² over the images `indices`, with y_n ~ p(· | x_n), for `theta: [1, P]`. Each

@@ -49,6 +49,33 @@ fn the_files_of_a_data_set_that_are_chosen_have_the_layout_of_the_python_package
 }
 
 #[test]
+fn a_part_of_a_data_set_in_the_cache_is_not_taken_for_all_of_it() {
+    let mut case = Case::new();
+    case.hub.put_data("org/set", &[("train/0.tar", b"one"), ("train/1.tar", b"two")]);
+    let root = Path::new("hf://datasets/org/set");
+    let get = |settings: &Settings| {
+        let folder = data_folder_by(root, &|files| files.to_vec(), settings);
+        folder.map_err(|error| format!("{error:#}"))
+    };
+    case.hub.fail("GET", "train/1.tar", 9, Fault::Status(403, ""));
+    get(&case.settings).unwrap_err();
+    let offline = Settings { offline: true, ..case.settings.clone() };
+    let first = case.path(&SNAPSHOT.replace("models--org--tiny", "datasets--org--set")).join("train/0.tar");
+    assert!(first.is_file());
+    // The branch is known as it is after a download that was whole.
+    DataRoot::of(root, &case.settings).unwrap();
+    let error = get(&offline).unwrap_err();
+    for part in ["1 of the 2 files", "train/1.tar", "--offline"] {
+        assert!(error.contains(part), "{error}");
+    }
+    // Another process, whose Hub does not answer.
+    case.settings.endpoint = "http://127.0.0.1:1".into();
+    case.settings.patience = std::time::Duration::from_millis(50);
+    let error = get(&case.settings).unwrap_err();
+    assert!(error.contains("1 of the 2 files"), "{error}");
+}
+
+#[test]
 fn a_root_has_the_commit_that_its_name_means() {
     let case = Case::new();
     case.hub.put_data("org/set", &[("a.parquet", b"x")]);

@@ -14,7 +14,7 @@ use super::cache::with_lock_of;
 use super::client::Client;
 use super::download::{Download, Hash, check_space, megabytes};
 use super::fault::{Subject, Ways};
-use super::settings::DATA_MIRROR;
+use super::settings::{DATA_MIRROR, NO_NETWORK};
 use crate::base::files::{OF_MACOS, Staging, create_folder};
 use crate::base::hash::file_sha256;
 use crate::base::logging::bar_of_bytes;
@@ -111,10 +111,7 @@ fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Re
             coming.push(plan.clone());
         }
     }
-    ensure!(
-        coming.is_empty() || !settings.offline,
-        "{key}: is to be downloaded, and the network may not be used (--offline or HF_HUB_OFFLINE): leave that out once"
-    );
+    ensure!(coming.is_empty() || !settings.offline, "{key}: is to be downloaded, and {NO_NETWORK}");
     check_space(root, &coming, key)?;
     let total = coming.iter().map(|plan| plan.size).sum();
     if total > 0 {
@@ -141,12 +138,8 @@ fn plan(file: &Original, root: &Path, settings: &Settings) -> Download {
     let target = root.join(file.name());
     let mut part = OsString::from(file.name());
     part.push(".incomplete");
-    let url = match &settings.data_mirror {
-        Some(mirror) => format!("{mirror}/{}", file.url.split_once("://").map_or(file.url, |(_, rest)| rest)),
-        None => file.url.to_string(),
-    };
     Download {
-        url,
+        url: settings.published(file.url).url,
         size: file.size,
         hash: Hash::Sha256(file.sha256.into()),
         part: root.join(part),
@@ -161,12 +154,10 @@ fn is_whole(file: &Original, at: &Path) -> Result<bool> {
     Ok(has_size && file_sha256(at, "--root")? == file.sha256)
 }
 
-/// Returns the client for the server of a file. No token is for it.
+/// Returns the client for the server of a file.
 fn client<'a>(key: &str, file: &Original, settings: &'a Settings) -> Result<Client<'a>> {
-    let host = file.url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-    let endpoint = settings.data_mirror.as_deref().unwrap_or(&host);
     let page = format!("`bella data check {key}=ROOT`");
-    Client::new(settings, endpoint, Subject { name: key.to_string(), page, ways: &WAYS })
+    Client::new(settings, &settings.published(file.url).endpoint, Subject { name: key.to_string(), page, ways: &WAYS })
 }
 
 /// Unpacks an archive beside `root`, and moves every file to its place when all of them are whole.

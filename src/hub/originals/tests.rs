@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use super::*;
 use crate::base::hash::hex;
 use crate::base::tar::{header, packed};
+use crate::hub::settings::Token;
 use crate::hub::tests::Case;
 use crate::hub::tests::server::Fault;
 
@@ -14,6 +15,8 @@ const HOST: &str = "files.example/set";
 fn published(name: &str, bytes: &[u8]) -> (Case, Original) {
     let mut case = Case::of(&[(&format!("{HOST}/{name}"), bytes)]);
     case.settings.data_mirror = Some(format!("{}/direct", case.hub.address));
+    // It is the Hub's, and for no other server.
+    case.settings.token = Some(Token("hf_secret".into()));
     let leaked = |text: String| &*text.leak();
     let (url, sha256) = (leaked(format!("https://{HOST}/{name}")), leaked(hex(Sha256::digest(bytes))));
     (case, Original::new(url, bytes.len() as u64, sha256))
@@ -75,7 +78,7 @@ fn a_plain_file_is_downloaded_once_and_a_cut_download_goes_on() {
     let root = case.folder.path().join("data");
     assert_eq!(names(&root), ["set.mat.incomplete"]);
     case.hub.heal();
-    case.hub.seen();
+    assert!(case.hub.seen().iter().all(|request| request.authorization.is_none()));
     assert_eq!(fs::read(get(&case, &file).unwrap().join("set.mat")).unwrap(), bytes);
     let from = case.hub.seen()[0].from;
     assert!(from.is_some_and(|from| from >= 1_500_000), "{from:?}");

@@ -49,7 +49,6 @@ impl Case {
             cache: folder.path().join("hub"),
             archives: folder.path().join("clip"),
             endpoint: hub.address.clone(),
-            openai: format!("{}/org/tiny/resolve/main", hub.address),
             data_mirror: None,
             token: None,
             offline: false,
@@ -263,11 +262,12 @@ fn an_archive_of_openais_has_the_hash_of_its_address() {
     let bytes = weights();
     let sha256 = crate::base::hash::hex(<sha2::Sha256 as sha2::Digest>::digest(&bytes));
     let archive = Archive { name: "Tiny", sha256: sha256.clone().leak() };
-    let case = Case::of(&[(&format!("{sha256}/Tiny.pt"), &bytes)]);
+    let case = Case::of(&[(&format!("openaipublic.azureedge.net/clip/models/{sha256}/Tiny.pt"), &bytes)]);
     let target = case.settings.archives.join("Tiny.pt");
     std::fs::create_dir_all(&case.settings.archives).unwrap();
     std::fs::write(&target, "half of one").unwrap();
-    let settings = Settings { openai: format!("{}/direct", case.hub.address), ..case.settings.clone() };
+    let (data_mirror, token) = (Some(format!("{}/direct", case.hub.address)), Some(Token("hf_secret".into())));
+    let settings = Settings { data_mirror, token, ..case.settings.clone() };
     let offline = Settings { offline: true, ..settings.clone() };
     let error = format!("{:#}", fetch_archive(&archive, &target, &offline).unwrap_err());
     assert!(error.contains("is not OpenAI's archive"), "{error}");
@@ -277,7 +277,8 @@ fn an_archive_of_openais_has_the_hash_of_its_address() {
     assert!(error.contains("what came has the hash"), "{error}");
     fetch_archive(&archive, &target, &settings).unwrap();
     assert_eq!(std::fs::read(&target).unwrap(), bytes);
-    case.hub.seen();
+    let seen = case.hub.seen();
+    assert!(seen.len() > 3 && seen.iter().all(|request| request.authorization.is_none()), "{seen:?}");
     fetch_archive(&archive, &target, &settings).unwrap();
     fetch_archive(&archive, &target, &offline).unwrap();
     assert_eq!(case.hub.seen(), []);
