@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Result, bail};
+use bella::base::keeper::Keeper;
 use bella::base::random::{At, Noise, Purpose};
 use bella::base::tensor_file::State;
 use bella::methods::{
@@ -51,13 +52,14 @@ impl MethodSpec for Spec {
 
     fn build(&self, parts: Parts) -> Box<dyn Method> {
         let noise = Noise::new(parts.seed, Purpose::Noise);
-        Box::new(Langevin { lr: self.lr, noise, kept: Vec::new() })
+        Box::new(Langevin { lr: self.lr, noise, start: parts.theta, kept: Vec::new() })
     }
 }
 
 struct Langevin {
     lr: f64,
     noise: Noise,
+    start: Tensor,
     /// `[n, P]` after each step.
     kept: Vec<Tensor>,
 }
@@ -80,13 +82,14 @@ impl Method for Langevin {
         Posterior::Bank { draws: Tensor::cat(&self.kept[self.kept.len() / 2..], 0), weights: None }
     }
 
-    fn save(&self, state: &mut State) {
-        state.put("langevin.kept", &Tensor::stack(&self.kept, 0));
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.kept = state.get("langevin.kept")?.unbind(0);
-        Ok(())
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        let mut steps = self.kept.len() as i64;
+        keeper.count("langevin.steps", &mut steps)?;
+        if keeper.restores() {
+            self.kept = (0..steps).map(|_| self.start.empty_like()).collect();
+        }
+        let mut states = self.kept.iter_mut().enumerate();
+        states.try_for_each(|(step, state)| keeper.tensor(&format!("langevin.kept.{step}"), state))
     }
 }
 

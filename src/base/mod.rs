@@ -8,6 +8,7 @@ pub mod files;
 #[cfg(test)]
 pub mod golden;
 pub mod hash;
+pub mod keeper;
 pub mod logging;
 pub mod mapped;
 pub mod pickle;

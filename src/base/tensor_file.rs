@@ -101,33 +101,6 @@ impl State {
         self.put(name, &Tensor::from_slice(&[count]));
     }
 
-    /// Adds the tensors that `save` puts into a state, under names that start with `prefix`.
-    pub fn put_below(&mut self, prefix: &str, save: impl FnOnce(&mut State)) {
-        let mut own = State::default();
-        save(&mut own);
-        if let Content::Tensors(tensors) = own.content {
-            tensors.iter().for_each(|(name, tensor)| self.put(&format!("{prefix}{name}"), tensor));
-        }
-    }
-
-    /// Returns the tensors whose names start with `prefix`, without it.
-    ///
-    /// # Errors
-    /// Fails if a tensor cannot be read.
-    pub fn below(&self, prefix: &str) -> Result<State> {
-        let names: Vec<&String> = match &self.content {
-            Content::Tensors(tensors) => tensors.keys().collect(),
-            Content::File { tensors, .. } => tensors.keys().collect(),
-        };
-        let mut found = State::default();
-        for name in names {
-            if let Some(own) = name.strip_prefix(prefix) {
-                found.put(own, &self.get(name)?);
-            }
-        }
-        Ok(found)
-    }
-
     /// Adds text as bytes.
     pub fn put_text(&mut self, name: &str, text: &str) {
         self.put(name, &Tensor::from_slice(text.as_bytes()));

@@ -1,12 +1,13 @@
 //! The objective and the optimizer that a step calls, with a record of the time that they take.
 
+use crate::base::keeper::Keeper;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor_file::State;
 use crate::bench::measured::{Clock, Elapsed};
 use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
 use crate::optimizers::Optimizer;
@@ -66,12 +67,8 @@ impl Optimizer for TimedOptimizer {
         during(&self.spent, curvature.device(), || self.inner.observe(curvature));
     }
 
-    fn save(&self, state: &mut State) {
-        self.inner.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.inner.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.inner.keep(keeper)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Doubles of an optimizer and of other parts, from which tests build methods.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
@@ -7,7 +9,6 @@ use super::{Answer, Evaluation, Objective, Parts, Request};
 use crate::base::golden::Golden;
 use crate::base::random::{At, Noise};
 use crate::base::tensor::label_log_probabilities;
-use crate::base::tensor_file::State;
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
@@ -20,9 +21,7 @@ impl Optimizer for Plain {
         let _ = theta.g_sub_(&(gradient * (self.0 * factor)));
     }
 
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
+    fn keep(&mut self, _: &mut Keeper) -> Result<()> {
         Ok(())
     }
 }

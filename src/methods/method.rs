@@ -1,11 +1,12 @@
 //! An inference method at work: its steps, its posterior, and the parts that it is built from; and the method in which every particle
 //! follows its own gradient.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
 use super::objective::Objective;
-use crate::base::tensor_file::State;
 use crate::optimizers::{Optimizer, clip_rows, hessian_diagonal};
 use crate::posterior::Posterior;
 use crate::subspace::geometry::WeightSpace;
@@ -60,10 +61,11 @@ pub trait Method {
         Ok(Vec::new())
     }
 
-    /// Stores everything that a resumed run needs besides `theta`.
-    fn save(&self, state: &mut State);
-
-    fn load(&mut self, state: &State) -> Result<()>;
+    /// Keeps everything that a resumed run needs besides `theta`.
+    ///
+    /// # Errors
+    /// Fails if something is missing where it is restored, or has another shape.
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()>;
 }
 
 /// The data from which a method is built.
@@ -114,11 +116,7 @@ impl Method for Independent {
         Ok(Step { losses: evaluation.losses, diagnostics: None })
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)
     }
 }

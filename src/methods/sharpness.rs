@@ -14,13 +14,14 @@
 //! Norms of single parameters are those of FHBI's code (Truong et al. 2025, arXiv 2410.04196; tranquyenbk173/FHVI), which takes SVGD's step
 //! with these gradients and the kernel at θ.
 
+use crate::base::keeper::Keeper;
+
 use std::ops::Range;
 
 use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
-use crate::base::tensor_file::State;
 use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Parts, Request, Step, Target};
 use crate::posterior::Posterior;
 use crate::schema::{Reader, Resolved, limits, words};
@@ -178,12 +179,8 @@ impl Method for Aware {
         self.inner.remarks()
     }
 
-    fn save(&self, state: &mut State) {
-        self.inner.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.inner.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.inner.keep(keeper)
     }
 }
 
@@ -301,9 +298,7 @@ mod tests {
             self.0
         }
 
-        fn save(&self, _: &mut State) {}
-
-        fn load(&mut self, _: &State) -> Result<()> {
+        fn keep(&mut self, _: &mut Keeper) -> Result<()> {
             Ok(())
         }
     }

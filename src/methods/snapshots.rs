@@ -1,12 +1,13 @@
 //! Snapshots of theta along the training, for methods whose posterior is made of them: when they are taken, and the last of
 //! them.
 
+use crate::base::keeper::Keeper;
+
 use std::collections::VecDeque;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::base::tensor_file::State;
 use crate::posterior::Posterior;
 use crate::schema::settings;
 
@@ -74,31 +75,26 @@ impl Last {
         }
     }
 
-    /// Adds the tensors to those of a file, as `<name>.0`, `<name>.1`, and so on.
-    pub fn save(&self, name: &str, state: &mut State) {
-        for (place, tensor) in self.tensors.iter().enumerate() {
-            state.put(&format!("{name}.{place}"), tensor);
-        }
-    }
-
-    /// Reads the snapshots that [`save`](Self::save) added, where the whole sequence had `length` tensors.
+    /// Keeps the tensors as `<name>.0`, `<name>.1`, and so on, of a whole sequence of `length` tensors.
     ///
     /// # Errors
-    /// Fails if a tensor is missing or has another shape.
-    pub fn load(&mut self, name: &str, length: i64, state: &State) -> Result<()> {
-        self.tensors.clear();
-        for place in 0..(length as usize).min(self.most) {
-            let mut tensor = Tensor::empty(self.size.as_slice(), self.options);
-            state.copy_into(&format!("{name}.{place}"), &mut tensor)?;
-            self.tensors.push_back(tensor);
+    /// Fails if a tensor is missing where it is restored, or has another shape.
+    pub fn keep(&mut self, name: &str, length: i64, keeper: &mut Keeper) -> Result<()> {
+        if keeper.restores() {
+            let empty = || Tensor::empty(self.size.as_slice(), self.options);
+            self.tensors = (0..(length as usize).min(self.most)).map(|_| empty()).collect();
         }
-        Ok(())
+        self.tensors
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(place, tensor)| keeper.tensor(&format!("{name}.{place}"), tensor))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::tensor_file::State;
 
     #[test]
     fn snapshots_are_due_as_often_as_they_are_counted() {
@@ -114,8 +110,9 @@ mod tests {
         let mut last = Last::new(3, &tensor(5));
         last.push(tensor(5));
         let mut state = State::default();
-        last.save("kept", &mut state);
-        let error = Last::new(3, &tensor(4)).load("kept", 1, &state).unwrap_err().to_string();
+        state.store(|keeper| last.keep("kept", 1, keeper)).unwrap();
+        let restored = state.restore(|keeper| Last::new(3, &tensor(4)).keep("kept", 1, keeper));
+        let error = restored.unwrap_err().to_string();
         assert_eq!(error, "the file's `kept.0` has shape [2, 5], this run needs [2, 4]");
     }
 }

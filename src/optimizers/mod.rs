@@ -3,11 +3,12 @@
 
 mod entries;
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::schema::{Reader, Resolved, limits};
 
 pub use entries::{OPTIMIZERS, adam};
@@ -27,11 +28,11 @@ pub trait Optimizer {
     /// Takes an estimate of the diagonal of the Hessian, `[n, P]`, before the step that it is for.
     fn observe(&mut self, _curvature: &Tensor) {}
 
-    /// Stores everything that a resumed run needs.
-    fn save(&self, state: &mut State);
-
-    /// Restores what [`save`](Self::save) stored.
-    fn load(&mut self, state: &State) -> Result<()>;
+    /// Keeps everything that a resumed run needs.
+    ///
+    /// # Errors
+    /// Fails if something is missing where it is restored, or has another shape.
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()>;
 }
 
 /// The settings of an optimizer, as read from `[optimizer.*]`.
@@ -131,23 +132,14 @@ impl Moments {
         correction(beta, self.steps)
     }
 
-    fn names(&self) -> [String; 3] {
-        ["first", "second", "steps"].map(|name| format!("{}.{name}", self.key))
-    }
-
-    pub fn save(&self, state: &mut State) {
-        let [first, second, steps] = self.names();
-        state.put(&first, &self.first);
-        state.put(&second, &self.second);
-        state.put_count(&steps, self.steps);
-    }
-
-    pub fn load(&mut self, state: &State) -> Result<()> {
-        let [first, second, steps] = self.names();
-        state.copy_into(&first, &mut self.first)?;
-        state.copy_into(&second, &mut self.second)?;
-        self.steps = state.count(&steps)?;
-        Ok(())
+    /// # Errors
+    /// Fails if something is missing where it is restored, or has another shape.
+    pub fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.below(&format!("{}.", self.key), |keeper| {
+            keeper.tensor("first", &mut self.first)?;
+            keeper.tensor("second", &mut self.second)?;
+            keeper.count("steps", &mut self.steps)
+        })
     }
 }
 

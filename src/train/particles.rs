@@ -3,6 +3,8 @@
 //! Their exponential moving average over the steps is by the rules of timm's `ModelEmaV3`. It is of columns, so that of a low-rank
 //! update its factors are averaged and not their product, as timm's would be with an adapter of PEFT.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
@@ -10,7 +12,6 @@ use super::context::Context;
 use super::progress::{ADVICE, EpochRow, Progress};
 use super::scaling::{LossScale, NotFinite, Watched};
 use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
 use crate::experiment::Ema;
 use crate::machine::parallel::ProcessGroup;
 use crate::methods::{Method, Objective, Parts, Step};
@@ -30,6 +31,18 @@ pub(super) struct Particles {
 }
 
 impl Particles {
+    /// Keeps everything that the next step starts from, but for the scale of the loss and the progress.
+    ///
+    /// # Errors
+    /// Fails if something is missing where it is restored, or has another shape.
+    pub fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("theta", &mut self.theta)?;
+        if let Some(average) = &mut self.average {
+            average.keep(keeper)?;
+        }
+        self.method.keep(keeper)
+    }
+
     /// Takes the particles `theta: [n, P]` before the first step.
     ///
     /// # Errors
@@ -142,12 +155,8 @@ impl Average {
         let _ = self.theta.lerp_(theta, 1.0 - self.ema.decay_at(step));
     }
 
-    pub fn save(&self, state: &mut State) {
-        state.put(NAME, &self.theta);
-    }
-
-    pub fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into(NAME, &mut self.theta)
+    pub fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor(NAME, &mut self.theta)
     }
 }
 

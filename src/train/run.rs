@@ -259,7 +259,7 @@ impl<'a> Training<'a> {
     pub fn save_within_epoch(&mut self, stops: bool) -> Result<()> {
         if stops || self.saver.is_due() {
             self.meter.read(&self.particles.progress, &mut self.observers)?;
-            self.saver.save(&self.particles)?;
+            self.saver.save(&mut self.particles)?;
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ impl<'a> Saver<'a> {
     ///
     /// # Errors
     /// Fails if something is not finite, or if the file cannot be written.
-    pub fn save(&mut self, particles: &Particles) -> Result<()> {
+    pub fn save(&mut self, particles: &mut Particles) -> Result<()> {
         particles.check_finite()?;
         self.saved = Instant::now();
         if !self.group.is_main() {
@@ -84,11 +84,7 @@ impl<'a> Saver<'a> {
         let mut state = State::default();
         state.describe(RUN, self.folder.id());
         state.describe(LAYOUT, self.layout.digest());
-        state.put("theta", &particles.theta);
-        if let Some(average) = &particles.average {
-            average.save(&mut state);
-        }
-        particles.method.save(&mut state);
+        state.store(|keeper| particles.keep(keeper))?;
         if let Some(name) = state.not_finite() {
             bail!(
                 "`{name}` of the resume file has values that are not finite after step {}: {ADVICE}",
@@ -144,14 +140,10 @@ impl<'a> Saver<'a> {
             // Another split would round differently, and the run would not continue bit for bit.
             self.chunker.go_on_with(self.stored_chunk_size(state)?);
         }
-        state.copy_into("theta", &mut particles.theta)?;
-        if let Some(average) = &mut particles.average {
-            average.load(state)?;
-        }
+        state.restore(|keeper| particles.keep(keeper))?;
         if let Some(scale) = &mut particles.scale {
             scale.load(state)?;
         }
-        particles.method.load(state)?;
         particles.progress.load(state)
     }
 

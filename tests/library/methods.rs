@@ -376,14 +376,14 @@ fn every_method_repeats_itself_and_goes_on_from_its_file() {
             let (mut theta, mut method) = case.start();
             step(&mut method, &mut theta, &mut Gaussian::new(), 5);
             let mut state = State::default();
-            method.save(&mut state);
+            state.store(|keeper| method.keep(keeper)).unwrap();
             state.put("theta", &theta);
             let file = place.path(&format!("{name}-{particles}.safetensors"));
             state.write(&file).unwrap();
             let (mut theta, mut method) = case.start();
             let state = State::read(&file).unwrap();
             state.copy_into("theta", &mut theta).unwrap();
-            method.load(&state).unwrap();
+            state.restore(|keeper| method.keep(keeper)).unwrap();
             step(&mut method, &mut theta, &mut Gaussian::new(), 3);
             let resumed = (theta.shallow_clone(), members(&method.posterior(&theta)));
             assert!(same(&whole, &resumed), "{name}: goes on otherwise after its file");

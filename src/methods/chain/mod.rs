@@ -24,14 +24,14 @@
 
 mod settings;
 
+use crate::base::keeper::Keeper;
+
 use std::collections::VecDeque;
 
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
 use crate::methods::snapshots::Last;
 use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};
 use crate::posterior::Posterior;
@@ -56,9 +56,11 @@ pub trait Dynamics {
     /// Moves `theta: [n, P]` by one step.
     fn advance(&mut self, theta: &mut Tensor, step: Move);
 
-    fn save(&self, state: &mut State);
-
-    fn load(&mut self, state: &State) -> Result<()>;
+    /// Keeps what a resumed chain needs.
+    ///
+    /// # Errors
+    /// Fails if something is missing where it is restored, or has another shape.
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()>;
 }
 
 /// The settings of a rule.
@@ -170,7 +172,7 @@ impl Chain {
     }
 
     /// Keeps the states `theta: [n, P]` that steps of size `rate` have led to. The oldest go where there are too many.
-    fn keep(&mut self, theta: &Tensor, rate: f64) {
+    fn collect(&mut self, theta: &Tensor, rate: f64) {
         self.kept.push(theta.copy());
         self.rates.push_back(rate);
         while self.rates.len() > self.kept.count() {
@@ -206,7 +208,7 @@ impl Method for Chain {
         self.dynamics.advance(theta, step);
         self.steps += 1;
         if self.settings.is_due(self.steps) {
-            self.keep(theta, rate);
+            self.collect(theta, rate);
         }
         Ok(Step { losses, diagnostics: None })
     }
@@ -223,26 +225,16 @@ impl Method for Chain {
         Ok(vec![format!("{}: {} states of each chain are the posterior", self.key, self.kept.count())])
     }
 
-    fn save(&self, state: &mut State) {
-        state.put_count(&format!("{}.steps", self.key), self.steps);
-        self.kept.save(&format!("{}.kept", self.key), state);
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        let named = |name: &str| format!("{}.{name}", self.key);
+        keeper.count(&named("steps"), &mut self.steps)?;
+        self.kept.keep(&named("kept"), self.settings.kept(self.steps), keeper)?;
         if self.settings.weights == Weights::StepSize {
-            state.put(
-                &format!("{}.rates", self.key),
-                &Tensor::from_slice(&self.rates.iter().copied().collect::<Vec<f64>>()),
-            );
+            let mut rates = Vec::from(std::mem::take(&mut self.rates));
+            keeper.numbers(&named("rates"), &mut rates, self.kept.count())?;
+            self.rates = rates.into();
         }
-        self.dynamics.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.steps = state.count(&format!("{}.steps", self.key))?;
-        self.kept.load(&format!("{}.kept", self.key), self.settings.kept(self.steps), state)?;
-        if self.settings.weights == Weights::StepSize {
-            self.rates = host_f64(&state.get(&format!("{}.rates", self.key))?)?.into();
-            ensure!(self.rates.len() == self.kept.count(), "the resume file has {} step sizes", self.rates.len());
-        }
-        self.dynamics.load(state)
+        self.dynamics.keep(keeper)
     }
 }
 

@@ -1,4 +1,7 @@
 use super::*;
+use crate::base::keeper::Keeper;
+use crate::base::tensor::host_f64;
+use crate::base::tensor_file::State;
 use tch::{Device, Kind};
 
 use crate::base::golden::{Golden, near};
@@ -92,9 +95,7 @@ impl Dynamics for Plain {
         }
     }
 
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
+    fn keep(&mut self, _: &mut Keeper) -> Result<()> {
         Ok(())
     }
 }
@@ -121,9 +122,9 @@ fn the_last_states_are_kept_thinned_and_survive_a_resumption() {
     let (mut first, mut resumed_theta) = (chain(settings.clone()), start());
     run(&mut first, &mut resumed_theta, 9);
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut resumed = chain(settings);
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     run(&mut resumed, &mut resumed_theta, 11);
     assert!(theta.equal(&resumed_theta));
     assert!(whole.kept.stacked().equal(&resumed.kept.stacked()));
@@ -195,9 +196,9 @@ fn states_weigh_as_much_as_their_steps() {
     let (mut first, mut resumed_theta) = (chain(settings.clone()), start());
     run(&mut first, &mut resumed_theta, 14);
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut resumed = chain(settings.clone());
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     run(&mut resumed, &mut resumed_theta, 2);
     assert_eq!(resumed.posterior(&resumed_theta).weights(), Some(&weights[..]));
     let mut equal = chain(Settings { weights: Weights::Equal, ..settings });
@@ -211,7 +212,7 @@ fn a_mean_by_step_size_is_the_mean_over_time() {
     let weighted = |rates: &[f64], values: &[f64]| {
         let mut chain = chain(Settings { weights: Weights::StepSize, ..settings(0.2, (0, 1), 8) });
         for (rate, value) in rates.iter().zip(values) {
-            chain.keep(&start().full_like(*value), *rate);
+            chain.collect(&start().full_like(*value), *rate);
         }
         let Posterior::Bank { draws, weights: Some(weights) } = chain.posterior(&start()) else { panic!("no weights") };
         let draws = host_f64(&draws.view([-1])).unwrap();

@@ -15,11 +15,12 @@
 //! times dσ/dρ = 1 / (1 + exp(−ρ)). A step averages `mc_samples` draws; each part of a batch (`train.accumulate`) has draws of
 //! its own, so that more parts make the gradient less noisy.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
 };
@@ -189,17 +190,10 @@ impl Method for Bbb {
         Posterior::Gaussians { mean: theta.shallow_clone(), std: self.deviations() }
     }
 
-    fn save(&self, state: &mut State) {
-        self.optimizer.save(state);
-        state.put("bbb.rho", &self.rho);
-        state.put_count("bbb.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.optimizer.load(state)?;
-        state.copy_into("bbb.rho", &mut self.rho)?;
-        self.steps = state.count("bbb.steps")?;
-        Ok(())
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.optimizer.keep(keeper)?;
+        keeper.tensor("bbb.rho", &mut self.rho)?;
+        keeper.count("bbb.steps", &mut self.steps)
     }
 }
 

@@ -16,11 +16,12 @@
 //! (`train.accumulate`), and for all test images of a member. So a member is a set of weights, which evaluation, attacks and
 //! saved predictions make again bit for bit. The gradient is unbiased for the same objective, with more noise from step to step.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use crate::base::random::{At, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
@@ -117,15 +118,9 @@ impl Method for Dropout {
         Posterior::Dropout { theta: theta.shallow_clone(), masks: self.masks.clone() }
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        state.put_count("mc-dropout.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.steps = state.count("mc-dropout.steps")?;
-        Ok(())
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
+        keeper.count("mc-dropout.steps", &mut self.steps)
     }
 }
 

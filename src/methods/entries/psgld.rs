@@ -15,10 +15,11 @@
 //! Differs from the authors' code: there V begins at the first g² and is not divided, g² has the gradient of the prior in it, λ is 0.1
 //! unless set (1e-5 in the paper), and the noise is that of the temperature T = 1 / N.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::base::tensor_file::State;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
 use crate::optimizers::correction;
@@ -80,15 +81,9 @@ impl Dynamics for Preconditioned {
         }
     }
 
-    fn save(&self, state: &mut State) {
-        state.put("psgld.squares", &self.squares);
-        state.put_count("psgld.preconditioned", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into("psgld.squares", &mut self.squares)?;
-        self.steps = state.count("psgld.preconditioned")?;
-        Ok(())
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("psgld.squares", &mut self.squares)?;
+        keeper.count("psgld.preconditioned", &mut self.steps)
     }
 }
 

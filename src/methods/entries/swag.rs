@@ -12,10 +12,11 @@
 //! Differs from the paper's code: the variance is updated by Welford's rule, since the difference of the second moment and the
 //! squared mean cancels in f32.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use crate::base::tensor_file::State;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec};
@@ -165,20 +166,13 @@ impl Method for Swag {
         Ok(vec![format!("swag: {} snapshots, the last {columns} of which span the low-rank part", self.taken())])
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        state.put_count("swag.steps", self.steps);
-        state.put("swag.mean", &self.mean);
-        state.put("swag.squares", &self.squares);
-        self.deviations.save("swag.deviation", state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.steps = state.count("swag.steps")?;
-        state.copy_into("swag.mean", &mut self.mean)?;
-        state.copy_into("swag.squares", &mut self.squares)?;
-        self.deviations.load("swag.deviation", self.taken(), state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
+        keeper.count("swag.steps", &mut self.steps)?;
+        keeper.tensor("swag.mean", &mut self.mean)?;
+        keeper.tensor("swag.squares", &mut self.squares)?;
+        let taken = self.taken();
+        self.deviations.keep("swag.deviation", taken, keeper)
     }
 }
 
@@ -188,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::base::golden::{Golden, near};
+    use crate::base::tensor_file::State;
     use crate::methods::doubles::parts;
     use crate::methods::{Answer, Evaluation, Request};
 
@@ -250,10 +245,10 @@ mod tests {
     fn a_resumed_run_has_the_same_posterior() {
         let (_, whole, theta) = run(spec(2, 2, 3), 20);
         let mut state = State::default();
-        let (_, half, mut resumed_theta) = run(spec(2, 2, 3), 11);
-        half.save(&mut state);
+        let (_, mut half, mut resumed_theta) = run(spec(2, 2, 3), 11);
+        state.store(|keeper| half.keep(keeper)).unwrap();
         let mut resumed = Swag::new(spec(2, 2, 3), parts(&resumed_theta));
-        resumed.load(&state).unwrap();
+        state.restore(|keeper| resumed.keep(keeper)).unwrap();
         let mut objective = Wander { step: 11 };
         for _ in 11..20 {
             resumed.step(&mut resumed_theta, &mut objective, 1.0).unwrap();

@@ -22,11 +22,12 @@
 //! that the first step is 1 − β_1 of the one here; δ enters the damping as a running mean from 0 on; γ is 10⁻⁷ unless set, and the
 //! weight of the prior and the noise rise over the first 1,000 steps. Without momentum the steps are the same.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
     Update, Variant, spec,
@@ -182,17 +183,10 @@ impl Method for Vogn {
         Posterior::Gaussians { mean: theta.shallow_clone(), std: self.deviations() }
     }
 
-    fn save(&self, state: &mut State) {
-        state.put("vogn.momentum", &self.momentum);
-        state.put("vogn.hessian", &self.hessian);
-        state.put_count("vogn.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into("vogn.momentum", &mut self.momentum)?;
-        state.copy_into("vogn.hessian", &mut self.hessian)?;
-        self.steps = state.count("vogn.steps")?;
-        Ok(())
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("vogn.momentum", &mut self.momentum)?;
+        keeper.tensor("vogn.hessian", &mut self.hessian)?;
+        keeper.count("vogn.steps", &mut self.steps)
     }
 }
 

@@ -13,10 +13,11 @@
 //! Differs: H z is a central difference of gradients, where the authors' code differentiates twice. In bf16 the difference is lost (the
 //! relative error of D was above 1), so `precision = "auto"` is f32 here, and bf16 is refused.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 
@@ -100,12 +101,8 @@ impl Optimizer for AdaHessian {
         let _ = self.moments.second.g_add_(&(curvature.square() * (1.0 - beta2)));
     }
 
-    fn save(&self, state: &mut State) {
-        self.moments.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.moments.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.moments.keep(keeper)
     }
 }
 

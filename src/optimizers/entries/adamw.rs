@@ -1,11 +1,12 @@
 //! `[optimizer.adamw]`: Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv 1711.05101, Algorithm 2), as
 //! `torch.optim.AdamW` computes it.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
-use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 
@@ -64,12 +65,8 @@ impl Optimizer for AdamW {
         }
     }
 
-    fn save(&self, state: &mut State) {
-        self.moments.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.moments.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.moments.keep(keeper)
     }
 }
 

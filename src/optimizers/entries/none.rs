@@ -1,9 +1,10 @@
 //! `[optimizer.none]`: a placeholder for methods that have their own update, or train nothing.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
 use crate::schema::settings;
 
@@ -37,9 +38,7 @@ struct Still;
 impl Optimizer for Still {
     fn step(&mut self, _: &mut Tensor, _: &Tensor, _: f64) {}
 
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
+    fn keep(&mut self, _: &mut Keeper) -> Result<()> {
         Ok(())
     }
 }

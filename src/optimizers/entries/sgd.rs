@@ -1,10 +1,11 @@
 //! `[optimizer.sgd]`: gradient descent with momentum and coupled weight decay, as `torch.optim.SGD` computes it.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::Tensor;
 
 use crate::base::tensor::{Tile, tiles};
-use crate::base::tensor_file::State;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rates_of};
 use crate::schema::{Reader, settings};
 
@@ -63,12 +64,8 @@ impl Optimizer for Sgd {
         }
     }
 
-    fn save(&self, state: &mut State) {
-        state.put("sgd.velocity", &self.velocity);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        state.copy_into("sgd.velocity", &mut self.velocity)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("sgd.velocity", &mut self.velocity)
     }
 }
 

@@ -16,11 +16,12 @@
 //! dynamics, there AdamW with noise in its gradient; their search begins after half of its steps without noise and prior; the prior's pull is taken
 //! implicitly, as a soft threshold, since its sign jumps at Δ = 0; and a drift of u is at most 1 in a step.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
 };
@@ -225,23 +226,14 @@ impl Method for BayesTune {
         Ok(vec![format!("bayestune: {chosen} of {} parameters of each particle were tuned", self.start.size()[1])])
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        state.put_count("bayestune.steps", self.steps);
-        state.put("bayestune.start", &self.start);
-        state.put("bayestune.log_scales", &self.log_scales);
-        state.put("bayestune.sum", &self.sum);
-        state.put("bayestune.chosen", &self.chosen);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.steps = state.count("bayestune.steps")?;
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
+        keeper.count("bayestune.steps", &mut self.steps)?;
         // Where particles start from images (init = "eva"), a resumed run does not compute their start again.
-        state.copy_into("bayestune.start", &mut self.start)?;
-        state.copy_into("bayestune.log_scales", &mut self.log_scales)?;
-        state.copy_into("bayestune.sum", &mut self.sum)?;
-        state.copy_into("bayestune.chosen", &mut self.chosen)
+        keeper.tensor("bayestune.start", &mut self.start)?;
+        keeper.tensor("bayestune.log_scales", &mut self.log_scales)?;
+        keeper.tensor("bayestune.sum", &mut self.sum)?;
+        keeper.tensor("bayestune.chosen", &mut self.chosen)
     }
 }
 

@@ -1,5 +1,7 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::base::keeper::Keeper;
+use crate::base::tensor_file::State;
 use crate::methods::{Answer, Request};
 use crate::optimizers::Optimizer;
 use crate::subspace::geometry::WeightSpace;
@@ -14,9 +16,7 @@ impl Optimizer for Decaying {
         let _ = theta.g_sub_(&((gradient * 0.2 + decayed) * factor));
     }
 
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
+    fn keep(&mut self, _: &mut Keeper) -> Result<()> {
         Ok(())
     }
 }
@@ -142,13 +142,13 @@ fn a_run_resumed_in_either_part_goes_on_alike() {
         let (mut state, mut half) = (State::default(), None);
         for step in 0..100 {
             if step == stop {
-                whole.save(&mut state);
+                state.store(|keeper| whole.keep(keeper)).unwrap();
                 half = Some(theta.copy());
             }
             whole.step(&mut theta, &mut objective, 1.0).unwrap();
         }
         let (mut resumed, mut again) = (method(), half.unwrap());
-        resumed.load(&state).unwrap();
+        state.restore(|keeper| resumed.keep(keeper)).unwrap();
         for _ in stop..100 {
             resumed.step(&mut again, &mut objective, 1.0).unwrap();
         }
@@ -162,9 +162,9 @@ fn a_resumed_run_returns_to_the_start_of_the_first() {
     let (mut first, mut theta, mut objective) = (method(), start(), Quadratic::new());
     (0..20).for_each(|_| drop(first.step(&mut theta, &mut objective, 1.0).unwrap()));
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut resumed = from(first.spec.clone(), start() + 1.0);
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     (20..60).for_each(|_| drop(resumed.step(&mut theta, &mut objective, 1.0).unwrap()));
     assert!(!resumed.is_searching() && theta.equal(&start()));
 }

@@ -18,11 +18,12 @@
 //! there G follows its gradient of the loss with the rate `kl_lr`, here by Adam, as the paper's gradient step has it. Their AdamW for
 //! M and B has eps = 10⁻⁶, and `kl_lr` is 0.02 in the parser, 0.01 (Llama) and 0.002 (RoBERTa) in the published scripts.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,
     Request, RowsAre, Step, Update, Variant, advised, spec,
@@ -217,20 +218,12 @@ impl Method for Blob {
         Posterior::Gaussians { mean: theta.shallow_clone(), std }
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
         // The optimizer of theta may be Adam, too, whose tensors have the same names.
-        state.put_below("blob.", |state| self.adam.save(state));
-        state.put("blob.roots", &self.roots);
-        state.put_count("blob.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.adam.load(&state.below("blob.")?)?;
-        state.copy_into("blob.roots", &mut self.roots)?;
-        self.steps = state.count("blob.steps")?;
-        Ok(())
+        keeper.below("blob.", |keeper| self.adam.keep(keeper))?;
+        keeper.tensor("blob.roots", &mut self.roots)?;
+        keeper.count("blob.steps", &mut self.steps)
     }
 }
 

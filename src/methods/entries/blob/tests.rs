@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::Golden;
+use crate::base::tensor_file::State;
 use crate::methods::Answer;
 use crate::methods::doubles::{Plain, given};
 use crate::subspace::geometry::WeightSpace;
@@ -164,9 +165,9 @@ fn a_resumed_run_goes_on_alike() {
     let (mut first, mut again) = (method(), start() * 0.1);
     run(&mut first, &mut again, 4);
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut resumed = method();
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     run(&mut resumed, &mut again, 4);
     assert!(again.equal(&theta) && resumed.roots.equal(&whole.roots));
 }
@@ -236,7 +237,7 @@ fn a_step_is_that_of_the_authors_code() {
     blob.step(&mut theta, &mut Flipped { golden: Golden::of_authors("blob") }, 1.0).unwrap();
 
     let mut state = State::default();
-    blob.save(&mut state);
+    state.store(|keeper| blob.keep(keeper)).unwrap();
     let by_loss = golden.tensor("root_gradient").view([1, 6]);
     near(&(state.get("blob.adamw.first").unwrap() / 0.1), &by_loss, 1e-12);
     let rate = golden.number("kl_lr") * golden.tensor("weights").double_value(&[0]);

@@ -27,12 +27,13 @@
 
 mod settings;
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor, with_grad};
 
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::label_log_probabilities;
-use crate::base::tensor_file::State;
 use crate::methods::diversity::{Diversity, Volume, diversity};
 use crate::methods::{
     Entry, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, Variant,
@@ -276,16 +277,10 @@ impl Method for Ibdr {
         }
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        state.put_count("ibdr.steps", self.steps);
-        state.put("ibdr.lambda", &self.lambda);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.steps = state.count("ibdr.steps")?;
-        state.copy_into("ibdr.lambda", &mut self.lambda)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
+        keeper.count("ibdr.steps", &mut self.steps)?;
+        keeper.tensor("ibdr.lambda", &mut self.lambda)
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::base::tensor_file::State;
 use crate::methods::doubles::parts;
 use crate::methods::{Answer, Request, Target};
 
@@ -209,13 +210,13 @@ fn a_resumed_run_goes_on_with_its_lambda_and_noise() {
     let mut half = None;
     for step in 0..6 {
         if step == 3 {
-            whole.save(&mut state);
+            state.store(|keeper| whole.keep(keeper)).unwrap();
             half = Some(theta.copy());
         }
         whole.step(&mut theta, &mut linear, 1.0).unwrap();
     }
     let (mut resumed, mut again) = (method(paper(2), None), half.unwrap());
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     for _ in 3..6 {
         resumed.step(&mut again, &mut linear, 1.0).unwrap();
     }

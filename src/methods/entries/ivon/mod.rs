@@ -20,12 +20,13 @@
 #[cfg(test)]
 mod tests;
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::{Tile, host_f64, quantiles, tiles};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,
 };
@@ -318,25 +319,17 @@ impl Method for Ivon {
         Ok(remarks)
     }
 
-    fn save(&self, state: &mut State) {
-        state.put("ivon.momentum", &self.momentum);
-        state.put("ivon.hessian", &self.hessian);
-        if self.spec.tune_hess_init {
-            state.put("ivon.start", &self.start);
-        }
-        state.put_count("ivon.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
         if self.spec.tune_hess_init {
             let mut start = self.start.copy();
-            state.copy_into("ivon.start", &mut start)?;
-            self.begin_at(start);
+            keeper.tensor("ivon.start", &mut start)?;
+            if keeper.restores() {
+                self.begin_at(start);
+            }
         }
-        state.copy_into("ivon.momentum", &mut self.momentum)?;
-        state.copy_into("ivon.hessian", &mut self.hessian)?;
-        self.steps = state.count("ivon.steps")?;
-        Ok(())
+        keeper.tensor("ivon.momentum", &mut self.momentum)?;
+        keeper.tensor("ivon.hessian", &mut self.hessian)?;
+        keeper.count("ivon.steps", &mut self.steps)
     }
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use crate::base::tensor::host_f64;
+use crate::base::tensor_file::State;
 use crate::methods::doubles::given;
 use crate::methods::{Answer, Request};
 
@@ -169,9 +171,9 @@ fn state_survives_and_training_goes_on_the_same() {
     let (mut first, mut resumed) = (fresh(), start.copy());
     (0..3).for_each(|_| drop(first.step(&mut resumed, &mut Quadratic, 1.0).unwrap()));
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut second = fresh();
-    second.load(&state).unwrap();
+    state.restore(|keeper| second.keep(keeper)).unwrap();
     (0..2).for_each(|_| drop(second.step(&mut resumed, &mut Quadratic, 1.0).unwrap()));
     assert!(theta.equal(&resumed));
 }
@@ -215,9 +217,9 @@ fn a_tuned_start_is_the_smallest_at_which_draws_hardly_change_the_loss() {
     assert!(ivon.remarks().unwrap().iter().any(|remark| remark.contains("says little: raise method.ivon.lr")));
     assert!((ivon.rates.get(0).double_value(&[0]) - 0.1 * 1024.0001).abs() < 1e-9);
     let mut state = State::default();
-    ivon.save(&mut state);
+    state.store(|keeper| ivon.keep(keeper)).unwrap();
     let mut resumed = fresh();
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     assert!(resumed.start.equal(&ivon.start) && resumed.rates.equal(&ivon.rates));
     let steep = Bowl { curvature: Tensor::from_slice(&[1.0, 1e12]).view([2, 1]) };
     let error = fresh().prepare(&theta, &mut { steep }).unwrap_err().to_string();

@@ -25,11 +25,12 @@ mod langevin;
 mod smile;
 mod tuning;
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
@@ -340,26 +341,15 @@ impl Method for Mclmc {
         Ok(vec![format!("mclmc: {} states of each chain are the posterior; {said}", self.kept.count())])
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        state.put("mclmc.direction", &self.direction);
-        state.put_count("mclmc.steps", self.steps);
-        match &self.chains {
-            Chains::Smile(smile) => smile.save(state),
-            Chains::Langevin(langevin) => langevin.tuning.save(state),
-        }
-        self.kept.save("mclmc.kept", state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        state.copy_into("mclmc.direction", &mut self.direction)?;
-        self.steps = state.count("mclmc.steps")?;
-        match &mut self.chains {
-            Chains::Smile(smile) => smile.load(state)?,
-            Chains::Langevin(langevin) => langevin.tuning.load(state)?,
-        }
-        self.kept.load("mclmc.kept", self.spec.schedule.snapshots(self.steps), state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
+        keeper.tensor("mclmc.direction", &mut self.direction)?;
+        keeper.count("mclmc.steps", &mut self.steps)?;
+        keeper.below("mclmc.", |keeper| match &mut self.chains {
+            Chains::Smile(smile) => smile.keep(keeper),
+            Chains::Langevin(langevin) => langevin.tuning.keep(keeper),
+        })?;
+        self.kept.keep("mclmc.kept", self.spec.schedule.snapshots(self.steps), keeper)
     }
 }
 

@@ -15,11 +15,12 @@
 //! it: the mean of the gradients goes on from step to step, where theirs begins at 1 in each (a state that is not handed on), and a loss that is
 //! not finite ends the training.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
 use crate::methods::{Evaluation, Objective};
 use crate::optimizers::correction;
 
@@ -178,35 +179,18 @@ impl Smile {
         Ok(format!("step size {}; {} of {all} steps were undone", sizes.join(", "), self.undone))
     }
 
-    /// Returns the tensors that a resumed run needs, by their names.
-    fn named(&self) -> Vec<(&'static str, &Tensor)> {
-        let mut all = vec![
-            ("step_size", &self.step_size),
-            ("error_mean", &self.mean),
-            ("error_deviation", &self.deviation),
-            ("energy", &self.energy),
-            ("gradient", &self.gradient),
-        ];
-        if let Some(Noise { mean, deviation }) = &self.noise {
-            all.extend([("gradient_mean", mean), ("gradient_deviation", deviation)]);
+    pub fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("step_size", &mut self.step_size)?;
+        keeper.tensor("error_mean", &mut self.mean)?;
+        keeper.tensor("error_deviation", &mut self.deviation)?;
+        keeper.tensor("energy", &mut self.energy)?;
+        keeper.tensor("gradient", &mut self.gradient)?;
+        if let Some(Noise { mean, deviation }) = &mut self.noise {
+            keeper.tensor("gradient_mean", mean)?;
+            keeper.tensor("gradient_deviation", deviation)?;
         }
-        all
-    }
-
-    pub fn save(&self, state: &mut State) {
-        self.named().into_iter().for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
-        state.put_count("mclmc.smile_steps", self.steps);
-        state.put_count("mclmc.undone", self.undone);
-    }
-
-    /// # Errors
-    /// Fails if something is missing, or has another size.
-    pub fn load(&mut self, state: &State) -> Result<()> {
-        for (name, tensor) in self.named() {
-            state.copy_into(&format!("mclmc.{name}"), &mut tensor.shallow_clone())?;
-        }
-        (self.steps, self.undone) = (state.count("mclmc.smile_steps")?, state.count("mclmc.undone")?);
-        Ok(())
+        keeper.count("smile_steps", &mut self.steps)?;
+        keeper.count("undone", &mut self.undone)
     }
 }
 

@@ -2,6 +2,7 @@ use super::smile::{OUTER, turn};
 use super::tuning::Tuning;
 use super::*;
 use crate::base::golden::{Golden, near};
+use crate::base::tensor_file::State;
 use crate::methods::doubles::{given, parts};
 use crate::methods::{Answer, Request};
 
@@ -115,9 +116,9 @@ fn phases_follow_each_other_and_survive_a_file() {
         let (mut early, mut again) = (fresh(), start.copy());
         run(&mut early, &mut again, first);
         let mut state = State::default();
-        early.save(&mut state);
+        state.store(|keeper| early.keep(keeper)).unwrap();
         let mut resumed = fresh();
-        resumed.load(&state).unwrap();
+        state.restore(|keeper| resumed.keep(keeper)).unwrap();
         run(&mut resumed, &mut again, 14 - first);
         assert!(again.equal(&theta), "after {first} steps");
         assert!(resumed.posterior(&again).theta().equal(whole.posterior(&theta).theta()));
@@ -170,9 +171,9 @@ fn smile_survives_a_file() {
     let (mut early, mut again) = (Mclmc::new(spec.clone(), parts(&start)), start.copy());
     run(&mut early, &mut again, 13);
     let mut state = State::default();
-    early.save(&mut state);
+    state.store(|keeper| early.keep(keeper)).unwrap();
     let mut resumed = Mclmc::new(spec, parts(&start));
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     run(&mut resumed, &mut again, 3);
     assert!(again.equal(&theta));
 }
@@ -203,7 +204,7 @@ fn what_is_kept_is_what_is_counted() {
         let spec = Spec { particles: 2, dynamics, length, tune_steps, ..spec() };
         assert_eq!(spec.kept_matrices(), spec.samples as u64 + 1 + own);
         let mut state = State::default();
-        Mclmc::new(spec, parts(&theta)).save(&mut state);
+        state.store(|keeper| Mclmc::new(spec, parts(&theta)).keep(keeper)).unwrap();
         let matrices = state.names().iter().filter(|name| state.get(name).unwrap().size() == [2, 7]).count();
         assert_eq!(matrices as u64, 1 + own);
     }

@@ -3,11 +3,12 @@
 //! With ξ = ΔE² / (d v) + 10⁻⁸, where v is the wanted variance of a column, and w = exp(−½ (ln ξ / (6 · 1.5))²), which leaves out steps far
 //! from it, ε = (Σ w ξ / ε⁶ / Σ w)^(−1/6) over running sums that forget by 149/151 (blackjax, `mclmc_find_L_and_step_size`).
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::tensor::host_f64;
-use crate::base::tensor_file::State;
 
 /// The trust in one energy error.
 const TRUST: f64 = 1.5;
@@ -111,34 +112,15 @@ impl Tuning {
         Ok(format!("step size {}, length {}", shown(&self.step_size)?, shown(&self.length)?))
     }
 
-    fn named(&self) -> [(&'static str, &Tensor); 5] {
-        [
-            ("step_size", &self.step_size),
-            ("length", &self.length),
-            ("scaled", &self.scaled),
-            ("weight", &self.weight),
-            ("total", &self.total),
-        ]
-    }
-
-    pub fn save(&self, state: &mut State) {
-        self.named().iter().for_each(|(name, tensor)| state.put(&format!("mclmc.{name}"), tensor));
-        if let Some([mean, square]) = &self.moments {
-            state.put("mclmc.mean", mean);
-            state.put("mclmc.square", square);
-        }
-    }
-
-    pub fn load(&mut self, state: &State) -> Result<()> {
-        let Tuning { step_size, length, scaled, weight, total, moments, .. } = self;
-        let all =
-            [("step_size", step_size), ("length", length), ("scaled", scaled), ("weight", weight), ("total", total)];
-        for (name, tensor) in all {
-            state.copy_into(&format!("mclmc.{name}"), tensor)?;
-        }
-        if let Some([mean, square]) = moments {
-            state.copy_into("mclmc.mean", mean)?;
-            state.copy_into("mclmc.square", square)?;
+    pub fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        keeper.tensor("step_size", &mut self.step_size)?;
+        keeper.tensor("length", &mut self.length)?;
+        keeper.tensor("scaled", &mut self.scaled)?;
+        keeper.tensor("weight", &mut self.weight)?;
+        keeper.tensor("total", &mut self.total)?;
+        if let Some([mean, square]) = &mut self.moments {
+            keeper.tensor("mean", mean)?;
+            keeper.tensor("square", square)?;
         }
         Ok(())
     }

@@ -19,11 +19,12 @@
 //! that of all parameters. Its prior is N(σ₀, (1 + σ₀)²) with the start σ₀ of σ, since a tensor of zeros is overwritten by that start; here it
 //! is the N(0, β²) that it means.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Answer, Entry, Evaluation, Method, MethodContext, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
     Update, Variant, spec,
@@ -295,20 +296,12 @@ impl Method for Scalabl {
         Posterior::TiedGaussians { mean: theta.shallow_clone(), std: spread, rows }
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
         // The optimizer of theta may be Adam, too, whose tensors have the same names.
-        state.put_below("scalabl.", |state| self.adam.save(state));
-        state.put("scalabl.numbers", &self.numbers);
-        state.put_count("scalabl.steps", self.steps);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
-        self.adam.load(&state.below("scalabl.")?)?;
-        state.copy_into("scalabl.numbers", &mut self.numbers)?;
-        self.steps = state.count("scalabl.steps")?;
-        Ok(())
+        keeper.below("scalabl.", |keeper| self.adam.keep(keeper))?;
+        keeper.tensor("scalabl.numbers", &mut self.numbers)?;
+        keeper.count("scalabl.steps", &mut self.steps)
     }
 }
 

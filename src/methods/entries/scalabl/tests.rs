@@ -2,6 +2,7 @@ use tch::Kind;
 
 use super::*;
 use crate::base::golden::{Golden, near};
+use crate::base::tensor_file::State;
 use crate::methods::doubles::{Plain, given};
 use crate::subspace::geometry::WeightSpace;
 use crate::subspace::{Layout, Shape};
@@ -63,11 +64,11 @@ impl Objective for Layer {
 }
 
 /// Returns the divergence, `[1]`, between the step of the loss with this draw and its own, where theirs is computed.
-fn after_the_loss(at: &Scalabl, theta: &Tensor, layer: &mut Layer, draw: &Tensor) -> Tensor {
+fn after_the_loss(at: &mut Scalabl, theta: &Tensor, layer: &mut Layer, draw: &Tensor) -> Tensor {
     let mut state = State::default();
-    at.save(&mut state);
+    state.store(|keeper| at.keep(keeper)).unwrap();
     let mut twin = method(&["w"], theta, Divergence::Forward);
-    twin.load(&state).unwrap();
+    state.restore(|keeper| twin.keep(keeper)).unwrap();
     (twin.spec.kl_lr, twin.noise) = (0.0, given(vec![draw.unsqueeze(0)]));
     twin.step(&mut theta.copy(), layer, 1.0).unwrap();
     let [mean, std] = twin.moments();
@@ -107,7 +108,7 @@ fn steps_are_those_of_the_authors_code() {
             &Tensor::from(golden.number(&format!("weights/{step}"))),
             1e-15,
         );
-        let divergence = after_the_loss(&method, &theta, &mut layer, &golden.tensor(&format!("draws/{step}")));
+        let divergence = after_the_loss(&mut method, &theta, &mut layer, &golden.tensor(&format!("draws/{step}")));
         let expected = golden.number(&format!("divergence/{step}"));
         near(&(divergence / expected), &Tensor::from_slice(&[1.0]), 1e-6);
         method.step(&mut theta, &mut layer, 1.0).unwrap();
@@ -223,9 +224,9 @@ fn a_resumed_run_goes_on_alike() {
     prepared(&mut first, &again);
     run(&mut first, &mut again, 3);
     let mut state = State::default();
-    first.save(&mut state);
+    state.store(|keeper| first.keep(keeper)).unwrap();
     let mut resumed = fresh();
-    resumed.load(&state).unwrap();
+    state.restore(|keeper| resumed.keep(keeper)).unwrap();
     run(&mut resumed, &mut again, 3);
     assert!(again.equal(&theta) && resumed.numbers.equal(&whole.numbers));
     assert!(theta.isfinite().all().int64_value(&[]) == 1);

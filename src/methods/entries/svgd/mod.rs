@@ -31,10 +31,11 @@ mod kernel;
 mod outputs;
 mod settings;
 
+use crate::base::keeper::Keeper;
+
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::base::tensor_file::State;
 use crate::methods::sharpness;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,
@@ -170,12 +171,8 @@ impl Method for Svgd {
         kernel::warnings(epochs)
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)
     }
 }
 

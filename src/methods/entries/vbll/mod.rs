@@ -21,11 +21,12 @@
 //! each class's own variance, KL all of it), where theirs are independent; ln s, ln σ and L below its diagonal start at the mean of
 //! their random starts; W̄ starts as the head does; KL has its constants.
 
+use crate::base::keeper::Keeper;
+
 use anyhow::{Context, Result};
 use tch::{Kind, Tensor, with_grad};
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::base::tensor_file::State;
 use crate::methods::{
     Entry, HeadNumbers, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, spec,
 };
@@ -296,20 +297,12 @@ impl Method for Vbll {
         Posterior::LowRankGaussians { mean, std: std * std::f64::consts::SQRT_2, deviations }
     }
 
-    fn save(&self, state: &mut State) {
-        self.parts.optimizer.save(state);
-        if let Some((numbers, adam)) = &self.spread {
-            // The optimizer of theta may be Adam, too, whose tensors have the same names.
-            state.put_below("vbll.", |state| adam.save(state));
-            state.put("vbll.spread", numbers);
-        }
-    }
-
-    fn load(&mut self, state: &State) -> Result<()> {
-        self.parts.optimizer.load(state)?;
+    fn keep(&mut self, keeper: &mut Keeper) -> Result<()> {
+        self.parts.optimizer.keep(keeper)?;
         if let Some((numbers, adam)) = &mut self.spread {
-            adam.load(&state.below("vbll.")?)?;
-            state.copy_into("vbll.spread", numbers)?;
+            // The optimizer of theta may be Adam, too, whose tensors have the same names.
+            keeper.below("vbll.", |keeper| adam.keep(keeper))?;
+            keeper.tensor("vbll.spread", numbers)?;
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! The loss, its gradients and the steps beside the code of the authors.
 
+use crate::base::keeper::Keeper;
+
 use super::super::spread::Moments;
 use super::*;
 use crate::base::golden::{self, Golden};
@@ -14,9 +16,7 @@ impl Optimizer for WithoutBias {
         self.0.step(theta, &without, factor);
     }
 
-    fn save(&self, _: &mut State) {}
-
-    fn load(&mut self, _: &State) -> Result<()> {
+    fn keep(&mut self, _: &mut Keeper) -> Result<()> {
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod authors;
 
 use super::*;
+use crate::base::tensor_file::State;
 use crate::methods::doubles::Plain;
 use crate::methods::{Answer, Request, Target};
 use crate::posterior::Draws;
@@ -264,11 +265,11 @@ fn it_goes_on_from_its_file_and_swallows_no_nan() {
         let (mut theta, mut method, mut fixed) = problem();
         if let Some(state) = state {
             state.copy_into("theta", &mut theta).unwrap();
-            method.load(state).unwrap();
+            state.restore(|keeper| method.keep(keeper)).unwrap();
         }
         (0..steps).for_each(|_| drop(method.step(&mut theta, &mut fixed, 1.0).unwrap()));
         let mut state = State::default();
-        method.save(&mut state);
+        state.store(|keeper| method.keep(keeper)).unwrap();
         state.put("theta", &theta);
         state
     };
