@@ -84,6 +84,9 @@ fn scores_of_features_separate_groups_of_foreign_sets() {
         let row = (0..scored.rows.len()).find(|row| scored.get(*row, "score") == Some(score)).expect(score);
         assert_eq!(number(&scored, row, "auroc"), number(&table, of(&table, "one", score), "auroc"), "{score}");
     }
+    // A later evaluation has the same logits, and leaves the scores there.
+    done(place.command("eval", &[]));
+    assert_has(&done(bella(&["score", &inside, "--ood", &outside, "--csv"])), &[",vim,", ",knn,"]);
     // Another split of the batches changes nothing, and neither do more members at once.
     done(eval(&["--ood-by", "knn,vim", "--batch-size", "7"]));
     let again = ood();
@@ -95,7 +98,7 @@ fn scores_of_features_separate_groups_of_foreign_sets() {
     // Held-out images are others, and have rows of their own.
     done(eval(&["--ood-by", "mahalanobis", "--ood-fit", "val"]));
     of(&ood(), "one", "mahalanobis on val");
-    let few = error_line(eval(&["--ood-by", "knn", "--ood-fit", "val"]), 1);
+    let few = error_line(eval(&["--ood-by", "knn", "--ood-fit", "val"]), 2);
     assert_has(&few, &["--ood-by knn: takes the 50th nearest image, and there are 20 to fit it on"]);
     let unknown = eval(&["--ood-by", "odin"]).output().unwrap();
     assert_has(&messages(&unknown), &["unknown score `odin`; known: knn, mahalanobis"]);
