@@ -70,12 +70,12 @@ impl Destination {
         let outgoing = Outgoing { experiment, session, subspace, theta, weights, names };
         if experiment.checkpoint.kind.runs_own_code() {
             let Some(modules) = self.to.leaves.modules().filter(|_| self.package.is_none()) else {
-                bail!(Usage(format!(
+                bail!(
                     "{}: a module (checkpoint.kind = \"module\") leaves by --to {} alone, as its own archive: the other ways need \
                      the names or the layers of a network that bella computes itself",
                     opened.run.id(),
                     keys(|leaves| leaves.modules().is_some()).join(" or --to ")
-                )))
+                )
             };
             return self.as_modules(modules, &outgoing);
         }

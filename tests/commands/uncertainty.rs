@@ -164,7 +164,7 @@ fn temperatures_are_fitted_on_held_out_images() {
     let several = place.results();
     assert!(number(&several, 0, "nll_dir_pm") > 0.0 && number(&several, 0, "accuracy_iso_lm") > 0.0);
     assert_eq!(number(&several, 0, "temperature_lm"), number(&results, 0, "temperature_lm"), "kept beside");
-    let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 1);
+    let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 2);
     assert_has(&few, &["--calibrate=vector: 20 parameters for 10 classes, but 10 held-out images", "hold out more"]);
     let twice = error_line(with(place.command("eval", &[]), &["--calibrate=temperature,temperature"]), 2);
     assert_has(&twice, &["--calibrate temperature: comes twice; leave one out"]);
@@ -431,7 +431,7 @@ fn published_versions_are_rows_without_means_of_a_part() {
     assert_eq!(cells(&results, "nll_lm")[1], cells(&results, "nll_lm")[4], "the same images");
     assert_has(&error_line(eval(&[], &data), 1), &["6 of 10 folders", "fog/3", "severities"]);
     let attacked = with(eval(&[severities], &data), &["--attack", "fgsm"]);
-    assert_has(&error_line(attacked, 1), &["corrupted already"]);
+    assert_has(&error_line(attacked, 2), &["corrupted already"]);
     assert_eq!(place.results().rows, results.rows);
 
     let root = place.path("cifar");
