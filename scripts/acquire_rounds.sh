@@ -94,11 +94,22 @@ rounds_of() {
     done
 }
 
+# expect_same: refuses lists of other configs, settings or images, which an earlier run has left under the same names.
+expect_same() {
+    local asked file=$folder/$size.asked
+    asked=$(printf '%s\n' "$(realpath "$pool")" "$(realpath "$test")" ${sets[@]+"${sets[@]}"} && cat "${config_files[@]}") || return 1
+    [[ ! -f $file || $(<"$file") == "$asked" ]] ||
+        refuse "$folder: its lists of $size images are of other configs, settings or images: give another --out, or remove $folder/$size*"
+    printf '%s\n' "$asked" >"$file"
+}
+
 run_rounds() {
     local seed
     pids=()
+    take_config_files
     share_cores
     mkdir -p "$folder"
+    expect_same
     trap stop_cells INT TERM
     printf '[data.list]\nroot = "%s"\nlabel = "%s"\n' "$(realpath "$folder")" "$(basename "$test")" >"$folder/data.toml"
     for seed in "${seeds[@]}"; do

@@ -52,9 +52,22 @@ take_own_options() {
     for method in $methods; do
         [[ -f configs/methods/$method.toml ]] || refuse "--methods: there is no configs/methods/$method.toml"
     done
+    local of searched=' '
+    for method in $methods; do searched+="$(search_of "$method") "; done
     for method in "${!axes[@]}"; do
-        [[ " $methods " == *" $method "* ]] || refuse "--over: \`$method\` is not among --methods"
+        of=$(search_of "$method")
+        [[ $searched == *" $of "* ]] || refuse "--over: \`$method\` is not among --methods"
+        [[ $of == "$method" ]] || refuse "--over: \`$method\` takes the settings that are found for \`$of\`: give --over \"$of${axes[$method]}\""
     done
+}
+
+# search_of METHOD: prints the method whose search finds its settings: what is made of single networks takes theirs.
+search_of() {
+    case $1 in
+    bella-ensemble | vbl) echo lora ;;
+    ensemble) echo single ;;
+    *) echo "$1" ;;
+    esac
 }
 
 # searched METHOD: sets words=(--set …) (--over …), what is set and searched for a method.
@@ -76,13 +89,10 @@ search() {
 
 # add_method METHOD: searches, and adds a cell for every seed.
 add_method() {
-    local config file files=() single=''
-    case $1 in
-    bella-ensemble | vbl) single=lora ;;
-    ensemble) single=single ;;
-    esac
-    search "${single:-$1}" || return 1
-    if [[ ! $single ]]; then
+    local config file files=() of
+    of=$(search_of "$1")
+    search "$of" || return 1
+    if [[ $of == "$1" ]]; then
         cell "$1" --config "$config"
         return
     fi
@@ -93,16 +103,17 @@ add_method() {
 # compare: the differences of all methods from the first, seed by seed.
 compare() {
     local method seed words head=yes
-    : >"$out/differences.csv"
+    : >"$out/differences.csv.new"
     for seed in "${seeds[@]}"; do
         words=()
         for method in $methods; do words+=("$(sed -n 's/^run: //p' "$folder/$method-s$seed.log" | grep / | tail -n 1)"); done
         words+=(--condition "$condition" ${test_set:+--test-set "$test_set"} --average pm --out "$out")
         "$bella" compare "${words[@]}"
         "$bella" compare "${words[@]}" --csv | if [[ $head ]]; then sed '1s/^/training_seed,/; 2,$s/^/'"$seed"',/'; else sed "1d; s/^/$seed,/"; fi \
-            >>"$out/differences.csv"
+            >>"$out/differences.csv.new"
         head=''
     done
+    mv "$out/differences.csv.new" "$out/differences.csv"
 }
 
 # One function, so that this file may change while it runs.

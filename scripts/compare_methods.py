@@ -2,6 +2,8 @@
 the paired bootstrap of `bella compare`, corrected for as many comparisons as a table has rows, separates a method from `map` in every
 seed. The first table is of equal epochs; each further one is of equal processor time. Needs Python's standard library only.
 
+Rows of other numbers of images, which an earlier comparison may have left, are not read.
+
     python3 scripts/compare_methods.py --bella target/release/bella --out results --epsilons "0.002 0.005" --shifts "contrast:3" map svgd …
 """
 
@@ -78,24 +80,27 @@ def number(row, column):
     return float(text) if text else None
 
 
+def fitting(rows, run, **wanted):
+    """The rows of a run with these cells."""
+    return [row for row in rows if row["run"] == run.name and all(row.get(key) == value for key, value in wanted.items())]
+
+
 def one(rows, run, **wanted):
     """The first row of a run with these cells."""
-    fitting = (row for row in rows if row["run"] == run.name and all(row.get(key) == value for key, value in wanted.items()))
-    return next(fitting, None)
+    return next(iter(fitting(rows, run, **wanted)), None)
 
 
 class Measured:
     """What was measured of one run."""
 
-    def __init__(self, run, tables, epsilons, shifts):
+    def __init__(self, run, tables, asked):
         results, ood, conformal = tables
-        # Attacks on fewer images evaluate these as clean ones, too.
-        every = [row for row in results if row["run"] == run.name and row["condition"] == "clean"]
-        clean = max(every, key=lambda row: number(row, "samples") or 0)
-        wrong = one(ood, run, score="predictive_entropy")
-        sets = one(conformal, run, condition="clean", score="lac", average="pm", part="all")
-        self.clean, self.shifted = clean, [row for row in results if row["run"] == run.name and row.get("corruption")]
-        self.shifted = [row for row in self.shifted if f"{row['corruption']}:{number(row, 'severity'):g}" in shifts]
+        clean = one(results, run, condition="clean", samples=asked.tested)
+        wrong = one(ood, run, score="predictive_entropy", samples=asked.tested, ood_samples=asked.foreign)
+        sets = one(conformal, run, condition="clean", score="lac", average="pm", part="all", samples=asked.tested)
+        self.clean = clean
+        corruptions = [shift.partition(":")[::2] for shift in asked.shifts]
+        self.shifted = [one(results, run, corruption=key, severity=severity, samples=asked.shifted) for key, severity in corruptions]
         self.seconds = processor_seconds(run)
         self.cells = {
             "members": number(clean, "members"),
@@ -112,8 +117,8 @@ class Measured:
             "nll_shifted": self.mean_shifted("nll_pm"),
             "ece_shifted": self.mean_shifted("ece_pm"),
         }
-        for epsilon in epsilons:
-            attacked = (row for row in results if row["run"] == run.name and row.get("attack") == "fgsm")
+        attacked = fitting(results, run, attack="fgsm", samples=asked.attacked)
+        for epsilon in asked.epsilons:
             found = next((row for row in attacked if number(row, "epsilon") == epsilon), None)
             self.cells[f"accuracy_fgsm_{epsilon:g}"] = number(found, "accuracy_pm")
         self.cells["set_coverage"] = number(sets, "set_coverage")
@@ -178,9 +183,11 @@ def base(names):
     return next((name for name in names if name.split(",")[0].split("@")[0] == "map"), None)
 
 
-def predictions(run):
-    found = sorted((run / "predictions").glob("cifar10@clean*.safetensors"))
-    return found[0] if found else None
+def predictions(run, clean):
+    """The file of the row of clean images; those of other images than the first evaluated ones have their fingerprint in the name."""
+    names = [f"cifar10@clean@images-{clean.get('images')}", "cifar10@clean"]
+    files = (run / "predictions" / f"{name}.safetensors" for name in names)
+    return next((file for file in files if file.is_file()), None)
 
 
 def differences(bella, title, rows, files):
@@ -255,24 +262,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bella", default="bella")
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--epsilons", default="0.002 0.005")
-    parser.add_argument("--shifts", default="gaussian-noise:3 gaussian-blur:3 contrast:3")
+    parser.add_argument("--epsilons", default="0.002 0.005", type=lambda text: [float(word) for word in text.split()])
+    parser.add_argument("--shifts", default="gaussian-noise:3 gaussian-blur:3 contrast:3", type=str.split)
+    # Numbers of images as the cells of `samples` have them.
+    for name, images in {"tested": "10000", "attacked": "1000", "shifted": "2000", "foreign": "10000"}.items():
+        parser.add_argument(f"--{name}", default=images)
     parser.add_argument("methods", nargs="+")
     arguments = parser.parse_args()
     out = arguments.out
-    epsilons = [float(word) for word in arguments.epsilons.split()]
     runs = trained(out / "sweeps" / "comparison")
     tables = [rows_of(out / f"comparison{suffix}.csv") for suffix in ("", "-ood", "-conformal")]
     # What is not evaluated yet has no row.
-    runs = {key: run for key, run in runs.items() if one(tables[0], run, condition="clean")}
+    runs = {key: run for key, run in runs.items() if one(tables[0], run, condition="clean", samples=arguments.tested)}
     names = {key: name for key, name in names_of(runs, tables[0]).items() if key[0].split("@")[0] in arguments.methods}
     if not names:
-        raise SystemExit(f"{out}: no finished run of a comparison here")
+        raise SystemExit(f"{out}: no finished run of a comparison on {arguments.tested} test images here")
     measured, files = {}, {}
     for method, seed in sorted(names, key=lambda key: (arguments.methods.index(key[0].split("@")[0]), key)):
         run, name = runs[method, seed], names[method, seed]
-        measured.setdefault(name, {})[seed] = Measured(run, tables, epsilons, arguments.shifts.split())
-        files[name, seed] = predictions(run)
+        measured.setdefault(name, {})[seed] = Measured(run, tables, arguments)
+        files[name, seed] = predictions(run, measured[name][seed].clean)
     page, written, all_paired = [], [], []
     for title, rows in groups(measured).items():
         if rows:

@@ -284,7 +284,8 @@ study() {
 
 write_table() {
     # shellcheck disable=SC2046 # one word a method
-    python3 scripts/compare_methods.py --bella "$bella" --out "$out" --epsilons "$epsilons" --shifts "$shifts" $(all_methods)
+    python3 scripts/compare_methods.py --bella "$bella" --out "$out" --epsilons "$epsilons" --shifts "$shifts" \
+        --tested "$test_images" --attacked "$attacked" --shifted "$shifted" --foreign "$foreign" $(all_methods)
 }
 
 # One function, so that this file may change while it runs.

@@ -18,7 +18,7 @@ token_type_ids). --features says what is returned:
                  puts a new one per particle in the place of its last layer. --num-labels makes a new one, as for fine-tuning.
 
 The module is traced, and compared with transformers on texts of many lengths and batch sizes, padded and as pairs; then `bella
-inspect` is run where the binary is found. No archive is left that does not pass. --random writes a model of the config with random
+inspect` is run where the binary is found. Nothing is written that does not pass. --random writes a model of the config with random
 weights. Needs torch and transformers (versions 4 and 5 are known).
 """
 
@@ -27,6 +27,7 @@ import inspect as signatures
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -147,11 +148,13 @@ def difference(archive, encoder, most):
     return worst
 
 
-def write_tokenizer(name, out):
-    """The publisher's tokenizer in the form that bella reads."""
+def write_tokenizer(name, most, out):
+    """The publisher's tokenizer in the form that bella reads, for texts of at most `most` tokens."""
     from transformers import AutoTokenizer
 
-    AutoTokenizer.from_pretrained(name).save_pretrained(out)
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokenizer.model_max_length = min(tokenizer.model_max_length, most)
+    tokenizer.save_pretrained(out)
     if not (out / "tokenizer.json").is_file():
         sys.exit(f"{name}: its tokenizer has no fast form (tokenizer.json), which bella needs")
     # the options of this package that are no part of the tokenizer
@@ -165,29 +168,23 @@ def archive_in(out):
 
 
 def write(encoder, out):
-    """Write the module into the folder if it agrees with transformers."""
+    """Write the module into the folder, and its config if it agrees with transformers."""
     archive = archive_in(out)
-    out.mkdir(parents=True, exist_ok=True)
     size = write_archive(trace(encoder), archive)
-    print(f"{archive}  {size} bytes, {sum(p.numel() for p in encoder.parameters())} parameters")
-    try:
-        apart = difference(torch.jit.load(archive, map_location="cpu"), encoder, positions(encoder.model))
-        if not apart <= MAX_DIFFERENCE:
-            sys.exit(f"{archive}: no trace of this model gives its numbers at every length")
-    except SystemExit:
-        archive.unlink(missing_ok=True)
-        raise
+    print(f"{archive.name}  {size} bytes, {sum(p.numel() for p in encoder.parameters())} parameters")
+    apart = difference(torch.jit.load(archive, map_location="cpu"), encoder, positions(encoder.model))
+    if not apart <= MAX_DIFFERENCE:
+        sys.exit(f"{archive.name}: no trace of this model gives its numbers at every length")
     encoder.model.config.save_pretrained(out)
 
 
-def inspect(archive, binary):
-    """Let bella read the module; one that it refuses is removed."""
+def inspect(archive, out, binary):
+    """Let bella read the module before it takes its place in the folder `out`."""
     found = binary or shutil.which("bella") or Path(__file__).resolve().parent.parent / "target/release/bella"
     if not Path(found).is_file():
-        print(f"no bella binary found: run `bella inspect {archive}` yourself")
+        print(f"no bella binary found: run `bella inspect {archive_in(out)}` yourself")
     elif subprocess.run([found, "inspect", archive]).returncode:
-        archive.unlink()
-        sys.exit(f"{archive}: bella refuses it, so it is removed")
+        sys.exit(f"{archive.name}: bella refuses it, so nothing is written")
 
 
 def main():
@@ -202,11 +199,22 @@ def main():
     if args.num_labels is not None and args.features != "classifier":
         sys.exit("--num-labels: is for --features classifier")
 
+    if args.out.resolve() == Path(args.model).resolve():
+        sys.exit(f"--out {args.out}: is the folder of the model, whose files would be replaced: name another one")
+
     model = opened(args.model, args.features, args.num_labels, args.random)
     most = positions(model)
-    write_tokenizer(args.model, args.out)
-    write(wrapped(model, args.features), args.out)
-    inspect(archive_in(args.out), args.bella)
+    folder = args.out.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # What the folder has stays until the new files have passed.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as place:
+        made = Path(place) / folder.name
+        write_tokenizer(args.model, most, made)
+        write(wrapped(model, args.features), made)
+        inspect(archive_in(made), args.out, args.bella)
+        folder.mkdir(exist_ok=True)
+        for file in made.iterdir():
+            file.replace(folder / file.name)
     print(f'\n[checkpoint]\npath = "{archive_in(args.out)}"\nkind = "module"\nmax_tokens = {min(most, 512)}')
 
 

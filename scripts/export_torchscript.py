@@ -25,6 +25,7 @@ import math
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -297,27 +298,25 @@ def write(export, path):
             print(f"{how}: {str(error).strip().splitlines()[-1][:150]}")
             continue
         parameters = sum(parameter.numel() for parameter in export.module.parameters())
-        print(f"{path}  {size} bytes, {how}, {parameters} parameters, {export.image_size} pixels a side")
+        print(f"{path.name}  {size} bytes, {how}, {parameters} parameters, {export.image_size} pixels a side")
         if check(export, path) <= MAX_DIFFERENCE:
             return
-    path.unlink(missing_ok=True)
-    sys.exit(f"{path}: no archive reproduces the model, so none is left")
+    sys.exit(f"{path.name}: no archive reproduces the model, so none is written")
 
 
-def inspect(export, path, binary):
-    """Let bella read the archive, natively or as a module; one that it refuses is removed."""
+def inspect(export, path, out, binary):
+    """Let bella read the archive, natively or as a module, before it takes its place at `out`."""
     found = binary or shutil.which("bella") or Path(__file__).resolve().parent.parent / "target/release/bella"
     as_module = ["--module", "--image-size", str(export.image_size)]
     if not Path(found).is_file():
-        print(f"no bella binary found: run `bella inspect {path}{'' if export.native else ' ' + ' '.join(as_module)}` yourself")
+        print(f"no bella binary found: run `bella inspect {out}{'' if export.native else ' ' + ' '.join(as_module)}` yourself")
         return export.native
     for options in ([[]] if export.native else []) + [as_module]:
         if subprocess.run([found, "inspect", path, *options]).returncode == 0:
             return not options
         if export.context is not None:
             break
-    path.unlink(missing_ok=True)
-    sys.exit(f"{path}: bella refuses it, so it is removed")
+    sys.exit(f"{path.name}: bella refuses it, so it is not written")
 
 
 def advise(export, path, native):
@@ -344,8 +343,16 @@ def main():
     sizes = Sizes(args.num_classes, args.image_size)
     with torch.no_grad():  # traced with gradients, some layers take another path that knows the batch size
         export = LIBRARIES[args.origin](args.model, args.weights, sizes)
-        write(export, args.out)
-    advise(export, args.out, inspect(export, args.out, args.bella))
+    folder = args.out.resolve().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    # An earlier archive stays until the new one has passed.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as place:
+        made = Path(place) / args.out.name
+        with torch.no_grad():
+            write(export, made)
+        native = inspect(export, made, args.out, args.bella)
+        made.replace(args.out)
+    advise(export, args.out, native)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ readonly COMPARISON_OPTIONS="  --checkpoint FILE  a CLIP archive
   --test-images N    (default: 10000)
   --epochs N         (default: 3)
   --particles N      of methods with several (default: 5)
-  --table            only write the tables of what there is"
+  --table            only write the tables of what there is, for the same numbers of images"
 readonly COMPARISON_BATCH=128
 
 # IVON on low-rank updates: those of its settings that follow from nothing else, and what is searched.

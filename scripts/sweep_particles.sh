@@ -8,14 +8,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
     printf 'Usage: scripts/sweep_particles.sh [--particles LIST] [--method KEY] [OPTIONS]\n
-  --particles LIST (default: "1 3 5 10 20", on configs/cifar10.toml)
+  --particles LIST (default: "1 3 5 10 20", of an ensemble without 1; on configs/cifar10.toml)
   --method KEY     method and optimizer that take them: svgd, ensemble (default: svgd)
   --rates LIST     learning rates, cycled (default: the five of the authors'"'"' release; "" leaves the config'"'"'s)\n\n%s\n' \
         "$SWEEP_OPTIONS"
 }
 
 take_options "$@"
-particles="1 3 5 10 20" method=svgd rates="1e-3 9e-4 5e-4 2.5e-4 8e-4"
+unset particles
+method=svgd rates="1e-3 9e-4 5e-4 2.5e-4 8e-4"
 while ((${#rest[@]} > 1)); do
     case ${rest[0]} in
     --particles) particles=${rest[1]} ;;
@@ -26,6 +27,8 @@ while ((${#rest[@]} > 1)); do
     rest=("${rest[@]:2}")
 done
 no_rest
+# One network is no ensemble.
+[[ -n ${particles+given} ]] || { [[ $method == ensemble ]] && particles="3 5 10 20" || particles="1 3 5 10 20"; }
 numbers --particles "$particles"
 [[ -z $rates ]] || numbers --rates "$rates"
 ((${#configs[@]})) || configs=(--config configs/cifar10.toml)

@@ -21,6 +21,16 @@ def cell(values):
     return f"{mean:.3f} ± {error:.3f}"
 
 
+def of_splits(path, rows):
+    """The rows, one for each split: a split that was trained with several settings or seeds would count as several."""
+    splits = [row["data.uci.split"] for row in rows]
+    twice = next((split for split in splits if splits.count(split) > 1), None)
+    if twice is not None:
+        runs = ", ".join(row["run"] for row in rows if row["data.uci.split"] == twice)
+        sys.exit(f"error: {path}: split {twice} was trained more than once ({runs}): give each setting an OUT of its own")
+    return rows
+
+
 def main():
     out, root = map(Path, sys.argv[1:3])
     print("| set | method | splits | RMSE | NLL | CRPS | coverage of 90 % |\n|---|---|---|---|---|---|---|")
@@ -29,7 +39,7 @@ def main():
         rows = list(csv.DictReader(path.open()))
         methods = sorted({(row["method"], row["predictive"]) for row in rows})
         for method, predictive in methods:
-            own = [row for row in rows if (row["method"], row["predictive"]) == (method, predictive)]
+            own = of_splits(path, [row for row in rows if (row["method"], row["predictive"]) == (method, predictive)])
             cells = [cell([float(row[column]) for row in own]) for column in COLUMNS]
             label = f"{method} ({predictive})" if predictive else method
             print(f"| {name} | {label} | {len(own)} | {' | '.join(cells)} |")

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::options::ComputeArgs;
-use crate::base::files::{create_file, expect_writable};
+use super::output::Output;
+use crate::base::files::expect_writable;
 use crate::base::small::{Usage, counted};
 use crate::data::Medium;
 use crate::experiment::Overrides;
@@ -90,11 +91,8 @@ pub fn run(args: &AcquireArgs) -> Result<()> {
 impl AcquireArgs {
     /// Writes the list. Paths are absolute, so that the list may lie anywhere.
     fn write(&self, chosen: &[Next]) -> Result<()> {
-        let out: Box<dyn std::io::Write> = match &self.output {
-            Some(path) => Box::new(create_file(path)?),
-            None => Box::new(std::io::stdout()),
-        };
-        let mut writer = csv::Writer::from_writer(out);
+        let output = Output::open(self.output.as_deref())?;
+        let mut writer = csv::Writer::from_writer(output.writer()?);
         writer.write_record(["path", "label", "split", "score", "predicted"])?;
         for Next { path, score, predicted } in chosen {
             // A link stays one: the folder that holds it has the name of its class.
@@ -104,6 +102,7 @@ impl AcquireArgs {
             let path = path.to_str().with_context(|| format!("{}: its name is no UTF-8: rename it", path.display()))?;
             writer.write_record([path, &label, "train", &score.to_string(), predicted])?;
         }
-        Ok(writer.flush()?)
+        writer.flush()?;
+        output.finish()
     }
 }

@@ -20,6 +20,7 @@ mod landscape;
 mod list;
 mod merge;
 mod options;
+mod output;
 mod packed;
 mod predict;
 mod rehearse;

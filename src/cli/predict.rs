@@ -1,6 +1,5 @@
 //! `bella predict`: predicts the classes of new images, with uncertainties.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
@@ -8,7 +7,8 @@ use clap::Args;
 
 use super::conformal::ConformalArgs;
 use super::options::ComputeArgs;
-use crate::base::files::{create_file, expect_writable};
+use super::output::Output;
+use crate::base::files::expect_writable;
 use crate::base::small::{Usage, counted};
 use crate::data::{Medium, Resize, SplitName};
 use crate::experiment::Overrides;
@@ -127,9 +127,7 @@ impl PredictArgs {
                 "--calibrate and --conformal: sets are those of the uncalibrated probabilities: leave one out".into(),
             );
         }
-        // An existing output may be a device, in whose folder no file can be created.
-        let output = self.output.iter().filter(|path| !path.exists());
-        self.contact_sheet.iter().chain(output).try_for_each(|path| expect_writable(path))
+        self.contact_sheet.iter().chain(&self.output).try_for_each(|path| expect_writable(path))
     }
 }
 
@@ -193,11 +191,8 @@ impl PredictArgs {
     }
 
     /// Opens the place of the records.
-    fn writer(&self) -> Result<Box<dyn Write>> {
-        Ok(match &self.output {
-            Some(path) => Box::new(create_file(path)?),
-            None => Box::new(std::io::stdout()),
-        })
+    fn open(&self) -> Result<Output> {
+        Output::open(self.output.as_deref())
     }
 }
 
@@ -210,8 +205,11 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     if opened.session.model.head.gaussian.is_some() {
         args.check_numbers()?;
         if let Some(split) = args.set {
-            let mut out = Estimates::new(args.writer()?, args.format);
-            args.close(predict_numbers_of_set(&opened, split, args.batch_size, &mut out)?, "sample", "samples");
+            let output = args.open()?;
+            let mut out = Estimates::new(output.writer()?, args.format);
+            let count = predict_numbers_of_set(&opened, split, args.batch_size, &mut out)?;
+            output.finish()?;
+            args.close(count, "sample", "samples");
             return Ok(());
         }
     }
@@ -223,8 +221,12 @@ pub fn run(args: &PredictArgs) -> Result<()> {
     let asked = Asked { paths, format: *format, generate: *generate, batch_size: *batch_size, columns };
     match medium {
         Medium::Images => images(args, &opened),
-        Medium::Texts => predict_texts(&asked, &opened, args.writer()?),
-        Medium::Questions => predict_questions(&asked, &opened, args.writer()?),
+        Medium::Texts | Medium::Questions => {
+            let output = args.open()?;
+            let predict = if medium == Medium::Texts { predict_texts } else { predict_questions };
+            predict(&asked, &opened, output.writer()?)?;
+            output.finish()
+        }
         Medium::Rows => bail!("{}: predicts rows of numbers, which have no files of their own", opened.run.id()),
     }
 }
@@ -234,7 +236,7 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
     // The images are looked up before the output is created.
     let inputs = collect(&args.paths, &mut std::io::stdin().lock())?;
     let Inputs { images, skipped } = &inputs;
-    let out = args.writer()?;
+    let output = args.open()?;
     let wanted = Wanted {
         resize: args.resize,
         batch_size: args.batch_size,
@@ -244,12 +246,15 @@ fn images(args: &PredictArgs, opened: &Opened) -> Result<()> {
         as_stored: args.as_stored,
     };
     let Predicted { failed, extremes } = if opened.session.model.head.gaussian.is_some() {
-        let failed = predict_numbers(&wanted, opened, images, &mut Estimates::new(out, args.format))?;
+        let mut estimates = Estimates::new(output.writer()?, args.format);
+        let failed = predict_numbers(&wanted, opened, images, &mut estimates)?;
         Predicted { failed, extremes: Extremes::default() }
     } else {
-        let mut writer = Writer::new(out, args.format, args.columns(opened));
+        let mut writer = Writer::new(output.writer()?, args.format, args.columns(opened));
         predict_images(&wanted, opened, images, &mut writer)?
     };
+    // The records say which images could not be read.
+    output.finish()?;
     let none = match images.len() {
         1 => "the image could not be read".to_string(),
         count => format!("none of the {count} images could be read"),
@@ -280,9 +285,11 @@ fn warn_of(skipped: &[PathBuf]) {
 
 /// Writes a record for each sample of the run's own data set, and the sheet of images if it is asked for.
 fn of_set(args: &PredictArgs, opened: &Opened, split: SplitName) -> Result<()> {
-    let mut writer = Writer::new(args.writer()?, args.format, args.columns(opened));
+    let output = args.open()?;
+    let mut writer = Writer::new(output.writer()?, args.format, args.columns(opened));
     let mut extremes = args.contact_sheet.as_ref().map(|_| Extremes::default());
     let count = predict_set(opened, split, args.batch_size, &mut writer, extremes.as_mut())?;
+    output.finish()?;
     if let (Some(extremes), Some(sheet)) = (&extremes, &args.contact_sheet) {
         extremes.draw(&opened.run.id(), sheet)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 
 use super::options::TableArgs;
@@ -139,7 +139,7 @@ fn list(out: &Path, args: &ListArgs) -> Result<()> {
     let trials = all.iter().filter(|run| run.sweep.is_some()).count();
     match lines.is_empty() {
         true => println!("no runs below {}", out.join("runs").display()),
-        false => print_drawn(&text(&lines, "accuracy", width())),
+        false => print_drawn(&text(&lines, "accuracy (lm)", width())),
     }
     if trials > 0 {
         println!("{} of sweeps: bella runs --sweeps", counted(trials, "trial", "trials"));
@@ -207,6 +207,12 @@ fn csv(runs: &[&Summary]) -> Table {
 }
 
 fn show(run: &Summary, table: &TableArgs) -> Result<()> {
+    let rows = runs::rows(&run.folder)?;
+    if table.csv {
+        let id = run.folder.id();
+        ensure!(!rows.is_empty(), "{id}: has no results yet: evaluate it first: bella eval {id}");
+        return super::report::print_rows(&rows, table);
+    }
     println!("{}: {}, {}, changed {} ago", run.folder.id(), run.state, bytes(run.bytes), age(run.changed));
     println!("folder: {}", run.folder.path().display());
     if run.folder.record().is_file() {
@@ -224,7 +230,6 @@ fn show(run: &Summary, table: &TableArgs) -> Result<()> {
     }
     println!();
     run.settings.iter().for_each(|(key, value)| println!("{key} = {value}"));
-    let rows = runs::rows(&run.folder)?;
     if !rows.is_empty() {
         println!();
         super::report::print_rows(&rows, table)?;

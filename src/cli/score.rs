@@ -38,8 +38,8 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
 
-    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`)", keys(CALIBRATORS)))]
-    #[arg(long, value_name = "KEY", value_delimiter = ',', default_value = "temperature", requires = "validation", value_parser = |text: &str| find(CALIBRATORS, text))]
+    #[arg(help = format!("Calibrators that are fitted on the validation predictions: {} (see `bella list metrics`) [default: temperature]", keys(CALIBRATORS)))]
+    #[arg(long, value_name = "KEY", value_delimiter = ',', requires = "validation", value_parser = |text: &str| find(CALIBRATORS, text))]
     calibrate: Vec<&'static Calibrator>,
 
     /// Print how answers (.jsonl) depend on the agreement of people, and that on the entropy, as CSV.
@@ -69,13 +69,17 @@ pub fn run(args: &ScoreArgs) -> Result<()> {
         None => Vec::new(),
         Some(plan) => conformal_sets(&plan, args.calibration()?, &files)?,
     };
+    if args.table.csv && !sets.is_empty() && !args.calibrate.is_empty() {
+        let why = "--csv prints one table, here that of conformal sets: leave out --calibrate or --conformal";
+        return Err(Usage(why.into()).into());
+    }
     if args.table.csv && !sets.is_empty() {
         return print_csv(&table(&sets));
     }
     let rows: Vec<Row> = match args.ood.as_slice() {
         [] => files
             .iter()
-            .map(|file| score(file, args.validation.as_deref().map(|validation| (validation, &args.calibrate[..]))))
+            .map(|file| score(file, args.validation.as_deref().map(|validation| (validation, args.calibrators()))))
             .collect::<Result<_>>()?,
         sets => detect(&files, sets)?,
     };
@@ -105,6 +109,12 @@ fn print_scores(args: &ScoreArgs, rows: &[Row], sets: &[Row]) -> Result<()> {
 }
 
 impl ScoreArgs {
+    /// Returns the calibrators that are fitted where there are validation predictions.
+    fn calibrators(&self) -> &[&'static Calibrator] {
+        // The first one is temperature scaling.
+        if self.calibrate.is_empty() { &CALIBRATORS[..1] } else { &self.calibrate }
+    }
+
     /// Returns the predictions from which conformal sets take their thresholds.
     fn calibration(&self) -> Result<&Path> {
         self.validation.as_deref().ok_or_else(|| {

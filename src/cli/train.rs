@@ -256,7 +256,7 @@ fn warn_of_another_commit(experiment: &Experiment, run: &RunFolder) {
 /// Prepares the folder of the run and locks it against other processes.
 fn open_run(args: &TrainArgs, experiment: &Experiment, run: &RunFolder) -> Result<RunLock> {
     if args.resume && !run.resume_file().is_file() && !run.is_finished() {
-        bail!("{}: nothing to resume from; leave --resume out to start the run", run.path().display());
+        bail!(Usage(format!("{}: nothing to resume from; leave --resume out to start the run", run.path().display())));
     }
     create_folder(args.compute.out())?;
     // What another program has changed would be refused after the training.

@@ -131,13 +131,17 @@ impl Evaluation<'_> {
         About { classes: chosen_names(&self.session.classes, self.predictor.chosen_classes()), metadata }
     }
 
-    /// Saves predictions and returns their path. Only the first process writes.
+    /// Saves predictions and returns their path. Only the first process writes. Scores of features that an earlier evaluation has saved
+    /// with the same logits stay.
     pub(super) fn save(&self, predictions: &dyn Outcome) -> Result<Option<PathBuf>> {
         if !self.session.group.is_main() {
             return Ok(None);
         }
         let path = self.place(predictions);
-        predictions.save(&path)?;
+        match predictions.logits() {
+            Some(of_classes) => of_classes.save_beside_scores(&path)?,
+            None => predictions.save(&path)?,
+        }
         Ok(Some(path))
     }
 

@@ -142,13 +142,13 @@ impl Suite {
         if !linearised {
             return Ok(());
         }
-        ensure!(self.attack.as_ref().is_none_or(|plan| plan.source.is_some()), LINEARISED);
+        ensure!(self.attack.as_ref().is_none_or(|plan| plan.source.is_some()), Usage(LINEARISED.into()));
         self.foreign.check_linearised()
     }
 
     /// Checks that the suite asks for nothing besides predictions of a plain set.
     fn expect_plain(&self, why: impl FnOnce() -> String) -> Result<()> {
-        ensure!(self.corruptions.is_empty() && self.attack.is_none() && self.foreign.sets.is_empty(), why());
+        ensure!(self.corruptions.is_empty() && self.attack.is_none() && self.foreign.sets.is_empty(), Usage(why()));
         Ok(())
     }
 }

@@ -26,8 +26,10 @@ impl Source {
         let opened = Opened::run(Some(named), &overrides.for_another_run(), computing)?;
         ensure!(
             !matches!(opened.experiment.predictive(), Predictive::Linearised(..)),
-            "--transfer-from {}: its predictions are linearised, and an attack follows weights: name another run",
-            opened.run.id()
+            Usage(format!(
+                "--transfer-from {}: its predictions are linearised, and an attack follows weights: name another run",
+                opened.run.id()
+            ))
         );
         Ok(Source { opened: Rc::new(opened) })
     }
@@ -73,7 +75,9 @@ impl Source {
         let (theirs, ours) = (&self.opened.session, of.session);
         ensure!(
             theirs.classes == ours.classes,
-            "--transfer-from {id}: it has other classes than {own}, so that a label means another one: name a run on the same classes"
+            Usage(format!(
+                "--transfer-from {id}: it has other classes than {own}, so that a label means another one: name a run on the same classes"
+            ))
         );
         let (seen, sees) = (theirs.model.images()?, ours.model.images()?);
         let crops = [&self.opened.experiment, of.experiment].map(|experiment| experiment.checkpoint.crop_pct);
@@ -85,8 +89,10 @@ impl Source {
         for (what, theirs, ours) in facts {
             ensure!(
                 theirs == ours,
-                "--transfer-from {id}: {what}: {theirs}, and {ours} for {own}: their images are prepared in different ways; name a run \
+                Usage(format!(
+                    "--transfer-from {id}: {what}: {theirs}, and {ours} for {own}: their images are prepared in different ways; name a run \
                  whose images are prepared alike"
+                ))
             );
         }
         Ok(())

@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use tch::Tensor;
 
 use crate::base::files::write_atomic;
+use crate::base::small::Usage;
 use crate::exchange::expected::Expected;
 use crate::exchange::folder::CARD;
 use crate::exchange::format::{Apart, Format, Leaves, Modules, Together};
@@ -213,8 +214,10 @@ impl Selection {
             Models::Soup => {
                 ensure!(
                     count > 1,
-                    "{}: this run has one particle: there is nothing to average: leave --soup out",
-                    opened.run.id()
+                    Usage(format!(
+                        "{}: this run has one particle: there is nothing to average: leave --soup out",
+                        opened.run.id()
+                    ))
                 );
                 let weights = opened.stored()?.posterior.weights();
                 let Combined { subspace, theta } = mean(subspace, &theta, weights, Space::Weights)?;
@@ -222,7 +225,7 @@ impl Selection {
             }
             Models::One(particle) => {
                 let rule = format!("--particle {particle}: the run has models 0 to {}", count - 1);
-                ensure!((particle as usize) < count, rule);
+                ensure!((particle as usize) < count, Usage(rule));
                 let one = theta.narrow(0, i64::from(particle), 1);
                 destination.write(opened, subspace, &one, vec![name(particle as usize)])
             }
@@ -235,23 +238,25 @@ impl Selection {
         let posterior = &opened.stored()?.posterior;
         let run = opened.run.id();
         match (self.draws, posterior.is_random()) {
-            (None, true) if matches!(opened.experiment.predictive(), Predictive::Linearised(..)) => bail!(
-                "{run}: its predictions are those of a linearised model, which no weights have: --draws 0 exports the particles \
+            (None, true) if matches!(opened.experiment.predictive(), Predictive::Linearised(..)) => {
+                bail!(Usage(format!(
+                    "{run}: its predictions are those of a linearised model, which no weights have: --draws 0 exports the particles \
                  that it was fitted around, --draws N so many draws of weights around each"
-            ),
-            (None | Some(1..), true) if matches!(posterior, Posterior::Dropout { .. }) => bail!(
+                )))
+            }
+            (None | Some(1..), true) if matches!(posterior, Posterior::Dropout { .. }) => bail!(Usage(format!(
                 "{run}: its members drop inputs at random, which no weights do: --draws 0 exports the particles without dropout"
-            ),
-            (None, true) => bail!(
+            ))),
+            (None, true) => bail!(Usage(format!(
                 "{run}: its particles are Gaussians, and a model has one value per weight: --draws 0 exports their means, \
                  --draws N so many draws from each"
-            ),
+            ))),
             (Some(draws), true) if draws > 0 => {
                 let draws = Draws::new(posterior, draws as usize, opened.experiment.seed)?;
                 draws.rows(0..draws.count())
             }
             (Some(draws), false) if draws > 0 => {
-                bail!("{run}: its particles are points, without draws: leave --draws out")
+                bail!(Usage(format!("{run}: its particles are points, without draws: leave --draws out")))
             }
             _ => Ok(posterior.theta().shallow_clone()),
         }

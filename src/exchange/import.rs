@@ -11,6 +11,7 @@ use super::found::{expanded, is_adapter};
 use super::incoming::{self, Adapter, Base};
 use super::rows::{self, Tuned};
 use super::rows::{expect_head, expect_new_layer, full_row, low_rank_config, low_rank_rows};
+use crate::base::small::Usage;
 use crate::data::labels::Labels;
 use crate::experiment::{Experiment, forget, over};
 use crate::machine::device;
@@ -194,7 +195,7 @@ fn read(folders: &[PathBuf], base: &Base, rank: Option<i64>) -> Result<Particles
         );
     }
     if models.is_empty() {
-        ensure!(rank.is_none(), "--rank: adapters keep their own ranks; leave it out");
+        ensure!(rank.is_none(), Usage("--rank: adapters keep their own ranks; leave it out".into()));
         return Ok(Particles::Adapters(
             adapters.into_iter().map(|path| incoming::read(path, base)).collect::<Result<_>>()?,
         ));

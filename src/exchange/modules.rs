@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::base::small::Usage;
 use crate::exchange::outgoing::{HeadOf, Outgoing};
 use crate::model::families::{self, Class, IMAGE_SIZE, LastToken, Layers, OUTPUT, Style};
 use crate::model::network::Slot;
@@ -154,8 +155,7 @@ impl Target {
         let words: Vec<String> = known.iter().map(|package| format!("--for {package}")).collect();
         ensure!(
             known.contains(&package),
-            "--for {package}: {shown} has {naming} names, which fit {}",
-            words.join(" or ")
+            Usage(format!("--for {package}: {shown} has {naming} names, which fit {}", words.join(" or ")))
         );
         let class = match package {
             Package::Transformers4 | Package::Transformers5 => {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use tch::Kind;
 
+use crate::base::small::Usage;
 use crate::exchange::expected::Expected;
 use crate::exchange::format::Together;
 use crate::exchange::graph::build;
@@ -60,7 +61,9 @@ impl<'a> Whole<'a> {
                 Box::new(Bytes { side: images.size(), preparing })
             }
             (Some(images), false) => Box::new(Pixels { side: images.size() }),
-            (None, true) => bail!("--preprocess: is for networks of images; this one takes texts: leave it out"),
+            (None, true) => {
+                bail!(Usage("--preprocess: is for networks of images; this one takes texts: leave it out".into()))
+            }
             (None, false) => {
                 let texts = model.preparation.texts();
                 Box::new(texts.context("the form of this network's samples is not known")?)

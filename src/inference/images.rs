@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use tch::Tensor;
 
 use super::extremes::{Extremes, Offered};
+use crate::base::small::Usage;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::fields::{Fields, PIXELS};
 use crate::data::{Decode, Resize, SplitName};
@@ -180,10 +181,10 @@ pub fn predict_set(
 ) -> Result<usize> {
     let Opened { experiment, session, .. } = opened;
     if experiment.task.written().is_some() {
-        bail!(
+        bail!(Usage(format!(
             "--set {split}: this run answers in words; its answers on the test set are in {}",
             opened.run.path().display()
-        );
+        )));
     }
     let splits = opened.splits(split)?;
     let prepared = opened.prepare(experiment.predictive())?;

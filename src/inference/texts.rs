@@ -8,6 +8,7 @@ use tch::Tensor;
 
 use super::numbers::Estimates;
 use super::written::Texts;
+use crate::base::small::Usage;
 use crate::base::tensor::{ROOM_TO_PREDICT, guarded, host_f32};
 use crate::data::batches::{SampleSet, Samples};
 use crate::data::lines::{Line, read_lines};
@@ -48,7 +49,7 @@ pub fn predict_texts(args: &Asked, opened: &Opened, out: Box<dyn Write>) -> Resu
     let preparation = &opened.session.model.preparation;
     let words = preparation.wording();
     if args.generate.is_some() && words.is_none() {
-        bail!("--generate: a text encoder writes no texts: name a run of a language network");
+        bail!(Usage("--generate: a text encoder writes no texts: name a run of a language network".into()));
     }
     let prompts = &preparation.tokens("the files", &prompts)?.context("this run reads no texts")?;
     let reading = Reading { args, opened, predictor, names: &names };
@@ -192,12 +193,18 @@ fn check_writes(opened: &Opened, predictor: &Predictor) -> Result<()> {
     let columns = &opened.session.subspace()?.layout().columns;
     ensure!(
         columns.iter().any(|column| !column.name.starts_with("head.")),
-        "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
+        Usage(
+            "--generate: this run trains its head alone, which knows no tokens but the label words: name a run of \
          [subspace.low-rank] or [subspace.full]"
+                .into()
+        )
     );
     ensure!(
         predictor.has_weights(),
-        "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
+        Usage(
+            "--generate: this run predicts by linearised logits, which write no texts: name a run of another method"
+                .into()
+        )
     );
     Ok(())
 }

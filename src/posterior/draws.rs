@@ -7,6 +7,7 @@ use tch::Tensor;
 
 use super::{Place, Posterior};
 use crate::base::random::{At, Purpose, posterior_row, row};
+use crate::base::small::Usage;
 
 /// The part of a draw's noise that is along the deviations of a low-rank Gaussian; the other part is 0.
 const ALONG_DEVIATIONS: i64 = 1;
@@ -27,7 +28,7 @@ impl<'a> Draws<'a> {
     /// Fails if the posterior has nothing to draw from.
     pub fn new(posterior: &'a Posterior, each: usize, seed: u64) -> Result<Draws<'a>> {
         if !posterior.is_random() {
-            bail!("this run's particles are points: there is nothing to draw from: leave --draws out");
+            bail!(Usage("this run's particles are points: there is nothing to draw from: leave --draws out".into()));
         }
         Ok(Draws { posterior, each, seed })
     }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::base::small::Usage;
 use crate::data::{Dataset, Sizes, SplitName};
 use crate::evaluate::ForeignSet;
 use crate::experiment::{DataSpec, Experiment, load_config};
@@ -45,7 +46,7 @@ pub fn plan(words: &[String], experiment: &Experiment, place: &Place) -> Result<
     let name = words.join(" ");
     let (command, rest) = words.split_first().context("--then: names no command, such as `eval --attack fgsm`")?;
     if !COMMANDS.contains(&command.as_str()) {
-        bail!("--then {name}: `{command}` is no command on a run; known: {}", COMMANDS.join(", "));
+        bail!(Usage(format!("--then {name}: `{command}` is no command on a run; known: {}", COMMANDS.join(", "))));
     }
     let own = Counted::own(experiment, place.test_images);
     let (mut arguments, mut sets, mut counted) = (Vec::new(), Vec::new(), own);

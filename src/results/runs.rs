@@ -169,13 +169,16 @@ fn state(folder: &RunFolder, settings: &Settings) -> State {
     }
 }
 
-/// Returns the accuracy on the run's own clean test set, given the text of its config.
+/// Returns the accuracy on the run's own clean test set, on the most images of it that were tested, given the text of its config.
 fn accuracy(folder: &RunFolder, config: &str) -> Option<f64> {
     let rows = rows(folder).ok().filter(|rows| !rows.is_empty())?;
     let sets = folder.data_in(config).ok()?.test_names();
     let is_own = |row: &Row| sets.iter().any(|set| row.get("set") == Some(set));
     let clean = |row: &Row| row.get("condition") == Some(CLEAN) && row.get("predictive") == Some("");
-    rows.iter().find(|row| is_own(row) && clean(row))?.get("accuracy_lm")?.parse().ok()
+    // Attacks on fewer images evaluate these as clean ones, too.
+    let samples = |row: &&Row| row.get("samples").and_then(|count| count.parse::<u64>().ok());
+    let own = rows.iter().filter(|row| is_own(row) && clean(row)).rev().max_by_key(samples);
+    own?.get("accuracy_lm")?.parse().ok()
 }
 
 /// Returns the bytes of all files below a folder, and the time of the last change of one.

@@ -121,6 +121,7 @@ fn distinct(names: Vec<String>, table: &Table, groups: &[(Settings, Vec<usize>)]
     let tell = |(name, (_, rows)): (&String, &(Settings, Vec<usize>))| {
         let [config, run] = [config, run].map(|place| table.cell(rows[0], place));
         match (several(name), config, run) {
+            (true, "", run) if name.is_empty() => run.to_string(),
             (true, "", run) if !run.is_empty() => format!("{name}, {run}"),
             (true, config, _) if !config.is_empty() => format!("{name}, config {config}"),
             _ => name.clone(),
@@ -148,6 +149,15 @@ fn numbers(series: &Settings, table: &Table) -> Vec<Option<Number>> {
 mod tests {
     use super::{RESULT_KEYS, of_table};
     use crate::results::store::Table;
+
+    #[test]
+    fn runs_of_no_known_method_have_the_names_of_their_runs() {
+        let columns = ["experiment", "run", "predictive"].map(String::from).to_vec();
+        let rows = ["r1", "r2"].map(|run| ["toy", run, ""].map(String::from).to_vec()).to_vec();
+        let table = Table { columns, rows };
+        let names: Vec<String> = of_table(&table, RESULT_KEYS).into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["r1", "r2"]);
+    }
 
     #[test]
     fn series_with_unlike_settings_have_one_order() {

@@ -1,5 +1,6 @@
 //! The runs of a results folder, and the one that a user means.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -37,8 +38,9 @@ impl std::fmt::Display for Ambiguous {
 impl std::error::Error for Ambiguous {}
 
 impl RunFolder {
-    /// Finds the run that the user names by its folder, by the start of its id or of the hash in it, by settings, or as `latest`
-    /// or not at all (the latest finished one).
+    /// Finds the run that the user names by its folder, by the start of its id (also as `EXPERIMENT/ID`) or of the hash in it, by
+    /// settings, or as `latest` or not at all (the latest finished one). Of runs with one id in several experiments, a trial of a sweep
+    /// counts only if all of them are.
     ///
     /// # Errors
     /// Fails if no run fits, or with [`Ambiguous`] if several do.
@@ -53,8 +55,11 @@ impl RunFolder {
         let found = all_runs(&runs)?;
         let those = |fit: &dyn Fn(&RunFolder) -> bool| found.iter().filter(|run| fit(run)).collect::<Vec<_>>();
         let has_hash = |run: &RunFolder| digest_in(&run.id()).is_some_and(|hash| hash.starts_with(named));
-        let ways: [&dyn Fn(&RunFolder) -> bool; 4] = [
+        let is_plain = |run: &RunFolder| run.id() == named && run.trial().is_none();
+        let ways: [&dyn Fn(&RunFolder) -> bool; 6] = [
+            &is_plain,
             &|run| run.id() == named,
+            &|run| named.contains('/') && run.in_experiment().starts_with(named),
             &|run| run.id().starts_with(named),
             &|run| named.len() >= SHORTEST && has_hash(run),
             &|run| run.settings().is_ok_and(|settings| fits(&settings, named)),
@@ -87,6 +92,12 @@ impl RunFolder {
         ids.iter().map(|id| name(id).unwrap_or_else(|| id.clone())).collect()
     }
 
+    /// Returns the id with the experiment in front: `EXPERIMENT/ID`.
+    fn in_experiment(&self) -> String {
+        let experiment = self.path.parent().and_then(Path::file_name).unwrap_or_default();
+        format!("{}/{}", experiment.to_string_lossy(), self.id())
+    }
+
     /// Returns whether the folder is that of a run: it has one of the files that a run has.
     fn is_run(&self) -> bool {
         let files =
@@ -105,16 +116,17 @@ impl RunFolder {
 
 /// Returns the error that lists the runs that a name fits, the newest first.
 fn ambiguous(named: &str, runs: &Path, matching: &[&RunFolder]) -> Ambiguous {
-    let text = format!(
-        "`{named}` fits {} runs below {}: give more of the id or of the settings, or the folder",
-        matching.len(),
-        runs.display()
-    );
+    let ids: BTreeSet<String> = matching.iter().map(|run| run.id()).collect();
+    let share_id = ids.len() < matching.len();
+    let way_out =
+        if share_id { "name one as EXPERIMENT/ID" } else { "give more of the id or of the settings, or the folder" };
+    let text = format!("`{named}` fits {} runs below {}: {way_out}", matching.len(), runs.display());
     let mut newest = matching.to_vec();
     newest.sort_by_key(|run| std::cmp::Reverse(modified(&run.history())));
     let settings: Vec<Settings> = newest.iter().map(|run| run.settings().unwrap_or_default()).collect();
     let all: Vec<&Settings> = settings.iter().collect();
-    let line = |(run, own): (&&RunFolder, &Settings)| format!("{}  {}", run.id(), distinction(own, &all));
+    let name = |run: &RunFolder| if share_id { run.in_experiment() } else { run.id() };
+    let line = |(run, own): (&&RunFolder, &Settings)| format!("{}  {}", name(run), distinction(own, &all));
     let mut lines: Vec<String> = newest.iter().zip(&settings).map(line).take(MOST_LISTED).collect();
     lines.extend((matching.len() > MOST_LISTED).then(|| format!("and {} more", matching.len() - MOST_LISTED)));
     Ambiguous { text, runs: lines }

@@ -109,8 +109,14 @@ impl Range {
         if self.whole {
             return format!("{}", value.round() as i64);
         }
-        // Three digits are enough for a search, and can be read.
-        let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+        // Three digits can be read, and are enough for a search unless they leave fewer than a hundred numbers between the ends.
+        let width = match self.spacing {
+            Spacing::Log => value * (self.high / self.low).ln(),
+            Spacing::Uniform => self.high - self.low,
+        };
+        let exponent = |number: f64| number.abs().log10().floor() as i32;
+        let behind_first = exponent(value).saturating_sub(exponent(width / 100.0)).clamp(2, 15) as usize;
+        let rounded: f64 = format!("{value:.behind_first$e}").parse().unwrap_or(value);
         let rounded = rounded.clamp(self.low, self.high);
         if (1e-3..1e6).contains(&rounded.abs()) { format!("{rounded:?}") } else { format!("{rounded:e}") }
     }
@@ -239,6 +245,28 @@ mod tests {
         assert!((65..=135).contains(&low), "{low}");
         let low = shares.iter().filter(|share| **share < 0.25).count();
         assert!(shares.iter().all(|share| (0.0..=0.5).contains(share)) && (65..=135).contains(&low), "{low}");
+    }
+
+    #[test]
+    fn narrow_ranges_are_drawn_evenly_and_wide_ones_in_three_digits() {
+        for ends in ["uniform:0.999..0.9999", "0.999..0.9999", "uniform:100.1..100.9", "uniform:0.99..0.9999"] {
+            let axes = axes(&[&format!("a={ends}")]);
+            let found = points(&axes, Some(100), 7).unwrap();
+            let shares: Vec<f64> = found.iter().map(|point| point[0].parse::<f64>().unwrap()).collect();
+            let Values::Range(Range { low, high, .. }) = axes[0].values else { panic!("{ends} is a range") };
+            assert!(shares.iter().all(|share| (low..=high).contains(share)));
+            for quarter in 0..4 {
+                let from = low + 0.25 * f64::from(quarter) * (high - low);
+                let inside = shares.iter().filter(|share| (from..from + 0.25 * (high - low)).contains(*share)).count();
+                // 25 ± 4 standard deviations.
+                assert!((8..=42).contains(&inside), "{ends}, quarter {quarter}: {inside}");
+            }
+        }
+        let at = |ends: &str, share| Range::parse(ends).unwrap().unwrap().at(share);
+        assert_eq!(
+            [at("1e-5..1e-1", 0.3), at("uniform:0..0.5", 0.4689), at("uniform:0..9e7", 0.0)],
+            ["1.58e-4", "0.234", "0e0"]
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::particles::Particles;
 use super::progress::{ADVICE, EpochRow, Progress};
 use super::validation::Selector;
 use crate::base::files::is_there;
+use crate::base::small::Usage;
 use crate::base::tensor_file::{RUN, State};
 use crate::experiment::{Experiment, load_config};
 use crate::machine::device::{LIBTORCH_VERSION, name, precision_name};
@@ -189,10 +190,10 @@ pub fn stored_threads(asked: Option<i32>, state: Option<&State>, group: &Process
     }
     let stored = state.count("threads")? as i32;
     match asked {
-        Some(asked) if asked != stored => bail!(
+        Some(asked) if asked != stored => bail!(Usage(format!(
             "--threads {asked}: this run started with {stored} threads, and sums in another order would not continue it bit \
              for bit: leave --threads out, or start anew with --force"
-        ),
+        ))),
         _ => Ok(Some(stored)),
     }
 }

@@ -206,6 +206,10 @@ fn predict_refuses_what_cannot_work() {
         assert_eq!(printed(&command.output().unwrap()), "", "refused before the work");
         assert_has(&error_line(command, 1), &[&sheet, "folder that exists"]);
     }
+    let kept = place.write("kept.csv", b"precious");
+    let too_few = predict(&["latest", &path, "--conformal", "0.001", "-o", &text(&kept)]);
+    assert_has(&error_line(too_few, 2), &["--conformal 0.001", "do not suffice"]);
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "precious", "the file is replaced by whole lists alone");
     for (arguments, part) in [
         (&["latest", &path, "--contact-sheet", "sheet.jpg"][..], "must end in .png"),
         (

@@ -50,7 +50,7 @@ fn particles_learn_and_answer_together_and_their_answers_are_scored_again() {
     // Answers have no classes, of which there could be too few.
     let attack = ["--attack", "apgd-t", "--epsilon", "0.01", "--attack-targets", "3"];
     assert_has(
-        &error_line(with(place.command("eval", &[]), &attack), 1),
+        &error_line(with(place.command("eval", &[]), &attack), 2),
         &["--attack and --ood are for images with classes"],
     );
 }

@@ -193,7 +193,7 @@ fn bad_attacks_are_refused() {
     }
     let mut command = place.command("eval", &[]);
     command.args(["--attack", "fgsm", "--attack-target", "member-2"]);
-    assert_has(&error_line(command, 1), &["member-2", "the prediction has 2 members, counted from 0"]);
+    assert_has(&error_line(command, 2), &["member-2", "the prediction has 2 members, counted from 0"]);
 }
 
 /// Half of the attacks of `plus` have five starts, so that one start is another attack with a name of its own.
@@ -275,7 +275,7 @@ fn attacks_transfer_from_another_run() {
     assert_has(&error_line(eval(&own, &["--transfer-from", &own]), 2), &["is the run that is evaluated"]);
     done(place.train(&["seed=9", "checkpoint.interpolation=\"bilinear\""]));
     let unlike = ids().into_iter().find(|id| *id != own && *id != other).unwrap();
-    let refused = error_line(eval(&own, &["--transfer-from", &unlike]), 1);
+    let refused = error_line(eval(&own, &["--transfer-from", &unlike]), 2);
     assert_has(&refused, &["the filter: bilinear, and bicubic", "prepared in different ways"]);
 }
 

@@ -97,7 +97,7 @@ fn its_draws_of_weights_are_attacked_and_the_closed_form_is_not() {
     done(with(eval(&["--predictive", "sampled", "--draws", "3"]), &attack));
     let drawn = table(&place, &done(eval(&["--predictive", "mc", "--draws", "3"])));
     assert_eq!(drawn.get(0, "members"), Some("3"));
-    assert_has(&error_line(with(eval(&[]), &attack), 1), &["linearised", "--predictive sampled"]);
+    assert_has(&error_line(with(eval(&[]), &attack), 2), &["linearised", "--predictive sampled"]);
     assert_has(&error_line(eval(&["--predictive", "bridge"]), 1), &["bridge", "probit"]);
 }
 

@@ -69,7 +69,7 @@ fn particles_learn_resume_and_are_evaluated_again() {
     let printed = done(with(place.command("predict", &[]), &["latest", &file]));
     let rows: Vec<&str> = printed.lines().collect();
     assert!(rows.len() == 3 && rows[1].contains(",acceptable,") && rows[2].contains(",unacceptable,"), "{printed}");
-    let error = error_line(with(place.command("predict", &[]), &["latest", &file, "--generate", "3"]), 1);
+    let error = error_line(with(place.command("predict", &[]), &["latest", &file, "--generate", "3"]), 2);
     assert_has(&error, &["a text encoder writes no texts"]);
     assert_has(
         &error_line(with(place.command("eval", &[]), &["--attack", "fgsm", "--epsilon", "0.1"]), 1),

@@ -175,7 +175,7 @@ fn runs_without_gaussians_and_attacks_on_linearised_ones_are_refused() {
     let place = trained(&["train.epochs=1"]);
     let mut command = place.command("eval", &[]);
     command.args(["--attack", "fgsm", "--epsilon", "0.01"]);
-    assert_has(&error_line(command, 1), &["linearised predictions cannot be attacked", "--predictive sampled"]);
+    assert_has(&error_line(command, 2), &["linearised predictions cannot be attacked", "--predictive sampled"]);
     let output =
         place.command("eval", &[]).args(["--attack", "fgsm", "--epsilon", "0", "--predictive", "sampled"]).output();
     assert_eq!(output.unwrap().status.code(), Some(0));
@@ -200,16 +200,16 @@ fn no_run_is_tested_where_another_one_is_refused() {
     }
     let foreign = format!("digits={}", place.path("none").display());
     for (code, options, parts) in [
-        (1, &["--attack", "fgsm"][..], &["linearised predictions cannot be attacked"][..]),
+        (2, &["--attack", "fgsm"][..], &["linearised predictions cannot be attacked"][..]),
         (2, &["--ood", &foreign, "--ood-by", "knn"], &["--ood-by knn: linearised members have no features"]),
-        (1, &["--attack", "fgsm", "--transfer-from", linearised], &["--transfer-from", "linearised", "another run"]),
+        (2, &["--attack", "fgsm", "--transfer-from", linearised], &["--transfer-from", "linearised", "another run"]),
         (2, &["--attack", "fgsm", "--transfer-from", plain, "--draws", "0"], &["is the run that is evaluated"]),
     ] {
         let order = [plain.as_str(), linearised.as_str()];
         assert_has(&error_line(with(with(place.command("eval", &[]), &order), options), code), parts);
     }
     let alone = with(place.command("eval", &[]), &[plain, "--attack", "fgsm", "--attack-target", "member-2"]);
-    assert_has(&error_line(alone, 1), &["member-2: the prediction has 2 members"]);
+    assert_has(&error_line(alone, 2), &["member-2: the prediction has 2 members"]);
     assert_eq!(text(&place.path("results/tiny.csv")), before);
 }
 

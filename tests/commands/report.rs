@@ -190,9 +190,10 @@ fn a_run_has_its_classes_its_matrix_and_its_images() {
     }
     let matrix = fs::read_to_string(place.path("all/confusion-1.csv")).unwrap();
     let mut reader = csv::Reader::from_reader(matrix.as_bytes());
-    assert_eq!(reader.headers().unwrap().len(), 11);
+    // Method, set and true class stand in front.
+    assert_eq!(reader.headers().unwrap().len(), 13);
     let rows: Vec<Vec<u64>> =
-        reader.records().map(|row| row.unwrap().iter().skip(1).map(|cell| cell.parse().unwrap()).collect()).collect();
+        reader.records().map(|row| row.unwrap().iter().skip(3).map(|cell| cell.parse().unwrap()).collect()).collect();
     assert_eq!(rows.iter().flatten().sum::<u64>(), 30, "every test image is in the matrix");
     let right: u64 = (0..10).map(|class| rows[class][class]).sum();
     let results = place.results();
@@ -265,5 +266,44 @@ fn a_notebook_reads_the_folder_from_where_it_lies() {
     let sources = notebook["cells"].as_array().unwrap().iter().map(|cell| cell["source"].to_string());
     assert!(sources.into_iter().any(|source| source.contains(r#"Path(\"../results\")"#)), "{text}");
     let (code, _, messages) = report(folder.path(), &["results/e.csv", "--notebook", "notes/report.ipynb"]);
-    assert!(code == Some(2) && messages.contains("--notebook reads a results folder"), "{messages}");
+    assert!(code == Some(2) && messages.contains("--notebook takes a results folder"), "{messages}");
+    // The folder of a run has tables of its own, which are no results of experiments.
+    fs::create_dir_all(folder.path().join("run")).unwrap();
+    fs::write(folder.path().join("run/metrics.csv"), RESULTS).unwrap();
+    let (code, out, messages) = report(folder.path(), &["run", "--notebook", "notes/of-run.ipynb"]);
+    assert!(code == Some(2) && out.is_empty() && messages.contains("run is a run: name the folder"), "{messages}");
+    assert!(!folder.path().join("notes/of-run.ipynb").exists());
+}
+
+#[test]
+fn options_of_printed_tables_are_refused_where_none_is_printed() {
+    let folder = folder();
+    for option in [&["--csv"][..], &["--wide"], &["--columns", "nll_lm"], &["--format", "latex"]] {
+        let rebuilt = report(folder.path(), &[&["--rebuild"], option].concat());
+        assert!(rebuilt.0 == Some(2) && rebuilt.2.contains("cannot be used with"), "{}", rebuilt.2);
+        let written = report(folder.path(), &[&["--html", "a.html"], option].concat());
+        assert!(written.0 == Some(2) && written.2.contains("beside files none is printed"), "{}", written.2);
+        assert!(!folder.path().join("a.html").exists());
+    }
+    fs::write(
+        folder.path().join("results/e-ood.csv"),
+        "run,method,set,ood_set,score,average,auroc\nr1,map,cifar10,svhn,mi,,0.9\n",
+    )
+    .unwrap();
+    let (code, _, messages) = report(folder.path(), &["results/e-ood.csv", "--seeds"]);
+    assert!(code == Some(2) && messages.contains("--seeds: is of results of test sets"), "{messages}");
+    let (code, _, messages) = report(folder.path(), &["--picture", "a.png"]);
+    assert!(code == Some(2) && messages.contains("must end in .svg"), "{messages}");
+}
+
+#[test]
+fn a_name_of_several_runs_is_an_error_that_lists_them() {
+    let folder = folder();
+    for run in ["svgd-s1", "svgd-s2"] {
+        let path = folder.path().join("results/runs/e").join(run);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("config.toml"), "").unwrap();
+    }
+    let (code, _, messages) = report(folder.path(), &["svgd"]);
+    assert!(code == Some(1) && messages.contains("`svgd` fits 2 runs") && messages.contains("svgd-s2  "), "{messages}");
 }

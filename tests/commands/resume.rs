@@ -177,7 +177,7 @@ fn other_threads_are_refused() {
     child.kill().unwrap();
     child.wait().unwrap();
     let before = std::fs::read(&checkpoint).unwrap();
-    let line = error_line(place.train(&LONG), 1);
+    let line = error_line(place.train(&LONG), 2);
     assert_has(&line, &["--threads 1: this run started with 2 threads", "leave --threads out", "--force"]);
     assert_eq!(std::fs::read(&checkpoint).unwrap(), before);
 }
@@ -187,7 +187,7 @@ fn nothing_to_resume_is_an_error() {
     let place = Place::with_tiny();
     let mut command = place.train(&[]);
     command.arg("--resume");
-    assert_has(&error_line(command, 1), &["nothing to resume from", "leave --resume out"]);
+    assert_has(&error_line(command, 2), &["nothing to resume from", "leave --resume out"]);
 }
 
 #[test]

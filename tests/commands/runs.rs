@@ -25,7 +25,7 @@ fn runs_are_listed_in_a_line_each_and_found_by_their_short_names() {
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines.len(), 4, "{listed}");
     assert_has(lines[0], &["experiment: tiny"]);
-    assert_has(lines[1], &["run ", "method", "settings", "state", "accuracy", "age"]);
+    assert_has(lines[1], &["run ", "method", "settings", "state", "accuracy (lm)", "age"]);
     assert_has(lines[2], &["svgd", "seed=4", "stopped 1/2"]);
     assert_has(lines[3], &["svgd", "seed=3", "trained", " %"]);
     assert!(lines.iter().all(|line| line.chars().count() <= 80) && !listed.contains("gamma"), "{listed}");
@@ -96,6 +96,44 @@ fn an_ambiguous_name_lists_the_runs_that_it_fits() {
     assert_eq!(lines.len(), 3, "{said}");
     assert!(lines[..2].iter().all(|line| line.starts_with("low-rank-svgd-s") && line.contains("seed=")), "{said}");
     assert_has(lines[2], &["error: `low-rank` fits 2 runs below", "give more of the id"]);
+}
+
+/// The hash in an id leaves the name of the experiment out.
+#[test]
+fn runs_of_one_id_are_told_apart_by_their_experiments() {
+    let place = Place::with_tiny();
+    done(with(place.train(&[]), &["--no-eval", "--until-epoch", "1"]));
+    let run = place.run();
+    let id = run.file_name().unwrap().to_str().unwrap();
+    let other = place.path("results/runs/other").join(id);
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::copy(run.join("config.toml"), other.join("config.toml")).unwrap();
+    let show = |name: &str| runs(&place, &["show", name]);
+    let said = messages(&show(id).output().unwrap());
+    assert_has(
+        &said,
+        &[&format!("other/{id}"), &format!("tiny/{id}"), "fits 2 runs below", "name one as EXPERIMENT/ID"],
+    );
+    assert_has(&done(show(&format!("other/{id}"))), &[&format!("folder: {}", other.display())]);
+    std::fs::write(other.join("trial"), "a-sweep").unwrap();
+    assert_has(&done(show(id)), &[&format!("folder: {}", run.display())]);
+}
+
+/// An attack on fewer images leaves a row of these, too.
+#[test]
+fn the_listed_accuracy_is_that_of_the_most_images_and_csv_stands_alone() {
+    let place = Place::with_tiny();
+    done(with(place.train(&[]), &["--no-eval"]));
+    done(place.command("eval", &["data.digits.subset.test=4"]));
+    done(place.command("eval", &[]));
+    let results = place.results();
+    let samples = cells(&results, "samples");
+    assert_eq!(samples, ["4", "30"]);
+    let [few, all] = [0, 1].map(|row| cells(&results, "accuracy_lm")[row].to_string());
+    let listed = done(runs(&place, &["--csv"]));
+    assert!(few != all && listed.contains(&format!(",{all},")), "{listed}");
+    let shown = done(runs(&place, &["show", "latest", "--csv"]));
+    assert_eq!((shown.lines().count(), shown.starts_with("experiment,")), (3, true), "{shown}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn states_of_sgld_are_members() {
     assert!((ours - training).abs() < 1e-4, "{ours} and in training {training}");
     let mut draws = place.command("eval", &[]);
     draws.args(["--draws", "3"]);
-    assert_has(&error_line(draws, 1), &["particles are points", "nothing to draw from: leave --draws out"]);
+    assert_has(&error_line(draws, 2), &["particles are points", "nothing to draw from: leave --draws out"]);
 }
 
 /// Masks are weights: what a run predicted with, `eval` makes again to the bit, and attacks and soups take it.
@@ -72,7 +72,7 @@ fn dropout_predicts_with_masks_that_are_made_again() {
     done(place.train(&["train.accumulate=2", "seed=4"]));
     let ids: Vec<String> = place.runs().iter().map(|run| run.file_name().unwrap().to_string_lossy().into()).collect();
     let line =
-        error_line(crate::common::with(place.command("merge", &[]), &[&ids[0], &ids[1], "--by", "posterior"]), 1);
+        error_line(crate::common::with(place.command("merge", &[]), &[&ids[0], &ids[1], "--by", "posterior"]), 2);
     assert_has(&line, &["without variances of single parameters"]);
 }
 

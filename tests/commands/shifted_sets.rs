@@ -95,7 +95,7 @@ fn predictions_are_among_the_classes_of_the_set() {
     // Of the eight held-out images, six are of classes of ImageNet-A: too few for 400 parameters.
     let mut command = place.command("eval", &[]);
     command.args(["--data", &format!("imagenet-a={sets}"), "--calibrate=vector"]);
-    assert_has(&error_line(command, 1), &["400 parameters for 200 classes, but 6 held-out images"]);
+    assert_has(&error_line(command, 2), &["400 parameters for 200 classes, but 6 held-out images"]);
 }
 
 #[test]

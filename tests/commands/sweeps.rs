@@ -40,6 +40,11 @@ fn dry_runs_print_the_cells() {
     let particles = sweep("sweep_particles", &["--dry-run", "--particles", "1 7"]);
     let rates = lines(&particles, "bella train").concat();
     crate::common::assert_has(&rates, &["'optimizer.adamw.lr=[1e-3]'", "lr=[1e-3,9e-4,5e-4,2.5e-4,8e-4,1e-3,9e-4]'"]);
+    let ensembles = sweep("sweep_particles", &["--dry-run", "--method", "ensemble"]);
+    assert_eq!(
+        lines(&ensembles, "#"),
+        ["# 1: particles-3", "# 2: particles-5", "# 3: particles-10", "# 4: particles-20"]
+    );
     // Linearised logits cannot be attacked.
     let attacked = lines(&sweep("reproduce_table", &["fig-3", "--dry-run", "--out", "r"]), "bella eval");
     let all = "bella eval RUN --attack fgsm --out r".to_string();
@@ -107,7 +112,7 @@ fn the_comparison_has_settings_for_every_method() {
 #[test]
 fn the_comparison_averages_runs_of_one_config_alone() {
     let place = Place::new();
-    let mut results = String::from("experiment,run,method,seed,condition,config,members,accuracy_pm,nll_pm\n");
+    let mut results = String::from("experiment,run,method,seed,condition,config,members,samples,accuracy_pm,nll_pm\n");
     for (method, seed, config, accuracy) in [
         ("map", 1, "m", 0.5),
         ("map", 2, "m", 0.7),
@@ -125,7 +130,7 @@ fn the_comparison_averages_runs_of_one_config_alone() {
         place.write(&format!("results/runs/comparison/{run}/processor-seconds.txt"), seconds.as_bytes());
         place.write(&format!("results/sweeps/comparison/{method}-s{seed}.log"), log.as_bytes());
         let method = method.trim_end_matches("@1");
-        results += &format!("comparison,{run},{method},{seed},clean,{config},1,{accuracy},0.4\n");
+        results += &format!("comparison,{run},{method},{seed},clean,{config},1,10000,{accuracy},0.4\n");
     }
     place.write("results/comparison.csv", results.as_bytes());
     let mut command = std::process::Command::new("python3");
@@ -142,6 +147,43 @@ fn the_comparison_averages_runs_of_one_config_alone() {
     assert_eq!((runs.rows.len(), number(&runs, 4, "train_processor_seconds")), (6, 52.0));
     let accuracies: Vec<f64> = (0..3).map(|row| number(&table, row, "accuracy")).collect();
     assert!(accuracies.iter().zip([0.6, 0.7, 0.2]).all(|(found, mean)| (found - mean).abs() < 1e-12), "{accuracies:?}");
+}
+
+/// A comparison that was first run with other numbers of images leaves rows behind; a corruption without a row leaves no mean.
+#[test]
+fn the_comparison_reads_the_rows_of_its_numbers_of_images_alone() {
+    let place = Place::new();
+    let folder = place.path("results/runs/comparison/m");
+    fs::create_dir_all(&folder).unwrap();
+    place.write("results/sweeps/comparison/map-s1.log", format!("run: {}\n", folder.display()).as_bytes());
+    let head = "experiment,run,condition,config,attack,epsilon,corruption,severity,samples,accuracy_pm\n";
+    let rows = "comparison,m,clean,c,,,,,100,0.1\ncomparison,m,clean,c,,,,,50,0.2\n\
+                comparison,m,fgsm,c,fgsm,0.01,,,20,0.3\ncomparison,m,fgsm,c,fgsm,0.01,,,30,0.4\n\
+                comparison,m,contrast:3,c,,,contrast,3,20,0.5\ncomparison,m,contrast:3,c,,,contrast,3,40,0.6\n";
+    place.write("results/comparison.csv", [head, rows].concat().as_bytes());
+    let tables = |shifts: &str| {
+        let mut command = std::process::Command::new("python3");
+        command.arg(repository("scripts/compare_methods.py")).arg("--out").arg(place.path("results"));
+        command.args([
+            "--epsilons",
+            "0.01",
+            "--tested",
+            "50",
+            "--attacked",
+            "30",
+            "--shifted",
+            "40",
+            "--shifts",
+            shifts,
+        ]);
+        let output = command.arg("map").output().unwrap();
+        assert!(output.status.success(), "{}", messages(&output));
+        bella::results::store::read(&place.path("results/comparison/table.csv")).unwrap()
+    };
+    let table = tables("contrast:3");
+    let found = ["accuracy", "accuracy_fgsm_0.01", "accuracy_shifted"].map(|column| number(&table, 0, column));
+    assert_eq!(found, [0.2, 0.4, 0.6]);
+    assert_eq!(cells(&tables("contrast:3 gaussian-blur:3"), "accuracy_shifted"), [""]);
 }
 
 /// On any experiment: a search, a run of each method for the seed, and the differences from the first method.
@@ -169,7 +211,7 @@ fn methods_are_compared_on_any_experiment() {
 
 #[test]
 fn bad_usage_is_refused() {
-    let cases: [(&str, &[&str], &str); 16] = [
+    let cases: [(&str, &[&str], &str); 17] = [
         ("sweep_rank", &["--ranks", "1 x"], "error: --ranks: `x` is not a number"),
         ("sweep_rank", &["--ranks", ""], "error: --ranks: no values"),
         ("sweep_rank", &["--rank", "4"], "error: unknown argument `--rank`"),
@@ -196,6 +238,11 @@ fn bad_usage_is_refused() {
             "compare_experiment",
             &["--config", "x.toml", "--over", "single optimizer.adamw.lr=1"],
             "error: --over: `single` is not among --methods",
+        ),
+        (
+            "compare_experiment",
+            &["--config", "x.toml", "--methods", "vbl", "--over", "vbl optimizer.adamw.lr=1"],
+            "error: --over: `vbl` takes the settings that are found for `lora`: give --over \"lora optimizer.adamw.lr=1\"",
         ),
         ("reproduce_table", &["9"], "error: 9: unknown table; known: 1, 2, 3"),
     ];
@@ -404,6 +451,13 @@ fn half_a_list_of_labels_is_none() {
     let output = rounds(&place, "printf 'path\\nx.png\\n' >\"$2\"").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
     assert!(read(&list).ends_with("\nx.png\n"), "{}", read(&list));
+    // The network that would choose is another one.
+    let output = rounds(&place, ": nothing is written").args(["--set", "train.epochs=9"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", messages(&output));
+    assert!(
+        messages(&output)
+            .contains("its lists of 1+1 images are of other configs, settings or images: give another --out")
+    );
 }
 
 /// Whoever stops the script stops what it runs, which saves and ends.

@@ -84,6 +84,9 @@ fn scores_of_features_separate_groups_of_foreign_sets() {
         let row = (0..scored.rows.len()).find(|row| scored.get(*row, "score") == Some(score)).expect(score);
         assert_eq!(number(&scored, row, "auroc"), number(&table, of(&table, "one", score), "auroc"), "{score}");
     }
+    // A later evaluation has the same logits, and leaves the scores there.
+    done(place.command("eval", &[]));
+    assert_has(&done(bella(&["score", &inside, "--ood", &outside, "--csv"])), &[",vim,", ",knn,"]);
     // Another split of the batches changes nothing, and neither do more members at once.
     done(eval(&["--ood-by", "knn,vim", "--batch-size", "7"]));
     let again = ood();
@@ -95,7 +98,7 @@ fn scores_of_features_separate_groups_of_foreign_sets() {
     // Held-out images are others, and have rows of their own.
     done(eval(&["--ood-by", "mahalanobis", "--ood-fit", "val"]));
     of(&ood(), "one", "mahalanobis on val");
-    let few = error_line(eval(&["--ood-by", "knn", "--ood-fit", "val"]), 1);
+    let few = error_line(eval(&["--ood-by", "knn", "--ood-fit", "val"]), 2);
     assert_has(&few, &["--ood-by knn: takes the 50th nearest image, and there are 20 to fit it on"]);
     let unknown = eval(&["--ood-by", "odin"]).output().unwrap();
     assert_has(&messages(&unknown), &["unknown score `odin`; known: knn, mahalanobis"]);
@@ -161,7 +164,7 @@ fn temperatures_are_fitted_on_held_out_images() {
     let several = place.results();
     assert!(number(&several, 0, "nll_dir_pm") > 0.0 && number(&several, 0, "accuracy_iso_lm") > 0.0);
     assert_eq!(number(&several, 0, "temperature_lm"), number(&results, 0, "temperature_lm"), "kept beside");
-    let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 1);
+    let few = error_line(with(place.command("eval", &[]), &["--calibrate=vector"]), 2);
     assert_has(&few, &["--calibrate=vector: 20 parameters for 10 classes, but 10 held-out images", "hold out more"]);
     let twice = error_line(with(place.command("eval", &[]), &["--calibrate=temperature,temperature"]), 2);
     assert_has(&twice, &["--calibrate temperature: comes twice; leave one out"]);
@@ -428,7 +431,7 @@ fn published_versions_are_rows_without_means_of_a_part() {
     assert_eq!(cells(&results, "nll_lm")[1], cells(&results, "nll_lm")[4], "the same images");
     assert_has(&error_line(eval(&[], &data), 1), &["6 of 10 folders", "fog/3", "severities"]);
     let attacked = with(eval(&[severities], &data), &["--attack", "fgsm"]);
-    assert_has(&error_line(attacked, 1), &["corrupted already"]);
+    assert_has(&error_line(attacked, 2), &["corrupted already"]);
     assert_eq!(place.results().rows, results.rows);
 
     let root = place.path("cifar");

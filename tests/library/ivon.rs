@@ -137,7 +137,7 @@ fn points_have_nothing_to_draw_from() {
     assert_eq!(place.train(&[]).output().unwrap().status.code(), Some(0));
     let mut command = place.command("eval", &[]);
     command.args(["--draws", "4"]);
-    assert_has(&error_line(command, 1), &["points", "nothing to draw from"]);
+    assert_has(&error_line(command, 2), &["points", "nothing to draw from"]);
 }
 
 #[test]

@@ -1047,7 +1047,7 @@ fn what_cannot_leave_or_come_in_is_refused_in_one_line() {
         (&["--to", "peft", "--particle", "2"], &["the run has models 0 to 1"]),
     ];
     for (more, parts) in cases {
-        assert_has(&error_line(export(&place, &run, "new", more), 1), parts);
+        assert_has(&error_line(export(&place, &run, "new", more), 2), parts);
     }
     let full = trained("llama-3", &format!("{WORDS}{FULL}"));
     let line = error_line(export(&full, &full.run(), "new", &["--to", "peft"]), 1);

@@ -17,6 +17,7 @@ mod runs;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::small::Usage;
 use crate::posterior::Posterior;
 use crate::schema::words;
 use crate::subspace::updates::Dense;
@@ -97,7 +98,10 @@ pub fn merge(runs: Vec<Contribution>, settings: &Settings) -> Result<Combined> {
         ensure!(other.columns == first.columns, "the runs trained different layers: merge runs of equal [subspace.*]");
         ensure!(
             other.blocks == first.blocks,
-            "--space factors: the runs scale their products B A differently (alpha, alpha_pattern, rslora): leave --space out"
+            Usage(
+                "--space factors: the runs scale their products B A differently (alpha, alpha_pattern, rslora): leave --space out"
+                    .into()
+            )
         );
     }
     // The columns are merged in parts, because the intermediate results take several times the memory of the updates.

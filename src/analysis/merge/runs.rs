@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::{By, Contribution, Settings, merge};
 use crate::base::random::{Purpose, some_of, stream};
+use crate::base::small::Usage;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
 use crate::data::SplitName;
 use crate::data::batches::{SampleSet, Samples, in_order};
@@ -82,11 +83,11 @@ impl Merge {
             By::Mean => None,
             By::Posterior => {
                 let Posterior::Gaussians { std, .. } = posterior else {
-                    bail!(
+                    bail!(Usage(format!(
                         "{}: its posterior is without variances of single parameters: train with [method.ivon], or merge --by \
                          squared-gradients or --by mean",
                         opened.run.id()
-                    )
+                    )))
                 };
                 Some(std.square())
             }
@@ -184,9 +185,11 @@ fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
         let directed = opened.session.subspace()?.directed();
         ensure!(
             directed.is_empty(),
-            "{}: --space factors needs particles that started from the same A, and init = \"eva\" takes a run's A from its own training \
-             images: leave --space out",
-            opened.run.id()
+            Usage(format!(
+                "{}: --space factors needs particles that started from the same A, and init = \"eva\" takes a run's A from its own \
+                 training images: leave --space out",
+                opened.run.id()
+            ))
         );
     }
     let start = factors_at_start(first, 0)?;
@@ -195,9 +198,11 @@ fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
             let own = factors_at_start(opened, particle)?;
             ensure!(
                 own.size() == start.size() && own.equal(&start),
-                "{}: --space factors needs particles that started from the same A (runs of one particle with equal seeds): leave \
-                 --space out",
-                opened.run.id()
+                Usage(format!(
+                    "{}: --space factors needs particles that started from the same A (runs of one particle with equal seeds): leave \
+                     --space out",
+                    opened.run.id()
+                ))
             );
         }
     }

@@ -2,6 +2,7 @@
 //! advisory locks, and a check that output folders are writable before work starts.
 
 mod target;
+mod whole;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -13,6 +14,7 @@ use target::Target;
 pub use target::behind_links;
 pub use target::{Staging, remove_leftovers, sync_folder};
 use target::{Temporary, folder_of};
+pub use whole::NewFile;
 
 /// Returns the largest number of bytes that so many packed ones may become in memory: neither weights nor images become sixteen times smaller
 /// by packing, and a few bytes may become any.
@@ -33,42 +35,11 @@ pub const OF_MACOS: &str = "__MACOSX";
 /// file stays, and the error names `path`. The folder must exist. Links stay: the file that they lead to is replaced. A
 /// device, a pipe or an open descriptor (`/dev/stdout`) is written to as it is.
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-    replace(path, write).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
-    let path = match Target::of(path)? {
-        Target::File(path) => path,
-        stream => {
-            let mut writer = BufWriter::with_capacity(1 << 20, stream.open()?);
-            write(&mut writer)?;
-            return Ok(writer.flush()?);
-        }
-    };
-    let temporary = Temporary::beside(&path)?;
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary.path)?;
-    // Held until the file is closed, also by a kill: what is locked belongs to somebody. Where locks are not supported, age
-    // tells.
-    let _ = file.try_lock();
-    let mut writer = BufWriter::with_capacity(1 << 20, file);
-    write(&mut writer)?;
-    writer.flush()?;
-    writer.get_ref().sync_all()?;
-    fs::rename(&temporary.path, &path)?;
-    drop(writer);
-    sync_folder(folder_of(&path))
-}
-
-/// Opens `path` to write to it from the start, piece by piece. What is written before a failure stays.
-///
-/// # Errors
-/// Fails if the file cannot be created, or if it is neither a regular file nor a character device nor a pipe.
-pub fn create_file(path: &Path) -> Result<File> {
-    let open = || match Target::of(path)? {
-        Target::File(path) => Ok(File::create(path)?),
-        stream => stream.open(),
-    };
-    open().with_context(|| format!("cannot write {}", path.display()))
+    let file = NewFile::create(path)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file.writer()?);
+    let written = write(&mut writer).and_then(|()| Ok(writer.flush()?));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    file.finish()
 }
 
 /// Runs `action` while holding an exclusive lock on `<path>.lock`, waiting for other processes and threads. All links to
@@ -211,6 +182,22 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(folder.path()), ["a.csv"]);
+    }
+
+    #[test]
+    fn a_new_file_takes_its_place_once_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        fs::write(&path, "old").unwrap();
+        let begun = NewFile::create(&path).unwrap();
+        begun.writer().unwrap().write_all(b"half").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 2));
+        drop(begun);
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 1));
+        let whole = NewFile::create(&path).unwrap();
+        ["wh", "ole"].iter().for_each(|part| whole.writer().unwrap().write_all(part.as_bytes()).unwrap());
+        whole.finish().unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("whole", 1));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use self::networks::Said;
+use crate::base::small::Usage;
 use crate::hub;
 use crate::machine::device::precision_name;
 use crate::model::OpenedCheckpoint;
@@ -132,8 +133,10 @@ fn print_language(args: &InspectArgs) -> Result<()> {
     let InspectArgs { architecture, heads, activation, eps, .. } = args;
     ensure!(
         architecture.is_none() && heads.is_none() && activation.is_none() && eps.is_none(),
-        "{}: config.json says everything of a network of texts: leave --architecture, --heads, --activation and --eps out",
-        args.file.display()
+        Usage(format!(
+            "{}: config.json says everything of a network of texts: leave --architecture, --heads, --activation and --eps out",
+            args.file.display()
+        ))
     );
     let base = match &args.file {
         file if is_sighted(file) => networks::print_seeing(file, args.rank)?,

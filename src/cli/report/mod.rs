@@ -19,7 +19,7 @@ use crate::report::tables::{self, RenderedTable, result_columns, seeds_overview}
 use crate::report::{Sources, figures, html, sheet};
 use crate::results::rebuild;
 use crate::results::series::RESULT_KEYS;
-use crate::run::RunFolder;
+use crate::run::{Ambiguous, RunFolder};
 
 pub(super) use self::printed::{
     Kind, check_columns, draw, print_conformal, print_csv, print_intervals, print_ood, print_rows, table_of,
@@ -61,7 +61,7 @@ pub struct ReportArgs {
     notebook: Option<PathBuf>,
 
     /// Make `<experiment>.csv` anew from the files of the runs, and report nothing. What it held before stays beside it.
-    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture"])]
+    #[arg(long, conflicts_with_all = ["tables", "seeds", "out", "html", "notebook", "picture", "format", "columns", "wide", "csv"])]
     rebuild: bool,
 
     /// Draw accuracy, NLL and ECE of every run and condition to this file.
@@ -82,7 +82,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     sources.problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     if args.seeds {
         print_seeds(&sources, args.format, &args.table)?;
-    } else if !args.writes() || !args.tables.is_empty() {
+    } else if args.prints() {
         args.print_tables(&sources, run.is_some())?;
     }
     let shows = !args.writes() && !args.seeds && args.tables.is_empty();
@@ -103,13 +103,27 @@ impl ReportArgs {
         self.out.is_some() || [&self.html, &self.notebook, &self.picture].into_iter().any(Option::is_some)
     }
 
+    /// Returns the results folder that `option` reads by itself.
+    fn results_folder(&self, option: &str) -> Result<&Path> {
+        match &self.paths[..] {
+            [] => Ok(Path::new("results")),
+            [folder] if folder.is_dir() && run_named(folder)?.is_none() => Ok(folder),
+            [run] if !run.is_file() && run_named(run)?.is_some() => {
+                let why = format!("{option} takes a results folder, and {} is a run", run.display());
+                Err(Usage(format!("{why}: name the folder with the results of its experiment")).into())
+            }
+            _ => Err(Usage(format!("{option} takes a results folder: name the folder instead of files")).into()),
+        }
+    }
+
+    /// Returns whether tables are printed.
+    fn prints(&self) -> bool {
+        self.seeds || !self.writes() || !self.tables.is_empty()
+    }
+
     /// Makes the results files of a folder anew from its runs.
     fn rebuild_files(&self) -> Result<()> {
-        let folder = match &self.paths[..] {
-            [] => Path::new("results"),
-            [folder] if folder.is_dir() => folder,
-            _ => return Err(Usage("--rebuild takes a results folder: name the folder instead of files".into()).into()),
-        };
+        let folder = self.results_folder("--rebuild")?;
         rebuild::all(folder)?.iter().for_each(|found| println!("{found}"));
         Ok(())
     }
@@ -121,6 +135,13 @@ impl ReportArgs {
         let given = [("--columns", !columns.is_empty()), ("--wide", *wide), ("--csv", *csv)];
         if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && self.format != Format::Terminal) {
             return Err(Usage(format!("{option}: is of tables on a terminal: leave --format or {option} out")).into());
+        }
+        let how = [("--format", self.format != Format::Terminal)].into_iter().chain(given);
+        if let Some((option, _)) = how.into_iter().find(|(_, given)| *given && !self.prints()) {
+            let why = format!(
+                "{option}: is of printed tables, and beside files none is printed: choose some by --table, or leave {option} out"
+            );
+            return Err(Usage(why).into());
         }
         let Some(out) = self.out.as_ref().and_then(|out| out.canonicalize().ok()) else { return Ok(()) };
         let usual = [PathBuf::from("results")];
@@ -137,12 +158,7 @@ impl ReportArgs {
     /// Writes the notebook, which reads a folder by itself.
     fn write_notebook(&self) -> Result<()> {
         let Some(file) = &self.notebook else { return Ok(()) };
-        let folder = match &self.paths[..] {
-            [] => Path::new("results"),
-            [folder] if folder.is_dir() => folder,
-            _ => return Err(Usage("--notebook reads a results folder: name the folder instead of files".into()).into()),
-        };
-        export::write(file, &notebook(folder, file)?)?;
+        export::write(file, &notebook(self.results_folder("--notebook")?, file)?)?;
         tracing::info!("notebook: {}", file.display());
         Ok(())
     }
@@ -150,7 +166,7 @@ impl ReportArgs {
     /// Opens the results, and the run whose they are if one is named.
     fn open(&self) -> Result<(Sources, Option<RunFolder>)> {
         if let [named] = &self.paths[..]
-            && let Some(run) = run_named(named)
+            && let Some(run) = run_named(named)?
         {
             return Ok((Sources::of_run(&run)?, Some(run)));
         }
@@ -226,6 +242,7 @@ impl ReportArgs {
 
     /// Checks that every file can be written, before the results are read.
     fn check_files(&self) -> Result<()> {
+        self.notebook.iter().try_for_each(|_| self.results_folder("--notebook").map(drop))?;
         [&self.html, &self.notebook, &self.picture].into_iter().flatten().try_for_each(|path| expect_writable(path))
     }
 
@@ -278,13 +295,18 @@ fn sheet_of(run: &RunFolder) -> Result<Vec<u8>> {
 }
 
 /// Returns the run that is named by its folder, or, where no file or folder has the name, as other commands name runs.
-fn run_named(named: &Path) -> Option<RunFolder> {
-    let text = named.to_str()?;
+///
+/// # Errors
+/// Fails if the name fits several runs.
+fn run_named(named: &Path) -> Result<Option<RunFolder>> {
     let is_folder_of_results = named.is_dir() && named.join("runs").is_dir();
-    if named.is_file() || is_folder_of_results || is_csv(named) {
-        return None;
+    let Some(text) = named.to_str().filter(|_| !(named.is_file() || is_folder_of_results || is_csv(named))) else {
+        return Ok(None);
+    };
+    match RunFolder::find(Path::new("results"), Some(text)) {
+        Err(error) if error.is::<Ambiguous>() && !named.is_dir() => Err(error),
+        found => Ok(found.ok()),
     }
-    RunFolder::find(Path::new("results"), Some(text)).ok()
 }
 
 fn is_csv(path: &Path) -> bool {
@@ -292,6 +314,11 @@ fn is_csv(path: &Path) -> bool {
 }
 
 fn print_seeds(sources: &Sources, format: Format, how: &TableArgs) -> Result<()> {
+    if sources.results.rows.is_empty() {
+        let why =
+            "--seeds: is of results of test sets, of which there are none here: leave it out, or name other files";
+        return Err(Usage(why.into()).into());
+    }
     match format {
         Format::Csv => print!("{}", tables::seeds_csv(sources)?),
         Format::Terminal if how.csv => print!("{}", tables::seeds_csv(sources)?),

@@ -264,9 +264,10 @@ pub fn check_classes(entry: &Entry, settings: &Settings, classes: usize) -> Resu
     }
     ensure!(
         classes >= entry.classes,
-        "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square, whatever the number of classes",
-        entry.key,
-        entry.classes
+        Usage(format!(
+            "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square, whatever the number of classes",
+            entry.key, entry.classes
+        ))
     );
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::base::small::counted;
+use crate::base::small::{Usage, counted};
 use crate::schema::words;
 
 /// The loss that an attack raises.
@@ -29,7 +29,7 @@ impl Target {
     pub fn check(self, members: usize) -> Result<()> {
         if let Target::Member(member) = self {
             let all = counted(members, "member, which is member-0", "members, counted from 0");
-            ensure!(member < members, "--attack-target member-{member}: the prediction has {all}");
+            ensure!(member < members, Usage(format!("--attack-target member-{member}: the prediction has {all}")));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use tch::{Kind, Tensor, no_grad, with_grad};
 
 use super::{Classifier, Goal, Goals, Resolution, Scored, Slope, Target, one_by_one};
+use crate::base::small::Usage;
 use crate::base::tensor::{label_log_probabilities, mixture_log_probabilities};
 use crate::data::fields::{Fields, PIXELS};
 use crate::machine::memory::Chunker;
@@ -54,7 +55,7 @@ impl<'p, 'a> Victim<'p, 'a> {
         resolution: Resolution,
         Work { budgets, images, samples, kept }: Work,
     ) -> Result<Victim<'p, 'a>> {
-        ensure!(predictor.has_weights(), LINEARISED);
+        ensure!(predictor.has_weights(), Usage(LINEARISED.into()));
         target.check(predictor.members())?;
         let numbers = (predictor.members() * samples * budgets * predictor.classes()) as u64;
         let logits = 2 * numbers * predictor.kind().elt_size_in_bytes() as u64;

@@ -319,7 +319,7 @@ impl Reader<'_> {
     fn features_of(&self, pixels: &Tensor) -> Result<Tensor> {
         ensure!(
             self.predictor.has_weights(),
-            "--by core-set: linearised members have no features of their own: use mi"
+            Usage("--by core-set: linearised members have no features of their own: use mi".into())
         );
         let (members, input) = (self.predictor.members(), stored(pixels));
         let mut sum: Option<Tensor> = None;

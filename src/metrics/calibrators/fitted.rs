@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
+use crate::base::small::Usage;
 use crate::metrics::sample::{each_sample, log_sum_exp};
 use crate::metrics::scores::{distribution_at, labels};
 use crate::metrics::{Average, PerAverage, UNSCALED, temperature};
@@ -83,10 +84,12 @@ impl Calibrator {
                 let [low, high] = temperature::BOUNDS;
                 ensure!(
                     !fit.at_bound,
-                    "--calibrate={}: the held-out NLL ({}) has no minimum for T in {low} to {high}: leave it out, hold out more \
+                    Usage(format!(
+                        "--calibrate={}: the held-out NLL ({}) has no minimum for T in {low} to {high}: leave it out, hold out more \
                      images, or choose isotonic",
-                    self.key,
-                    average.suffix()
+                        self.key,
+                        average.suffix()
+                    ))
                 );
                 Fitted::Temperature(fit.temperature)
             }
@@ -99,11 +102,11 @@ impl Calibrator {
     fn check(&self, held_out: &Predictions) -> Result<()> {
         let (images, classes, key) = (held_out.samples(), held_out.classes(), self.key);
         match self.size {
-            Size::Parameters(of) if of(classes) > images => bail!(
+            Size::Parameters(of) if of(classes) > images => bail!(Usage(format!(
                 "--calibrate={key}: {} parameters for {classes} classes, but {images} held-out images: needs as many images as \
                  parameters, since many maps fit fewer: hold out more (data.*.validation) or choose temperature",
                 of(classes)
-            ),
+            ))),
             Size::Advised(of) if of(classes) > images => tracing::warn!(
                 "--calibrate={key}: {images} held-out images, and {} are advised for {classes} classes: expect it to follow them \
                  too closely",

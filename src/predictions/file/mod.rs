@@ -44,9 +44,21 @@ impl Predictions {
 
     /// Writes the predictions to `path` atomically. Equal predictions give equal bytes.
     pub fn save(&self, path: &Path) -> Result<()> {
+        self.save_with(self.scores(), path)
+    }
+
+    /// Writes the predictions as [`save`](Self::save) does, with the scores by other names that the file has of the same logits.
+    pub fn save_beside_scores(&self, path: &Path) -> Result<()> {
+        let of_same = |old: &Predictions| old.all_logits() == self.all_logits() && old.weights() == self.weights();
+        let mut scores = Predictions::open(path).ok().filter(of_same).map(|old| old.scores).unwrap_or_default();
+        scores.extend(self.scores().clone());
+        self.save_with(&scores, path)
+    }
+
+    fn save_with(&self, scores: &SampleScores, path: &Path) -> Result<()> {
         let Shape { members, samples, classes } = self.shape;
         let bytes = bytes_of(self.all_logits());
-        let names: Vec<String> = self.scores().keys().map(|name| format!("{SCORE}{name}")).collect();
+        let names: Vec<String> = scores.keys().map(|name| format!("{SCORE}{name}")).collect();
         let part = |name, dtype, shape, bytes: &[u8]| Part { name, dtype, shape, bytes: bytes.len() };
         let (mut parts, mut contents) =
             (vec![part("logits", "F32", vec![members, samples, classes], bytes)], vec![bytes]);
@@ -60,7 +72,7 @@ impl Predictions {
             parts.push(part("weights", "F64", vec![members], bytes));
             contents.push(bytes);
         }
-        for (name, bytes) in names.iter().zip(self.scores().values().map(|scores| bytes_of(scores))) {
+        for (name, bytes) in names.iter().zip(scores.values().map(|scores| bytes_of(scores))) {
             parts.push(part(name, "F64", vec![samples], bytes));
             contents.push(bytes);
         }

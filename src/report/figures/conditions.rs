@@ -21,21 +21,21 @@ const MOST_CONDITIONS: usize = 6;
 
 pub fn diversity(material: &Material) -> Result<Option<Drawing>> {
     let caption = "Mean divergence KL(p̄ ‖ p_k) of the members' predictions from their mean (Bella, appendix A), on each test \
-                   set, clean and under each corruption at its highest severity. Single models have none.";
+                   set, clean and under each corruption at the highest severity that was tested. Single models have none.";
     let highest = highest_severities(material);
-    let shown = rows(material).filter(|(_, row)| {
-        row.get("attack").is_empty()
-            && highest.get(row.get("corruption")).is_none_or(|most| row.number("severity") == Some(*most))
+    let shown = rows(material).filter(|(series, row)| {
+        let most = highest.get(&(*series, row.get("set"), row.get("corruption")));
+        row.get("attack").is_empty() && most.is_none_or(|most| row.number("severity") == Some(*most))
     });
     by_condition(material, DIVERSITY, 1, caption, &shown.collect::<Vec<_>>())
 }
 
-/// Returns the highest severity of each corruption in the results.
-fn highest_severities<'a>(material: &Material<'a>) -> BTreeMap<&'a str, f64> {
+/// Returns the highest severity at which each series was tested on each set under each corruption.
+fn highest_severities<'a>(material: &'a Material) -> BTreeMap<(usize, &'a str, &'a str), f64> {
     let mut highest: BTreeMap<_, f64> = BTreeMap::new();
-    for row in material.sources.result_rows() {
+    for (series, row) in rows(material) {
         if let Some(severity) = row.number("severity").filter(|_| !row.get("corruption").is_empty()) {
-            let most = highest.entry(row.get("corruption")).or_insert(severity);
+            let most = highest.entry((series, row.get("set"), row.get("corruption"))).or_insert(severity);
             *most = most.max(severity);
         }
     }

@@ -22,6 +22,8 @@ pub struct OfSeries {
     pub set: String,
     /// The names of the classes, `[C]`.
     pub classes: Vec<String>,
+    /// The number of seeds, each of which has predicted the same images.
+    pub seeds: u64,
     pub confusion: Confusion,
 }
 
@@ -33,8 +35,8 @@ impl Material<'_> {
         let of_cell = |(series, set, classes): (usize, &String, &Vec<String>)| {
             let mut confusion = Confusion::new(classes.len());
             let own = clean.iter().filter(|one| (one.series, &one.set, &one.classes) == (series, set, classes));
-            own.for_each(|one| confusion.add(&one.scores, Average::Logit));
-            OfSeries { series, set: set.clone(), classes: classes.clone(), confusion }
+            let seeds = own.map(|one| confusion.add(&one.scores, Average::Logit)).count() as u64;
+            OfSeries { series, set: set.clone(), classes: classes.clone(), seeds, confusion }
         };
         cells.into_iter().map(of_cell).collect()
     }

@@ -232,6 +232,25 @@ fn stl10_is_never_left_out_of_its_figure() {
 }
 
 #[test]
+fn a_method_that_others_were_tested_beyond_keeps_its_diversity() {
+    let mut sources = Sources::default();
+    for (run, rank, severity) in [("a", "4", "4"), ("b", "8", "2"), ("b", "8", "1")] {
+        let condition = format!("blur:{severity} (bella)");
+        let cells = [
+            ("config", run),
+            ("rank", rank),
+            ("condition", &condition),
+            ("corruption", "blur"),
+            ("severity", severity),
+        ];
+        sources.results.append(&row(run, "svgd", &cells));
+    }
+    let figure = drawn(&sources).into_iter().find(|figure| figure.key == "diversity").unwrap();
+    let svg = figure.picture.unwrap().svg();
+    assert!(svg.contains("blur:4") && svg.contains("blur:2") && !svg.contains("blur:1"), "{svg}");
+}
+
+#[test]
 fn figures_without_data_are_not_drawn_and_name_a_command() {
     let mut sources = Sources::default();
     sources.results.append(&row("a", "map", &[("trainable_parameters", ""), ("diversity_kl", "")]));

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::base::files::write_atomic;
-use crate::base::small::{capital, push_new};
+use crate::base::small::{Usage, capital, push_new};
 use crate::metrics::{self, Average, Better};
 use crate::plot::{Axis, Canvas, Chart, Entry, Fill, Joined, Layer, Mean, Panel, Scale, Swatch, Ticks};
 use crate::results::names::without_shared;
@@ -22,7 +22,8 @@ use crate::results::store::Table;
 /// `condition`, a cell is not a finite number, or no row has a metric that could be drawn.
 pub fn draw(table: &Table, path: &Path) -> Result<()> {
     let name = || format!("picture {}", path.display());
-    ensure!(path.extension() == Some(OsStr::new("svg")), "{}: the file name must end in .svg", name());
+    let is_svg = path.extension() == Some(OsStr::new("svg"));
+    ensure!(is_svg, Usage(format!("{}: the file name must end in .svg", name())));
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         ensure!(folder.is_dir(), "{}: there is no folder {}; create it first", name(), folder.display());
     }

@@ -4,18 +4,18 @@
 
 mod run_files;
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::base::files::{listed, open_file};
+use crate::base::files::listed;
 use crate::base::small::push_new;
 
 use crate::metrics;
 use crate::results::images::{self, TESTED};
 use crate::results::series::{OOD_KEYS, RESULT_KEYS, Series, of_table};
-use crate::results::store::{self, Table};
+use crate::results::store::{self, Parsed, Table};
 use crate::results::{CLEAN, conformal_csv, ood_csv};
 use crate::run::RunFolder;
 use run_files::folders;
@@ -107,16 +107,16 @@ impl Sources {
         for path in listed.iter().filter(|path| path.extension().is_some_and(|ending| ending == "csv")) {
             sources.add_csv(path);
         }
-        sources.add_runs(folder);
+        sources.add_runs(folder, |_| true);
         sources.add_searches(folder);
         sources.distinguish_images();
         let empty = sources.results.rows.is_empty() && sources.ood.rows.is_empty() && sources.runs.is_empty();
-        let found = sources.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default();
+        let found = sources.first_problem();
         ensure!(!empty, "results folder {}: no results in it{found}; run `bella train` first", folder.display());
         Ok(sources)
     }
 
-    /// Reads the results files that the user named and the run folders beside them.
+    /// Reads the results files that the user named, and beside them the run folders of the experiments that they have rows of.
     ///
     /// # Errors
     /// Fails if a file cannot be read or is not a results file, or if there are no rows at all.
@@ -124,16 +124,17 @@ impl Sources {
         let mut sources = Self::default();
         let mut folders = vec![];
         for path in files {
-            sources.take(path, store::read(path)?)?;
-            let folder = path.parent().map_or(PathBuf::new(), Path::to_path_buf);
-            if !folders.contains(&folder) {
-                sources.add_runs(&folder);
-                folders.push(folder);
-            }
+            sources.take(path, store::parsed(path)?)?;
+            push_new(&mut folders, path.parent().map_or(PathBuf::new(), Path::to_path_buf));
         }
+        let tables = [&sources.results, &sources.ood, &sources.conformal];
+        let named: BTreeSet<String> =
+            tables.into_iter().flat_map(rows).map(|row| row.get("experiment").to_string()).collect();
+        let empty = tables.iter().all(|table| table.rows.is_empty());
+        let found = sources.first_problem();
+        ensure!(!empty, "no results yet{found}: run `bella train` first");
+        folders.iter().for_each(|folder| sources.add_runs(folder, |experiment| named.contains(experiment)));
         sources.distinguish_images();
-        let empty = [&sources.results, &sources.ood, &sources.conformal].iter().all(|table| table.rows.is_empty());
-        ensure!(!empty, "no results yet: run `bella train` first");
         Ok(sources)
     }
 
@@ -145,7 +146,7 @@ impl Sources {
         let id = run.id();
         let mut sources = Self::default();
         ensure!(run.metrics().is_file(), "{id}: has no results yet: evaluate it first: bella eval {id}");
-        sources.take(&run.metrics(), store::read(&run.metrics())?)?;
+        sources.take(&run.metrics(), store::parsed(&run.metrics())?)?;
         let experiment = run.path().parent().unwrap_or(Path::new(""));
         let (files, problems) = RunFiles::read(experiment, run.path().to_path_buf());
         if let Some(results) = run.results() {
@@ -226,6 +227,11 @@ impl Sources {
         Some(self.run_of(row)?.predictions.iter().find(fits)?.path.clone())
     }
 
+    /// Returns the first problem in brackets, for an error where nothing could be read.
+    fn first_problem(&self) -> String {
+        self.problems.first().map(|problem| format!(" ({problem})")).unwrap_or_default()
+    }
+
     fn distinguish_images(&mut self) {
         images::distinguish(&mut self.results);
         images::distinguish(&mut self.ood);
@@ -233,7 +239,7 @@ impl Sources {
     }
 
     fn add_csv(&mut self, path: &Path) {
-        let read = store::read(path).and_then(|table| self.take(path, table));
+        let read = store::parsed(path).and_then(|parsed| self.take(path, parsed));
         if let Err(error) = read {
             let stem = path.file_stem().unwrap_or_default();
             let has_runs = path.parent().is_some_and(|folder| folder.join("runs").join(stem).is_dir());
@@ -243,7 +249,7 @@ impl Sources {
     }
 
     /// Adds the rows of `table` to the result rows, the out-of-distribution rows or those of conformal sets.
-    fn take(&mut self, path: &Path, mut table: Table) -> Result<()> {
+    fn take(&mut self, path: &Path, Parsed { mut table, is_torn, .. }: Parsed) -> Result<()> {
         let has = |columns: &[&str]| columns.iter().all(|column| table.index(column).is_some());
         let (ood, conformal) = (has(OOD_KEYS), has(&["condition", "alpha", "set_coverage"]));
         ensure!(
@@ -251,7 +257,12 @@ impl Sources {
             "results file {}: has neither the columns `method` and `condition` of results nor `ood_set` and `score`",
             path.display()
         );
-        self.drop_torn_row(path, &mut table)?;
+        if is_torn && table.rows.pop().is_some() {
+            self.problems.push(format!(
+                "results file {}: ends within a row; its last row counts as not run (end the file with a line break)",
+                path.display()
+            ));
+        }
         self.blank_broken_numbers(path, &mut table);
         let all = match (ood, conformal) {
             (true, _) => &mut self.ood,
@@ -259,19 +270,6 @@ impl Sources {
             (false, false) => &mut self.results,
         };
         all.extend(table);
-        Ok(())
-    }
-
-    /// Drops the last row of a file that does not end in a line break. The file was cut off within this row, so its
-    /// last number may lack digits.
-    fn drop_torn_row(&mut self, path: &Path, table: &mut Table) -> Result<()> {
-        let last = last_byte(path).with_context(|| format!("results file {}", path.display()))?;
-        if last.is_some_and(|byte| byte != b'\n') && table.rows.pop().is_some() {
-            self.problems.push(format!(
-                "results file {}: ends within a row; its last row counts as not run (end the file with a line break)",
-                path.display()
-            ));
-        }
         Ok(())
     }
 
@@ -306,8 +304,10 @@ impl Sources {
         }
     }
 
-    fn add_runs(&mut self, results: &Path) {
-        for experiment in folders(&results.join("runs")) {
+    /// Reads the runs of those experiments whose names are wanted.
+    fn add_runs(&mut self, results: &Path, is_wanted: impl Fn(&str) -> bool) {
+        let name = |experiment: &PathBuf| experiment.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        for experiment in folders(&results.join("runs")).into_iter().filter(|folder| is_wanted(&name(folder))) {
             for folder in folders(&experiment) {
                 let (files, problems) = RunFiles::read(&experiment, folder);
                 self.problems.extend(problems);
@@ -315,18 +315,6 @@ impl Sources {
             }
         }
     }
-}
-
-/// Returns the last byte of a file. `None` if the file is empty.
-fn last_byte(path: &Path) -> io::Result<Option<u8>> {
-    let mut file = open_file(path)?;
-    let mut byte = [0];
-    if file.metadata()?.len() == 0 {
-        return Ok(None);
-    }
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut byte)?;
-    Ok(Some(byte[0]))
 }
 
 fn is_number(column: &str) -> bool {

@@ -77,6 +77,37 @@ fn what_is_half_written_is_named_and_never_a_number() {
 }
 
 #[test]
+fn a_row_that_fits_its_hash_is_whole_without_a_line_break() {
+    let folder = folder(&[("plain.csv", RESULTS.strip_suffix("3\n").unwrap())]);
+    let path = folder.path().join("a.csv");
+    let plain = store::read(&folder.path().join("plain.csv")).unwrap();
+    store::write(&path, &plain).unwrap();
+    fs::write(&path, fs::read_to_string(&path).unwrap().trim_end()).unwrap();
+    let sources = Sources::of_files(&[path]).unwrap();
+    assert_eq!((accuracies(&sources), sources.problems), (vec![Some(0.71), Some(0.7)], vec![]));
+    let alone = RESULTS.lines().take(2).collect::<Vec<_>>().join("\n");
+    fs::write(folder.path().join("plain.csv"), alone).unwrap();
+    let error = format!("{:#}", Sources::of_files(&[folder.path().join("plain.csv")]).unwrap_err());
+    assert!(error.starts_with("no results yet (results file ") && error.contains("ends within a row"), "{error}");
+}
+
+#[test]
+fn runs_of_other_experiments_than_the_named_files_have_are_left_out() {
+    let config = seal_toml("seed = 1\n");
+    let folder = folder(&[
+        ("a.csv", RESULTS),
+        ("runs/a/r1/config.toml", &config),
+        ("runs/b/r3/config.toml", &config),
+        ("runs/b/r4/run.json", "half"),
+    ]);
+    let sources = Sources::of_files(&[folder.path().join("a.csv")]).unwrap();
+    let runs: Vec<&str> = sources.runs.iter().map(|run| run.run.as_str()).collect();
+    assert_eq!((runs, &sources.problems[..]), (vec!["r1"], &[][..]));
+    assert!(sources.by_experiment().iter().all(|one| one.experiment.is_empty()), "one experiment has no name");
+    assert_eq!(Sources::open(folder.path()).unwrap().runs.iter().count(), 3);
+}
+
+#[test]
 fn run_folders_are_read_and_broken_files_left_out() {
     let folder = folder(&[
         ("a.csv", RESULTS),

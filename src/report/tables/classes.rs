@@ -17,7 +17,7 @@ pub fn rows_of_classes(one: &OfSeries) -> Table {
     for class in one.confusion.worst_first() {
         let mut row = Row::new();
         row.push("class", &one.classes[class]);
-        row.push("samples", one.confusion.samples(class).to_string());
+        row.push("samples", (one.confusion.samples(class) / one.seeds).to_string());
         for (column, value) in one.confusion.measures(class) {
             row.push_number(column, value);
         }
@@ -64,16 +64,17 @@ pub fn of_materials(materials: &[Material]) -> [Vec<RenderedTable>; 2] {
         let who = [material.experiment.clone(), method.clone(), one.set.clone()];
         classes.rows.extend(rows_of_classes(&one).rows.into_iter().map(|row| [who.to_vec(), shown(row)].concat()));
         pairs.rows.extend(rows_of_mistakes(&one).rows.into_iter().map(|row| [who.to_vec(), row].concat()));
-        let rows = rows_of_matrix(&one);
-        let columns: Vec<&str> = rows.columns.iter().map(String::as_str).collect();
+        let matrix = rows_of_matrix(&one);
+        let heads = ["experiment", "method", "set"].into_iter();
+        let columns: Vec<&str> = heads.chain(matrix.columns.iter().map(String::as_str)).collect();
+        let rows = matrix.rows.into_iter().map(|row| [who.to_vec(), row].concat()).collect();
         let title = format!("Confusion matrix: {method} on {}", one.set);
-        let caption =
-            "The number of images of each true class (rows) that are predicted to be of each class (columns).";
+        let caption = "The number of images of each true class (rows) that are predicted to be of each class (columns), all seeds together.";
         let key = format!("confusion-{}", matrices.len() + 1);
-        matrices.push(RenderedTable { rows: rows.rows, ..table(&key, &title, caption, &columns, 1) });
+        matrices.push(RenderedTable { rows, ..table(&key, &title, caption, &columns, 4) });
     }
     if materials.len() < 2 {
-        [&mut classes, &mut pairs].into_iter().for_each(without_first);
+        [&mut classes, &mut pairs].into_iter().chain(&mut matrices).for_each(without_first);
     }
     [vec![classes, pairs], matrices].map(|tables| {
         let counted = |table: RenderedTable| RenderedTable { matched: table.rows.len(), ..table };
@@ -86,9 +87,9 @@ fn table_of_classes() -> RenderedTable {
     table(
         "classes",
         "Classes",
-        "Accuracy (recall), its 95 % interval over the images (Wilson), precision and F1 of each class on clean test images, the \
+        "Accuracy (recall), its 95 % interval over the images (Wilson), precision and F1 of each class on clean images, the \
          worst first; the class that most of its images are taken for, with their number. By the averaged logits, all seeds \
-         of a method together.",
+         of a method together, but for the images and the interval: the seeds predict the same images.",
         &[
             "experiment",
             "method",
@@ -109,7 +110,7 @@ fn table_of_mistakes() -> RenderedTable {
     table(
         "mistakes",
         "Confused classes",
-        "The ten most frequent mistakes of each method on clean test images: the number of images, and their share of the true \
+        "The ten most frequent mistakes of each method on clean images: their number over all seeds, and their share of the true \
          class.",
         &["experiment", "method", "set", "true class", "taken for", "images", "share"],
         5,
@@ -146,5 +147,25 @@ fn table(key: &str, title: &str, caption: &str, columns: &[&str], labels: usize)
         rows: vec![],
         notes: vec![],
         matched: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::by_class::Confusion;
+
+    #[test]
+    fn seeds_that_predict_the_same_images_do_not_narrow_the_interval() {
+        let classes = |seeds: u64| {
+            let mut confusion = Confusion::new(2);
+            confusion.counts = vec![vec![40 * seeds, 43 * seeds], vec![0, 10 * seeds]];
+            let names = ["a", "b"].map(String::from).to_vec();
+            let one = OfSeries { series: 0, set: "digits".into(), classes: names, seeds, confusion };
+            rows_of_classes(&one).rows.into_iter().map(shown).collect::<Vec<_>>()
+        };
+        // scipy 1.17.1: binomtest(40, 83).proportion_ci(method="wilson")
+        assert_eq!(classes(3)[0][..3], ["a", "83", "48.19 [37.8, 58.8]"]);
+        assert!(classes(1).iter().zip(classes(3)).all(|(one, three)| one[..5] == three[..5]));
     }
 }

@@ -11,6 +11,9 @@ use crate::report::sources::{RowView, Sources};
 /// The metrics of a row, of averaged probabilities.
 const METRICS: [&str; 4] = ["accuracy", "nll", "ece", "brier"];
 
+/// The column that only seeds have whose temperature was fitted.
+const SCALED: &str = "nll_ts_pm";
+
 /// The column with the cost of a run.
 const SECONDS: &str = "train_wall_seconds";
 
@@ -41,6 +44,12 @@ impl Measured<'_> {
 
     fn particles(&self) -> f64 {
         self.rows[0].number("particles").unwrap_or(1.0)
+    }
+
+    /// Returns the seeds whose temperature was fitted, so that every column of their row is of the same seeds; `None` if there are none.
+    fn calibrated(&self) -> Option<Measured<'_>> {
+        let rows: Vec<_> = self.rows.iter().filter(|row| row.number(SCALED).is_some()).copied().collect();
+        (!rows.is_empty()).then(|| Measured { name: self.name.clone(), rows })
     }
 
     /// Returns the cells of this row under a name, with the metrics whose names `column` makes.
@@ -113,16 +122,21 @@ fn measured(sources: &Sources) -> Vec<Measured<'_>> {
 /// Returns the rows of single networks after temperature scaling, and one that says what is missing where there is none.
 fn scaled(own: &[&Measured], notes: &mut Vec<String>) -> Vec<Vec<String>> {
     let singles: Vec<&&Measured> = own.iter().filter(|one| one.get("method") == "map").collect();
-    let is_scaled = |one: &&&&Measured| one.summary("nll_ts_pm").is_some();
     let row = |one: &&&Measured| {
+        let calibrated = one.calibrated()?;
         // A temperature changes the order of no single network's classes.
         let column = |metric: &str| match metric {
             "accuracy" => "accuracy_pm".to_string(),
             metric => format!("{metric}_ts_pm"),
         };
-        one.cells(format!("{}, temperature-scaled", one.name), column)
+        if let Some(left_out) = one.rows.iter().find(|row| row.number(SCALED).is_none()) {
+            let (count, all, run) = (calibrated.rows.len(), one.rows.len(), left_out.get("run"));
+            let why = format!("{count} of {all} seeds are calibrated; bella eval {run} --calibrate");
+            push_new(notes, format!("{}, temperature-scaled: {why}", one.name));
+        }
+        Some(calibrated.cells(format!("{}, temperature-scaled", one.name), column))
     };
-    let rows: Vec<_> = singles.iter().filter(is_scaled).map(row).collect();
+    let rows: Vec<_> = singles.iter().filter_map(row).collect();
     if !rows.is_empty() {
         return rows;
     }
@@ -188,7 +202,7 @@ mod tests {
     use super::*;
     use crate::results::store::{Row, Table};
 
-    /// A run, its method, its seconds, and further cells.
+    /// A run, its method, its seconds, and further cells, which count before the usual ones.
     type Run<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a str)]);
 
     fn sources(rows: &[Run]) -> Sources {
@@ -199,11 +213,8 @@ mod tests {
                 [("run", *run), ("config", *run), ("method", *method), ("subspace", "low-rank"), ("set", "digits")];
             let measured =
                 [("condition", "clean"), ("device", "cpu"), ("seed", "1"), (SECONDS, *seconds), ("accuracy_pm", "0.5")];
-            cells
-                .into_iter()
-                .chain(measured)
-                .chain(more.iter().copied())
-                .for_each(|(column, cell)| row.push(column, cell));
+            // Of two cells of one column the first counts.
+            more.iter().copied().chain(cells).chain(measured).for_each(|(column, cell)| row.push(column, cell));
             results.append(&row);
         }
         Sources { results, ..Sources::default() }
@@ -237,6 +248,25 @@ mod tests {
         let row = |part: &str| whole.rows.iter().find(|row| row[1].contains(part)).unwrap();
         assert_eq!((row("temperature-scaled")[4].as_str(), row("temperature-scaled")[3].as_str()), ("0.7000", "50.00"));
         assert_eq!((row("at the cost of")[4].as_str(), row("at the cost of")[7].as_str()), ("0.6000", "48.0"));
+    }
+
+    #[test]
+    fn every_column_of_a_scaled_row_is_of_the_calibrated_seeds() {
+        let of_seed = |seed, accuracy, scaled| {
+            vec![("config", "single"), ("seed", seed), ("accuracy_pm", accuracy), ("nll_pm", "0.9"), (SCALED, scaled)]
+        };
+        let seeds = [of_seed("1", "0.5", ""), of_seed("2", "0.6", "0.7"), of_seed("3", "0.9", "")];
+        let found = methods(&sources(&[
+            ("r1", "map", "10", &seeds[0]),
+            ("r2", "map", "20", &seeds[1]),
+            ("r3", "map", "60", &seeds[2]),
+            ("r4", "ensemble", "48", &[]),
+        ]));
+        let row = found.rows.iter().find(|row| row[1].ends_with("temperature-scaled")).unwrap();
+        // Seeds, accuracy in %, NLL, ECE and Brier score, seconds.
+        assert_eq!(row[2..], ["1", "60.00", "0.7000", NOTHING, NOTHING, "20.0"]);
+        let said = "temperature-scaled: 1 of 3 seeds are calibrated; bella eval r1 --calibrate";
+        assert!(found.notes.iter().any(|note| note.ends_with(said)), "{:?}", found.notes);
     }
 
     #[test]

@@ -25,7 +25,15 @@ const WAY_OUT: &str = "mend the file or move it away";
 /// Fails, naming the file and the line, if the file is missing or is not UTF-8, a row has the wrong number of cells or
 /// differs from its hash, a quote is not closed, or a column is repeated or has no name.
 pub fn read(path: &Path) -> Result<Table> {
-    Ok(parse(path).with_context(|| format!("results file {}", path.display()))?.table)
+    Ok(parsed(path)?.table)
+}
+
+/// Reads a CSV file as [`read`] does, and says what speaks for its rows.
+///
+/// # Errors
+/// Fails as [`read`] does.
+pub fn parsed(path: &Path) -> Result<Parsed> {
+    parse(path).with_context(|| format!("results file {}", path.display()))
 }
 
 /// Reads a CSV file that only bella writes.
@@ -33,7 +41,7 @@ pub fn read(path: &Path) -> Result<Table> {
 /// # Errors
 /// Fails as [`read`] does, and also if the rows do not carry their hashes.
 pub fn read_own(path: &Path) -> Result<Table> {
-    let parsed = parse(path).with_context(|| format!("results file {}", path.display()))?;
+    let parsed = parsed(path)?;
     ensure!(
         parsed.is_checked,
         "results file {}: has no column {}, which bella wrote with it: put the file back as it was",
@@ -132,10 +140,14 @@ pub fn write(path: &Path, table: &Table) -> Result<()> {
     })
 }
 
-/// A file's table, and whether its rows carry hashes.
-struct Parsed {
-    table: Table,
+/// A file's table, and what speaks for its rows.
+pub struct Parsed {
+    pub table: Table,
+    /// Whether the rows carry hashes, which they fit.
     is_checked: bool,
+    /// Whether the file may have been cut off within its last row, whose last number may lack digits: it does not end in a line
+    /// break, and the row carries no hash.
+    pub is_torn: bool,
 }
 
 fn parse(path: &Path) -> Result<Parsed> {
@@ -174,7 +186,8 @@ fn parse(path: &Path) -> Result<Parsed> {
         !is_checked || columns.is_empty() || !rows.is_empty(),
         "all of its rows were removed since bella wrote it; {WAY_OUT}"
     );
-    Ok(Parsed { table: Table { columns, rows }, is_checked })
+    let is_torn = !is_checked && bytes.last().is_some_and(|byte| *byte != b'\n');
+    Ok(Parsed { table: Table { columns, rows }, is_checked, is_torn })
 }
 
 fn check_columns<'a>(columns: impl Iterator<Item = &'a str>) -> Result<()> {

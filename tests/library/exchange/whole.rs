@@ -264,19 +264,25 @@ fn what_cannot_leave_is_refused_in_one_line() {
     let place = Place::new();
     let run = train(&place, "timm-vit", ALL_LAYERS);
     done(export(&place, &run, "out", &["--to", "peft"]));
-    let cases: [(&str, &[&str], &[&str]); 5] = [
-        ("out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
+    let cases: [(i32, &str, &[&str], &[&str]); 5] = [
+        (1, "out", &["--to", "weights"], &["out: holds another export (", "differs)", "--force to replace it"]),
         (
+            1,
             "out/particle-0/expected.safetensors/new",
             &["--to", "peft"],
             &["must be a new folder in a folder that can be written to"],
         ),
-        ("new", &["--to", "peft", "--for", "open-clip"], &["--for open-clip", "has timm names, which fit --for timm"]),
-        ("new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),
-        ("new", &["--to", "peft", "--draws", "3"], &["its particles are points, without draws"]),
+        (
+            2,
+            "new",
+            &["--to", "peft", "--for", "open-clip"],
+            &["--for open-clip", "has timm names, which fit --for timm"],
+        ),
+        (2, "new", &["--to", "peft", "--particle", "7"], &["--particle 7: the run has models 0 to 1"]),
+        (2, "new", &["--to", "peft", "--draws", "3"], &["its particles are points, without draws"]),
     ];
-    for (output, more, parts) in cases {
-        assert_has(&error_line(export(&place, &run, output, more), 1), parts);
+    for (code, output, more, parts) in cases {
+        assert_has(&error_line(export(&place, &run, output, more), code), parts);
         assert!(!place.path("new").exists(), "nothing is half-written");
     }
     done(export(&place, &run, "out", &["--to", "weights", "--force"]));
@@ -299,7 +305,7 @@ fn what_cannot_leave_is_refused_in_one_line() {
     done(fit);
     let laplace = place.runs().into_iter().find(|run| run.to_string_lossy().contains("laplace")).unwrap();
     assert_has(
-        &error_line(export(&place, &laplace, "new", &["--to", "peft"]), 1),
+        &error_line(export(&place, &laplace, "new", &["--to", "peft"]), 2),
         &["linearised", "--draws 0", "--draws N"],
     );
     done(export(&place, &laplace, "new", &["--to", "peft", "--draws", "1"]));

@@ -6,6 +6,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::small::Usage;
 use crate::metrics::ood::features::fitting::{Detector, Entry, Features, Sizes};
 
 /// The neighbour whose distance counts, k.
@@ -26,9 +27,11 @@ struct Bank(Tensor);
 fn fit(features: &Features) -> Result<Box<dyn Detector>> {
     ensure!(
         features.count() >= NEIGHBOUR,
-        "--ood-by knn: takes the {NEIGHBOUR}th nearest image, and there are {} to fit it on: leave it out, or choose the other \
+        Usage(format!(
+            "--ood-by knn: takes the {NEIGHBOUR}th nearest image, and there are {} to fit it on: leave it out, or choose the other \
          images by --ood-fit",
-        features.count()
+            features.count()
+        ))
     );
     Ok(Box::new(Bank(unit(&features.values))))
 }
