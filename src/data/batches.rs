@@ -1,7 +1,6 @@
 //! Labelled samples on the device. A small set of images stays there as bytes; a large one is decoded ahead of the
 //! training step. Samples of other kinds, such as token ids, are served unchanged.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
@@ -149,48 +148,31 @@ impl SampleSet {
 
     /// Serves the images of `plan` in order, as evaluation sees them. Each entry is one batch.
     pub fn batches(&self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
-        self.serve(plan, |_, _| View::Plain)
+        let plain = |image| Pick { image, view: View::Plain };
+        self.training_batches(plan.into_iter().map(|images| images.into_iter().map(plain).collect()).collect())
     }
 
-    /// Serves images like [`SampleSet::batches`], in the random views of `epoch` if the set has any. Each batch holds
-    /// the images of `particles`, one particle after the other.
-    pub fn training_batches(
-        &self,
-        plan: Vec<Vec<u32>>,
-        epoch: u64,
-        particles: Range<usize>,
-    ) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
-        let particle = move |position: usize, size: usize| (particles.start + position * particles.len() / size) as u64;
-        self.serve(plan, move |position, size| View::Random { epoch, particle: particle(position, size) })
-    }
-
-    /// Serves batches. `view` receives the position of an image in its batch and the size of the batch.
-    fn serve<'a>(
-        &'a self,
-        plan: Vec<Vec<u32>>,
-        view: impl Fn(usize, usize) -> View + Send + 'static,
-    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
+    /// Serves images like [`SampleSet::batches`], in their random views if the set has any.
+    pub fn training_batches(&self, plan: Vec<Vec<Pick>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        let indices = |picks: Vec<Pick>| -> Vec<u32> { picks.into_iter().map(|pick| pick.image).collect() };
         match &self.store {
-            Store::Resident(samples) => Box::new(plan.into_iter().map(move |indices| {
-                let (index, labels) = self.select(&indices);
+            Store::Resident(samples) => Box::new(plan.into_iter().map(move |picks| {
+                let (index, labels) = self.select(&indices(picks));
                 Ok(Batch { samples: samples.map(|values| values.index_select(0, &index)), labels })
             })),
-            Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |indices| {
+            Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |picks| {
+                let indices = indices(picks);
                 let (index, labels) = self.select(&indices);
                 let longest = indices.iter().map(|i| lengths[*i as usize]).max().unwrap_or(0);
                 let samples = of_texts(&samples.narrow(2, 0, i64::from(longest)).index_select(0, &index));
                 Ok(Batch { samples, labels })
             })),
-            Store::Questions(asked) => self.questions(asked, plan, Text::Answered),
+            Store::Questions(asked) => self.questions(asked, plan.into_iter().map(indices).collect(), Text::Answered),
             Store::Streamed(source) => {
                 let (height, width) = source.images.size();
-                let pick = move |images: Vec<u32>| {
-                    let size = images.len();
-                    let picks = images.into_iter().enumerate();
-                    picks.map(|(position, image)| Pick { image, view: view(position, size) }).collect()
-                };
-                let decoded = stream(source.clone(), plan.clone().into_iter().map(pick), self.workers, AHEAD);
-                Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
+                let decoded = stream(source.clone(), plan.clone(), self.workers, AHEAD);
+                Box::new(plan.into_iter().zip(decoded).map(move |(picks, pixels)| {
+                    let indices = indices(picks);
                     let (_, labels) = self.select(&indices);
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
                     let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 
-use super::augment::Views;
+use super::augment::{Seen, Views};
 use super::corruptions::Applied;
 use super::decode::{interleaved, planar};
 use super::images::{Files, Images, Packed};
@@ -146,11 +146,11 @@ impl Inputs {
         }
     }
 
-    /// Returns the random view of image i that `particle` has in `epoch`, `[3, H, W]`.
+    /// Returns the random view of image i when it is `seen`, `[3, H, W]`.
     ///
     /// # Errors
     /// Fails like [`Inputs::image`].
-    pub fn view(&self, i: usize, views: &Views, [epoch, particle]: [u64; 2]) -> Result<Vec<u8>> {
+    pub fn view(&self, i: usize, views: &Views, seen: Seen) -> Result<Vec<u8>> {
         let (height, width) = self.size();
         let image = match self {
             Inputs::Files(files) if views.augment.crops() => files.rgb(i)?,
@@ -159,7 +159,7 @@ impl Inputs {
                 image.context("an image of another size than its split's")?
             }
         };
-        Ok(planar(&views.view(image, (width as u32, height as u32), [epoch, particle, i as u64])?))
+        Ok(planar(&views.view(image, (width as u32, height as u32), seen, i as u64)?))
     }
 
     /// Returns the inputs at `indices`, in that order.

@@ -35,7 +35,7 @@ impl Subset {
         if !reader.is_table("subset") {
             return reader
                 .count("subset", COUNT)
-                .about("Number of images to use of each split, drawn evenly from the classes.")
+                .about("Number of images to use of each split, drawn evenly from the classes, or at equal distances where there are none.")
                 .optional()
                 .map(Subset::Each);
         }
@@ -58,7 +58,8 @@ impl Subset {
 
 /// Returns the indices of the images of a split that `subset` keeps, ascending, for `labels: [N]`. The first image of
 /// every class is taken, then the second of every class, and so on until the number is reached; a class without further
-/// images is skipped. `None` means all images.
+/// images is skipped. Where there are no classes to tell apart (numbers, free answers), samples at equal distances are taken, since the first ones
+/// would be one end of a sorted file. `None` means all images.
 ///
 /// # Errors
 /// Fails if the split has fewer images than `subset` asks for.
@@ -67,6 +68,9 @@ pub fn chosen(subset: Option<Subset>, split: SplitName, labels: &[u32]) -> Resul
         return Ok(None);
     };
     ensure!(count <= labels.len(), "subset = {count}, but {split} has {} images; ask for fewer", labels.len());
+    if labels.windows(2).all(|pair| pair[0] == pair[1]) {
+        return Ok(Some((0..count).map(|place| (place * labels.len() / count) as u32).collect()));
+    }
     let mut seen = std::collections::BTreeMap::new();
     let mut turns: Vec<(u32, u32, u32)> = Vec::with_capacity(labels.len());
     for (i, &label) in labels.iter().enumerate() {
@@ -106,6 +110,13 @@ mod tests {
         assert_eq!(take(3), [0, 2, 4]);
         assert_eq!(take(5), [0, 1, 2, 4, 5]);
         assert_eq!(take(8), (0..8).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn without_classes_samples_at_equal_distances_are_taken() {
+        let of = |count: usize| chosen(Some(Subset::Each(count)), SplitName::Train, &[0; 7]).unwrap().unwrap();
+        assert_eq!([of(1), of(2), of(3)], [vec![0], vec![0, 3], vec![0, 2, 4]]);
+        assert_eq!(of(7), (0..7).collect::<Vec<u32>>());
     }
 
     #[test]

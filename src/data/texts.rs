@@ -5,6 +5,7 @@ use tch::Tensor;
 
 use super::fields::{Fields, of_texts};
 use super::images::Images;
+use crate::base::small::shortened;
 
 /// The prompts of a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub struct Texts {
 }
 
 impl Prompts {
+    /// Returns how a message names a prompt: by its beginning and its place among those that are read.
+    pub fn shown(&self, at: usize) -> String {
+        format!("{:?} ({} of {})", shortened(&self.texts[at], 40), at + 1, self.texts.len())
+    }
+
     /// Returns all texts, second ones behind all first ones.
     pub fn all(&self) -> impl Iterator<Item = &String> {
         self.texts.iter().chain(self.seconds.iter().flatten())

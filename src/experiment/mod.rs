@@ -189,6 +189,7 @@ impl Experiment {
             let asked = training.as_ref().filter(|_| images == Images::OfTraining);
             check_learnt(&root, &head, &data, asked);
             asked.iter().for_each(|training| training.check_mixup(&root, &data));
+            asked.iter().for_each(|training| training.check_pixels(&root, &data, &checkpoint));
         }
         check_quantised(&root, &checkpoint, training.as_ref());
         // The head is settled now because the resolved config must not change with the data set of an evaluation.

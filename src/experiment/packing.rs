@@ -64,7 +64,7 @@ impl Experiment {
     /// Checks that runs of this config with several seeds can be trained together.
     pub fn check_packed_seeds(&self) -> Result<(), String> {
         let data = &self.data;
-        if data.dataset.medium() != Medium::Images {
+        if matches!(data.dataset.medium(), Medium::Texts | Medium::Questions) {
             return Err(format!(
                 "seed: packed runs of several seeds would need batches of equal length, and those of data.{} are as long as their longest text",
                 data.key

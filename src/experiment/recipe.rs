@@ -1,11 +1,12 @@
 //! The rules that connect a recipe of training, such as smoothed or mixed labels, with the method and the data set.
 
 use super::data::DataSpec;
-use super::train_table::Sampling;
+use super::train_table::{PrefixCache, Sampling};
 use super::training::Training;
 use crate::data::Medium;
 use crate::machine::Precision;
 use crate::methods::{Origin, RowsAre};
+use crate::model::CheckpointSpec;
 use crate::schema::Reader;
 
 impl Training {
@@ -43,6 +44,21 @@ impl Training {
                 "mixup: method.{method} takes squared gradients of single images, and no image is single: leave it out"
             );
             root.problem("train", why);
+        }
+    }
+
+    /// Checks that what enters the first trained block may be kept where it is to be, and that gradients by pixels can be taken where the
+    /// method takes them.
+    pub(super) fn check_pixels(&self, root: &Reader, data: &DataSpec, checkpoint: &CheckpointSpec) {
+        let is_kept = matches!(self.train.prefix_cache, PrefixCache::Memory | PrefixCache::Disk);
+        if let Some(why) = self.why_no_prefix(data.augment.is_some()).filter(|_| is_kept) {
+            root.problem("train", format!("prefix_cache: {why}"));
+        }
+        let has_pixels = data.dataset.medium() == Medium::Images && !checkpoint.kind.runs_own_code();
+        if self.method.spec.differentiates_pixels() && !has_pixels {
+            let why = "takes gradients by pixels, through a network of images that bella computes itself, which this one is not: set \
+                       space = \"weights\", \"logits\" or \"features\"";
+            root.problem("method", format!("{} {why}", self.method.key));
         }
     }
 

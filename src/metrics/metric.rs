@@ -2,6 +2,7 @@
 //! measures of agreement follow that are no mean over samples.
 
 use super::{Average, Scores};
+use crate::predictions::{Predictions, Shape};
 
 /// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,24 @@ impl Metric {
                 Average::ALL.map(|average| (format!("{}_{}", self.key, average.suffix()), average)).to_vec()
             }
         }
+    }
+
+    /// Returns whether the metric has a value for predictions of so many classes, of which all occur, some right and some wrong.
+    pub fn is_defined_for(&self, classes: usize) -> bool {
+        // No metric asks for more.
+        let classes = classes.clamp(1, 8);
+        let shape = Shape { members: 2, samples: 2 * classes, classes };
+        // Each class once where it is expected and once where another is; the second member is less certain.
+        let logit = |member: usize, sample: usize, class: usize| {
+            let expected = (sample / 2 + sample % 2) % classes;
+            if class == expected { 2.0 - member as f32 } else { 0.0 }
+        };
+        let all = (0..2).flat_map(|member| (0..shape.samples).map(move |sample| (member, sample)));
+        let logits = all.flat_map(|(member, sample)| (0..classes).map(move |class| logit(member, sample, class)));
+        let labels = (0..shape.samples).map(|sample| (sample / 2) as u32).collect();
+        let predictions = Predictions::new(shape, logits.collect(), labels);
+        let scores = predictions.and_then(|predictions| Scores::compute(&predictions));
+        scores.is_ok_and(|scores| (self.eval)(&scores, Average::Logit).is_some_and(f64::is_finite))
     }
 
     /// Returns the meaning of the metric's columns.

@@ -313,3 +313,12 @@ fn label_free_parts_are_the_same_with_and_without_labels() {
     let alone = Uncertainty::compute(&unlabelled).unwrap();
     assert_eq!(alone, scores(3, &[0, 1, 2, 1, 0, 2], THREE_MEMBERS.to_vec()).uncertainty);
 }
+
+#[test]
+fn only_metrics_of_two_classes_have_no_value_for_ten() {
+    let without = |classes: usize| -> Vec<&str> {
+        METRICS.iter().filter(|metric| !metric.is_defined_for(classes)).map(|metric| metric.key).collect()
+    };
+    assert_eq!(without(2), ["top5"]);
+    assert_eq!((without(10), without(1000)), (vec!["auroc"], vec!["auroc"]));
+}

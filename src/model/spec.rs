@@ -343,6 +343,13 @@ fn check_medium(reader: &Reader, kind: Kind, medium: Medium) {
     for key in ["features", "unit_features"].into_iter().filter(|key| kind != Kind::Encoder && reader.sets(key)) {
         reader.problem(key, "is for text encoders, of whose tokens a head may read one or the mean: leave it out");
     }
+    if matches!(kind, Kind::Language | Kind::VisionLanguage) && reader.sets("truncate") {
+        reader.problem(
+            "truncate",
+            "cuts the texts of encoders; a prompt ends with what is asked, and is not cut: leave it out, and raise max_tokens or \
+             leave long prompts out",
+        );
+    }
     if kind.entry().tokenizer == TokenizerAt::Folder && reader.has("tokenizer") {
         reader.problem("tokenizer", "is for text encoders; other networks have theirs in their folder: leave it out");
     }

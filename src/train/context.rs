@@ -10,7 +10,7 @@ use crate::data::batches::{SampleSet, Samples};
 use crate::data::order::Holdout;
 use crate::data::overlap::{Overlap, Seen};
 use crate::data::{Split, contents};
-use crate::experiment::{Experiment, PrefixCache, Schedule, TrainSpec, Training, Validation};
+use crate::experiment::{Criterion, Experiment, PrefixCache, Schedule, TrainSpec, Training, Validation};
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
 use crate::methods::post_hoc;
@@ -122,6 +122,13 @@ impl<'a> Context<'a> {
         );
         self.rate_factors()?;
         self.first_computed()?;
+        let (Criterion(metric), classes) = (self.spec().select_by, head.classes() as usize);
+        ensure!(
+            metric.is_defined_for(classes),
+            "train.select_by = \"{}\": has no value for {classes} classes ({}): choose another metric",
+            metric.key,
+            metric.definition
+        );
         spec.check_steps(self.steps())?;
         spec.check_classes(head.classes())
     }

@@ -255,7 +255,11 @@ fn what_does_not_fit_is_refused_in_one_line() {
         1,
         &["its forward takes 3 tensors (input_ids, attention_mask, token_type_ids)", "checkpoint.tokenizer"],
     );
-    refused(&["checkpoint.max_tokens=6"], 1, &["glue-rte/train: text ", "tokens, and checkpoint.max_tokens is 6"]);
+    refused(
+        &["checkpoint.max_tokens=6"],
+        1,
+        &["glue-rte/train: the text \"", "tokens, and checkpoint.max_tokens is 6"],
+    );
     refused(&["checkpoint.max_tokens=41"], 1, &["its forward fails on 41 tokens", "set checkpoint.max_tokens"]);
     refused(&["checkpoint.normalize=imagenet"], 2, &["checkpoint.normalize", "means nothing to a module of texts"]);
     refused(&["checkpoint.heads=2"], 2, &["means nothing with kind = \"module\""]);

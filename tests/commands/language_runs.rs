@@ -187,7 +187,13 @@ fn folders_that_do_not_fit_are_refused_in_one_line() {
 fn prompts_labels_and_keys_that_do_not_fit_are_refused_in_one_line() {
     let place = place(TRAINED);
     for (set, code, parts) in [
-        ("checkpoint.max_tokens=5", 1, &["jsonl/train: prompt ", "tokens, and checkpoint.max_tokens is 5"][..]),
+        ("checkpoint.max_tokens=5", 1, &["jsonl/train: the prompt \"", "tokens, and checkpoint.max_tokens is 5"][..]),
+        ("checkpoint.truncate=true", 2, &["checkpoint.truncate", "raise max_tokens"]),
+        (
+            "method={svgd={particles=2,gamma=0.1,space=\"input-gradients\"}}",
+            2,
+            &["takes gradients by pixels", "space = \"weights\""],
+        ),
         ("checkpoint.chat=\"no place\"", 2, &["checkpoint.chat", "must have {prompt} where the prompt belongs"]),
         ("checkpoint.max_tokens=129", 1, &["checkpoint.max_tokens = 129", "reads at most 128 tokens"]),
         ("data.jsonl.labels=[\"no cat\",\"yes\"]", 1, &["`no cat` is 2 tokens of this tokenizer (no cat)"]),

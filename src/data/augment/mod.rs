@@ -112,6 +112,15 @@ impl Augment {
     }
 }
 
+/// When an image is seen, on which its random view depends beside the image itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub epoch: u64,
+    pub particle: u64,
+    /// How often the image came before in the order of the epoch.
+    pub draw: u64,
+}
+
 impl Views {
     /// Returns the view of image `index` that `particle` has in `epoch`, with the given size `(width, height)`. If
     /// [`Augment::crops`], `image` is the stored image; otherwise it already has that size.
@@ -122,9 +131,12 @@ impl Views {
         &self,
         image: RgbImage,
         (width, height): (u32, u32),
-        [epoch, particle, index]: [u64; 3],
+        Seen { epoch, particle, draw }: Seen,
+        index: u64,
     ) -> Result<RgbImage> {
-        let mut rng = stream(self.seed, Purpose::Augment, &[epoch, particle, index]);
+        let place = [epoch, particle, index, draw];
+        // The first view in an epoch is that of orders in which no image comes twice.
+        let mut rng = stream(self.seed, Purpose::Augment, if draw == 0 { &place[..3] } else { &place });
         let Augment { crop, flip, randaugment, .. } = self.augment;
         let mut image = match crop {
             Crop::Fixed => image,
@@ -231,16 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn a_view_depends_on_epoch_particle_and_image_alone() {
+    fn a_view_depends_on_epoch_particle_draw_and_image_alone() {
         let views = views("augment.randaugment.magnitude=9");
-        let view = |at: [u64; 3]| views.view(picture(), (16, 12), at).unwrap();
-        let first = view([0, 0, 0]);
+        let seen = |[epoch, particle, draw]: [u64; 3]| Seen { epoch, particle, draw };
+        let view = |at: [u64; 3], image| views.view(picture(), (16, 12), seen(at), image).unwrap();
+        let first = view([0, 0, 0], 0);
         assert_eq!(first.dimensions(), (16, 12));
-        assert_eq!(first, view([0, 0, 0]));
+        assert_eq!(first, view([0, 0, 0], 0));
+        assert_ne!(first, view([0, 0, 0], 1));
         for other in [[1, 0, 0], [0, 1, 0], [0, 0, 1]] {
-            assert_ne!(first, view(other));
+            assert_ne!(first, view(other, 0));
         }
-        assert_ne!(first, Views { seed: 2, ..views }.view(picture(), (16, 12), [0; 3]).unwrap());
+        assert_ne!(first, Views { seed: 2, ..views }.view(picture(), (16, 12), seen([0; 3]), 0).unwrap());
     }
 
     #[test]
@@ -248,7 +262,8 @@ mod tests {
         let views = views("augment.crop='fixed'");
         let mut mirrored = picture();
         image::imageops::flip_horizontal_in_place(&mut mirrored);
-        let seen = |image| views.view(picture(), (50, 30), [0, 0, image]).unwrap();
+        let first = Seen { epoch: 0, particle: 0, draw: 0 };
+        let seen = |image| views.view(picture(), (50, 30), first, image).unwrap();
         let count = (0..400).map(seen).filter(|view| *view == mirrored).count();
         assert!((0..400).map(seen).all(|view| view == mirrored || view == picture()));
         // Five standard deviations are 50.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
 
-use super::augment::Views;
+use super::augment::{Seen, Views};
 use super::inputs::Inputs;
 
 /// Images with the views in which training sees them.
@@ -31,7 +31,7 @@ pub enum View {
     /// The image as evaluation sees it.
     Plain,
     /// A random view, if the source augments.
-    Random { epoch: u64, particle: u64 },
+    Random(Seen),
 }
 
 impl Source {
@@ -39,7 +39,7 @@ impl Source {
     fn image(&self, pick: Pick) -> Result<Vec<u8>> {
         let i = pick.image as usize;
         match (&self.views, pick.view) {
-            (Some(views), View::Random { epoch, particle }) => self.images.view(i, views, [epoch, particle]),
+            (Some(views), View::Random(seen)) => self.images.view(i, views, seen),
             _ => self.images.image(i),
         }
     }

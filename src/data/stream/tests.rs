@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::data::Augment;
+use crate::data::augment::Seen;
 use crate::data::images::Files;
 use crate::data::testing::squares;
 use crate::data::{Interpolation, Resize};
@@ -106,8 +107,12 @@ fn random_views_are_the_same_for_any_number_of_workers() {
     let files = source(Inputs::Files(Files::new((0..6).map(path).collect(), squares(Resize::Stretch, 8))));
     let pixels = (0..6 * 3 * 8 * 8).map(|i| (i % 251) as u8).collect();
     let packed = source(Inputs::Packed(crate::data::Packed { pixels, height: 8, width: 8 }));
-    let random = |image, epoch, particle| Pick { image, view: View::Random { epoch, particle } };
-    let batches = vec![vec![random(3, 0, 0), random(3, 0, 1)], vec![random(3, 1, 0), pick(3), random(5, 0, 0)]];
+    let random =
+        |image, [epoch, particle, draw]: [u64; 3]| Pick { image, view: View::Random(Seen { epoch, particle, draw }) };
+    let batches = vec![
+        vec![random(3, [0, 0, 0]), random(3, [0, 1, 0])],
+        vec![random(3, [1, 0, 0]), pick(3), random(5, [0, 0, 0]), random(3, [0, 0, 1])],
+    ];
     for source in [files, packed] {
         let all = |workers| -> Vec<Vec<u8>> {
             stream(source.clone(), batches.clone(), workers, 2).collect::<Result<_>>().unwrap()

@@ -129,11 +129,12 @@ impl Tokenizer {
             };
             ids.extend(end.filter(|end| ids.last() != Some(end)));
             let (found, most) = (ids.len(), self.tokens);
-            ensure!(found > 0, "{name}: prompt {at} has no token");
+            ensure!(found > 0, "{name}: the prompt {} has no token", prompts.shown(at));
             ensure!(
                 found <= most,
-                "{name}: prompt {at} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the \
-                 network's context allows, or leave long prompts out of the file"
+                "{name}: the prompt {} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the \
+                 network's context allows, or leave long prompts out of the file",
+                prompts.shown(at)
             );
             Ok(ids)
         };

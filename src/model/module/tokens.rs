@@ -102,11 +102,12 @@ impl Tokenizer {
             let second = prompts.seconds.as_ref().map(|seconds| seconds[at].as_str());
             let encoding = self.encode(text, second)?;
             let (found, most) = (encoding.get_ids().len(), self.tokens);
-            ensure!(found > 0, "{name}: text {at} has no token");
+            ensure!(found > 0, "{name}: the text {} has no token", prompts.shown(at));
             ensure!(
                 found as i64 <= most,
-                "{name}: text {at} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the encoder's \
-                 positions allow, or cut long texts by checkpoint.truncate = true"
+                "{name}: the text {} has {found} tokens, and checkpoint.max_tokens is {most}: raise it as far as the encoder's \
+                 positions allow, or cut long texts by checkpoint.truncate = true",
+                prompts.shown(at)
             );
             Ok(encoding)
         };

@@ -108,3 +108,19 @@ fn batches_of_several_runs_stand_one_after_the_other() {
         &[100.0, 101.0, 0.0, 0.0, 100.0, 101.0],
     );
 }
+
+/// An image that balanced batches draw again in an epoch is seen in another random view.
+#[test]
+fn an_image_that_is_drawn_again_has_another_view() {
+    let (material, experiment) = (material(), experiment("batch_size = 8\nsampling = \"balanced\""));
+    let (spec, share) = (&experiment.training.as_ref().unwrap().train, Shard::whole(PARTICLES));
+    let batches = Batches { spec, seed: 3, material: &material, share: &share, side: SIDE, prefix: None };
+    let picks = |steps| batches.plan(1, steps).into_iter().flat_map(|planned| planned.picks).collect::<Vec<Pick>>();
+    let all = picks(0..3);
+    let again = |pick: &&Pick| matches!(pick.view, View::Random(seen) if seen.draw > 0);
+    assert!(all.iter().filter(again).count() > 5, "few images come twice: {all:?}");
+    assert!(all.iter().enumerate().all(|(place, pick)| !all[..place].contains(pick)), "one view comes twice: {all:?}");
+    // Where an epoch goes on in the middle, its views are the same.
+    let [first, rest] = [picks(0..1), picks(1..3)];
+    assert_eq!([first, rest].concat(), all);
+}
