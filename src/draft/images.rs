@@ -14,6 +14,9 @@ use crate::model::folder::Preprocessing;
 use crate::model::folder::texts::{Agreement, class_names};
 use crate::schema::Tree;
 
+/// The key of the label words of texts.
+const LABELS: &str = "labels";
+
 /// The share of the images that is drawn as the test split where there is none, and the share held out of the others.
 const SHARE: f64 = 0.2;
 
@@ -91,8 +94,11 @@ impl Images {
         let Some(Agreement::OtherOrder(classes)) = names.map(|names| Agreement::of(&names, &self.classes)) else {
             return Ok(self);
         };
+        // The key by which a set of this kind names its classes.
+        let key = if self.table.lines().any(|line| key_of(line) == LABELS) { LABELS } else { "classes" };
         let listed = toml::Value::from(classes.clone());
-        let table = format!("classes = {listed} # in the order of the checkpoint's classifier\n{}", self.table);
+        let others: Vec<&str> = self.table.lines().filter(|line| key_of(line) != key).collect();
+        let table = format!("{key} = {listed} # in the order of the checkpoint's classifier\n{}\n", others.join("\n"));
         Ok(if read(&self.key, &table).is_ok() { Images { table, classes, ..self } } else { self })
     }
 

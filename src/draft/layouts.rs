@@ -242,6 +242,7 @@ fn of_lines(root: &Path) -> Result<Option<String>> {
     let label = preferred(&numbers, &LABELS).or_else(|| preferred(&texts, &LABELS)).or_else(|| one_of(&numbers, &[]));
     let label = label.with_context(|| unknown("labels"))?;
     let words: BTreeSet<String> = lines.iter().map(|line| line.text(label)).collect::<Result<_>>()?;
+    let words = in_order(words, lines.len());
     ensure!(words.len() <= MOST, "{}: `{label}` has {} values, which are no classes", train.display(), words.len());
     let texts: Vec<&str> = texts.into_iter().filter(|key| *key != label).collect();
     let mut keys = match PAIRS.iter().find(|pair| pair.iter().all(|key| texts.contains(key))) {
@@ -251,6 +252,20 @@ fn of_lines(root: &Path) -> Result<Option<String>> {
     let words: Vec<String> = words.iter().map(|word| quoted(word).to_string()).collect();
     keys += &format!("label_key = {}\nlabels = [{}]\n", quoted(label), words.join(", "));
     Ok(Some(keys + &of_splits(root)?))
+}
+
+/// Returns label words in the order of their numbers, if all are numbers, else in their own. Where they count from 0 or 1, no number is
+/// left out, unless there are more than lines, so that a classifier's rows are theirs though training texts have not all of them.
+fn in_order(words: BTreeSet<String>, lines: usize) -> Vec<String> {
+    let of = |word: &String| word.parse::<i64>().ok().filter(|number| number.to_string() == *word);
+    let Some(numbers) = words.iter().map(of).collect::<Option<BTreeSet<i64>>>() else {
+        return words.into_iter().collect();
+    };
+    let all = match (numbers.first(), numbers.last()) {
+        (Some(&first @ (0 | 1)), Some(&last)) if last <= lines as i64 => (first..=last).collect(),
+        _ => numbers,
+    };
+    all.iter().map(i64::to_string).collect()
 }
 
 /// Returns the template that is the value of a key alone.
@@ -289,6 +304,21 @@ mod tests {
         assert_eq!(of(&["dev-0.tar"]).as_deref(), Some("val = \"dev-0.tar\"\n"));
         assert_eq!(of(&["dev/0.tar"]).as_deref(), Some(""));
         assert_eq!(of(&["training.tar", "a.parquet"]), None);
+    }
+
+    /// Labels are rows of a checkpoint's classifier, so the class 2 is before the class 10, and a class that no line has keeps its place.
+    #[test]
+    fn numbers_of_classes_are_in_their_order() {
+        let of = |words: &[&str], lines: usize| in_order(words.iter().map(|word| word.to_string()).collect(), lines);
+        let counted =
+            |numbers: std::ops::RangeInclusive<i64>| numbers.map(|number| number.to_string()).collect::<Vec<_>>();
+        assert_eq!(of(&["0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"], 100), counted(0..=11));
+        assert_eq!(of(&["0", "1", "3"], 100), counted(0..=3));
+        assert_eq!(of(&["1", "2", "4", "5"], 100), counted(1..=5));
+        assert_eq!(of(&["-1", "10", "2"], 100), ["-1", "2", "10"]);
+        assert_eq!(of(&["0", "1000000"], 100), ["0", "1000000"]);
+        assert_eq!(of(&["10", "2", "b"], 100), ["10", "2", "b"]);
+        assert_eq!(of(&["00", "1", "10"], 100), ["00", "1", "10"]);
     }
 
     #[test]

@@ -27,12 +27,9 @@ impl<'a> Evaluation<'a> {
         let passes = self.passes(by, fitted_on)?;
         let images = fitted_on.samples() + sets.iter().map(|set| set.samples()).sum::<usize>();
         let bar = crate::base::logging::bar((images * self.predictor.members()) as u64, "features");
-        let weights = self.predictor.averaging_weights();
-        let total: f64 = weights.map_or(self.predictor.members() as f64, |weights| weights.iter().sum());
         let zeros = |set: &&SampleSet| vec![vec![0.0; set.samples()]; by.len()];
         let mut scores: Vec<Scored> = sets.iter().map(zeros).collect();
-        for member in 0..self.predictor.members() {
-            let share = weights.map_or(1.0, |weights| weights[member]) / total;
+        for (member, share) in self.predictor.shares().into_iter().enumerate() {
             let detectors = passes.fitted(member, fitted_on)?;
             bar.inc(fitted_on.samples() as u64);
             for (set, sums) in sets.iter().zip(&mut scores) {

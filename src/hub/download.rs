@@ -207,19 +207,20 @@ fn starts_at(answer: &Answer, from: u64) -> bool {
     range.and_then(|range| range.split('-').next()).and_then(|start| start.parse().ok()) == Some(from)
 }
 
-/// Checks that the files that are still to come fit on the disk.
+/// Checks that the files that are still to come fit on the disk, with `beside` bytes that are unpacked beside them.
 ///
 /// # Errors
 /// Fails with what is missing if they do not.
-pub fn check_space(folder: &Path, downloads: &[Download], name: &str) -> Result<()> {
+pub fn check_space(folder: &Path, downloads: &[Download], beside: u64, name: &str) -> Result<()> {
     let Some(ways) = downloads.first().map(|one| one.ways) else { return Ok(()) };
     let coming: u64 = downloads.iter().map(|one| one.size.saturating_sub(one.started())).sum();
     let place = behind_links(folder).unwrap_or_else(|_| folder.to_path_buf());
     // Where the system does not tell, writing will.
     let Ok(free) = fs4::available_space(&place) else { return Ok(()) };
-    if coming > free {
+    if coming.saturating_add(beside) > free {
+        let unpacked = if beside > 0 { format!(" and {} to be unpacked", megabytes(beside)) } else { String::new() };
         bail!(
-            "{name}: {} are still to come, and {} has room for {}: make room, or {} on a larger disk",
+            "{name}: {} are still to come{unpacked}, and {} has room for {}: make room, or {} on a larger disk",
             megabytes(coming),
             folder.display(),
             megabytes(free),

@@ -206,7 +206,7 @@ fn fetch_archive(archive: &Archive, target: &Path, settings: &Settings) -> Resul
         if target.is_file() && is_whole()? {
             return Ok(());
         }
-        check_space(folder, std::slice::from_ref(&plan), &archive.to_string())?;
+        check_space(folder, std::slice::from_ref(&plan), 0, &archive.to_string())?;
         tracing::info!("{archive}: downloading {} to {shown}", megabytes(plan.size));
         let bar = bar_of_bytes(plan.size, "download");
         bar.inc(plan.started().min(plan.size));

@@ -281,7 +281,7 @@ impl Repository<'_> {
         let plans: Vec<Download> =
             missing.iter().map(|file| self.plan(&client, commit, file)).collect::<Result<_>>()?;
         let coming: Vec<Download> = plans.iter().filter(|plan| !plan.target.is_file()).cloned().collect();
-        check_space(&self.settings.cache, &coming, &self.name.to_string())?;
+        check_space(&self.settings.cache, &coming, 0, &self.name.to_string())?;
         let total = coming.iter().map(|plan| plan.size).sum();
         if total > 1 << 20 {
             tracing::info!("{}: downloading {} to {}", self.name.at(commit), megabytes(total), snapshot.display());

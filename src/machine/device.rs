@@ -118,8 +118,8 @@ fn load_libtorch_cuda() -> Result<()> {
 /// Returns the compute type of a precision on a device.
 ///
 /// # Errors
-/// Fails for `bf16` if the processor has no instructions for it, and for `f16` on a processor. The caller says which key or option
-/// asked for the precision.
+/// Fails for `bf16` if the processor or the GPU has no instructions for it, and for `f16` on a processor. The caller says which key or
+/// option asked for the precision.
 pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
     match (precision, native_bf16(device)) {
         (Precision::F64, _) => Ok(Kind::Double),
@@ -129,9 +129,20 @@ pub fn compute_kind(precision: Precision, device: Device) -> Result<Kind> {
         (Precision::F16, _) => Ok(Kind::Half),
         (Precision::F32, _) | (Precision::Auto, false) => Ok(Kind::Float),
         (_, true) => Ok(Kind::BFloat16),
-        (Precision::Bf16, false) => bail!(
+        (Precision::Bf16, false) => bail!(no_bf16(device)),
+    }
+}
+
+/// Returns the reason for which a device does not compute in bf16.
+fn no_bf16(device: Device) -> &'static str {
+    match device {
+        Device::Cpu => {
             "this processor has no bf16 instructions, so \"bf16\" would be slower than f32: use \"f32\" or \"auto\""
-        ),
+        }
+        _ => {
+            "this GPU has no bf16 instructions (compute capability below 8.0), so \"bf16\" would be slower than f32: use \"f16\", \
+             \"f32\" or \"auto\""
+        }
     }
 }
 
@@ -141,7 +152,36 @@ fn native_bf16(device: Device) -> bool {
         Device::Cpu => std::arch::is_x86_feature_detected!("avx512bf16"),
         #[cfg(not(target_arch = "x86_64"))]
         Device::Cpu => false,
+        Device::Cuda(index) => has_bf16(compute_capability(index)),
         _ => true,
+    }
+}
+
+/// Returns whether GPUs of a major compute capability have instructions for bf16, as all have since Ampere; one that the driver does not
+/// tell is taken to have them.
+fn has_bf16(major: Option<i32>) -> bool {
+    major.is_none_or(|major| major >= 8)
+}
+
+/// Returns the major compute capability of GPU `index`; `None` if the driver does not tell.
+fn compute_capability(index: usize) -> Option<i32> {
+    type Init = unsafe extern "C" fn(u32) -> i32;
+    type Get = unsafe extern "C" fn(*mut i32, i32) -> i32;
+    type Attribute = unsafe extern "C" fn(*mut i32, i32, i32) -> i32;
+    /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` of cuda.h.
+    const MAJOR: i32 = 75;
+    // SAFETY: the driver's own library, which libtorch_cuda has loaded, and three of its functions with the types that cuda.h gives them. The
+    // numbers outlive the calls, which return 0 where they succeed.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").ok()?;
+        let (init, get) = (driver.get::<Init>(b"cuInit").ok()?, driver.get::<Get>(b"cuDeviceGet").ok()?);
+        let attribute = driver.get::<Attribute>(b"cuDeviceGetAttribute").ok()?;
+        let (mut device, mut major) = (0, 0);
+        let done = init(0) == 0
+            && get(&mut device, i32::try_from(index).ok()?) == 0
+            && attribute(&mut major, MAJOR, device) == 0;
+        std::mem::forget(driver);
+        done.then_some(major)
     }
 }
 
@@ -218,6 +258,15 @@ mod tests {
         assert_eq!(compute_kind(Precision::F16, Device::Cuda(0)).unwrap(), Kind::Half);
         let error = compute_kind(Precision::F16, Device::Cpu).unwrap_err().to_string();
         assert!(error.starts_with("\"f16\" is for GPUs") && error.ends_with("use \"f32\" or \"auto\""), "{error}");
+    }
+
+    /// Turing (7.5) is the last generation without bf16 that libtorch for CUDA 13 serves.
+    #[test]
+    fn bf16_is_for_gpus_since_ampere() {
+        assert_eq!([7, 8, 9, 12].map(|major| has_bf16(Some(major))), [false, true, true, true]);
+        assert!(has_bf16(None));
+        let why = no_bf16(Device::Cuda(0));
+        assert!(why.starts_with("this GPU has no bf16") && why.contains("\"f16\""), "{why}");
     }
 
     #[test]

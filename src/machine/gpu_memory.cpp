@@ -26,13 +26,11 @@ bool done(Work work) {
 
 }  // namespace
 
-extern "C" bool bella_gpu_free(std::int8_t device, std::uint64_t* free, std::uint64_t* total) {
+extern "C" bool bella_gpu_free(std::int8_t device, std::uint64_t* free) {
     return done([&](c10::DeviceAllocator& gpu) {
         // Nothing is cached before the first tensor, and an allocator without devices refuses to be asked.
         if (gpu.initialized()) gpu.emptyCache();
-        const auto [left, all] = gpu.getMemoryInfo(device);
-        *free = left;
-        *total = all;
+        *free = gpu.getMemoryInfo(device).first;
     });
 }
 

@@ -1,13 +1,6 @@
 //! The memory of a GPU: what is free, and what tensors of this process take and took at most, as libtorch's allocator
 //! counts it (`torch.cuda.memory_allocated` and `max_memory_allocated` are the same figures).
 
-/// The bytes of a GPU that nobody has taken, and all of its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Free {
-    pub free: u64,
-    pub total: u64,
-}
-
 /// The bytes of this process's tensors on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensors {
@@ -17,17 +10,17 @@ pub struct Tensors {
 }
 
 unsafe extern "C" {
-    fn bella_gpu_free(device: i8, free: *mut u64, total: *mut u64) -> bool;
+    fn bella_gpu_free(device: i8, free: *mut u64) -> bool;
     fn bella_gpu_tensors(device: i8, now: *mut u64, peak: *mut u64) -> bool;
     fn bella_gpu_restart_peak(device: i8) -> bool;
 }
 
-/// Returns the free memory of GPU `index`, after libtorch has returned what it keeps of freed tensors to the driver;
+/// Returns the bytes of GPU `index` that no process has taken, after libtorch has returned what it keeps of freed tensors to the driver;
 /// `None` if there is no such GPU. It waits for the GPU, so it must not run inside a step.
-pub fn free(index: usize) -> Option<Free> {
-    let mut found = Free { free: 0, total: 0 };
-    // SAFETY: the function writes to both numbers before it returns, and lets no exception out.
-    unsafe { bella_gpu_free(i8::try_from(index).ok()?, &mut found.free, &mut found.total) }.then_some(found)
+pub fn free(index: usize) -> Option<u64> {
+    let mut found = 0;
+    // SAFETY: the function writes to the number before it returns, and lets no exception out.
+    unsafe { bella_gpu_free(i8::try_from(index).ok()?, &mut found) }.then_some(found)
 }
 
 /// Returns the bytes of tensors on GPU `index`; `None` if there is no such GPU.

@@ -19,6 +19,6 @@ pub use entries::{METHODS, ivon, register, registered, svgd};
 pub use method::{Method, Parts, Step};
 use objective::advised;
 pub use objective::{Answer, Evaluation, Extended, Extra, FactorNoise, Objective, Output, Outputs, Request, Target};
-pub use post_hoc::{Origin, PostHoc};
+pub use post_hoc::{Origin, Passes, PostHoc};
 use spec::MAX_PARTICLES;
 pub use spec::{Entry, HeadNumbers, MethodContext, MethodSpec, Particles, RowsAre, Update, Variant};

@@ -51,6 +51,13 @@ pub struct Predicted<'a> {
     pub seed: u64,
 }
 
+/// The passes that predictions take around a particle besides its own forward pass, each of them as long as one of a training step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    pub forward: i64,
+    pub backward: i64,
+}
+
 /// A method that is fitted around particles.
 pub trait PostHoc {
     /// Returns the mistake in the settings where images are held out, or are not; `None` if there is none.
@@ -75,6 +82,11 @@ pub trait PostHoc {
     /// Returns how Gaussian logits become predictions, and by how many draws of each particle; `None` if weights are drawn.
     fn output(&self) -> Option<(Output, usize)> {
         None
+    }
+
+    /// Returns the passes that Gaussian logits of so many classes take around each particle, for estimates.
+    fn passes(&self, _classes: i64) -> Passes {
+        Passes::default()
     }
 
     /// Returns the members that predict by Gaussian logits.

@@ -34,6 +34,12 @@ impl Schedule {
     }
 }
 
+/// Returns the number of rows of a posterior that is made of the last snapshots, at most `most` of each particle: the particles
+/// themselves before the first one.
+pub fn rows(particles: i64, taken: i64, most: usize) -> i64 {
+    particles * taken.clamp(1, most as i64)
+}
+
 /// The last tensors of a sequence, at most K, each of theta's shape `[n, P]`.
 pub struct Last {
     most: usize,

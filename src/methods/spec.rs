@@ -87,6 +87,11 @@ pub trait MethodSpec: Resolved {
         false
     }
 
+    /// Returns the number of rows of the posterior after `steps` steps, each of which predicts by itself or has members drawn around it.
+    fn rows_after(&self, _steps: usize) -> i64 {
+        self.particles()
+    }
+
     /// Returns whether the posterior is theta under dropout, so that an average of theta over the steps has one as well.
     fn drops_around_theta(&self) -> bool {
         false

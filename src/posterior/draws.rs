@@ -62,7 +62,7 @@ impl<'a> Draws<'a> {
         if let Posterior::Dropout { masks, .. } = self.posterior {
             let at = At { step: 0, sample, part: 0 };
             let place = Place { seed: self.seed, purpose: Purpose::Posterior, at, particle: component };
-            return Ok(masks.factors(place, theta).g_mul_(&mean));
+            return Ok(masks.on(&mean, &masks.factors(place, theta)));
         }
         let mut epsilon = posterior_row(self.seed, sample, component, theta);
         match self.posterior {

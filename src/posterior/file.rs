@@ -260,7 +260,7 @@ mod tests {
         let random = |size: &[i64]| Tensor::randn(size, (Kind::Float, Device::Cpu));
         let (mean, std) = (random(&[2, 5]), random(&[2, 5]).square());
         let clone = Tensor::shallow_clone;
-        let masks = Masks { layers: vec![Inputs { start: 1, outputs: 2, inputs: 2 }], rate: 0.5 };
+        let masks = Masks { layers: vec![Inputs { start: 1, outputs: 2, inputs: 2, plus: 0 }], rate: 0.5 };
         let variants = [
             Posterior::Points { theta: clone(&mean) },
             Posterior::Dropout { theta: clone(&mean), masks },

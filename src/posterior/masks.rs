@@ -29,7 +29,7 @@ pub struct Place {
 }
 
 impl Masks {
-    /// Returns the factors of the columns in one mask, `[P]` for `theta: [n, P]`: 1 where nothing is dropped, else
+    /// Returns the factors of the weights in one mask, `[P]` for `theta: [n, P]`: 1 where nothing is dropped, else
     /// z / (1 − p). They are a pure function of the place.
     pub fn factors(&self, place: Place, theta: &Tensor) -> Tensor {
         let units: i64 = self.layers.iter().map(|layer| layer.inputs).sum();
@@ -39,7 +39,7 @@ impl Masks {
         let kept = uniform_of_normal(&normal).ge(self.rate).to_kind(theta.kind()) / (1.0 - self.rate);
         let factors = Tensor::ones([theta.size()[1]], (theta.kind(), theta.device()));
         let mut unit = 0;
-        for Inputs { start, outputs, inputs } in &self.layers {
+        for Inputs { start, outputs, inputs, .. } in &self.layers {
             let own = kept.narrow(0, unit, *inputs);
             factors.narrow(0, *start, outputs * inputs).view([*outputs, *inputs]).copy_(&own);
             unit += inputs;
@@ -47,10 +47,21 @@ impl Masks {
         factors
     }
 
+    /// Returns rows `[P]` or `[k, P]` of theta under masks, of which `factors` are those of each row. Columns that are weights less 1
+    /// become the masked weights less 1.
+    pub fn on(&self, rows: &Tensor, factors: &Tensor) -> Tensor {
+        let masked = rows * factors;
+        for Inputs { start, outputs, inputs, plus } in self.layers.iter().filter(|layer| layer.plus != 0) {
+            let own = |tensor: &Tensor| tensor.narrow(-1, *start, outputs * inputs);
+            let _ = own(&masked).g_add_(&((own(factors) - 1.0) * *plus));
+        }
+        masked
+    }
+
     /// Adds everything to the tensors of a file.
     pub fn save(&self, prefix: &str, state: &mut State) {
-        let numbers: Vec<i64> = self.layers.iter().flat_map(|l| [l.start, l.outputs, l.inputs]).collect();
-        state.put(&format!("{prefix}dropout.layers"), &Tensor::from_slice(&numbers).view([-1, 3]));
+        let numbers: Vec<i64> = self.layers.iter().flat_map(|l| [l.start, l.outputs, l.inputs, l.plus]).collect();
+        state.put(&format!("{prefix}dropout.layers"), &Tensor::from_slice(&numbers).view([-1, 4]));
         state.put(&format!("{prefix}dropout.rate"), &Tensor::from_slice(&[self.rate]));
     }
 
@@ -64,10 +75,13 @@ impl Masks {
         }
         let (layers, rate) =
             (state.get(&format!("{prefix}dropout.layers"))?, state.get(&format!("{prefix}dropout.rate"))?);
-        ensure!(layers.dim() == 2 && layers.size()[1] == 3 && rate.numel() == 1, "the dropout masks are damaged");
+        let numbers = if layers.dim() == 2 { layers.size()[1] } else { 0 };
+        // Earlier files have three: their masks multiply the columns themselves.
+        ensure!([3, 4].contains(&numbers) && rate.numel() == 1, "the dropout masks are damaged");
         let of = |layer: i64| {
             let number = |place: i64| layers.to_kind(Kind::Int64).int64_value(&[layer, place]);
-            Inputs { start: number(0), outputs: number(1), inputs: number(2) }
+            let plus = if numbers == 4 { number(3) } else { 0 };
+            Inputs { start: number(0), outputs: number(1), inputs: number(2), plus }
         };
         let layers: Vec<Inputs> = (0..layers.size()[0]).map(of).collect();
         let fits = |l: &Inputs| {
@@ -91,7 +105,7 @@ mod tests {
 
     #[test]
     fn inputs_are_dropped_as_often_as_said_and_the_others_scaled() {
-        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 20_000 }], rate: 0.3 };
+        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 20_000, plus: 0 }], rate: 0.3 };
         let theta = Tensor::zeros([1, 40_012], (Kind::Float, Device::Cpu));
         let factors = masks.factors(place(0), &theta);
         assert!(factors.equal(&masks.factors(place(0), &theta)) && !factors.equal(&masks.factors(place(1), &theta)));
@@ -105,9 +119,37 @@ mod tests {
         assert!((layer.max().double_value(&[]) - 1.0 / 0.7).abs() < 1e-6);
     }
 
+    /// Of columns r − 1, the factors r of a mask are dropped or divided by 1 − p, and not what they differ from 1 by.
+    #[test]
+    fn factors_less_one_are_dropped_as_factors() {
+        let of = |plus: i64| Masks { layers: vec![Inputs { start: 1, outputs: 1, inputs: 6, plus }], rate: 0.5 };
+        let rows = Tensor::arange(16, (Kind::Double, Device::Cpu)).view([2, 8]) * 0.25 - 1.0;
+        let masks = of(1);
+        let factors = Tensor::stack(&[masks.factors(place(0), &rows), masks.factors(place(1), &rows)], 0);
+        let masked = masks.on(&rows, &factors);
+        let (inside, own) = (masked.narrow(1, 1, 6) + 1.0, factors.narrow(1, 1, 6));
+        assert!((inside - (rows.narrow(1, 1, 6) + 1.0) * &own).abs().max().double_value(&[]) < 1e-12);
+        assert!(own.eq(0.0).any().int64_value(&[]) == 1 && own.eq(2.0).any().int64_value(&[]) == 1);
+        for column in [0, 7] {
+            assert!(masked.select(1, column).equal(&rows.select(1, column)));
+        }
+        assert!(masked.get(1).equal(&masks.on(&rows.get(1), &factors.get(1))), "one row is masked as among others");
+        assert!(of(0).on(&rows, &factors).equal(&(&rows * &factors)));
+    }
+
+    /// Files that were written before `plus` was known.
+    #[test]
+    fn masks_of_earlier_files_multiply_columns() {
+        let mut state = State::default();
+        state.put("dropout.layers", &Tensor::from_slice(&[5i64, 2, 4]).view([1, 3]));
+        state.put("dropout.rate", &Tensor::from_slice(&[0.3]));
+        let expected = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 4, plus: 0 }], rate: 0.3 };
+        assert_eq!(Masks::load("", &state, 13).unwrap(), Some(expected));
+    }
+
     #[test]
     fn masks_of_other_particles_are_refused() {
-        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 4 }], rate: 0.3 };
+        let masks = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 4, plus: 1 }], rate: 0.3 };
         let mut state = State::default();
         masks.save("", &mut state);
         assert_eq!(Masks::load("", &state, 13).unwrap(), Some(masks));

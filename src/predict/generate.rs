@@ -63,8 +63,34 @@ impl Predictor<'_> {
             stop.tokens,
             network.context()
         );
-        let kept = network.kept_bytes(tokens, self.model.kind) * (batch * self.members()) as u64;
-        let chunker = self.plan_pass("generation", Graph::None, batch, kept)?;
+        let at_once = self.texts_of(network, tokens, batch);
+        self.in_turn(network, prompts, at_once, stop)
+    }
+
+    /// Continues prompts, `at_once` of them at a time.
+    fn in_turn(
+        &self,
+        network: &dyn Autoregressive,
+        prompts: &Fields,
+        at_once: usize,
+        stop: Stop,
+    ) -> Result<Vec<Vec<Written>>> {
+        let mut texts = Vec::new();
+        for some in in_parts(0..prompts.length(0) as usize, at_once) {
+            let some = prompts.narrow(0, some.start as i64, some.len() as i64);
+            texts.extend(self.together(network, &some, stop)?);
+        }
+        Ok(texts)
+    }
+
+    /// Continues prompts at once, unless a pass over so many does not fit beside what is kept of them.
+    fn together(&self, network: &dyn Autoregressive, prompts: &Fields, stop: Stop) -> Result<Vec<Vec<Written>>> {
+        let (batch, longest) = (prompts.length(0) as usize, prompts.get(IDS).size()[1]);
+        let kept = network.kept_bytes(longest + stop.tokens as i64, self.model.kind) * self.members() as u64;
+        let chunker = self.plan_pass("generation", Graph::None, batch, kept * batch as u64)?;
+        if chunker.cut().images < batch {
+            return self.in_turn(network, prompts, chunker.cut().images, stop);
+        }
         no_grad(|| {
             let prompts = self.model.preparation.prepare(&prompts.on(self.model.device).for_all());
             let parts = in_parts(0..self.members(), chunker.cut().members).map(|members| {
@@ -83,10 +109,14 @@ impl Predictor<'_> {
     /// Fails if the network writes no texts.
     pub fn texts_at_once(&self, tokens: usize, most: usize) -> Result<usize> {
         let network = self.model.network.autoregressive().context("this network writes no texts")?;
-        let longest = network.longest_prompt() + tokens as i64;
-        let kept = network.kept_bytes(longest, self.model.kind) * self.members() as u64;
+        Ok(self.texts_of(network, network.longest_prompt() + tokens as i64, most))
+    }
+
+    /// Returns the same number for texts of `tokens` tokens, those of their prompts among them.
+    fn texts_of(&self, network: &dyn Autoregressive, tokens: i64, most: usize) -> usize {
+        let kept = network.kept_bytes(tokens, self.model.kind) * self.members() as u64;
         let room = memory::room(self.model.device).map_or(u64::MAX, |room| room / 2);
-        Ok((room / kept.max(1)).clamp(1, most.max(1) as u64) as usize)
+        (room / kept.max(1)).clamp(1, most.max(1) as u64) as usize
     }
 
     fn write(
@@ -123,7 +153,7 @@ impl Predictor<'_> {
     fn next(&self, logits: &Tensor) -> Result<Vec<Written>> {
         let log_probabilities = logits.to_kind(Kind::Double).log_softmax(-1, Kind::Double);
         let probabilities = log_probabilities.exp();
-        let share = self.shares(logits.device()).view([-1, 1, 1]);
+        let share = self.shares_on(logits.device()).view([-1, 1, 1]);
         let over_members = |x: Tensor| x.sum_dim_intlist([0i64].as_slice(), false, Kind::Double);
         let entropy = |p: &Tensor| -p.xlogy(p).sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
         let mean = over_members(&probabilities * &share);
@@ -300,13 +330,12 @@ impl Predictor<'_> {
 
     /// Returns the log of the members' averaged probabilities, `[B, A]`, from their logs `[m, B, A]`.
     fn averaged(&self, scores: &Tensor) -> Tensor {
-        let share = self.shares(scores.device());
+        let share = self.shares_on(scores.device());
         (scores + share.log().view([-1, 1, 1])).logsumexp([0i64].as_slice(), false)
     }
 
-    /// Returns the share of each member in an average, `[m]` in f64; their sum is 1.
-    fn shares(&self, device: Device) -> Tensor {
-        let weights = self.averaging_weights().map_or_else(|| vec![1.0; self.members()], <[f64]>::to_vec);
-        (Tensor::from_slice(&weights) / weights.iter().sum::<f64>()).to_device(device)
+    /// Returns the share of each member in an average, `[m]` in f64.
+    fn shares_on(&self, device: Device) -> Tensor {
+        Tensor::from_slice(&self.shares()).to_device(device)
     }
 }

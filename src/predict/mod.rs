@@ -90,6 +90,13 @@ impl<'a> Predictor<'a> {
         self.members.averaging_weights()
     }
 
+    /// Returns the share of each member in an average; their sum is 1.
+    pub fn shares(&self) -> Vec<f64> {
+        let weights = self.averaging_weights().map_or_else(|| vec![1.0; self.members()], <[f64]>::to_vec);
+        let sum: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / sum).collect()
+    }
+
     /// Returns predictions of logits `[m, N, C]` that these members have computed, with the labels `[N]` if they are known,
     /// and with the weights of the members.
     ///

@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use anyhow::{Result, anyhow};
-use tch::{Tensor, no_grad};
+use anyhow::{Context, Result, anyhow};
+use tch::{Kind, Tensor, no_grad};
 
 use super::{Members, Predictor, in_parts, joined};
 use crate::data::batches::{SampleSet, in_order};
@@ -95,6 +95,17 @@ impl Predictor<'_> {
             });
             Ok(joined(parts.collect::<Result<Vec<_>>>()?, 1).squeeze_dim(0))
         })
+    }
+
+    /// Returns the features of samples, means over the members by their weights, `[B, d]` in f64.
+    ///
+    /// # Errors
+    /// Fails as [`features`](Self::features) does.
+    pub fn mean_features(&self, chunker: &Chunker, input: &Input) -> Result<Tensor> {
+        let weighted = |(member, share)| Ok(self.features(member, chunker, input)?.to_kind(Kind::Double) * share);
+        let mut each = self.shares().into_iter().enumerate().map(weighted);
+        let first = each.next().context("a run has members")??;
+        each.try_fold(first, |sum, features: Result<Tensor>| Ok(sum + features?))
     }
 
     /// Returns the rows `[C, …]` of the classes that are predicted, of those `[K, …]` of all classes of the model.

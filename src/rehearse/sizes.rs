@@ -13,7 +13,7 @@ use crate::experiment::{Experiment, Validation};
 use crate::machine::cores;
 use crate::schema::Choice;
 
-/// The number of classes if a set does not state it.
+/// The number of classes if nothing tells that of a set.
 const UNKNOWN_CLASSES: usize = 10;
 
 /// The size of a stand-in's training part.
@@ -66,11 +66,31 @@ pub fn training_part(
     fitting.unwrap_or_else(|| part(present * (0.5_f64 / share).ceil() as usize + present).1)
 }
 
-/// Returns the number of classes of a data set, as published or configured, or else a small number.
+/// Returns the number of classes of a data set, as configured or published, or as its files have them if they are there, or else a
+/// small number.
 pub fn classes_of(dataset: &dyn Dataset) -> usize {
     let settings = dataset.resolved();
     let configured = ["classes", "labels"].iter().find_map(|key| settings.get(*key)?.as_array().map(Vec::len));
-    configured.or_else(|| dataset.published().classes).unwrap_or(UNKNOWN_CLASSES)
+    let known = configured.or_else(|| dataset.published().classes).or_else(|| found_classes(dataset));
+    known.unwrap_or(UNKNOWN_CLASSES)
+}
+
+/// Counts the classes of a set of classes whose files are there, once. If they cannot be read, the number is not known, with a warning.
+fn found_classes(dataset: &dyn Dataset) -> Option<usize> {
+    static KNOWN: Mutex<BTreeMap<String, Option<usize>>> = Mutex::new(BTreeMap::new());
+    if !is_there(dataset) || dataset.has_numbers() {
+        return None;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = || match dataset.classes() {
+        Ok(classes) => Some(classes.len()).filter(|count| *count > 1),
+        Err(error) => {
+            let key = dataset.key();
+            tracing::warn!("data.{key}: its classes are not counted: {error:#}; {UNKNOWN_CLASSES} are taken");
+            None
+        }
+    };
+    *known.entry(identity(dataset)).or_insert_with(count)
 }
 
 /// Returns the number of images in a split of the real set: of those that lie below `root` if it is there, else as given by the
@@ -85,10 +105,15 @@ pub fn is_there(dataset: &dyn Dataset) -> bool {
     settings.get("root").and_then(toml::Value::as_str).is_some_and(|root| Path::new(root).exists())
 }
 
+/// Returns a text that tells sets apart by all of their settings.
+fn identity(dataset: &dyn Dataset) -> String {
+    format!("{} {:?}", dataset.key(), dataset.resolved())
+}
+
 /// Counts the images of a split once. If they cannot be read, the published number is taken, with a warning.
 fn counted(dataset: &dyn Dataset, split: SplitName) -> Option<usize> {
     static KNOWN: Mutex<BTreeMap<(String, SplitName), Option<usize>>> = Mutex::new(BTreeMap::new());
-    let key = (format!("{} {:?}", dataset.key(), dataset.resolved()), split);
+    let key = (identity(dataset), split);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let count = || match dataset.load(split, &Request::listing(cores(), &|_, _| ())) {
         Ok(split) => Some(split.len()),
@@ -202,6 +227,8 @@ impl MadeSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::DataSpec;
+    use crate::schema::Tree;
 
     #[test]
     fn an_epoch_has_the_steps_asked_for() {
@@ -214,6 +241,23 @@ mod tests {
         }
         let part = training_part(1, Validation::Published, 2, 4, 16);
         assert_eq!((part.images, part.steps, part.held_out), (64, 4, 0));
+    }
+
+    /// The classes of image files are their folders; where there are none, a stand-in has some.
+    #[test]
+    fn classes_are_those_of_the_files_that_are_there() {
+        let place = tempfile::tempdir().unwrap();
+        let root = toml::Value::from(place.path().join("own").to_string_lossy().into_owned());
+        let tree = Tree::parse("x.toml", &format!("[data.image-folder]\nroot = {root}\n")).unwrap();
+        let dataset = DataSpec::alone(tree).unwrap().dataset;
+        assert_eq!(classes_of(&*dataset), UNKNOWN_CLASSES);
+        for class in ["ant", "bee", "fly"] {
+            for split in ["train", "test"] {
+                let folder = place.path().join("own").join(split).join(class);
+                crate::base::files::put(&folder.join("a.png"), b"").unwrap();
+            }
+        }
+        assert_eq!(classes_of(&*dataset), 3);
     }
 
     #[test]

@@ -138,6 +138,8 @@ pub struct Column {
     pub shape: Vec<i64>,
     /// Whether this is the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
     pub takes_inputs: bool,
+    /// What is added to the columns to give the entries of the parameter: 1 where they are factors less 1, else 0.
+    pub plus: i64,
 }
 
 impl Column {
@@ -228,7 +230,7 @@ impl Layout {
     /// Appends a parameter. The caller closes the block that it belongs to with [`close_block`](Self::close_block).
     pub fn push(&mut self, name: impl Into<String>, shape: &[i64]) {
         let start = self.parameters();
-        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec(), takes_inputs: false });
+        self.columns.push(Column { name: name.into(), start, shape: shape.to_vec(), takes_inputs: false, plus: 0 });
     }
 
     /// Appends the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
@@ -236,6 +238,14 @@ impl Layout {
         self.push(name, &shape);
         if let Some(column) = self.columns.last_mut() {
             column.takes_inputs = true;
+        }
+    }
+
+    /// Appends the factors `[1, inputs]`, less 1, by which the inputs of a linear layer are multiplied first.
+    pub fn push_scales(&mut self, name: impl Into<String>, inputs: i64) {
+        self.push_linear(name, [1, inputs]);
+        if let Some(column) = self.columns.last_mut() {
+            column.plus = 1;
         }
     }
 

@@ -55,9 +55,7 @@ pub fn mixtures(predictor: &Predictor, outputs: &Tensor) -> Result<Vec<Mixture>>
     if let Some(at) = (0..means.len()).find(|at| !moments(*at).are_sound()) {
         bail!(moments(at).fault(at / samples, at % samples));
     }
-    let weights = predictor.averaging_weights().map_or(vec![1.0; members], <[f64]>::to_vec);
-    let sum: f64 = weights.iter().sum();
-    let shares: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+    let shares = predictor.shares();
     let of = |sample: usize| (0..members).map(move |member| member * samples + sample);
     let mixture = |sample| Mixture::new(&shares, of(sample).map(moments));
     Ok((0..samples).map(mixture).collect())

@@ -276,6 +276,33 @@ fn a_text_encoder_gets_a_config_that_trains() {
     assert_has(&messages(&refused), &["jsonl has texts, but the network of checkpoint.path takes images"]);
 }
 
+/// The words of JSON lines are in the order of the checkpoint's classifier, whose config names them in another one than theirs.
+#[test]
+fn label_words_are_in_the_order_of_the_classifier() {
+    let place = Place::new();
+    let line = |i: usize| {
+        let label = ["contradiction", "entailment", "neutral"][i % 3];
+        format!("{{\"text\": \"the big cat{}\", \"label\": \"{label}\"}}\n", " runs".repeat(i % 5))
+    };
+    for (file, count) in [("train", 40), ("test", 12)] {
+        place.write(&format!("texts/{file}.jsonl"), (0..count).map(line).collect::<String>().as_bytes());
+    }
+    let (data, file) = (place.path("texts").display().to_string(), place.path("mine.toml").display().to_string());
+    let output = init(&fixture("encoder/folders/roberta"), &data, &file, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", messages(&output));
+    let words =
+        "labels = [\"entailment\", \"neutral\", \"contradiction\"] # in the order of the checkpoint's classifier";
+    assert_has(&std::fs::read_to_string(&file).unwrap(), &["[head.checkpoint]", words]);
+    let eval = |more: &[&str]| {
+        let out = place.path("out").display().to_string();
+        bella(&["eval", "--config", &file, "--device", "cpu", "--out", &out]).args(more).output().unwrap()
+    };
+    let found = eval(&[]);
+    assert_eq!(found.status.code(), Some(0), "{}", messages(&found));
+    let sorted = "data.jsonl.labels=[\"contradiction\", \"entailment\", \"neutral\"]";
+    assert_has(&messages(&eval(&["--set", sorted])), &["in another order", "(labels in [data.jsonl])"]);
+}
+
 /// Networks that write: a decoder on texts with a classifier, and PaliGemma, which answers questions as it was trained to.
 #[test]
 fn networks_that_write_get_configs_that_train() {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use crate::common::{Reference, elsewhere, fixture, names_below, near};
 use bella::data::Prompts;
 use bella::data::fields::{Fields, IDS, MASK};
-use bella::machine::Chunk;
 use bella::machine::quantised::Scheme;
+use bella::machine::{Chunk, memory};
 use bella::model::chat::Chat;
 use bella::model::folder::content;
 use bella::model::head::{Head, Training};
@@ -547,6 +547,30 @@ fn members_write_by_their_weights() {
         pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
     };
     assert!(apart(&found, &twice) < 1e-6 && apart(&found, &plain) > 1e-3);
+}
+
+/// What is kept of prompts would take more than the memory at once: they are continued in turn, with the same texts.
+#[test]
+fn prompts_are_continued_in_turn_where_memory_is_short() {
+    let (model, reference) = (model(opened("llama-linear")), Reference::of(&folder("llama-linear")));
+    let (subspace, theta) = particles(&model);
+    let members = Members::Rows { subspace: &*subspace, rows: &theta };
+    let (few, stop) = (samples(&reference, "left"), Stop { tokens: 3, ends: &[] });
+    const TIMES: i64 = 1024;
+    let many = few.map(|rows| rows.repeat([TIMES, 1]));
+    let predictor = Predictor::new(&model, members, Chunk::Auto);
+    let texts = |prompts: &Fields| predictor.generate(prompts, stop).unwrap();
+    let (one, all) = (texts(&few), texts(&many));
+    let network = model.network.autoregressive().unwrap();
+    let tokens = few.get(IDS).size()[1] + stop.tokens as i64;
+    let kept = network.kept_bytes(tokens, Kind::Float) * (predictor.members() * all.len()) as u64;
+    memory::allow(memory::held_bytes(Device::Cpu).unwrap() + kept / 2);
+    let in_turn = texts(&many);
+    memory::allow(0);
+    assert_eq!(in_turn.len(), all.len());
+    let written = |texts: &[Vec<Written>]| texts.iter().map(|text| ids(text)).collect::<Vec<_>>();
+    let expected: Vec<Vec<i64>> = (0..TIMES).flat_map(|_| written(&one)).collect();
+    assert!(written(&in_turn) == written(&all) && written(&all) == expected);
 }
 
 #[test]

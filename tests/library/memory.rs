@@ -18,6 +18,7 @@ use bella::methods::Objective;
 use bella::model::head::Head;
 use bella::model::network::{Graph, Weights};
 use bella::model::{Input, Model};
+use bella::posterior::Posterior;
 use bella::predict::{Members, Predictor, Rows};
 use bella::schema::Tree;
 use bella::subspace::Subspace;
@@ -241,6 +242,24 @@ fn when_memory_runs_out_the_cut_is_halved_and_the_result_is_the_same() {
     assert_eq!(chunker.cut(), ChunkSize { members: 1, images: 1 });
     let error = logits(&Scarce { theta: &theta, most: 0 }, &chunker).unwrap_err().to_string();
     assert_eq!(error, "no memory for 1 members");
+}
+
+/// A draw of three times the weight counts as three draws in the features of a bank.
+#[test]
+fn features_are_means_by_the_weights_of_members() {
+    let (model, subspace) = setting("[subspace.full]");
+    let theta = particles(&*subspace);
+    let pixels = pixels(model.images().unwrap().size());
+    let features = |draws: Tensor, weights: Option<Vec<f64>>| {
+        let posterior = Posterior::Bank { draws, weights };
+        let members = Members::Rows { subspace: &*subspace, rows: &&posterior };
+        let chunker = Chunker::fixed(ChunkSize { members: 1, images: 5 }, "test", "");
+        Predictor::new(&model, members, Chunk::Auto).mean_features(&chunker, &all_see(&pixels)).unwrap()
+    };
+    let repeated = theta.index_select(0, &Tensor::from_slice(&[0i64, 1, 1, 1, 2]));
+    let found = features(theta.shallow_clone(), Some(vec![2.0, 6.0, 2.0]));
+    alike(&found, &features(repeated, None), "weighted");
+    assert!((found - features(theta, None)).abs().max().double_value(&[]) > 1e-3);
 }
 
 #[test]

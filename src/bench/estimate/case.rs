@@ -1,5 +1,7 @@
 //! An experiment with its network laid out, whose parts are counted.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use crate::bench::estimate::lengths::{Lengths, Machine, Part};
@@ -8,8 +10,9 @@ use crate::bench::flops::{Counting, Pass, Reads, Sample, Work};
 use crate::data::SplitName;
 use crate::experiment::{Batches, Experiment, PrefixCache, Training};
 use crate::machine::memory::Within;
+use crate::methods::Passes;
 use crate::model::Model;
-use crate::posterior::Predictive;
+use crate::posterior::{Output, Predictive};
 use crate::rehearse::estimate::KEPT_IN_MEMORY;
 use crate::rehearse::sizes::Real;
 use crate::subspace::Subspace;
@@ -69,10 +72,23 @@ impl<'a> Case<'a> {
 
     /// Returns the number of members that predict.
     pub fn members(&self) -> i64 {
-        match self.training.method.spec.predictive() {
-            Predictive::Draws(draws) => self.particles() * draws as i64,
-            Predictive::Particles | Predictive::Mean | Predictive::Linearised(..) => self.particles(),
-        }
+        let each = match self.training.method.spec.predictive() {
+            Predictive::Draws(draws) | Predictive::Linearised(Output::Tangent, draws) => draws as i64,
+            // The Gaussian of a number is in closed form.
+            Predictive::Linearised(Output::Mc, draws) if self.experiment.task.has_classes() => draws as i64,
+            Predictive::Particles | Predictive::Mean | Predictive::Linearised(..) => 1,
+        };
+        self.rows() * each
+    }
+
+    /// Returns the number of rows of the posterior that training leaves.
+    fn rows(&self) -> i64 {
+        self.training.method.spec.rows_after(self.real.steps)
+    }
+
+    /// Returns whether the logits are those of a linearised network, which has no weights to attack.
+    pub fn is_linearised(&self) -> bool {
+        matches!(self.training.method.spec.predictive(), Predictive::Linearised(..))
     }
 
     /// Returns the operations of a pass over samples, forward and for gradients.
@@ -152,19 +168,46 @@ impl<'a> Case<'a> {
         Part { flop: self.real.steps as f64 * self.step() + filling, decoded }
     }
 
-    /// Returns a prediction of the likelihood of held-out samples.
-    pub fn prediction(&self, images: usize, members: i64) -> Part {
+    /// Returns the predictions of the likelihood of held-out samples after each epoch, by the rows of the posterior that are there by then.
+    pub fn validation(&self) -> Part {
+        let Real { validation, steps, epochs, .. } = self.real;
+        let mut with_rows = BTreeMap::new();
+        for epoch in 1..=epochs {
+            *with_rows.entry(self.training.method.spec.rows_after(steps / epochs * epoch)).or_insert(0) += 1;
+        }
+        let parts = with_rows.into_iter().map(|(rows, epochs)| self.prediction(epochs * validation, rows));
+        parts
+            .fold(Part::default(), |all, part| Part { flop: all.flop + part.flop, decoded: all.decoded + part.decoded })
+    }
+
+    /// Returns a prediction of the likelihood of samples as long as those of training.
+    fn prediction(&self, images: usize, members: i64) -> Part {
         let batch = self.training.train.eval_batch_size;
         self.forward(images, SplitName::Train, members, self.learnt(SplitName::Train, batch))
     }
 
-    /// Returns the evaluation of test samples, whose answers are written if they are free.
-    pub fn evaluation(&self, images: usize, members: i64) -> Part {
+    /// Returns the evaluation of test samples by all members. Gaussian logits take passes around each particle, but none for each draw.
+    pub fn evaluation(&self, images: usize) -> Part {
+        if !self.is_linearised() {
+            return self.drawn(images);
+        }
+        let classes = self.model.head.classes();
+        let Passes { forward, backward } =
+            self.training.method.spec.post_hoc().map_or(Passes::default(), |fitted| fitted.passes(classes));
+        let batch = self.training.train.eval_batch_size;
+        let samples = Samples { count: images as i64, split: SplitName::Test, batch, own: false, kept: false };
+        let one = self.work(1, &samples, None, Reads::Classes);
+        let flop = (1 + forward) as f64 * one.forward + backward as f64 * one.backward;
+        Part { flop: self.rows() as f64 * flop, decoded: self.decoded(images, 1.0) }
+    }
+
+    /// Returns the evaluation by members with weights, which write the answers if they are free.
+    fn drawn(&self, images: usize) -> Part {
         let reads = match self.experiment.task.written() {
             Some(most) => Reads::Writes(self.lengths.as_ref().map_or(most as i64, |lengths| lengths.written(most))),
             None => Reads::Classes,
         };
-        self.forward(images, SplitName::Test, members, reads)
+        self.forward(images, SplitName::Test, self.members(), reads)
     }
 
     fn forward(&self, images: usize, split: SplitName, members: i64, reads: Reads) -> Part {

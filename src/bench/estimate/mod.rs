@@ -82,10 +82,11 @@ impl Expected {
         let Within { cut, bytes: memory_bytes } = case.memory(machine);
         let (members, real) = (case.members(), case.real);
         let medium = case.experiment.data.dataset.medium();
-        let evaluation = test.map(|images| case.evaluation(images, members));
+        let evaluation = test.map(|images| case.evaluation(images));
         // The gradient of the pixels takes a forward pass and about as much again on the way back. All budgets share the decoded
         // images, which are those of the evaluation.
-        let attack = evaluation.filter(|_| medium == Medium::Images && case.experiment.task.has_classes());
+        let is_attacked = medium == Medium::Images && case.experiment.task.has_classes() && !case.is_linearised();
+        let attack = evaluation.filter(|_| is_attacked);
         let predictions = test.unwrap_or(0) as u64 * case.saved_bytes();
         Expected {
             network: case.name.clone(),
@@ -99,7 +100,7 @@ impl Expected {
             counted: if is_there(&*case.experiment.data.dataset) { "counted" } else { "published or configured" },
             test,
             training: case.training(),
-            validation: case.prediction(real.validation * real.epochs, case.particles()),
+            validation: case.validation(),
             evaluation,
             attack: attack.map(|part| Part { flop: 3.0 * part.flop, decoded: 0.0 }),
             cut,
@@ -150,7 +151,7 @@ impl Single {
             cut,
             memory_bytes,
             step: Part { flop: case.step(), decoded: 0.0 },
-            prediction: Part { decoded: 0.0, ..case.evaluation(1, case.members()) },
+            prediction: Part { decoded: 0.0, ..case.evaluation(1) },
         })
     }
 }
@@ -195,6 +196,54 @@ mod tests {
         assert!((epochs / one - 2.0).abs() < 1e-9);
         let hessian = expected(&TEXT.replace("adamw", "adahessian")).training.flop;
         assert!((hessian / one - 3.0).abs() < 1e-9);
+    }
+
+    /// Returns the estimate with another method, whose optimizer has no settings.
+    fn by(method: &str, optimizer: &str) -> Expected {
+        let text = TEXT.replace("[method.svgd]\nparticles = 3\ngamma = 0.01\n", method);
+        expected(&text.replace("[optimizer.adamw]\nlr = 1e-3\n", optimizer))
+    }
+
+    /// A chain leaves the states that it keeps in 800 steps, and each of them predicts.
+    #[test]
+    fn kept_states_predict() {
+        let chain = |start: usize, samples: usize| {
+            let keys =
+                format!("particles = 2\nlr = 1e-3\ness = 40000\nstart = {start}\nevery = 10\nsamples = {samples}\n");
+            by(&format!("[method.sgld]\n{keys}"), "[optimizer.none]\n")
+        };
+        assert_eq!([chain(0, 20).members, chain(700, 20).members, chain(600, 5).members], [2 * 20, 2 * 10, 2 * 5]);
+        let mclmc = "[method.mclmc]\ness = 40000\nstart = 700\nevery = 25\n";
+        assert_eq!(by(mclmc, "[optimizer.none]\n").members, 4);
+        let ensemble = |particles: usize| {
+            by(&format!("[method.ensemble]\nparticles = {particles}\n"), "[optimizer.adamw]\nlr = 1e-3\n")
+        };
+        let (many, two) = (ensemble(40), ensemble(2));
+        let late = chain(400, 20);
+        assert_eq!(late.evaluation, many.evaluation);
+        // In the first of two epochs no state is kept: the chains themselves predict.
+        let flop = 0.5 * (two.validation.flop + many.validation.flop);
+        assert!((late.validation.flop / flop - 1.0).abs() < 1e-9, "{} {flop}", late.validation.flop);
+        assert!(late.disk_bytes > chain(700, 20).disk_bytes);
+    }
+
+    /// Each draw of Gaussian logits is a member, but the network is passed once around each particle, with a gradient of each logit.
+    #[test]
+    fn draws_of_gaussian_logits_are_members() {
+        let laplace =
+            |keys: &str| by(&format!("[method.laplace]\nparticles = 2\n{keys}"), "[optimizer.adamw]\nlr = 1e-3\n");
+        let members = |keys: &str| laplace(keys).members;
+        assert_eq!(members("samples = 7\n"), 14);
+        assert_eq!(members("predictive = \"tangent\"\nsamples = 7\n"), 14);
+        assert_eq!(members("predictive = \"sampled\"\nsamples = 7\n"), 14);
+        assert_eq!(members("predictive = \"probit\"\n"), 2);
+        let flop = |found: &Expected| found.evaluation.unwrap().flop;
+        let (one, sampled) = (laplace(""), laplace("predictive = \"sampled\"\nsamples = 1\n"));
+        let times = flop(&one) / flop(&sampled);
+        assert!((2.0..11.0).contains(&times), "a forward pass, and ten gradients of the first block's layer: {times}");
+        assert_eq!(flop(&one), flop(&laplace("samples = 7\n")));
+        assert!(one.attack.is_none() && sampled.attack.is_some());
+        assert!(one.disk_bytes > laplace("samples = 7\n").disk_bytes);
     }
 
     #[test]

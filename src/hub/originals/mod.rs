@@ -15,7 +15,7 @@ use super::client::Client;
 use super::download::{Download, Hash, check_space, megabytes};
 use super::fault::{Subject, Ways};
 use super::settings::{DATA_MIRROR, NO_NETWORK};
-use crate::base::files::{OF_MACOS, Staging, create_folder};
+use crate::base::files::{OF_MACOS, Staging, create_folder, put};
 use crate::base::hash::file_sha256;
 use crate::base::logging::bar_of_bytes;
 use crate::base::tar::{Kind, Source as Bytes, Tar, cut_off};
@@ -87,7 +87,8 @@ enum Packing {
 /// The ways out of data sets.
 static WAYS: Ways = Ways { mirror: DATA_MIRROR, folder: "name a folder by --root", takes_token: false };
 
-/// Brings the files of the data set `key` to `root`. What is there already is not downloaded again.
+/// Brings the files of the data set `key` to `root`. What is there already is not downloaded again, nor is an archive that a call which
+/// failed later has unpacked.
 ///
 /// # Errors
 /// Fails if a file cannot be had, if it is not the published one, if it cannot be unpacked, or if the network may not be used.
@@ -104,6 +105,8 @@ pub fn fetch(key: &str, files: &[&Original], root: &Path, settings: &Settings) -
 
 /// Downloads and unpacks what is missing. The caller holds the lock of the root.
 fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Result<()> {
+    let mut unpacked = Unpacked::read(root);
+    let files: Vec<&Original> = files.iter().copied().filter(|file| !unpacked.has(file)).collect();
     let plans: Vec<Download> = files.iter().map(|file| plan(file, root, settings)).collect();
     let mut coming = Vec::new();
     for (file, plan) in files.iter().zip(&plans) {
@@ -111,8 +114,10 @@ fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Re
             coming.push(plan.clone());
         }
     }
+    // An archive lies beside what is unpacked of it, which is about as large.
+    let beside = files.iter().filter(|file| file.packing().is_some()).map(|file| file.size).max();
     ensure!(coming.is_empty() || !settings.offline, "{key}: is to be downloaded, and {NO_NETWORK}");
-    check_space(root, &coming, key)?;
+    check_space(root, &coming, beside.unwrap_or(0), key)?;
     let total = coming.iter().map(|plan| plan.size).sum();
     if total > 0 {
         tracing::info!("{key}: downloading {} to {}", megabytes(total), root.display());
@@ -127,11 +132,43 @@ fn bring(key: &str, files: &[&Original], root: &Path, settings: &Settings) -> Re
         if let Some(packing) = file.packing() {
             let shown = || format!("{}: cannot be unpacked", plan.target.display());
             unpack(&plan.target, packing, file.strip, root).with_context(shown)?;
+            unpacked.add(file)?;
             fs::remove_file(&plan.target).with_context(|| format!("{}: cannot remove", plan.target.display()))?;
         }
     }
     bar.finish_and_clear();
+    unpacked.forget();
     Ok(())
+}
+
+/// The archives of a set that have been unpacked and removed, while others are still to come.
+struct Unpacked {
+    path: PathBuf,
+    /// Their hashes, one a line.
+    hashes: String,
+}
+
+impl Unpacked {
+    /// Reads what an earlier call has left in the folder of the set.
+    fn read(root: &Path) -> Unpacked {
+        let path = root.join(".fetch.unpacked");
+        let hashes = fs::read_to_string(&path).unwrap_or_default();
+        Unpacked { path, hashes }
+    }
+
+    fn has(&self, file: &Original) -> bool {
+        self.hashes.lines().any(|hash| hash == file.sha256)
+    }
+
+    fn add(&mut self, file: &Original) -> Result<()> {
+        self.hashes += &format!("{}\n", file.sha256);
+        put(&self.path, &self.hashes)
+    }
+
+    /// Removes the list, once all files of the set are there.
+    fn forget(self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 fn plan(file: &Original, root: &Path, settings: &Settings) -> Download {
@@ -187,7 +224,7 @@ fn unpack(archive: &Path, packing: Packing, strip: usize, root: &Path) -> Result
         }
     }
     ensure!(!files.is_empty(), "there is no file in it");
-    files.iter().try_for_each(|file| put(staging.path(), file, root))
+    files.iter().try_for_each(|file| place_below(root, staging.path(), file))
 }
 
 fn untar<S: Bytes>(mut tar: Tar<S>, strip: usize, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -238,7 +275,7 @@ fn write(content: &mut impl Read, size: u64, path: &Path) -> Result<()> {
 }
 
 /// Moves a file from the folder where it was unpacked to its place below the root.
-fn put(staging: &Path, file: &Path, root: &Path) -> Result<()> {
+fn place_below(root: &Path, staging: &Path, file: &Path) -> Result<()> {
     let target = root.join(file);
     let folder = target.parent().unwrap_or(root);
     let failed = || format!("{}: cannot be put there", target.display());

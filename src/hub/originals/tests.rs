@@ -87,6 +87,30 @@ fn a_plain_file_is_downloaded_once_and_a_cut_download_goes_on() {
     assert_eq!(names(&root), ["set.mat"]);
 }
 
+/// An archive that has been unpacked and removed is not asked for again because a later file could not be had.
+#[test]
+fn an_unpacked_archive_is_not_downloaded_again() {
+    let (name, other) = ("first.tar", "second.mat");
+    let (tar, content) = (packed([("images/a.txt", &b"one"[..])]), b"content");
+    let mut case = Case::of(&[(&format!("{HOST}/{name}"), &tar[..]), (&format!("{HOST}/{other}"), &content[..])]);
+    case.settings.data_mirror = Some(format!("{}/direct", case.hub.address));
+    let leaked = |text: String| &*text.leak();
+    let of = |name: &str, bytes: &[u8]| {
+        Original::new(leaked(format!("https://{HOST}/{name}")), bytes.len() as u64, leaked(hex(Sha256::digest(bytes))))
+    };
+    let (first, second) = (of(name, &tar), of(other, content));
+    let root = case.folder.path().join("data");
+    let get = || fetch("pets", &[&first, &second], &root, &case.settings).map_err(|error| format!("{error:#}"));
+    case.hub.fail("GET", other, 1, Fault::Status(403, ""));
+    assert!(get().unwrap_err().contains("answers 403"));
+    assert_eq!(names(&root), [".fetch.unpacked", "images"]);
+    case.hub.heal();
+    case.hub.seen();
+    get().unwrap();
+    assert_eq!(case.hub.seen().len(), 1, "the archive is asked for again");
+    assert_eq!(names(&root), ["images", "second.mat"]);
+}
+
 #[test]
 fn what_cannot_be_had_is_one_line_with_the_way_out_and_leaves_nothing_half() {
     let (case, file) = published("set.mat", b"content");

@@ -6,7 +6,7 @@ mod entries;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sha2::{Digest, Sha256};
 use tch::{Kind, Tensor};
 
@@ -80,7 +80,7 @@ pub struct Pool {
     pub features: Option<Features>,
 }
 
-/// Features, means over members, in f32 on the CPU.
+/// Features, means over members by their weights, in f32 on the CPU.
 pub struct Features {
     /// Those of the pool, `[N, d]`.
     pub pool: Tensor,
@@ -315,19 +315,13 @@ impl Reader<'_> {
         guarded("prediction", ROOM_TO_PREDICT, || host_f32(&self.predictor.logits(self.chunker, &stored(pixels))?))
     }
 
-    /// Returns the features of images, means over the members, `[B, d]`.
+    /// Returns the features of images, means over the members by their weights, `[B, d]`.
     fn features_of(&self, pixels: &Tensor) -> Result<Tensor> {
         ensure!(
             self.predictor.has_weights(),
             Usage("--by core-set: linearised members have no features of their own: use mi".into())
         );
-        let (members, input) = (self.predictor.members(), stored(pixels));
-        let mut sum: Option<Tensor> = None;
-        for member in 0..members {
-            let features = self.predictor.features(member, self.chunker, &input)?.to_kind(Kind::Double);
-            sum = Some(sum.map_or_else(|| features.shallow_clone(), |sum| sum + &features));
-        }
-        let mean = sum.context("a run has members")? / members as f64;
+        let mean = self.predictor.mean_features(self.chunker, &stored(pixels))?;
         Ok(mean.to_device(tch::Device::Cpu).to_kind(Kind::Float))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tch::Device;
 
-use crate::machine::gpu_memory::{self, Free};
+use crate::machine::gpu_memory;
 
 pub use chunker::{AtMost, ChunkSize, Chunker, MemoryEstimate, planned_bytes};
 pub use plan::{Task, Within, room};
@@ -41,29 +41,34 @@ pub fn free_bytes(device: Device) -> Option<u64> {
             release_freed();
             let mut system = sysinfo::System::new();
             system.refresh_memory();
-            let shared = share(system.available_memory(), limits::groups(), NEIGHBOURS.load(Ordering::Relaxed));
-            let free = [Some(shared), limits::resources(), left_of_allowed(held_bytes(Device::Cpu))];
-            free.into_iter().flatten().min().filter(|bytes| *bytes > 0)
+            // A system that does not report its memory has none in all.
+            let machine = Some(system.available_memory()).filter(|_| system.total_memory() > 0);
+            let shared = share([machine, limits::groups()], NEIGHBOURS.load(Ordering::Relaxed));
+            least([shared, limits::resources(), left_of_allowed(held_bytes(Device::Cpu))])
         }
-        Device::Cuda(index) => {
-            let Free { free, total } = gpu_memory::free(index)?;
-            Some(left_of_allowed(Some(total - free)).map_or(free, |allowed| allowed.min(free)))
-        }
+        // Others may hold a part of the GPU, which is not free, and which counts as little in what the user allows this process.
+        Device::Cuda(index) => least([gpu_memory::free(index), left_of_allowed(held_bytes(device))]),
         _ => None,
     }
 }
 
 /// Returns the part that each of so many processes has of what they share: the machine's memory, and that of their control groups.
-fn share(machine: u64, groups: Option<u64>, processes: u64) -> u64 {
-    groups.map_or(machine, |groups| groups.min(machine)) / processes
+/// `None` if neither is known.
+fn share(free: [Option<u64>; 2], processes: u64) -> Option<u64> {
+    free.into_iter().flatten().min().map(|bytes| bytes / processes)
 }
 
-/// Returns the bytes that `--memory` still allows when `held` bytes are taken, at least 1; `None` if there is no such
-/// limit. If the system does not report how much is held, nothing counts as held.
+/// Returns the smallest of the amounts that are known, at least 1, since nothing that is left is no missing limit; `None` if none is
+/// known.
+fn least<const N: usize>(amounts: [Option<u64>; N]) -> Option<u64> {
+    amounts.into_iter().flatten().min().map(|bytes| bytes.max(1))
+}
+
+/// Returns the bytes that `--memory` still allows when `held` bytes are taken; `None` if there is no such limit. If the system does not report how much is held, nothing counts as held.
 fn left_of_allowed(held: Option<u64>) -> Option<u64> {
     match ALLOWED.load(Ordering::Relaxed) {
         0 => None,
-        allowed => Some(allowed.saturating_sub(held.unwrap_or(0)).max(1)),
+        allowed => Some(allowed.saturating_sub(held.unwrap_or(0))),
     }
 }
 
@@ -174,12 +179,22 @@ mod tests {
 
     #[test]
     fn neighbours_divide_what_is_free() {
-        assert_eq!([share(1000, None, 4), share(1000, Some(400), 4), share(100, Some(400), 4)], [250, 100, 25]);
+        let of = |machine, groups| share([machine, groups], 4);
+        let known = [of(Some(1000), None), of(Some(1000), Some(400)), of(Some(100), Some(400)), of(None, Some(400))];
+        assert_eq!((known, of(None, None)), ([250, 100, 25, 100].map(Some), None));
         let alone = free_bytes(Device::Cpu).unwrap();
         divide_among(1000);
         let each = free_bytes(Device::Cpu).unwrap();
         divide_among(1);
         assert!(each < alone / 10, "{each} of {alone}");
+    }
+
+    /// A control group that is full, or `ulimit -d` that is used up, leaves 0 bytes, which must not be taken for no limit.
+    #[test]
+    fn nothing_left_is_no_missing_limit() {
+        assert_eq!(least([Some(1 << 30), Some(0), None]), Some(1));
+        assert_eq!(least([None, Some(7)]), Some(7));
+        assert_eq!(least([None, None]), None);
     }
 
     #[test]

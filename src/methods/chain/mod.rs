@@ -32,7 +32,7 @@ use anyhow::{Result, ensure};
 use tch::Tensor;
 
 use crate::base::random::{At, Noise, Purpose};
-use crate::methods::snapshots::Last;
+use crate::methods::snapshots::{self, Last};
 use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};
 use crate::posterior::Posterior;
 use crate::schema::{Reader, Resolved};
@@ -117,6 +117,10 @@ impl<D: DynamicsSpec> MethodSpec for Spec<D> {
 
     fn gathers_posterior(&self) -> bool {
         true
+    }
+
+    fn rows_after(&self, steps: usize) -> i64 {
+        snapshots::rows(self.settings.particles, self.settings.kept(steps as i64), self.settings.samples)
     }
 
     fn noise_left_out(&self) -> Option<&'static str> {

@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use crate::laplace::tangents::{Drawn, NOT_WRITTEN};
 use crate::laplace::{Expectation, Fisher, Linearised, Parameters, Settings, Shape, Structure, Tokens, Tuning};
-use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, PostHoc, Predicted};
+use crate::methods::post_hoc::{Context, NO_GAUSSIAN_LOGITS, Origin, Passes, PostHoc, Predicted};
 use crate::methods::{Entry, MethodContext, MethodSpec, Particles, RowsAre, Update, spec};
 use crate::model::Model;
 use crate::model::head::Noise;
@@ -171,6 +171,16 @@ impl PostHoc for Spec {
 
     fn output(&self) -> Option<(Output, usize)> {
         Some((self.predictive, self.samples))
+    }
+
+    /// Of all parameters, Jacobians take a gradient of each logit, and draws of weights a derivative each. Those of a last layer follow
+    /// from its inputs.
+    fn passes(&self, classes: i64) -> Passes {
+        match (self.parameters, self.predictive) {
+            (Parameters::LastLayer, _) | (Parameters::All, Output::Sampled) => Passes::default(),
+            (Parameters::All, Output::Tangent) => Passes { forward: self.samples as i64, backward: 0 },
+            (Parameters::All, Output::Mc | Output::Probit | Output::Bridge) => Passes { forward: 0, backward: classes },
+        }
     }
 
     fn predict<'a>(&self, predicted: Predicted<'a>) -> Result<Box<dyn Linear + 'a>> {

@@ -8,8 +8,8 @@
 //! | W diag(z) / (1 − p) | the layer in one mask |
 //!
 //! Dropout acts on the inputs of the trained linear layers: in `low-rank` on those of the update, W_0 x + s B A (z ∘ x) / (1 − p),
-//! in `full` on those of the layers in the blocks (queries, keys and values; attention output; MLP), and in both on the
-//! features that a trained head sees. Patches, norms, positions and biases are left alone. With `dora` a row is divided by its length in the
+//! in `full` on those of the layers in the blocks (queries, keys and values; attention output; MLP), in `rank-one` on those of the layers
+//! with factors, s ∘ W_0 (r ∘ z ∘ x) / (1 − p), and in all of them on the features that a trained head sees. Patches, norms, positions and biases are left alone. With `dora` a row is divided by its length in the
 //! mask, where PEFT divides by that without one, and drops the inputs of W_0 in what DoRA adds to W_0 x.
 //!
 //! Differs from dropout layers in other programs: a mask is the same for all images and tokens of a part of a batch
@@ -105,7 +105,7 @@ impl Method for Dropout {
         let Evaluation { mut losses, gradients: mut direction } = Evaluation::zero(theta);
         for part in 0..objective.parts() {
             let factors = self.factors(theta, part);
-            let found = objective.losses_of_part(&(&*theta * &factors), part)?;
+            let found = objective.losses_of_part(&self.masks.on(theta, &factors), part)?;
             direction += found.gradients * factors;
             losses += found.losses;
         }

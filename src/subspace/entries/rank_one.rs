@@ -109,7 +109,7 @@ impl Layer {
 
     fn push(&self, layout: &mut Layout) {
         let (name, start) = (&self.name, layout.parameters());
-        layout.push_linear(format!("{name}{SCALES}.inputs"), [1, self.inputs]);
+        layout.push_scales(format!("{name}{SCALES}.inputs"), self.inputs);
         layout.push(format!("{name}{SCALES}.outputs"), &[self.outputs]);
         if self.bias.is_some() {
             layout.push(format!("{name}.bias"), &[self.outputs]);
@@ -222,6 +222,7 @@ impl Subspace for RankOne {
 mod tests {
     use super::*;
     use crate::base::golden::{Golden, near};
+    use crate::subspace::geometry::{Inputs, WeightSpace};
     use crate::subspace::updates::Dense;
 
     const MEMBERS: i64 = 3;
@@ -243,6 +244,13 @@ mod tests {
             ("w.weight".into(), wave(&[OUTPUTS, INPUTS], 0.3)),
             ("w.bias".into(), wave(&[OUTPUTS], 0.2)),
         ])
+    }
+
+    /// Dropped are inputs, by their factors, which are the columns and 1.
+    #[test]
+    fn inputs_are_met_by_factors_less_one() {
+        let geometry = WeightSpace::new(subspace().layout());
+        assert_eq!(geometry.inputs(), [Inputs { start: 0, outputs: 1, inputs: INPUTS, plus: 1 }]);
     }
 
     /// Outputs, gradients, and outputs after two steps are those of torch-uncertainty's layer.

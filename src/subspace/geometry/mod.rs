@@ -34,6 +34,8 @@ pub struct Inputs {
     pub start: i64,
     pub outputs: i64,
     pub inputs: i64,
+    /// What is added to the columns to give the weight: 1 where they are factors less 1, else 0.
+    pub plus: i64,
 }
 
 /// The factors of a low-rank update, in the columns of theta from `start` on: A `[rank, inputs]`, then B `[outputs, rank]`.
@@ -101,7 +103,9 @@ impl WeightSpace {
             }
         }
         let of = |column: &Column| match column.shape[..] {
-            [outputs, inputs] if column.takes_inputs => Some(Inputs { start: column.start, outputs, inputs }),
+            [outputs, inputs] if column.takes_inputs => {
+                Some(Inputs { start: column.start, outputs, inputs, plus: column.plus })
+            }
             _ => None,
         };
         let inputs = layout.columns.iter().filter_map(of).collect();

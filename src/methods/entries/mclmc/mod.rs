@@ -31,7 +31,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use crate::base::random::{Noise, Purpose};
-use crate::methods::snapshots::{Last, Schedule};
+use crate::methods::snapshots::{self, Last, Schedule};
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,
     spec,
@@ -194,6 +194,10 @@ impl MethodSpec for Spec {
             "method.mclmc: no state would be kept in {steps} training steps: lower start = {start} or every = {every}"
         );
         Ok(())
+    }
+
+    fn rows_after(&self, steps: usize) -> i64 {
+        snapshots::rows(self.particles, self.schedule.snapshots(steps as i64), self.samples)
     }
 
     fn starts_by_optimizer(&self) -> bool {

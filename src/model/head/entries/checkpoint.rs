@@ -24,7 +24,7 @@ fn check_order(context: &HeadContext) -> Result<()> {
     match Agreement::of(&names, data) {
         Agreement::Same => {}
         Agreement::OtherOrder(ordered) => bail!(
-            "head.checkpoint: {} has the data set's classes in another order: set classes = {} in the data set's table",
+            "head.checkpoint: {} has the data set's classes in another order: set classes = {} in the data set's table (labels in [data.jsonl])",
             path.display(),
             toml::Value::from(ordered)
         ),
