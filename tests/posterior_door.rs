@@ -150,7 +150,7 @@ fn a_registered_sampler_goes_all_the_way() {
     let computed = ["--threads", "1", "--device", "cpu"];
     run(&stopped, &[&["eval", &id, "--attack", "fgsm", "--epsilon", "0.01"], &computed[..]].concat(), 0);
     run(&stopped, &[&["soup", &id], &computed[..]].concat(), 0);
-    run(&stopped, &[&["eval", &id, "--draws", "3"], &computed[..]].concat(), 1);
+    run(&stopped, &[&["eval", &id, "--draws", "3"], &computed[..]].concat(), 2);
     let table = read(&stopped.path("results/tiny.csv")).unwrap();
     assert_eq!(cell(&table, "", "method"), "langevin");
     assert_eq!(cell(&table, "", "members"), "8");
