@@ -320,5 +320,5 @@ fn only_metrics_of_two_classes_have_no_value_for_ten() {
         METRICS.iter().filter(|metric| !metric.is_defined_for(classes)).map(|metric| metric.key).collect()
     };
     assert_eq!(without(2), ["top5"]);
-    assert_eq!((without(10), without(1000)), (vec!["auroc"], vec!["auroc"]));
+    assert_eq!((without(10), without(1000)), (vec!["auroc", "f1"], vec!["auroc", "f1"]));
 }

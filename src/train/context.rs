@@ -14,6 +14,7 @@ use crate::experiment::{Criterion, Experiment, PrefixCache, Schedule, TrainSpec,
 use crate::machine::device::{name, precision_name};
 use crate::machine::parallel::{ProcessGroup, Sharding};
 use crate::methods::post_hoc;
+use crate::metrics::NLL;
 use crate::model::Model;
 use crate::model::network::{HEAD, Network, block_of};
 use crate::session::{Session, TrainingImages};
@@ -122,9 +123,10 @@ impl<'a> Context<'a> {
         );
         self.rate_factors()?;
         self.first_computed()?;
+        // Numbers and free answers are selected by their NLL, which always has a value.
         let (Criterion(metric), classes) = (self.spec().select_by, head.classes() as usize);
         ensure!(
-            metric.is_defined_for(classes),
+            self.spec().select_by == Criterion(&NLL) || metric.is_defined_for(classes),
             "train.select_by = \"{}\": has no value for {classes} classes ({}): choose another metric",
             metric.key,
             metric.definition

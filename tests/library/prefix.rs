@@ -53,5 +53,5 @@ fn augmented_images_are_not_kept() {
     assert!(!messages(&output).contains("run once per image"));
     let asked = [&augmented[..], &["train.prefix_cache=\"memory\""]].concat();
     let place = Place::with_tiny();
-    assert_has(&error_line(place.train(&asked), 1), &["train.prefix_cache", "augment"]);
+    assert_has(&error_line(place.train(&asked), 2), &["train: prefix_cache", "augment"]);
 }

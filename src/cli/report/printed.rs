@@ -137,7 +137,10 @@ pub fn print_intervals(rows: &[Row], how: &TableArgs) -> Result<()> {
         return print_csv(&table);
     }
     let metrics = result_columns(&table).into_iter().filter(|column| is_metric(column)).collect();
-    let numbers = shown_numbers(&table, metrics, how);
+    let mut numbers = shown_numbers(&table, metrics, how);
+    // Samples of another kind, such as numbers, leave columns empty.
+    let has_value = |column: &String| (0..table.rows.len()).any(|row| !table.cell(row, table.index(column)).is_empty());
+    numbers.retain(has_value);
     let sources = Sources { results: table, ..Sources::default() };
     for (heading, table) in tables::intervals(&sources, &numbers) {
         println!("{}", printable(&heading));
