@@ -75,13 +75,10 @@ impl Masks {
         }
         let (layers, rate) =
             (state.get(&format!("{prefix}dropout.layers"))?, state.get(&format!("{prefix}dropout.rate"))?);
-        let numbers = if layers.dim() == 2 { layers.size()[1] } else { 0 };
-        // Earlier files have three: their masks multiply the columns themselves.
-        ensure!([3, 4].contains(&numbers) && rate.numel() == 1, "the dropout masks are damaged");
+        ensure!(layers.dim() == 2 && layers.size()[1] == 4 && rate.numel() == 1, "the dropout masks are damaged");
         let of = |layer: i64| {
             let number = |place: i64| layers.to_kind(Kind::Int64).int64_value(&[layer, place]);
-            let plus = if numbers == 4 { number(3) } else { 0 };
-            Inputs { start: number(0), outputs: number(1), inputs: number(2), plus }
+            Inputs { start: number(0), outputs: number(1), inputs: number(2), plus: number(3) }
         };
         let layers: Vec<Inputs> = (0..layers.size()[0]).map(of).collect();
         let fits = |l: &Inputs| {
@@ -135,16 +132,6 @@ mod tests {
         }
         assert!(masked.get(1).equal(&masks.on(&rows.get(1), &factors.get(1))), "one row is masked as among others");
         assert!(of(0).on(&rows, &factors).equal(&(&rows * &factors)));
-    }
-
-    /// Files that were written before `plus` was known.
-    #[test]
-    fn masks_of_earlier_files_multiply_columns() {
-        let mut state = State::default();
-        state.put("dropout.layers", &Tensor::from_slice(&[5i64, 2, 4]).view([1, 3]));
-        state.put("dropout.rate", &Tensor::from_slice(&[0.3]));
-        let expected = Masks { layers: vec![Inputs { start: 5, outputs: 2, inputs: 4, plus: 0 }], rate: 0.3 };
-        assert_eq!(Masks::load("", &state, 13).unwrap(), Some(expected));
     }
 
     #[test]
