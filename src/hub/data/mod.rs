@@ -1,5 +1,7 @@
 //! Data sets by name: the root of a set may be a folder or a repository of the Hub.
 
+mod files;
+
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -7,9 +9,11 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::name::HubName;
-use super::repository::{DataFiles, Repository};
+use super::repository::Repository;
 use super::settings::Settings;
 use crate::schema::{Field, Reader, Setting};
+
+pub use files::DataFiles;
 
 /// The root of a data set: a folder, or the name of a repository with the commit that it means, so that a run reads one commit and says
 /// which. It is used as that path.
