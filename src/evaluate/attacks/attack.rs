@@ -1,6 +1,6 @@
 //! The parts of an attack: its entry and settings, the classifier that it sees, and the ball in which it stays.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::base::random::{Purpose, stream, uniform};
@@ -250,26 +250,6 @@ pub trait Attack {
 
     /// Returns the settings that distinguish two attacks at any budget; empty if there are none.
     fn variant(&self) -> String;
-}
-
-/// Checks that there are enough classes for the loss of an attack and for the targets that are asked for.
-///
-/// # Errors
-/// Fails if there are too few.
-pub fn check_classes(entry: &Entry, settings: &Settings, classes: usize) -> Result<()> {
-    if let Some(targets) = settings.targets.filter(|targets| *targets >= classes) {
-        let most = classes - 1;
-        let why = format!("--attack-targets {targets}: {classes} classes have {most} wrong ones: give at most {most}");
-        return Err(Usage(why).into());
-    }
-    ensure!(
-        classes >= entry.classes,
-        Usage(format!(
-            "--attack {}: its loss compares {} classes, and there are {classes}: use apgd-ce, fab or square, whatever the number of classes",
-            entry.key, entry.classes
-        ))
-    );
-    Ok(())
 }
 
 /// Returns the pixels nearest to `moved` (f64) that lie in [0, 1] and differ from the clean ones by at most epsilon,

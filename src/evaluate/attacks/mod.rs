@@ -12,17 +12,41 @@ mod resisting;
 mod target;
 pub mod victim;
 
-pub use attack::{
-    Attack, Classifier, Clean, Entry, Goal, Goals, SEED_OF_RESTARTS, Scored, Settings, Slope, Version, check_classes,
-};
+use anyhow::Result;
+
+use crate::base::small::Usage;
+
+pub use attack::{Attack, Classifier, Clean, Entry, Goal, Goals, SEED_OF_RESTARTS, Scored, Settings, Slope, Version};
 use attack::{one_by_one, project};
 pub use entries::ATTACKS;
 pub use target::{Resolution, Target};
 pub use victim::{LINEARISED, Victim, Work};
 
+/// Checks that there are enough classes for the loss of an attack and for the targets that are asked for.
+///
+/// # Errors
+/// Fails if there are too few.
+pub fn check_classes(entry: &Entry, settings: &Settings, classes: usize) -> Result<()> {
+    if let Some(targets) = settings.targets.filter(|targets| *targets >= classes) {
+        let most = classes - 1;
+        let why = format!("--attack-targets {targets}: {classes} classes have {most} wrong ones: give at most {most}");
+        return Err(Usage(why).into());
+    }
+    if classes < entry.classes {
+        let able: Vec<&str> = ATTACKS.iter().filter(|other| other.classes <= classes).map(|other| other.key).collect();
+        let why = format!(
+            "--attack {}: its loss compares {} classes, and there are {classes}: use one that does with these ({})",
+            entry.key,
+            entry.classes,
+            able.join(", ")
+        );
+        return Err(Usage(why).into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use anyhow::Result;
     use tch::{Kind, Tensor};
 
     use super::*;
