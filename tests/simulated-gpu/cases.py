@@ -116,7 +116,7 @@ case("sgld-low", config(LOW, SGLD, NONE, LAST), FGSM, ci=True, **NOISE)
 case("sgld-full", config(FULL, SGLD, NONE, LAST), **NOISE)
 case("psgld-low", config(LOW, PSGLD, NONE, LAST), FGSM, **NOISE)
 case("sghmc-low", config(LOW, SGHMC, NONE, LAST), FGSM, **NOISE)
-MCLMC = "[method.mclmc]\nparticles = 2\ness = 200\nfit_steps = 2\ntune_steps = 4\nstart = 6\nevery = 1\n"
+MCLMC = "[method.mclmc]\nparticles = 2\ness = 200\nfit_steps = 1\ntune_steps = 4\nstart = 5\nevery = 1\n"
 case("mclmc-low", config(LOW, MCLMC, train=LAST), FGSM, **NOISE)
 case("sam-low", config(LOW, "[method.sam]\nrho = 0.05\n"), FGSM)
 case("sam-full", config(FULL, "[method.sam]\nrho = 0.05\n", SGD))

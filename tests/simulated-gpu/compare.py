@@ -7,7 +7,7 @@ import re
 import struct
 
 # Shares of a few hundred samples, and bins, jump where one sample changes sides.
-COUNTS = re.compile(r":(ece|mce|ace|rmsce|accuracy|auroc|aurc|augrc|coverage|disagreement|top5)_|disagreement")
+COUNTS = re.compile(r":(ece|classwise_ece|mce|ace|rmsce|accuracy|balanced_accuracy|f1|f1_macro|f1_macro_shown|matthews|auroc|aurc|augrc|coverage|disagreement|top5)_|disagreement")
 UNEQUAL = re.compile(r"seconds|per_second|memory|device|bytes|^run$|^row_hash$|flops|_gib|date|peak|commit")
 # Signs of gradients that are rounding.
 ATTACKED = re.compile("@(fgsm|pgd|mifgsm)")
