@@ -1,6 +1,7 @@
 //! Labelled samples on the device. A small set of images stays there as bytes; a large one is decoded ahead of the
 //! training step. Samples of other kinds, such as token ids, are served unchanged.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
@@ -8,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::base::tensor::{first_line, upload};
 use crate::data::asked::{Asked, Text};
-use crate::data::augment::Views;
+use crate::data::augment::{Seen, Views};
 use crate::data::fields::{Fields, PIXELS, VALUES, of_texts};
 use crate::data::stream::{Pick, Source, View, stream};
 use crate::data::{Fingerprint, Inputs, Packed, Split, Texts};
@@ -42,6 +43,14 @@ pub struct SplitFacts {
     pub groups: Option<crate::data::Groups>,
     /// The answers that people gave, one entry per question; empty if the samples are no questions.
     pub answers: Vec<crate::data::Answers>,
+}
+
+/// The place of an image in a plan of batches.
+struct Place {
+    batch: usize,
+    /// The place in the batch, which has `size` images.
+    position: usize,
+    size: usize,
 }
 
 /// The number of batches that are decoded ahead.
@@ -148,31 +157,55 @@ impl SampleSet {
 
     /// Serves the images of `plan` in order, as evaluation sees them. Each entry is one batch.
     pub fn batches(&self, plan: Vec<Vec<u32>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
-        let plain = |image| Pick { image, view: View::Plain };
-        self.training_batches(plan.into_iter().map(|images| images.into_iter().map(plain).collect()).collect())
+        self.serve(plan, |_| View::Plain)
     }
 
-    /// Serves images like [`SampleSet::batches`], in their random views if the set has any.
-    pub fn training_batches(&self, plan: Vec<Vec<Pick>>) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
-        let indices = |picks: Vec<Pick>| -> Vec<u32> { picks.into_iter().map(|pick| pick.image).collect() };
+    /// Serves images like [`SampleSet::batches`], in their random views if the set has any. Each batch holds the images of `particles`, one
+    /// particle after the other. `draws` has for each batch how often the image of each place came before in the order of the epoch; it has an
+    /// empty list where no image comes twice.
+    pub fn training_batches(
+        &self,
+        plan: Vec<Vec<u32>>,
+        draws: Vec<Vec<u32>>,
+        epoch: u64,
+        particles: Range<usize>,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + '_> {
+        let seen = move |Place { batch, position, size }: Place| {
+            let particle = (particles.start + position * particles.len() / size) as u64;
+            let draw = draws[batch].get(position).map_or(0, |draw| (*draw).into());
+            View::Random(Seen { epoch, particle, draw })
+        };
+        self.serve(plan, seen)
+    }
+
+    /// Serves batches, in which `view` tells how the image of a place is seen.
+    fn serve<'a>(
+        &'a self,
+        plan: Vec<Vec<u32>>,
+        view: impl Fn(Place) -> View + Send + 'static,
+    ) -> Box<dyn Iterator<Item = Result<Batch>> + 'a> {
         match &self.store {
-            Store::Resident(samples) => Box::new(plan.into_iter().map(move |picks| {
-                let (index, labels) = self.select(&indices(picks));
+            Store::Resident(samples) => Box::new(plan.into_iter().map(move |indices| {
+                let (index, labels) = self.select(&indices);
                 Ok(Batch { samples: samples.map(|values| values.index_select(0, &index)), labels })
             })),
-            Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |picks| {
-                let indices = indices(picks);
+            Store::Tokens { samples, lengths } => Box::new(plan.into_iter().map(move |indices| {
                 let (index, labels) = self.select(&indices);
                 let longest = indices.iter().map(|i| lengths[*i as usize]).max().unwrap_or(0);
                 let samples = of_texts(&samples.narrow(2, 0, i64::from(longest)).index_select(0, &index));
                 Ok(Batch { samples, labels })
             })),
-            Store::Questions(asked) => self.questions(asked, plan.into_iter().map(indices).collect(), Text::Answered),
+            Store::Questions(asked) => self.questions(asked, plan, Text::Answered),
             Store::Streamed(source) => {
                 let (height, width) = source.images.size();
-                let decoded = stream(source.clone(), plan.clone(), self.workers, AHEAD);
-                Box::new(plan.into_iter().zip(decoded).map(move |(picks, pixels)| {
-                    let indices = indices(picks);
+                let picks = move |(batch, images): (usize, Vec<u32>)| {
+                    let size = images.len();
+                    let pick = |(position, image)| Pick { image, view: view(Place { batch, position, size }) };
+                    images.into_iter().enumerate().map(pick).collect()
+                };
+                let picked = plan.clone().into_iter().enumerate().map(picks);
+                let decoded = stream(source.clone(), picked, self.workers, AHEAD);
+                Box::new(plan.into_iter().zip(decoded).map(move |(indices, pixels)| {
                     let (_, labels) = self.select(&indices);
                     let size = [indices.len() as i64, 3, height as i64, width as i64];
                     let bytes = Tensor::f_from_data_size(&pixels?, &size, Kind::Uint8)

@@ -24,6 +24,16 @@ pub fn balanced_order(seed: u64, epoch: u64, particle: u64, labels: &[u32]) -> V
     labels.iter().map(|_| draw()).collect()
 }
 
+/// Returns of each draw of an order how often its sample came before.
+pub fn earlier_draws(order: &[u32]) -> Vec<u32> {
+    let mut counts = vec![0; order.iter().max().map_or(0, |most| *most as usize + 1)];
+    let mut earlier = |sample: &u32| {
+        counts[*sample as usize] += 1;
+        counts[*sample as usize] - 1
+    };
+    order.iter().map(&mut earlier).collect()
+}
+
 /// Returns the indices of the images of each class.
 fn by_class(labels: &[u32]) -> Vec<Vec<u32>> {
     let classes = labels.iter().max().map_or(0, |&last| last as usize + 1);

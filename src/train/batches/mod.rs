@@ -15,10 +15,8 @@ use super::progress::Progress;
 use super::shared::Shared;
 use crate::base::tensor::upload;
 use crate::data::Fields;
-use crate::data::augment::Seen;
 use crate::data::mix::{Mixed, Mixup};
-use crate::data::order::{balanced_order, epoch_order};
-use crate::data::stream::{Pick, View};
+use crate::data::order::{balanced_order, earlier_draws, epoch_order};
 use crate::experiment::{self, Sampling, TrainSpec};
 use crate::machine::memory::Chunker;
 use crate::machine::parallel::{Shard, Sharding};
@@ -64,7 +62,9 @@ impl TrainBatch {
 /// The samples of a batch that this process computes.
 struct Planned {
     /// The samples that are read, those of all orders one after the other.
-    picks: Vec<Pick>,
+    indices: Vec<u32>,
+    /// How often each of them came before in its order of the epoch; empty where no sample comes twice.
+    draws: Vec<u32>,
     /// The factor of the losses of each order, which follows from the whole batch.
     scale: Option<Vec<f32>>,
     /// How samples are mixed with each other, if they are.
@@ -104,16 +104,17 @@ impl<'a> Batches<'a> {
     /// Returns the batches of the current epoch that are left.
     pub fn left_in_epoch(&self, progress: &Progress) -> Box<dyn Iterator<Item = Result<TrainBatch>> + 'a> {
         let steps = progress.step..self.material.batches(self.spec.batch_size);
-        let (plan, set) = (self.plan(progress.epoch, steps), &self.material.train);
-        let count = self.orders().len() as i64;
+        let (mut plan, set, orders) = (self.plan(progress.epoch, steps), &self.material.train, self.orders());
+        let count = orders.len() as i64;
         match self.prefix.clone() {
             Some(prefix) => Box::new(plan.into_iter().map(move |planned| {
-                let indices: Vec<u32> = planned.picks.iter().map(|pick| pick.image).collect();
-                let values = prefix.values(&indices)?.of_particles(count);
-                Ok(planned.batch(Input::Entering(values, prefix.stage), &set.labels(&indices), count))
+                let values = prefix.values(&planned.indices)?.of_particles(count);
+                Ok(planned.batch(Input::Entering(values, prefix.stage), &set.labels(&planned.indices), count))
             })),
             None => {
-                let batches = set.training_batches(plan.iter().map(|planned| planned.picks.clone()).collect());
+                let indices = plan.iter().map(|planned| planned.indices.clone()).collect();
+                let draws = plan.iter_mut().map(|planned| std::mem::take(&mut planned.draws)).collect();
+                let batches = set.training_batches(indices, draws, progress.epoch as u64, orders);
                 Box::new(batches.zip(plan).map(move |(batch, planned)| {
                     let batch = batch?;
                     let samples = batch.samples.of_particles(count);
@@ -151,7 +152,11 @@ impl<'a> Batches<'a> {
             Sampling::Shuffled => epoch_order(self.seed, epoch as u64, particle as u64, train.len()),
             Sampling::Balanced => balanced_order(self.seed, epoch as u64, particle as u64, &of_train),
         };
-        let orders: Vec<Order> = self.orders().map(|particle| Order::new(particle as u64, order(particle))).collect();
+        let orders: Vec<Vec<u32>> = self.orders().map(order).collect();
+        let draws: Vec<Vec<u32>> = match self.spec.sampling {
+            Sampling::Shuffled => Vec::new(),
+            Sampling::Balanced => orders.iter().map(|order| earlier_draws(order)).collect(),
+        };
         let batch = |step: usize| {
             let range = self.range(step);
             let own = Passes::of(self.spec).samples(self.share, range.len());
@@ -159,20 +164,19 @@ impl<'a> Batches<'a> {
             let mixed =
                 self.spec.mixup.as_ref().map(|mixup| self.mixing(mixup, [epoch, step], own.clone(), range.len()));
             let (samples, mixing) = mixed.map_or((own, None), |(read, mixing)| (read, Some(mixing)));
-            let at = |order: &Order, place: usize| train[order.places[place] as usize];
-            let pick = |order: &Order, place: usize| {
-                let seen = Seen { epoch: epoch as u64, particle: order.particle, draw: order.draws[place] };
-                Pick { image: at(order, place), view: View::Random(seen) }
+            let at = |order: &Vec<u32>, place: usize| train[order[place] as usize];
+            let of = |order: &Vec<u32>| -> Vec<u32> {
+                samples.iter().map(|sample| at(order, range.start + sample)).collect()
             };
-            let of = |order: &Order| -> Vec<Pick> {
-                samples.iter().map(|sample| pick(order, range.start + sample)).collect()
-            };
-            let scale = |order: &Order| {
+            let own_draws =
+                |draws: &Vec<u32>| -> Vec<u32> { samples.iter().map(|sample| draws[range.start + sample]).collect() };
+            let scale = |order: &Vec<u32>| {
                 let mut labels = range.clone().map(|place| labels[at(order, place) as usize]);
                 self.material.loss.as_ref()?.scale(&mut labels).map(|factor| factor as f32)
             };
             Planned {
-                picks: orders.iter().flat_map(of).collect(),
+                indices: orders.iter().flat_map(of).collect(),
+                draws: draws.iter().flat_map(own_draws).collect(),
                 scale: orders.iter().map(scale).collect(),
                 mixing,
                 size: range.len(),
@@ -201,27 +205,6 @@ impl<'a> Batches<'a> {
         let at = |samples: &[usize]| samples.iter().filter_map(|sample| places[*sample]).collect();
         let mixing = Mixing { own: at(&own), partners: at(&partners), mixes };
         (read, mixing)
-    }
-}
-
-/// The order in which a particle sees the training samples of an epoch.
-struct Order {
-    particle: u64,
-    /// Their places among the training samples.
-    places: Vec<u32>,
-    /// How often each of them came before.
-    draws: Vec<u64>,
-}
-
-impl Order {
-    fn new(particle: u64, places: Vec<u32>) -> Order {
-        let mut counts = vec![0; places.iter().max().map_or(0, |most| *most as usize + 1)];
-        let next = |place: &u32| {
-            counts[*place as usize] += 1;
-            counts[*place as usize] - 1
-        };
-        let draws = places.iter().map(next).collect();
-        Order { particle, places, draws }
     }
 }
 

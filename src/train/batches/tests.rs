@@ -115,12 +115,18 @@ fn an_image_that_is_drawn_again_has_another_view() {
     let (material, experiment) = (material(), experiment("batch_size = 8\nsampling = \"balanced\""));
     let (spec, share) = (&experiment.training.as_ref().unwrap().train, Shard::whole(PARTICLES));
     let batches = Batches { spec, seed: 3, material: &material, share: &share, side: SIDE, prefix: None };
-    let picks = |steps| batches.plan(1, steps).into_iter().flat_map(|planned| planned.picks).collect::<Vec<Pick>>();
-    let all = picks(0..3);
-    let again = |pick: &&Pick| matches!(pick.view, View::Random(seen) if seen.draw > 0);
-    assert!(all.iter().filter(again).count() > 5, "few images come twice: {all:?}");
-    assert!(all.iter().enumerate().all(|(place, pick)| !all[..place].contains(pick)), "one view comes twice: {all:?}");
+    let views = |steps| {
+        let of = |Planned { indices, draws, .. }: Planned| {
+            let size = indices.len();
+            let seen = indices.into_iter().zip(draws).enumerate();
+            seen.map(|(position, (image, draw))| (position * PARTICLES / size, image, draw)).collect::<Vec<_>>()
+        };
+        batches.plan(1, steps).into_iter().flat_map(of).collect::<Vec<_>>()
+    };
+    let all = views(0..3);
+    assert!(all.iter().filter(|(_, _, draw)| *draw > 0).count() > 5, "few images come twice: {all:?}");
+    assert!(all.iter().enumerate().all(|(place, view)| !all[..place].contains(view)), "one view comes twice: {all:?}");
     // Where an epoch goes on in the middle, its views are the same.
-    let [first, rest] = [picks(0..1), picks(1..3)];
+    let [first, rest] = [views(0..1), views(1..3)];
     assert_eq!([first, rest].concat(), all);
 }
