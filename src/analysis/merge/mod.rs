@@ -74,10 +74,7 @@ impl Contribution {
         variances: Option<Tensor>,
         space: Space,
     ) -> Result<Contribution> {
-        // Columns that are entries of weights are so already, and their subspace knows what else follows from them, such as the head from
-        // a text projection.
-        let is_explicit = subspace.layout().is_dense() && subspace.scaled_by().is_none();
-        if space == Space::Factors || is_explicit {
+        if is_by_column(subspace, space) {
             let updates = theta - subspace.origin().to_device(theta.device());
             return Ok(Contribution { updates, variances, subspace: subspace.again() });
         }
@@ -85,6 +82,12 @@ impl Contribution {
         let variances = variances.map(|v| dense.variances(theta, &v));
         Ok(Contribution { updates: dense.updates(theta), variances, subspace: Box::new(dense) })
     }
+}
+
+/// Returns whether the columns of theta are merged as they are: factors, if these are asked for, or entries of weights, whose subspace knows what
+/// else follows from them, such as the head from a text projection. Other columns are merged as the updates ΔW that they stand for.
+fn is_by_column(subspace: &dyn Subspace, space: Space) -> bool {
+    space == Space::Factors || subspace.layout().is_dense() && subspace.scaled_by().is_none()
 }
 
 /// Merges all runs into one model.

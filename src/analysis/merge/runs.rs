@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tch::{Kind, Tensor};
 
-use super::{By, Contribution, Settings, merge};
+use super::{By, Contribution, Settings, is_by_column, merge};
 use crate::base::random::{Purpose, some_of, stream};
 use crate::base::small::Usage;
 use crate::base::tensor::{ROOM_ELSEWHERE, guarded, host_f64, label_log_probabilities};
@@ -48,6 +48,9 @@ impl Merge {
     /// Fails if a run cannot be opened, if two runs do not fit together, or if memory runs out.
     pub fn runs(&self, opened: &Opened, names: &[String], open: impl Fn(&str) -> Result<Opened>) -> Result<Merged> {
         let mut runs = vec![self.contribution(opened)?];
+        // Factors of particles that started elsewhere are written in different bases.
+        let start = (self.space == Space::Factors).then(|| factors_at_start(opened, 0)).transpose()?;
+        start.iter().try_for_each(|start| starts_at(opened, start))?;
         let (mut others, mut cost) = (Vec::new(), opened.cost());
         for name in &names[1..] {
             let other = open(name)?;
@@ -55,13 +58,13 @@ impl Merge {
             ensure!(same, "{name}: fine-tuned from another checkpoint than {}: their updates do not add up", names[0]);
             reads_alike(opened, &other, name)?;
             classes_equal(opened, &other, name)?;
-            starts_equal(opened, &other, self.space)?;
+            start.iter().try_for_each(|start| starts_at(&other, start))?;
             runs.push(self.contribution(&other)?);
             others.push(other.run.id());
             cost = cost.zip(other.cost()).map(|(so_far, own)| so_far.and(own));
         }
         let models: i64 = runs.iter().map(|run| run.updates.size()[0]).sum();
-        let entrywise = self.space == Space::Factors || opened.session.subspace()?.layout().is_dense();
+        let entrywise = is_by_column(opened.session.subspace()?, self.space);
         let settings = Settings {
             share: self.share.unwrap_or(1.0 / models as f64),
             // The products B A do not include the checkpoint's weights, so no precision of these applies to them.
@@ -176,35 +179,24 @@ fn classes_equal(first: &Opened, other: &Opened, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that all particles of both runs started from the same A. Otherwise their factors are written in different bases.
-fn starts_equal(first: &Opened, other: &Opened, space: Space) -> Result<()> {
-    if space == Space::Weights {
-        return Ok(());
-    }
-    for opened in [first, other] {
-        let directed = opened.session.subspace()?.directed();
+/// Checks that the factors of all particles of a run started from these.
+fn starts_at(opened: &Opened, start: &Tensor) -> Result<()> {
+    let run = opened.run.id();
+    ensure!(
+        opened.session.subspace()?.directed().is_empty(),
+        Usage(format!(
+            "{run}: --space factors needs particles that started from the same A, and init = \"eva\" takes a run's A from its own training \
+             images: leave --space out"
+        ))
+    );
+    for particle in 0..opened.stored()?.posterior.theta().size()[0] as u64 {
+        let own = factors_at_start(opened, particle)?;
         ensure!(
-            directed.is_empty(),
+            own.size() == start.size() && own.equal(start),
             Usage(format!(
-                "{}: --space factors needs particles that started from the same A, and init = \"eva\" takes a run's A from its own \
-                 training images: leave --space out",
-                opened.run.id()
+                "{run}: --space factors needs particles that started from the same A (runs of one particle with equal seeds): leave --space out"
             ))
         );
-    }
-    let start = factors_at_start(first, 0)?;
-    for opened in [first, other] {
-        for particle in 0..opened.stored()?.posterior.theta().size()[0] as u64 {
-            let own = factors_at_start(opened, particle)?;
-            ensure!(
-                own.size() == start.size() && own.equal(&start),
-                Usage(format!(
-                    "{}: --space factors needs particles that started from the same A (runs of one particle with equal seeds): leave \
-                     --space out",
-                    opened.run.id()
-                ))
-            );
-        }
     }
     Ok(())
 }
