@@ -1,4 +1,5 @@
-//! What a resumed run goes on from: each value is named by one line, which stores it in a resume file or restores it from there.
+//! The values that a resumed run goes on from. A method names each of them by one line, which stores the value in a resume file or restores it
+//! from there.
 
 use anyhow::{Result, ensure};
 use tch::Tensor;

@@ -1,13 +1,12 @@
 //! The objective and the optimizer that a step calls, with a record of the time that they take.
 
-use crate::base::keeper::Keeper;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::bench::measured::{Clock, Elapsed};
 use crate::methods::{Answer, Evaluation, Extended, Extra, Objective, Request, Target};
 use crate::optimizers::Optimizer;

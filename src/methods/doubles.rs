@@ -1,12 +1,11 @@
 //! Doubles of an optimizer and of other parts, from which tests build methods.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::{Answer, Evaluation, Objective, Parts, Request};
 use crate::base::golden::Golden;
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise};
 use crate::base::tensor::label_log_probabilities;
 use crate::optimizers::Optimizer;

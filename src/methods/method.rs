@@ -1,12 +1,11 @@
 //! An inference method at work: its steps, its posterior, and the parts that it is built from; and the method in which every particle
 //! follows its own gradient.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
 use super::objective::Objective;
+use crate::base::keeper::Keeper;
 use crate::optimizers::{Optimizer, clip_rows, hessian_diagonal};
 use crate::posterior::Posterior;
 use crate::subspace::geometry::WeightSpace;

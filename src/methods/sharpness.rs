@@ -14,14 +14,13 @@
 //! Norms of single parameters are those of FHBI's code (Truong et al. 2025, arXiv 2410.04196; tranquyenbk173/FHVI), which takes SVGD's step
 //! with these gradients and the kernel at θ.
 
-use crate::base::keeper::Keeper;
-
 use std::ops::Range;
 
 use anyhow::Result;
 use serde::Serialize;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::methods::{Answer, Evaluation, Extended, Extra, Method, Objective, Parts, Request, Step, Target};
 use crate::posterior::Posterior;
 use crate::schema::{Reader, Resolved, limits, words};

@@ -1,13 +1,12 @@
 //! Snapshots of theta along the training, for methods whose posterior is made of them: when they are taken, and the last of
 //! them.
 
-use crate::base::keeper::Keeper;
-
 use std::collections::VecDeque;
 
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::posterior::Posterior;
 use crate::schema::settings;
 

@@ -3,11 +3,10 @@
 
 mod entries;
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::schema::{Reader, Resolved, limits};
 

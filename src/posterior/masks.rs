@@ -116,7 +116,7 @@ mod tests {
         assert!((layer.max().double_value(&[]) - 1.0 / 0.7).abs() < 1e-6);
     }
 
-    /// Of columns r − 1, the factors r of a mask are dropped or divided by 1 − p, and not what they differ from 1 by.
+    /// Where columns are factors less 1, a mask drops the factors r or divides them by 1 − p, and not the columns r − 1.
     #[test]
     fn factors_less_one_are_dropped_as_factors() {
         let of = |plus: i64| Masks { layers: vec![Inputs { start: 1, outputs: 1, inputs: 6, plus }], rate: 0.5 };

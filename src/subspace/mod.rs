@@ -138,7 +138,7 @@ pub struct Column {
     pub shape: Vec<i64>,
     /// Whether this is the weight `[outputs, inputs]` that the inputs of a linear layer meet first.
     pub takes_inputs: bool,
-    /// What is added to the columns to give the entries of the parameter: 1 where they are factors less 1, else 0.
+    /// The number that is added to the columns to give the entries of the parameter: 1 where columns are factors less 1, else 0.
     pub plus: i64,
 }
 

@@ -99,14 +99,16 @@ impl<'a> Context<'a> {
     pub fn first_computed(&self) -> Result<usize> {
         let spec = self.spec();
         let stage = self.model().network.first_stage(self.subspace.layout());
-        let useless = match self.training.why_no_prefix(self.material.train.is_augmented()) {
-            Some(why) => why,
-            None if stage == 0 => "the first block is trained, so there is nothing to keep; leave it out".to_string(),
-            None => return Ok(stage),
-        };
+        // A cache that is asked for in spite of this was refused when the config was read.
+        if self.training.why_no_prefix(self.material.train.is_augmented()).is_some() {
+            return Ok(0);
+        }
         let is_asked_for = matches!(spec.prefix_cache, PrefixCache::Memory | PrefixCache::Disk);
-        ensure!(!is_asked_for, "train.prefix_cache: {useless}");
-        Ok(0)
+        ensure!(
+            stage > 0 || !is_asked_for,
+            "train.prefix_cache: the first block is trained, so there is nothing to keep; leave it out"
+        );
+        Ok(stage)
     }
 
     /// Checks the method against the number of steps and of classes, and against the head, and settings against what is trained.

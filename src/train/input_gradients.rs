@@ -13,10 +13,8 @@ use crate::model::network::Weights;
 use crate::model::{Input, Model};
 use crate::predict::in_parts;
 
-const NO_PIXELS: &str =
-    "the samples are no images alone: set method.svgd.space = \"weights\", \"logits\" or \"features\"";
-const OWN_FORWARD: &str = "the network has a forward of its own, which may not be differentiated twice: set method.svgd.space = \"weights\", \
-                           \"logits\" or \"features\"";
+const NO_PIXELS: &str = "the samples are no images alone";
+const OWN_FORWARD: &str = "the network has a forward of its own, which may not be differentiated twice";
 const ENTERING: &str = "the first blocks are cached, and pixels do not enter: set train.prefix_cache = \"off\"";
 const RECOMPUTED: &str =
     "activations are recomputed, which keeps no graph down to the pixels: leave train.recompute out";

@@ -3,14 +3,13 @@
 //! Their exponential moving average over the steps is by the rules of timm's `ModelEmaV3`. It is of columns, so that of a low-rank
 //! update its factors are averaged and not their product, as timm's would be with an adapter of PEFT.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
 use super::context::Context;
 use super::progress::{ADVICE, EpochRow, Progress};
 use super::scaling::{LossScale, NotFinite, Watched};
+use crate::base::keeper::Keeper;
 use crate::base::tensor::host_f64;
 use crate::experiment::Ema;
 use crate::machine::parallel::ProcessGroup;

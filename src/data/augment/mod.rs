@@ -112,12 +112,12 @@ impl Augment {
     }
 }
 
-/// When an image is seen, on which its random view depends beside the image itself.
+/// The moment at which an image is seen. Its random view depends on the moment and on the image alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub epoch: u64,
     pub particle: u64,
-    /// How often the image came before in the order of the epoch.
+    /// The number of times that the image came before in the order of the epoch.
     pub draw: u64,
 }
 

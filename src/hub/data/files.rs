@@ -10,9 +10,9 @@ use crate::hub::settings::NO_NETWORK;
 
 /// The files of a data set.
 enum Data {
-    /// As the Hub lists them.
+    /// The files that the Hub lists.
     Listed(Arc<List>),
-    /// As the Hub listed them before, and why it is not asked now.
+    /// The files that the Hub has listed before, and the reason for which it is not asked now.
     Noted(Arc<List>, String),
     /// The folder of the cache, which another program has filled.
     Here(PathBuf),

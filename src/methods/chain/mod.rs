@@ -24,13 +24,12 @@
 
 mod settings;
 
-use crate::base::keeper::Keeper;
-
 use std::collections::VecDeque;
 
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::snapshots::{self, Last};
 use crate::methods::{Evaluation, Method, MethodSpec, Objective, Parts, Step, sharpness};

@@ -15,11 +15,10 @@
 //! times dσ/dρ = 1 / (1 + exp(−ρ)). A step averages `mc_samples` draws; each part of a batch (`train.accumulate`) has draws of
 //! its own, so that more parts make the gradient less noisy.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Entry, Evaluation, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec,

@@ -173,8 +173,8 @@ impl PostHoc for Spec {
         Some((self.predictive, self.samples))
     }
 
-    /// Of all parameters, Jacobians take a gradient of each logit, and draws of weights a derivative each. Those of a last layer follow
-    /// from its inputs.
+    /// Where all parameters have Gaussians, the Jacobian takes a gradient of each logit, and each draw of weights takes a derivative. Both
+    /// follow from the inputs of a last layer without a pass.
     fn passes(&self, classes: i64) -> Passes {
         match (self.parameters, self.predictive) {
             (Parameters::LastLayer, _) | (Parameters::All, Output::Sampled) => Passes::default(),

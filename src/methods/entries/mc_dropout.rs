@@ -16,11 +16,10 @@
 //! (`train.accumulate`), and for all test images of a member. So a member is a set of weights, which evaluation, attacks and
 //! saved predictions make again bit for bit. The gradient is unbiased for the same objective, with more noise from step to step.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Purpose};
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,

@@ -15,11 +15,10 @@
 //! Differs from the authors' code: there V begins at the first g² and is not divided, g² has the gradient of the prior in it, λ is 0.1
 //! unless set (1e-5 in the paper), and the noise is that of the temperature T = 1 / N.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
 use crate::optimizers::correction;

@@ -10,11 +10,10 @@
 //! In a direction of curvature h the stationary variance is T / (N h) · 1 / (1 − η h / (2 (2 − α))): the posterior's, widened by
 //! the step. With α = 1 this is SGLD, step by step. Minibatch noise is not estimated (β̂ = 0), as in the paper's experiments.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
 use crate::schema::settings;

@@ -6,11 +6,10 @@
 //! With T = 1 and small steps the chain has the posterior of N images as its stationary distribution; larger steps widen it by
 //! 1 / (1 − η h / 2) in a direction of curvature h. Minibatch noise comes on top and is not corrected for, as in the paper.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::methods::chain::{Dynamics, DynamicsSpec, Move, Spec};
 use crate::methods::{Entry, Particles, RowsAre, Update, Variant};
 use crate::schema::settings;

@@ -12,11 +12,10 @@
 //! Differs from the paper's code: the variance is updated by Welford's rule, since the difference of the second moment and the
 //! squared mean cancels in f32.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::methods::sharpness::{self, Sharpness};
 use crate::methods::snapshots::{Last, Schedule};
 use crate::methods::{Entry, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant, spec};

@@ -22,11 +22,10 @@
 //! that the first step is 1 − β_1 of the one here; δ enters the damping as a running mean from 0 on; γ is 10⁻⁷ unless set, and the
 //! weight of the prior and the noise rise over the first 1,000 steps. Without momentum the steps are the same.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,

@@ -13,11 +13,10 @@
 //! Differs: H z is a central difference of gradients, where the authors' code differentiates twice. In bf16 the difference is lost (the
 //! relative error of D was above 1), so `precision = "auto"` is f32 here, and bf16 is refused.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;
 

@@ -1,11 +1,10 @@
 //! `[optimizer.adamw]`: Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv 1711.05101, Algorithm 2), as
 //! `torch.optim.AdamW` computes it.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::base::tensor::{Tile, tiles};
 use crate::optimizers::{Entry, Moments, Optimizer, OptimizerSpec, beta1, rates_of};
 use crate::schema::settings;

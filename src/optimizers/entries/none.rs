@@ -1,10 +1,9 @@
 //! `[optimizer.none]`: a placeholder for methods that have their own update, or train nothing.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec};
 use crate::schema::settings;
 

@@ -1,10 +1,9 @@
 //! `[optimizer.sgd]`: gradient descent with momentum and coupled weight decay, as `torch.optim.SGD` computes it.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::base::keeper::Keeper;
 use crate::base::tensor::{Tile, tiles};
 use crate::optimizers::{Entry, Optimizer, OptimizerSpec, rates_of};
 use crate::schema::{Reader, settings};

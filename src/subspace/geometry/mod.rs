@@ -34,7 +34,7 @@ pub struct Inputs {
     pub start: i64,
     pub outputs: i64,
     pub inputs: i64,
-    /// What is added to the columns to give the weight: 1 where they are factors less 1, else 0.
+    /// The number that is added to the columns to give the weight; see [`Column::plus`].
     pub plus: i64,
 }
 

@@ -16,11 +16,10 @@
 //! dynamics, there AdamW with noise in its gradient; their search begins after half of its steps without noise and prior; the prior's pull is taken
 //! implicitly, as a soft threshold, since its sign jumps at Δ = 0; and a drift of u is at most 1 in a step.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Entry, Evaluation, MAX_PARTICLES, Method, MethodSpec, Objective, Particles, Parts, RowsAre, Step, Update, Variant,

@@ -18,11 +18,10 @@
 //! there G follows its gradient of the loss with the rate `kl_lr`, here by Adam, as the paper's gradient step has it. Their AdamW for
 //! M and B has eps = 10⁻⁶, and `kl_lr` is 0.02 in the parser, 0.01 (Llama) and 0.002 (RoBERTa) in the published scripts.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, FactorNoise, Method, MethodContext, MethodSpec, Objective, Particles, Parts,

@@ -27,11 +27,10 @@
 
 mod settings;
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor, with_grad};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::label_log_probabilities;
 use crate::methods::diversity::{Diversity, Volume, diversity};

@@ -20,11 +20,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::base::tensor::{Tile, host_f64, quantiles, tiles};
 use crate::methods::{

@@ -25,11 +25,10 @@ mod langevin;
 mod smile;
 mod tuning;
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{Noise, Purpose};
 use crate::methods::snapshots::{self, Last, Schedule};
 use crate::methods::{

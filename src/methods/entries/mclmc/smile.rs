@@ -15,11 +15,10 @@
 //! it: the mean of the gradients goes on from step to step, where theirs begins at 1 in each (a state that is not handed on), and a loss that is
 //! not finite ends the training.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::tensor::host_f64;
 use crate::methods::{Evaluation, Objective};
 use crate::optimizers::correction;

@@ -3,11 +3,10 @@
 //! With ξ = ΔE² / (d v) + 10⁻⁸, where v is the wanted variance of a column, and w = exp(−½ (ln ξ / (6 · 1.5))²), which leaves out steps far
 //! from it, ε = (Σ w ξ / ε⁶ / Σ w)^(−1/6) over running sums that forget by 149/151 (blackjax, `mclmc_find_L_and_step_size`).
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::tensor::host_f64;
 
 /// The trust in one energy error.

@@ -19,11 +19,10 @@
 //! that of all parameters. Its prior is N(σ₀, (1 + σ₀)²) with the start σ₀ of σ, since a tensor of zeros is overwritten by that start; here it
 //! is the N(0, β²) that it means.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Result, bail};
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Answer, Entry, Evaluation, Method, MethodContext, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,

@@ -31,11 +31,10 @@ mod kernel;
 mod outputs;
 mod settings;
 
-use crate::base::keeper::Keeper;
-
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::base::keeper::Keeper;
 use crate::methods::sharpness;
 use crate::methods::{
     Entry, Evaluation, Extended, Extra, Method, MethodSpec, Objective, Particles, Parts, Request, RowsAre, Step,

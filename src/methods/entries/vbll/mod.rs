@@ -21,11 +21,10 @@
 //! each class's own variance, KL all of it), where theirs are independent; ln s, ln σ and L below its diagonal start at the mean of
 //! their random starts; W̄ starts as the head does; KL has its constants.
 
-use crate::base::keeper::Keeper;
-
 use anyhow::{Context, Result};
 use tch::{Kind, Tensor, with_grad};
 
+use crate::base::keeper::Keeper;
 use crate::base::random::{At, Noise, Purpose};
 use crate::methods::{
     Entry, HeadNumbers, Method, MethodSpec, Objective, Output, Outputs, Particles, Parts, RowsAre, Step, Update, spec,

@@ -1,10 +1,9 @@
 //! The loss, its gradients and the steps beside the code of the authors.
 
-use crate::base::keeper::Keeper;
-
 use super::super::spread::Moments;
 use super::*;
 use crate::base::golden::{self, Golden};
+use crate::base::keeper::Keeper;
 
 /// Adam for all columns but those of the bias, which the authors' code does not have.
 struct WithoutBias(Box<dyn Optimizer>, i64);
