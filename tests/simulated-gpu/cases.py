@@ -85,7 +85,7 @@ ATTACKS = [
 SAMPLED = [*FGSM, "--predictive", "sampled"]
 OTHER = ["eval", "RUN", "--data", "image-folder=DATA/digits", "-s", 'data.image-folder.resize="none"']
 LANDSCAPE = ["landscape", "RUN", "--grid", "3", "--samples", "60"]
-# Adam and IVON make full steps of gradients that are rounding (those of the keys' biases); the sgd-* cases are exact.
+# Adam and IVON make full steps of gradients that are rounding (those of the keys); the sgd-* and *-sgd cases are exact.
 ADAM_FULL = {"tolerance": 1e-2}
 ROUGH = {"tolerance": 0.1, "rough": True}
 NOISE = {"noise": True}
@@ -135,14 +135,16 @@ case("blob", config(LOW, BLOB), FGSM, **NOISE)
 SCALABL = "[method.scalabl]\nstd_lr = 1e-2\ncycle = 5\nsamples = 4\n"
 case("scalabl", config(LOW, SCALABL), FGSM, **NOISE)
 RANK_ONE = "[subspace.rank-one]\ntargets = [\"attn.qkv\", \"mlp.fc\"]\n"
-case("rank-one", config(RANK_ONE, "[method.ensemble]\nparticles = 3\n"), FGSM)
+case("rank-one", config(RANK_ONE, "[method.ensemble]\nparticles = 3\n"), FGSM, **ADAM_FULL)
+case("rank-one-sgd", config(RANK_ONE, "[method.ensemble]\nparticles = 3\n", SGD), FGSM)
 case("blob-plain", config(LOW, BLOB + "flipout = false\n"), **NOISE)
 VBLL = "[method.vbll]\ness = 200\nstd_lr = 1e-2\nrank = 2\nsamples = 4\n"
 case("vbll-low", config(LOW, VBLL, base=HEAD), FGSM, **NOISE)
 case("vbll-last-layer", config("[subspace.last-layer]\n", VBLL, base=HEAD), **NOISE)
 case("last-layer", config("[subspace.last-layer]\n", SVGD, base=HEAD))
 case("bayesvlm", config("[subspace.projections]\n", "[method.bayesvlm]\nsamples = 4\n", NONE, base=CLIP), SAMPLED, **NOISE)
-case("adahessian-low", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n"), **NOISE)
+# Its second moment is a difference of gradients, which is rounding where the curvature is near 0.
+case("adahessian-low", config(LOW, SVGD, "[optimizer.adahessian]\nlr = 0.01\n"), **ROUGH)
 ONE_LAYER = LOW.replace("rank = 4", "rank = 1").replace('"mlp.fc", ', "")
 for structure, more in [("kron", ""), ("kron", 'tokens = "reduce"\n'), ("kron", "wide = 32\nkept = 4\n"), ("diag", ""), ("full", "")]:
     label = "laplace-" + structure + {"": "", "t": "-reduce", "w": "-wide"}[more[:1]]
