@@ -1,6 +1,7 @@
-//! Corruptions that bella generates itself, for sets without a published corrupted version. They are written from the
-//! definitions of Hendrycks and Dietterich (2019) with similar constants. Results on them are not results on
-//! CIFAR-10-C.
+//! Corruptions that bella generates itself, for sets without a published corrupted version, by the definitions of Hendrycks and Dietterich
+//! (2019) with the constants of CIFAR-10-C. Results on them are not results on CIFAR-10-C, whose draws of noise are others.
+//!
+//! Differs: values are rounded, where the authors' code cuts their fractions off.
 
 mod kinds;
 
