@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 
 use crate::base::files::read_json;
 use crate::base::tensor::wide;
 use crate::machine::quantised::Scheme;
 use crate::model::folder::config_file;
-use crate::model::head::{Head, HeadSpec, Training};
+use crate::model::head::Head;
 use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::values::Values;
 use crate::model::{AsStored, CheckpointKind, Model, Normalize, Outline};
@@ -125,40 +125,10 @@ fn stored(values: &Values) -> u64 {
     if named.is_some_and(|name| name.ends_with("16")) { 2 } else { 4 }
 }
 
-/// A head of zeros.
-#[derive(Clone, Copy)]
-pub struct HeadOutline {
-    pub training: Training,
-    /// Whether features are normalised before it.
-    pub normalised: bool,
-    pub classes: i64,
-}
-
-impl HeadOutline {
-    /// Returns that of the head `key` with these settings.
-    pub fn of(key: &str, head: &dyn HeadSpec, classes: usize) -> HeadOutline {
-        HeadOutline { training: head.training(), normalised: key == "zero-shot", classes: classes as i64 }
-    }
-}
-
 /// Returns a model of a network whose weights have sizes alone, with a head of zeros, which plans memory for
 /// `device` and computes nothing.
-pub fn laid_out(network: Box<dyn Network>, base: Parameters, head: HeadOutline, device: Device, kind: Kind) -> Model {
-    let HeadOutline { training, normalised, classes } = head;
-    let classes = if training == Training::Tokens { 0 } else { classes };
-    let zeros = |shape: &[i64]| Tensor::zeros(shape, (wide(kind), Device::Cpu));
-    let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));
-    let head = Head {
-        weight: zeros(&[classes, network.feature_width()]),
-        bias: zeros(&[classes]),
-        normalised,
-        random: None,
-        training,
-        rows,
-        cap: None,
-        texts: None,
-        gaussian: None,
-    };
+pub fn laid_out(network: Box<dyn Network>, base: Parameters, head: Head, device: Device, kind: Kind) -> Model {
+    let head = head.to(Device::Cpu, wide(kind));
     Model { network, base, head, preparation: Box::new(AsStored), device, kind }
 }
 

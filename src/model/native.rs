@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::archive::Archive;
 use super::backbone::{Alike, Backbone, Held, Images, Opened, Opening, Parts};
@@ -82,8 +82,7 @@ fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
     let OpenedCheckpoint { archive, mut identified, .. } = OpenedCheckpoint::open(path, fixed.clone())?;
     let Identified { vit, base, fixed_size, .. } = &mut identified;
     // A folder may say that its images are prepared at another size than the one of its position embeddings.
-    let asked = usual.image_size.filter(|size| size % vit.geometry.patch == 0);
-    if let Some(size) = opening.image_size.or(asked) {
+    if let Some(size) = opening.image_size.or(usual.image_size) {
         ensure!(
             IMAGE_SIDES.contains(&size),
             "{}: {} asks for images of {size} pixels per side: must be from 1 to {}; set checkpoint.image_size",
@@ -95,7 +94,10 @@ fn open<'a>(opening: &Opening<'a>) -> Result<Opened<'a>> {
             let own = vit.geometry.image_size();
             bail!("{}: images of {size} pixels: {why}: set checkpoint.image_size to {own}", path.display());
         }
-        vit.resize(base, size)?;
+        match opening.image_size {
+            Some(size) => vit.resize(base, size)?,
+            None => vit.fit(base, size).with_context(|| path.display().to_string())?,
+        }
     }
     let traits = vit.traits;
     let text = Box::new(move || text_of(path, fixed, archive.as_ref(), traits));

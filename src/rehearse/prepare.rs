@@ -18,7 +18,7 @@ use crate::experiment::Experiment;
 use crate::machine::device::{DeviceChoice, compute_kind};
 use crate::machine::memory::{free_bytes, gib};
 use crate::model::archive::write::write;
-use crate::model::described::{HeadOutline, laid_out};
+use crate::model::described::laid_out;
 use crate::model::kind::Size;
 use crate::train::chunks::{Images, Step};
 
@@ -143,7 +143,7 @@ fn check_step(
     let base = described.stored_base(kind, experiment.checkpoint.quantize)?;
     let weights = base.bytes(kind);
     let classes = classes_of(&*experiment.data.dataset);
-    let head = HeadOutline::of(&experiment.head.key, &*experiment.head.spec, classes);
+    let head = experiment.head.spec.outline(classes as i64, described.network.feature_width());
     let model = laid_out(described.network.reading(head.training.rows()), base, head, device, kind);
     let subspace = training.subspace.spec.build(&*model.network, &model.base, &model.head)?;
     let images = Images { train: part.images - part.held_out, validation: part.held_out };

@@ -1,6 +1,6 @@
 //! Blocks below the first trained one run once per image: training from their kept output is the same training.
 
-use crate::common::{Place, assert_has, done, error_line, messages};
+use crate::common::{Place, assert_has, done, error_line, messages, tiny, with};
 use bella::base::tensor_file::State;
 use bella::run::RunFolder;
 use tch::Tensor;
@@ -29,6 +29,27 @@ fn training_from_the_cache_is_the_same_training() {
             assert!(difference < 1e-5, "{place} {sets:?}: {difference}");
         }
     }
+}
+
+/// Of what enters a readout by the class token alone, that token is kept.
+#[test]
+fn one_token_is_kept_before_a_head_alone() {
+    let head_alone = tiny()
+        .replace("[subspace.low-rank]\nrank = 2", "[subspace.last-layer]")
+        .replace("[head.checkpoint]", "[head.linear]");
+    let place = Place::new();
+    place.write("tiny.toml", head_alone.as_bytes());
+    let trained = |cache: &str| {
+        let cache = format!("train.prefix_cache={cache:?}");
+        done(with(place.train(&[cache.as_str()]), &["--no-eval", "--force"]));
+        State::read(&RunFolder::find(&place.path("results"), None).unwrap().posterior())
+            .unwrap()
+            .get("theta")
+            .unwrap()
+            .copy()
+    };
+    let difference = (trained("disk") - trained("off")).abs().max().double_value(&[]);
+    assert!(difference < 1e-5, "{difference}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tch::{Device, Kind};
 use crate::bench::case::Source;
 use crate::bench::flops::Sample;
 use crate::experiment::Experiment;
-use crate::model::described::{Described, HeadOutline, laid_out};
+use crate::model::described::{Described, laid_out};
 use crate::model::folder::home;
 use crate::model::network::{Network, Parameters, quantisable};
 use crate::model::vit::architecture::{Shape, sizes};
@@ -132,7 +132,7 @@ impl Sized {
             self.base.lay_out_quantised(&quantisable(&*self.network), scheme)?;
         }
         let classes = classes_of(&*experiment.data.dataset);
-        let head = HeadOutline::of(&experiment.head.key, &*experiment.head.spec, classes);
+        let head = experiment.head.spec.outline(classes as i64, self.network.feature_width());
         Ok(laid_out(self.network, self.base, head, Device::Cpu, self.kind))
     }
 }

@@ -81,6 +81,13 @@ pub struct Checkpoint<'a> {
 pub trait HeadSpec: Resolved {
     fn build(&self, context: &HeadContext) -> Result<Head>;
 
+    /// Returns a head of zeros, of the shapes that the head has for so many classes and features of the width d, by which plans are made.
+    fn outline(&self, classes: i64, width: i64) -> Head {
+        let training = self.training();
+        let rows = (training == Training::OfNetwork).then(|| Tensor::arange(classes, (Kind::Int64, Device::Cpu)));
+        Head { rows, ..Head::zeros(if training == Training::Tokens { 0 } else { classes }, width, training) }
+    }
+
     /// Gives unset settings the defaults of the data set `data`, if they depend on it.
     fn settle(&mut self, _data: &str) {}
 
@@ -159,6 +166,12 @@ impl Head {
     pub fn new(weight: Tensor, bias: Tensor, training: Training) -> Head {
         let (normalised, random, rows, cap, texts, gaussian) = (false, None, None, None, None, None);
         Head { weight, bias, normalised, random, training, rows, cap, texts, gaussian }
+    }
+
+    /// Returns a classifier of zeros, with `weight: [C, d]` and `bias: [C]`.
+    pub fn zeros(classes: i64, width: i64, training: Training) -> Head {
+        let zeros = |shape: &[i64]| Tensor::zeros(shape, (Kind::Float, Device::Cpu));
+        Head::new(zeros(&[classes, width]), zeros(&[classes]), training)
     }
 
     /// Returns the head on another device, in f32 or f64.

@@ -73,9 +73,10 @@ impl Network for Vit {
         ["proj", "pool.out"].into_iter().find(|layer| base.get(&format!("{layer}.weight")).is_some())
     }
 
-    /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`.
-    fn entering(&self, _: usize) -> Fields<Vec<i64>> {
-        Fields::of(HIDDEN, vec![self.tokens(), self.geometry.width])
+    /// Returns the shape of a stage's input for one image, `[prefix + grid², d]`, after the last stage of the tokens that are computed there.
+    fn entering(&self, stage: usize) -> Fields<Vec<i64>> {
+        let tokens = if stage == self.depth() && self.reads_class() { 1 } else { self.tokens() };
+        Fields::of(HIDDEN, vec![tokens, self.geometry.width])
     }
 
     runs_its_pass!();
@@ -162,8 +163,13 @@ impl Vit {
 
     /// Runs the first half of one block.
     fn attended<O: Ops>(&self, ops: &O, stage: usize, x: O::Value) -> O::Value {
-        let first = stage + 1 == self.geometry.blocks && self.parts.readout == Readout::Class;
+        let first = stage + 1 == self.geometry.blocks && self.reads_class();
         self.stack().attended(ops, stage, x, if first { Rows::First } else { Rows::All })
+    }
+
+    /// Returns whether the features are those of the class token alone, so that the last block computes no other.
+    fn reads_class(&self) -> bool {
+        self.parts.readout == Readout::Class
     }
 
     fn stack(&self) -> Blocks<'_> {
@@ -184,19 +190,32 @@ impl Vit {
         self.parts.prefix + self.geometry.grid * self.geometry.grid
     }
 
-    /// Changes the network and its weights to images of `image_size` pixels per side; position embeddings and learnt
-    /// scores of distances are interpolated.
+    /// Changes the network and its weights as [`fit`](Self::fit) does, to a size that a config asks for.
     ///
     /// # Errors
     /// Fails if the patches do not divide the size.
     pub fn resize(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
+        let patch = self.geometry.patch;
+        ensure!(
+            image_size == self.geometry.image_size() || image_size % patch == 0,
+            "checkpoint.image_size = {image_size}: must be a multiple of the patch size {patch}"
+        );
+        self.fit(base, image_size)
+    }
+
+    /// Changes the network and its weights to images of `image_size` pixels per side; position embeddings and learnt
+    /// scores of distances are interpolated. The last pixels of rows and columns that no whole patch covers are left out.
+    ///
+    /// # Errors
+    /// Fails if an image has no whole patch.
+    pub fn fit(&mut self, base: &mut Parameters, image_size: i64) -> Result<()> {
         let Geometry { patch, grid, width, blocks, .. } = self.geometry;
         if image_size == self.geometry.image_size() {
             return Ok(());
         }
         ensure!(
-            image_size > 0 && image_size % patch == 0,
-            "checkpoint.image_size = {image_size}: must be a multiple of the patch size {patch}"
+            image_size >= patch,
+            "images of {image_size} pixels have no patch of {patch}: set checkpoint.image_size"
         );
         let new_grid = image_size / patch;
         if let Some(position) = base.get_mut("position") {
@@ -216,7 +235,7 @@ impl Vit {
                 *table = relative::resized(table, grid, new_grid, self.parts.resize);
             }
         }
-        (self.geometry.grid, self.geometry.margin) = (new_grid, 0);
+        (self.geometry.grid, self.geometry.margin) = (new_grid, image_size % patch);
         *self = Vit::new(self.geometry.clone(), self.traits, self.parts);
         Ok(())
     }

@@ -20,6 +20,7 @@ fn every_family_gives_the_features_and_logits_of_its_package() {
         let pixels = reference(name, "pixels").unwrap();
         let native = features(&vit, &base, &pixels);
         alike(&native, &reference(name, "features").unwrap(), name);
+        stages_have_their_shapes(&vit, &base, &pixels, &native, name);
         if let Some(logits) = reference(name, "logits") {
             let head = head.unwrap_or_else(|| panic!("{name}: no head"));
             alike(&native.linear(&head.weight, Some(&head.bias)), &logits, &format!("{name}: logits"));
@@ -29,6 +30,17 @@ fn every_family_gives_the_features_and_logits_of_its_package() {
             let resized = features(&vit, &base, &pixels);
             alike(&resized, &reference(name, "resized_features").unwrap(), &format!("{name}: another size"));
         }
+    }
+}
+
+/// What enters each stage has the shape that plans and caches take it to have, and gives the features.
+fn stages_have_their_shapes(vit: &Vit, base: &Parameters, pixels: &Tensor, features: &Tensor, name: &str) {
+    let weights = Weights::frozen(base);
+    for stage in 0..=vit.stages() {
+        let entering = tch::no_grad(|| vit.enter_at(&weights, stage, &Fields::of(PIXELS, pixels.unsqueeze(0))));
+        assert_eq!(entering.first().size()[2..], vit.entering(stage).first()[..], "{name}: stage {stage}");
+        let again = tch::no_grad(|| vit.features_from(&weights, stage, entering)).squeeze_dim(0);
+        alike(&again, features, &format!("{name}: from stage {stage}"));
     }
 }
 
@@ -54,6 +66,10 @@ fn pixels_that_no_patch_covers_are_left_out() {
         alike(&features(&vit, &base, &pixels), &expected, name);
         vit.resize(&mut base, 16).unwrap();
         alike(&features(&vit, &base, &covered), &expected, &format!("{name}: without the margin"));
+        // So are those of the size at which a folder's processor prepares images.
+        vit.fit(&mut base, 18).unwrap();
+        alike(&features(&vit, &base, &pixels), &expected, &format!("{name}: with it again"));
+        assert!(vit.fit(&mut base, 3).is_err(), "{name}: no whole patch");
     }
 }
 

@@ -37,17 +37,23 @@ impl Spec {
 
 impl HeadSpec for Spec {
     fn build(&self, context: &HeadContext) -> Result<Head> {
+        Ok(self.outline(1, context.width))
+    }
+
+    fn outline(&self, _: i64, width: i64) -> Head {
         // Outputs: the mean, and the deviation of the noise if it is learnt. One that all samples share is a bias without a weight.
         let [rows, biases] = match self.noise {
             Noise::Sample => [2, 2],
             Noise::Shared => [1, 2],
             Noise::Fixed => [1, 1],
         };
-        let options = (Kind::Float, Device::Cpu);
-        let (weight, bias) = (Tensor::zeros([rows, context.width], options), Tensor::zeros([biases], options));
         // The scale follows from the training numbers, which a checkpoint does not know.
         let gaussian = Some(Gaussian { sigma: self.sigma, scale: Scale::NONE });
-        Ok(Head { gaussian, ..Head::new(weight, bias, self.training()) })
+        Head {
+            bias: Tensor::zeros([biases], (Kind::Float, Device::Cpu)),
+            gaussian,
+            ..Head::zeros(rows, width, self.training())
+        }
     }
 
     fn training(&self) -> Training {

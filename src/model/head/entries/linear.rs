@@ -1,7 +1,6 @@
 //! `[head.linear]`: a new linear classifier. Each particle trains it from its own start.
 
 use anyhow::Result;
-use tch::{Kind, Tensor};
 
 use crate::model::head::{Entry, Head, HeadContext, HeadSpec, Training};
 use crate::schema::settings;
@@ -15,12 +14,8 @@ settings! {
 
 impl HeadSpec for Linear {
     fn build(&self, context: &HeadContext) -> Result<Head> {
-        let classes = context.classes.len() as i64;
-        let options = (Kind::Float, tch::Device::Cpu);
-        // These weights only give the shape; the trained ones are in the rows of the particles.
-        let weight = Tensor::zeros([classes, context.width], options);
-        let bias = Tensor::zeros([classes], options);
-        Ok(Head::new(weight, bias, self.training()))
+        // The weights only give the shape; the trained ones are in the rows of the particles.
+        Ok(Head::zeros(context.classes.len() as i64, context.width, self.training()))
     }
 
     fn training(&self) -> Training {

@@ -40,19 +40,41 @@ settings! {
 
 impl HeadSpec for Spec {
     fn build(&self, context: &HeadContext) -> Result<Head> {
-        let (classes, width, options) = (context.classes.len() as i64, context.width, tch::kind::FLOAT_CPU);
+        let (classes, width) = (context.classes.len() as i64, context.width);
         let mut rng = stream(self.draw as u64, Purpose::Init, &[u64::MAX]);
         let std = (2.0 / width as f64).sqrt() / self.length_scale;
         let weight: Vec<f32> = (0..self.features * width).map(|_| (std * normal(&mut rng)) as f32).collect();
         let bias: Vec<f32> = (0..self.features).map(|_| rng.random_range(0.0..TAU) as f32).collect();
         let weight = Tensor::from_slice(&weight).view([self.features, width]).to_kind(Kind::Float);
         let random = RandomFeatures { weight, bias: Tensor::from_slice(&bias) };
-        // These only give the shape; the trained ones are in the rows of the particles.
-        let (weight, bias) = (Tensor::zeros([classes, self.features], options), Tensor::zeros([classes], options));
-        Ok(Head { random: Some(random), ..Head::new(weight, bias, self.training()) })
+        // The classifier only gives the shape; the trained ones are in the rows of the particles.
+        Ok(Head { random: Some(random), ..self.outline(classes, width) })
+    }
+
+    fn outline(&self, classes: i64, width: i64) -> Head {
+        let Head { weight, bias, .. } = Head::zeros(self.features, width, self.training());
+        Head { random: Some(RandomFeatures { weight, bias }), ..Head::zeros(classes, self.features, self.training()) }
     }
 
     fn training(&self) -> Training {
         Training::Always
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Reader, Tree};
+
+    /// Plans count the classifier on the random features, which may be many times the network's own.
+    #[test]
+    fn an_outline_has_the_shapes_of_the_random_features() {
+        let tree = Tree::parse("test.toml", "features = 3000").unwrap();
+        let reader = Reader::root(&tree);
+        let spec = Spec::read(&reader);
+        let outline = reader.close(spec).unwrap().outline(10, 64);
+        assert_eq!((outline.weight.size(), outline.bias.size()), (vec![10, 3000], vec![10]));
+        let random = outline.random.unwrap();
+        assert_eq!((random.weight.size(), random.bias.size()), (vec![3000, 64], vec![3000]));
     }
 }

@@ -70,6 +70,10 @@ impl HeadSpec for ZeroShot {
         Ok(Head { normalised: true, texts, ..Head::new(weight, bias, self.training()) })
     }
 
+    fn outline(&self, classes: i64, width: i64) -> Head {
+        Head { normalised: true, ..Head::zeros(classes, width, self.training()) }
+    }
+
     fn settle(&mut self, data: &str) {
         if let ZeroShot::Prompts(prompts) = self {
             prompts.settle(data);
